@@ -16,14 +16,20 @@ from rich.text import Text
 from stream_dedup.cli.options import Given, JsonOption, command
 from stream_dedup.control.orders import OrderDependencies, record_at
 from stream_dedup.control.rewind import POSITION_FORM
-from stream_dedup.fingerprinting import Fingerprinter, Recipe, explain_features, number_of
+from stream_dedup.fingerprinting import (
+    Fingerprinter,
+    Recipe,
+    SiteHasher,
+    explain_features,
+    number_of,
+)
 from stream_dedup.ground.better import BetterRule, beats
 from stream_dedup.ground.document import DeadLetter, Message, Reason
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.printable import counted, printable
-from stream_dedup.ground.related import UNKNOWN, Origin, relation_of
-from stream_dedup.ground.sketch import alike, alike_min, similarity
+from stream_dedup.ground.related import Origin, in_words, relation_of
+from stream_dedup.ground.sketch import SURE, as_text, per_cent, similarity
 from stream_dedup.ground.terminal import console, print_json, print_table
 from stream_dedup.index.rules.reasons import reason_of_duplicate
 from stream_dedup.inputs.decoder import PLAIN_TEXT, DecodedDocument, Decoder
@@ -59,6 +65,7 @@ def explain_command(
     documents = [
         _read(settings, one, takes_vectors=recipe.method.takes_vectors) for one in (first, second)
     ]
+    hasher = SiteHasher(recipe)
     prints = Fingerprinter(recipe).fingerprint([document.text for document in documents])
     sides = [
         _Side(
@@ -69,6 +76,7 @@ def explain_command(
             int(prints.features[row]),
             bool(prints.empty[row]),
             prints.sketches[row].tobytes(),
+            hasher.origin_of(document.site, document.title, document.id),
         )
         for row, (name, document) in enumerate(zip((first, second), documents, strict=True))
     ]
@@ -84,8 +92,8 @@ def explain_command(
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One of the two: what it is called, what it holds, its print as a number, and its sketch,
-    empty if there is none.
+    """One of the two: what it is called, what it holds, its print as a number, its sketch, empty if
+    there is none, and where it is from.
     """
 
     name: str
@@ -95,12 +103,14 @@ class _Side:
     features: int
     is_empty: bool
     sketch: bytes
+    origin: Origin
 
 
 def compare(recipe: Recipe, plan: Plan, one: _Side, other: _Side, rows: int) -> dict[str, Any]:
     """Return verdict, distance, threshold, blocks and the features that differ most, as fields for
     JSON.
     """
+    relation = relation_of(one.origin, other.origin)
     reason, why = _reason(recipe, plan, one, other)
     weights = (
         explain_features(recipe, one.document.text),
@@ -121,7 +131,7 @@ def compare(recipe: Recipe, plan: Plan, one: _Side, other: _Side, rows: int) -> 
         "distance": plan.distance(one.number, other.number),
         "threshold": plan.threshold_of(min(one.features, other.features)),
         "similarity": round(similarity(one.sketch, other.sketch), 4) if one.sketch else None,
-        "similarity_asked": plan.similarity / 100,
+        "similarity_asked": plan.similarities[relation] / 100,
         "bands_shared": [
             one.sketch[first:end] == other.sketch[first:end] for first, end in plan.sketch_bounds
         ],
@@ -145,6 +155,8 @@ def compare(recipe: Recipe, plan: Plan, one: _Side, other: _Side, rows: int) -> 
                 "features": side.features,
                 "characters": len(side.document.text),
                 "scope": f"{side.document.scope:016x}",
+                "site": side.document.site,
+                "title": side.document.title,
             }
             for side in (one, other)
         ],
@@ -203,27 +215,19 @@ def _reason(recipe: Recipe, plan: Plan, one: _Side, other: _Side) -> tuple[Reaso
     smaller, larger = sorted((one.features, other.features))
     threshold = plan.threshold_of(smaller)
     distance = plan.distance(one.number, other.number)
-    share = similarity(one.sketch, other.sketch)
-    origins = (Origin(id=1), Origin(id=1)) if same_id else (UNKNOWN, UNKNOWN)
-    asked_for = plan.similarities[relation_of(*origins)]
+    origins = one.origin, other.origin
+    relation = relation_of(*origins)
+    asked_for, share = plan.similarities[relation], per_cent(one.sketch, other.sketch)
+    sites = one.document.site, other.document.site
+    alike = in_words(share, relation, asked_for, sites, has_same_id=same_id) if asked_for else ""
     sketches, features = (one.sketch, other.sketch), (one.features, other.features)
     if plan.within_reach(one.number, other.number, features, sketches, origins):
-        reason = reason_of_duplicate(same_text=False, same_id=same_id)
-        asked = (
-            f"They are {100 * share:.0f} % alike, and at least {asked_for} % is asked for; "
-            if asked_for
-            else ""
-        )
-        return (
-            reason,
-            f"{asked}{distance} of {plan.width} bits differ, and up to {threshold} may.",
-        )
-    if asked_for and alike(one.sketch, other.sketch) < alike_min(asked_for):
-        return (
-            None,
-            f"They are {100 * share:.0f} % alike, and at least {asked_for} % is asked for.",
-        )
-    if distance > threshold:
+        may = "up to" if distance <= threshold else f"from {as_text(SURE)} alike on more than"
+        bits = f"{distance} of {plan.width} bits differ, and {may} {threshold} may."
+        return reason_of_duplicate(same_text=False, same_id=same_id), f"{alike} {bits}".lstrip()
+    if share < asked_for:
+        return None, alike
+    if distance > threshold and (share < SURE or not asked_for):
         return None, f"{distance} of {plan.width} bits differ, and only up to {threshold} may."
     if 100 * smaller < plan.ratio * larger:
         return None, (

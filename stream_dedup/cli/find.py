@@ -66,7 +66,7 @@ def find_command(
     """Find the documents that hold a clue, a sentence or two, or most of it: how much, where, and
     their group. Best first.
     """
-    text, _ = read_text(settings, clue, as_text=as_text)
+    text = str(read_text(settings, clue, as_text=as_text).text)
     query = urllib.parse.urlencode({"limit": limit} | ({} if least is None else {"least": least}))
     answer = ask_search(settings, search, f"/v1/find?{query}", text.encode("utf-8", "replace"))
     with of_this_version():

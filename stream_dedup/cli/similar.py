@@ -17,15 +17,25 @@ from typing import Annotated, Any
 import typer
 
 from stream_dedup.cli.options import Given, JsonOption, SimilarityOption, command
-from stream_dedup.fingerprinting import Content, Fingerprinter, Recipe, as_vector, number_of
+from stream_dedup.fingerprinting import (
+    Content,
+    Fingerprinter,
+    Recipe,
+    SiteHasher,
+    as_vector,
+    number_of,
+)
 from stream_dedup.ground.errors import ConfigurationError, FormatError, InputError
+from stream_dedup.ground.hosts import named_site
 from stream_dedup.ground.plan import parse_similarity
 from stream_dedup.ground.printable import counted
 from stream_dedup.ground.sketch import as_text
 from stream_dedup.ground.terminal import note, print_json, print_table
 from stream_dedup.index import report
 from stream_dedup.index.index import LogIndex
+from stream_dedup.index.look_up import Asked
 from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.inputs.decoder import DecodedDocument
 from stream_dedup.inputs.fields import scope_number
 from stream_dedup.inputs.sources import STANDARD_INPUT, SourceFile, need_one_text
 from stream_dedup.local.offline import LIBRARY_LOG
@@ -71,6 +81,15 @@ def similar_command(
     scope: Annotated[
         str | None, typer.Option("--scope", help="Among documents with this value of SCOPE_FIELD.")
     ] = None,
+    site: Annotated[
+        str | None,
+        typer.Option(
+            "--site", help="Web site of the text: a host or an address.  [default: the file's]"
+        ),
+    ] = None,
+    title: Annotated[
+        str | None, typer.Option("--title", help="Title of the text.  [default: the file's]")
+    ] = None,
     similarity: SimilarityOption = None,
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, max=1000, help="Show at most N.")
@@ -80,6 +99,9 @@ def similar_command(
     """Find the kept documents that are near a text as a whole: similarity, distance in bits, id,
     position, time. Nearest first.
 
+    All that reach SIMILARITY are shown; whether the text would be a copy of the nearest one, by site
+    and title, is said below.
+
     Without `--similarity` an index says what its own plan takes for near. For documents that hold a
     sentence or two, take `find`.
     """
@@ -87,8 +109,14 @@ def similar_command(
         raise typer.BadParameter("give one of --index and --volume")
     settings = given.quiet_settings(similarity=similarity)
     asked = None if similarity is None else parse_similarity(similarity)
-    text, own_scope = read_text(settings, target, as_text=as_text)
-    wanted = print_of(settings, text, (own_scope or 0) if scope is None else scope_number(scope))
+    document = read_text(settings, target, as_text=as_text)
+    if scope is not None:
+        document = document._replace(scope=scope_number(scope))
+    if site is not None:
+        document = document._replace(site=named_site(site))
+    if title is not None:
+        document = document._replace(title=title)
+    wanted = print_of(settings, document)
     answer = (
         look_into(volume, wanted, limit, asked)
         if volume
@@ -99,16 +127,13 @@ def similar_command(
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A text as an index is asked for it; `number` is its print, `sketch` its sketch, empty if the
-    recipe makes none.
-    """
+    """A text as an index is asked for it; `number` is its print."""
 
     recipe: Recipe
     number: int
-    digest: bytes
     features: int
     scope: int
-    sketch: bytes
+    asked: Asked
 
     @property
     def limbs(self) -> list[int]:
@@ -116,12 +141,12 @@ class Wanted:
         return [(self.number >> 64 * place) & (2**64 - 1) for place in range(self.recipe.limbs)]
 
 
-def read_text(settings: Settings, target: str, *, as_text: bool) -> tuple[str, int | None]:
+def read_text(settings: Settings, target: str, *, as_text: bool) -> DecodedDocument:
     """Return the text that was given, or what stands in the file of that name, or on standard input
     for `-`.
 
-    A web page and a file that ends in .json are read as `explain` reads them; the scope of a record
-    is returned too.
+    A web page and a file that ends in .json are read as `explain` reads them; scope, site and title
+    are known of a record only.
 
     Raises:
         InputError: the file cannot be read.
@@ -137,8 +162,8 @@ def read_text(settings: Settings, target: str, *, as_text: bool) -> tuple[str, i
 
         need_one_text(path)
         document = document_in(settings, path, takes_vectors=False)
-        return str(document.text), document.scope
-    return _plain_text(target, as_text=as_text), None
+        return document if path.suffix == ".json" else document._replace(id=b"")
+    return DecodedDocument(_plain_text(target, as_text=as_text), b"", 0, 0)
 
 
 def _is_file(path: Path) -> bool:
@@ -180,14 +205,14 @@ def _is_like_a_path(target: str) -> bool:
     )
 
 
-def print_of(settings: Settings, text: str, scope: int) -> Wanted:
-    """Return the print of a text in a scope, by the settings' recipe.
+def print_of(settings: Settings, document: DecodedDocument) -> Wanted:
+    """Return the print of a document, by the settings' recipe.
 
     Raises:
         InputError: nothing is left of the text once it is normalised; or the recipe takes vectors,
         and it is none.
     """
-    recipe = recipe_of(settings)
+    recipe, text = recipe_of(settings), str(document.text)
     prints = Fingerprinter(recipe).fingerprint(
         [_vector_of(text) if recipe.method.takes_vectors else text]
     )
@@ -198,7 +223,9 @@ def print_of(settings: Settings, text: str, scope: int) -> Wanted:
         )
     number = number_of(prints.prints[0])
     digest, sketch = prints.digests[0].tobytes(), prints.sketches[0].tobytes()
-    return Wanted(recipe, number, digest, int(prints.features[0]), scope, sketch)
+    origin = SiteHasher(recipe).origin_of(document.site, document.title, document.id)
+    asked = Asked(digest, sketch, origin, document.site)
+    return Wanted(recipe, number, int(prints.features[0]), document.scope, asked)
 
 
 def _vector_of(text: str) -> Content:
@@ -228,10 +255,11 @@ def ask_index(
     path = asking.similar_path(
         wanted.recipe.id,
         wanted.limbs,
-        wanted.digest,
+        wanted.asked.digest,
         wanted.features,
         wanted.scope,
-        wanted.sketch,
+        wanted.asked.sketch,
+        wanted.asked.origin,
         **more,
     )
     remedy = "Name one with --index http://HOST:PORT, or look into its volume with --volume DIR."
@@ -260,14 +288,14 @@ def look_into(
             )
         found = index.similar(
             wanted.limbs,
-            wanted.digest,
+            wanted.asked.digest,
             wanted.features,
             wanted.scope,
             limit,
-            wanted.sketch,
+            wanted.asked.sketch,
             similarity,
         )
-        answer = report.similar(index, found, wanted.sketch)
+        answer = report.similar(index, found, wanted.asked)
         if index.log == LIBRARY_LOG:  # what `check --index` keeps lies on no topic
             for one in answer["found"]:
                 one.update({"position": None, "topic_id": None, "time": None, "log": None})
@@ -319,6 +347,8 @@ def show(wanted: Wanted, answer: dict[str, Any], *, as_json: bool) -> int:
     what = "with an equal text" if is_short else f"within reach of {answer['plan']}"
     more = f", {len(rows)} of them shown (--limit)" if total > len(rows) else ""
     note(f"{counted(total, 'document')} {what}{more}.")
+    if rows and (why := found[0].get("why")):
+        note(f"The nearest: {why}")
     if is_short:
         note(
             f"The text has {counted(wanted.features, 'feature')} (words and the like), and below "

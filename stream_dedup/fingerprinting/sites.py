@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import zlib
 from collections.abc import Sequence
 from typing import Final
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.fingerprinting.normalise import normalise_batch
 from stream_dedup.fingerprinting.recipe import Recipe
+from stream_dedup.ground.related import Origin
 
 HASH_BYTES: Final = 8
 _CACHED_MAX: Final = 50_000
@@ -51,6 +53,11 @@ class SiteHasher:
             for start, stop in itertools.pairwise(bounds.tolist())
         )
         return np.fromiter(hashes, np.uint64, len(titles))
+
+    def origin_of(self, site: str, title: str, identifier: bytes = b"") -> Origin:
+        """Return where one document is from."""
+        id_crc = (zlib.crc32(identifier) or 1) if identifier else 0
+        return Origin(int(self.hash_sites([site])[0]), int(self.hash_titles([title])[0]), id_crc)
 
 
 def _hash(keyed: hashlib.blake2b, name: bytes) -> int:

@@ -12,6 +12,9 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
+from stream_dedup.ground.hosts import shown_host
+from stream_dedup.ground.sketch import as_text
+
 
 class Relation(enum.IntEnum):
     """How two documents are related; `Plan.alike_mins` has a threshold for each."""
@@ -55,28 +58,39 @@ def relation_of(one: Origin, other: Origin) -> Relation:
     return Relation.SAME_TITLE if one.title == other.title else Relation.OTHER_TITLE
 
 
-def in_words(similarity: int, relation: Relation, threshold: int, site: str = "") -> str:
-    """Return in one or two sentences why two documents are copies or not; similarities in per cent.
+def in_words(
+    similarity: int,
+    relation: Relation,
+    threshold: int,
+    sites: tuple[str, str] = ("", ""),
+    *,
+    has_same_id: bool = False,
+) -> str:
+    """Return in two sentences why two documents are copies or not; similarities in per cent.
 
-    `threshold`: the one of their relation, from which on they are copies. `site`: its name, where
-    both are of one.
+    `threshold`: the one of their relation, from which on they are copies. `sites`: their names,
+    empty where they are not known.
     """
-    where = {
-        Relation.FREE: "",
-        Relation.UNKNOWN_SITE: ", and the site of one is unknown",
-        Relation.SAME_TITLE: f", both on {site or 'one site'} under one title",
-        Relation.UNKNOWN_TITLE: f", both on {site or 'one site'}",
-        Relation.OTHER_TITLE: f", both on {site or 'one site'} under different titles",
+    one, other = map(shown_host, sites)
+    site = one or other or "one site"
+    free = "on different sites" + (f" ({one} and {other})" if one and other else "")
+    where, who = {
+        Relation.FREE: (free, "Pages of different sites"),
+        Relation.UNKNOWN_SITE: (
+            "and the site of one is unknown" if one or other else "of unknown sites",
+            "Documents that may be of one site",
+        ),
+        Relation.SAME_TITLE: (f"both on {site} with one title", "Pages of one site and one title"),
+        Relation.UNKNOWN_TITLE: (f"both on {site}", "Pages of one site"),
+        Relation.OTHER_TITLE: (
+            f"both on {site} with different titles",
+            "Pages of one site with different titles",
+        ),
     }[relation]
-    who = {
-        Relation.FREE: "Such documents",
-        Relation.UNKNOWN_SITE: "Documents that may be of one site",
-        Relation.SAME_TITLE: "Pages of one site and one title",
-        Relation.UNKNOWN_TITLE: "Pages of one site",
-        Relation.OTHER_TITLE: "Pages of one site with different titles",
-    }[relation]
+    if has_same_id:
+        where, who = "with the same id", "Versions of one document"
     so = "is a copy" if similarity >= threshold else "was kept"
     return (
-        f"{similarity / 100:.2f} alike{where}. {who} are copies from {threshold / 100:.2f} on, so "
+        f"{as_text(similarity)} alike, {where}. {who} are copies from {as_text(threshold)} on, so "
         f"this one {so}."
     )

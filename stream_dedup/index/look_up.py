@@ -15,10 +15,14 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.document import LogPlace, Position, Reason
 from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.ground.hosts import site_of
 from stream_dedup.ground.plan import Plan
+from stream_dedup.ground.related import UNKNOWN, Origin, in_words, relation_of
+from stream_dedup.ground.sketch import per_cent
 from stream_dedup.index.rules.positions import Sources
 from stream_dedup.index.rules.reasons import reason_of_state
 from stream_dedup.index.tables.neighbours import Neighbours
+from stream_dedup.index.tables.tags import crcs_of
 from stream_dedup.index.volume.entries import Entries
 
 
@@ -39,6 +43,7 @@ class Entry:
     scope: int
     features: int
     sketch: bytes = b""
+    origin: Origin = UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +107,43 @@ def described(
                 int(row["scope"]),
                 int(row["features"]),
                 row["sketch"].tobytes(),
+                Origin(int(row["site"]), int(row["title"]), crc),
             ),
         )
-        for (distance, number), row, identifier in zip(found, rows, ids, strict=True)
+        for (distance, number), row, identifier, crc in zip(
+            found, rows, ids, crcs_of(ids).tolist(), strict=True
+        )
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is looked up, beside its print: text digest, sketch, where it is from, and the name of
+    its site; empty or 0 if unknown.
+    """
+
+    digest: bytes
+    sketch: bytes
+    origin: Origin = UNKNOWN
+    site: str = ""
+
+    def compared(self, plan: Plan, entry: Entry) -> tuple[bool, str]:
+        """Return whether it would be a copy of an entry that a look-up found, and why; no reason
+        where the plan compares no sketches.
+        """
+        if self.digest == entry.text_digest:
+            return True, "The same text."
+        relation = relation_of(self.origin, entry.origin)
+        threshold = plan.similarities[relation]
+        if not threshold or not self.sketch:
+            return True, ""
+        share = per_cent(self.sketch, entry.sketch)
+        site = site_of(entry.id)
+        has_same_id = bool(self.origin.id) and self.origin.id == entry.origin.id
+        sites = (self.site or (site if relation.is_one_site else ""), site)
+        return share >= threshold, in_words(
+            share, relation, threshold, sites, has_same_id=has_same_id
+        )
 
 
 def ids_of(entries: Entries, ids: Sequence[bytes] | None) -> list[bytes]:

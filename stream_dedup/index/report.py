@@ -10,10 +10,11 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.sketch import per_cent
 from stream_dedup.index.digest import StateDigest
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.look_up import Entry, Similar
+from stream_dedup.index.look_up import Asked, Entry, Similar
 from stream_dedup.log.records import FORMATS
 
 
@@ -77,8 +78,8 @@ def shortened(found: dict[str, Any], hottest: int) -> dict[str, Any]:
     }
 
 
-def similar(index: LogIndex, found: Similar, sketch: bytes) -> dict[str, Any]:
-    """Return what a look-up found that was asked with such a sketch."""
+def similar(index: LogIndex, found: Similar, asked: Asked) -> dict[str, Any]:
+    """Return what a look-up found, and why a document with that text would be a copy or not."""
     declared = index.declared
     return {
         "applied": found.applied,
@@ -87,17 +88,21 @@ def similar(index: LogIndex, found: Similar, sketch: bytes) -> dict[str, Any]:
         "floor": None if declared is None else declared.floor,
         "by_digest_only": found.by_digest_only,
         "total": found.total,
-        "found": [_entry(distance, one, sketch) for distance, one in found.found],
+        "found": [_entry(distance, one, found.plan, asked) for distance, one in found.found],
     }
 
 
-def _entry(distance: int, entry: Entry, sketch: bytes) -> dict[str, Any]:
+def _entry(distance: int, entry: Entry, plan: Plan, asked: Asked) -> dict[str, Any]:
+    is_copy, why = asked.compared(plan, entry)
+    share = per_cent(asked.sketch, entry.sketch) if asked.sketch and entry.sketch else None
     return {
         "id": entry.id.decode("utf-8", "replace"),
         "position": str(entry.position),
         "topic_id": entry.position.topic_id.hex(),
         "distance": distance,
-        "similarity": per_cent(sketch, entry.sketch) / 100 if sketch and entry.sketch else None,
+        "similarity": None if share is None else share / 100,
+        "is_copy": is_copy,
+        "why": why,
         "time": rfc3339(entry.time_ms),
         "log": str(entry.decided),
         "fingerprint": f"{entry.print:032x}",

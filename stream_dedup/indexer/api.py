@@ -4,7 +4,7 @@ through it.
 The index knows neither texts nor the key that fingerprints are made under, so the caller sends a
 print:
 
-    /v1/similar?recipe=ID&print=HEX&digest=HEX&features=N[&sketch=HEX][&scope=HEX][&limit=N][&similarity=SHARE]
+    /v1/similar?recipe=ID&print=HEX&digest=HEX&features=N[&sketch=HEX][&scope=HEX][&site=HEX][&title=HEX][&id=HEX][&limit=N][&similarity=SHARE]
     /v1/memory?plan=PLAN /v1/stats[?hottest=N]
 
 Invariants: a look-up holds the index for one look, and at most `LOOKUPS_MAX` wait at a time, the
@@ -28,9 +28,11 @@ from starlette.routing import BaseRoute, Route
 from stream_dedup.ground.errors import ConfigurationError, StoreError
 from stream_dedup.ground.plan import parse, parse_similarity
 from stream_dedup.ground.problem import PROBLEM_TYPE, problem_bytes
+from stream_dedup.ground.related import Origin
 from stream_dedup.ground.sketch import SKETCH_BYTES
 from stream_dedup.index import report
 from stream_dedup.index.index import LogIndex
+from stream_dedup.index.look_up import Asked
 from stream_dedup.service.http import KeptAnswer
 
 RESULTS_MAX: Final = 1000
@@ -104,7 +106,10 @@ class IndexApi:
         print_digits = _digits(query, "print", (16, 32, 48, 64))
         digest = bytes.fromhex(_digits(query, "digest", (32,)))
         features = _number(query, "features", None, 0, (1 << 32) - 1)
-        scope = int(_digits(query, "scope", range(1, 17)), 16) if "scope" in query else 0
+        scope, site, title, id_crc = (
+            int(_digits(query, name, range(1, most + 1)), 16) if name in query else 0
+            for name, most in (("scope", 16), ("site", 16), ("title", 16), ("id", 8))
+        )
         sketch = (
             bytes.fromhex(_digits(query, "sketch", (2 * SKETCH_BYTES,)))
             if "sketch" in query
@@ -120,6 +125,7 @@ class IndexApi:
                 f"of {declared.recipe!r}; "
                 "they cannot be compared. Use the recipe and the key that the workers have.",
             )
+        asked = Asked(digest, sketch, Origin(site, title, id_crc))
         number = int(print_digits, 16)
         limbs = [(number >> shift) & (2**64 - 1) for shift in range(0, 4 * len(print_digits), 64)]
         try:
@@ -133,7 +139,7 @@ class IndexApi:
                 lambda: report.similar(
                     index,
                     index.similar(limbs, digest, features, scope, limit, sketch, similarity),
-                    sketch,
+                    asked,
                 )
             )
         finally:

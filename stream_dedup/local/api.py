@@ -45,6 +45,7 @@ from stream_dedup.ground.printable import counted
 from stream_dedup.ground.sketch import SKETCH_BYTES
 from stream_dedup.ground.sketch import similarity as sketch_similarity
 from stream_dedup.index.index import LogIndex
+from stream_dedup.index.look_up import Asked
 from stream_dedup.inputs.fields import scope_number
 from stream_dedup.inputs.html import Pages
 from stream_dedup.inputs.sources import RawDocument
@@ -138,6 +139,8 @@ class Answer:
     `distance` of duplicates only.
 
     `similarity`, 0 to 1: 1 for the same text; of what is near told by a recipe with sketches.
+    `sibling`: of one that only its site or title kept, the id of the earliest page that is alike,
+    `sibling_similarity` as much.
     """
 
     id: str
@@ -147,18 +150,24 @@ class Answer:
     of: str | None
     print: Print
     similarity: float | None = None
+    sibling: str | None = None
+    sibling_similarity: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
     """A kept document within reach of what was asked for, `distance` bits away.
 
-    `similarity`: how alike it is, 0 to 1, by a recipe with sketches; None by another.
+    `similarity`: how alike it is, 0 to 1, by a recipe with sketches; None by another. `is_copy`:
+    whether a document with that text, site and title would be a duplicate of it, which `why` says in
+    words.
     """
 
     id: str
     distance: int
     similarity: float | None = None
+    is_copy: bool = True
+    why: str = ""
 
 
 Vector: TypeAlias = Sequence[float] | NDArray[np.floating[Any]]
@@ -349,26 +358,48 @@ class Index:
             )
         return self.add_many(zip(names, texts, strict=True), scope=scope, site=site, title=title)
 
-    def query(self, content: Given, *, scope: str | None = None, limit: int = 100) -> list[Match]:
+    def query(
+        self,
+        content: Given,
+        *,
+        scope: str | None = None,
+        limit: int = 100,
+        site: str | None = None,
+        title: str | None = None,
+    ) -> list[Match]:
         """Return the kept documents near a text or print, the one with the same text first, then by
         distance; keep nothing.
 
-        `limit`: most that are returned.
+        `limit`: most that are returned. `site`, `title`: as `add` takes them; a page's address will
+        do as site. All that are as much alike as copies on different sites are returned, and
+        `Match.is_copy` says which of them site and title let pass.
         """
         (wanted,) = self._prints([content])
-        return self._near(wanted, _scope(scope), limit)
+        (name,), (heading,) = _names_of(site, "site", 1), _names_of(title, "title", 1)
+        return self._near(wanted, _scope(scope), limit, name, heading)
 
     def query_many(
-        self, contents: Iterable[Given], *, scope: str | None = None, limit: int = 100
+        self,
+        contents: Iterable[Given],
+        *,
+        scope: str | None = None,
+        limit: int = 100,
+        site: object = None,
+        title: object = None,
     ) -> list[list[Match]]:
         """Return for each text or print what `query` does; their prints are made at once, which is
         much faster.
+
+        `site`, `title`: one for all; or a column or list with one for each.
         """
         number = _scope(scope)
-        asked = column_of(contents, "The contents")
-        return [self._near(wanted, number, limit) for wanted in self._prints(asked, 0)]
+        contents = column_of(contents, "The contents")
+        sites = _names_of(site, "site", len(contents))
+        titles = _names_of(title, "title", len(contents))
+        rows = zip(self._prints(contents, 0), sites, titles, strict=True)
+        return [self._near(wanted, number, limit, *names) for wanted, *names in rows]
 
-    def _near(self, wanted: Print, scope: int, limit: int) -> list[Match]:
+    def _near(self, wanted: Print, scope: int, limit: int, site: str, title: str) -> list[Match]:
         if checked(limit, int, "A limit", "a whole number") < 1:
             raise InputError(f"A limit must be at least 1, and {limit} was given.")
         if wanted.is_empty:
@@ -376,8 +407,15 @@ class Index:
         similar = self._index.similar(
             _limbs(wanted), wanted.digest, wanted.features, scope, limit, wanted.sketch
         )
+        site = named_site(site)
+        asked = Asked(wanted.digest, wanted.sketch, self._hasher.origin_of(site, title), site)
         return [
-            Match(_name(entry.id), distance, _similarity(wanted.sketch, entry.sketch))
+            Match(
+                _name(entry.id),
+                distance,
+                _similarity(wanted.sketch, entry.sketch),
+                *asked.compared(similar.plan, entry),
+            )
             for distance, entry in similar.found
         ]
 
@@ -628,9 +666,10 @@ def _similarity(one: bytes, other: bytes) -> float | None:
 def _answer(name: str, of_text: Print, judgement: answers.Judgement | None) -> Answer:
     if judgement is None:
         return Answer(name, Reason.EMPTY.label, False, None, None, of_text)
-    is_duplicate = judgement.reason.verdict is Verdict.DUPLICATE
-    of = _name(judgement.of.id) if is_duplicate and judgement.of is not None else None
-    distance = judgement.distance if is_duplicate else None
+    other = None if judgement.of is None else _name(judgement.of.id)
+    reason, alike = judgement.reason, judgement.alike
+    if reason.verdict is Verdict.DUPLICATE:
+        return Answer(name, reason.label, True, judgement.distance, other, of_text, alike)
     return Answer(
-        name, judgement.reason.label, is_duplicate, distance, of, of_text, judgement.alike
+        name, reason.label, False, None, None, of_text, sibling=other, sibling_similarity=alike
     )

@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from stream_dedup.ground.errors import ConfigurationError, InputError, StreamDedupError
+from stream_dedup.ground.related import UNKNOWN, Origin
 
 # What `ask` raises where nobody answers, or not in HTTP.
 NO_ANSWER = (OSError, http.client.HTTPException, ValueError)
@@ -58,6 +59,7 @@ def similar_path(
     features: int,
     scope: int,
     sketch: bytes,
+    origin: Origin = UNKNOWN,
     **more: object,
 ) -> str:
     """Return the path that asks an index what is near a print, of limbs of 64 bits, the low one
@@ -70,6 +72,7 @@ def similar_path(
         **({"sketch": sketch.hex()} if sketch else {}),
         "features": features,
         "scope": f"{scope:x}",
+        **{name: f"{number:x}" for name, number in origin._asdict().items() if number},
     }
     return f"/v1/similar?{urllib.parse.urlencode(query | more)}"
 

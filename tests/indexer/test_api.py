@@ -84,6 +84,8 @@ def test_what_is_near_is_found_with_all_that_is_known_of_it(server: HttpServer) 
             "topic_id": bytes(range(16)).hex(),
             "distance": 3,
             "similarity": None,
+            "is_copy": True,
+            "why": "",
             "time": "2026-09-21T14:13:15.000Z",
             "log": "1/0",
             "fingerprint": f"{BASE:032x}",

@@ -1,0 +1,121 @@
+"""What `explain`, `similar`, `check` and the Python API say of sites, titles and siblings."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_dedup import Index, fingerprint
+from tests.cli.test_similar import answering
+
+CHANCE = random.Random(1)
+PAGE = [f"word{CHANCE.randrange(5000)}" for _ in range(200)]
+TEXT, ALIKE = " ".join(PAGE), " ".join([*PAGE[:-24], *(f"other{at}" for at in range(24))])
+ON_SHOP = "https://www.shop.example/1"
+SHARE = f"{fingerprint(TEXT).similarity(fingerprint(ALIKE)) - 0.004:.2f}"
+OTHER_SITE = "on different sites (shop.example and other.example). Pages of different sites"
+SAME_ID = "with the same id. Versions of one document"
+ONE_TITLE = "both on shop.example with one title. Pages of one site and one title"
+TWO_TITLES = "both on shop.example with different titles. Pages of one site with different titles"
+NO_TITLE = "both on shop.example. Pages of one site"
+NO_SITE = "and the site of one is unknown. Documents that may be of one site"
+COPY, KEPT = "so this one is a copy.", "so this one was kept."
+CASES = {
+    # id, title: sentence, whether it is a copy
+    ("https://other.example/2", "Two"): (f"{OTHER_SITE} are copies from 0.65 on, {COPY}", True),
+    (ON_SHOP, "Two"): (f"{SAME_ID} are copies from 0.65 on, {COPY}", True),
+    ("https://shop.example/2", "ONE "): (f"{ONE_TITLE} are copies from 0.70 on, {COPY}", True),
+    ("https://shop.example/2", "Two"): (f"{TWO_TITLES} are copies from 0.97 on, {KEPT}", False),
+    ("https://shop.example/2", ""): (f"{NO_TITLE} are copies from 0.85 on, {KEPT}", False),
+    ("7", ""): (f"{NO_SITE} are copies from 0.70 on, {COPY}", True),
+}
+SETS = ("--set", "value_format=json", "--set", "id_field=url")
+
+
+def test_the_two_texts_lie_between_the_thresholds() -> None:
+    assert 0.70 <= float(SHARE) < 0.85
+
+
+def record(folder: Path, name: str, **fields: str) -> Path:
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(fields))
+    return path
+
+
+@pytest.mark.parametrize(("other", "expected"), CASES.items())
+def test_explain_says_it_in_words(
+    run: Callable[..., Any], tmp_path: Path, other: tuple[str, str], expected: tuple[str, bool]
+) -> None:
+    first = record(tmp_path, "a", url=ON_SHOP, title="One", text=TEXT)
+    second = record(tmp_path, "b", url=other[0], title=other[1], text=ALIKE)
+
+    found = json.loads(run("explain", first, second, *SETS, "--json").out)
+
+    sentence, is_copy = expected
+    assert (found["verdict"] == "duplicate") == is_copy
+    if other[0] != "https://other.example/2":
+        assert found["why"].startswith(f"{SHARE} alike, {sentence}")
+    assert f"so this one {'is a copy' if is_copy else 'was kept'}." in found["why"]
+    assert f"{found['similarity_asked']:.2f} on" in found["why"]
+
+
+@pytest.mark.parametrize("place", ["--index", "--volume"])
+@pytest.mark.parametrize(("other", "expected"), CASES.items())
+def test_similar_says_it_in_words(
+    run: Callable[..., Any],
+    tmp_path: Path,
+    place: str,
+    other: tuple[str, str],
+    expected: tuple[str, bool],
+) -> None:
+    """Of a record with its own id, site and title; of a text with those that are given."""
+    kept = tmp_path / "a.jsonl"
+    kept.write_text(json.dumps({"id": ON_SHOP, "title": "One", "text": TEXT}) + "\n")
+    volume = tmp_path / "index"
+    assert run("check", kept, "--index", volume).code == 0
+    asked = record(tmp_path, "b", url=other[0], title=other[1], text=ALIKE)
+    given = [ALIKE, "--site", other[0] if "//" in other[0] else "", "--title", other[1]]
+
+    def looked_up(*words: object) -> Any:
+        if place == "--volume":
+            return run("similar", *words, place, volume)
+        with answering(volume) as server:
+            return run("similar", *words, place, f"http://127.0.0.1:{server.port}")
+
+    for words in [[asked, *SETS]] + [given] * (other[0] != ON_SHOP):
+        (one,) = json.loads(looked_up(*words, "--json").out)["found"]
+        assert one["why"].startswith(f"{SHARE} alike, ")
+        assert one["is_copy"] == expected[1]
+        if other[0] != "https://other.example/2":
+            assert one["why"] == f"{SHARE} alike, {expected[0]}"
+        assert f"The nearest: {one['why']}" in " ".join(looked_up(*words).err.split())
+
+
+@pytest.mark.parametrize(("other", "expected"), CASES.items())
+def test_an_index_answers_with_the_sibling_and_matches_with_the_reason(
+    other: tuple[str, str], expected: tuple[str, bool]
+) -> None:
+    index = Index()
+    index.add(ON_SHOP, TEXT, title="One")
+    site = other[0] if "//" in other[0] else None
+
+    (match,) = index.query(ALIKE, site=site, title=other[1])
+    ((many,),) = index.query_many([ALIKE], site=[site], title=[other[1]])
+    answer = index.add(other[0], ALIKE, title=other[1])
+
+    assert many == match
+    assert match.similarity is not None
+    if other[0] != ON_SHOP:  # a look-up has no id
+        assert (match.is_copy, answer.is_duplicate) == (expected[1],) * 2
+    if answer.is_duplicate:
+        assert (answer.of, answer.sibling, answer.sibling_similarity) == (ON_SHOP, None, None)
+    else:
+        assert (answer.reason, answer.of, answer.similarity) == ("new", None, None)
+        assert (answer.sibling, answer.sibling_similarity) == (ON_SHOP, float(SHARE))
+        assert match.why == f"{SHARE} alike, {expected[0]}"
+    index.close()
