@@ -18,16 +18,16 @@ ROOT = Path(__file__).parent.parent
 FOLDERS = ("docs", "deploy", "topics", "tests", "peers", "examples")
 
 CEILINGS = {
-    r"told|tells?": 12,
-    r"stands?|stood": 28,
-    r"lies|lay": 17,
+    r"told|tells?": 10,
+    r"stands?|stood": 26,
+    r"lies|lay": 14,
     r"whoever|whatever|wherever": 4,
     r"so many|so much": 1,
     r"nothing but": 0,
-    r"by itself|by themselves": 5,
-    r"anew": 24,
-    r"what (?:is|was|are|were|it|they|came|comes|left)": 112,
-    r"of its own|of their own|of our own": 13,
+    r"by itself|by themselves": 3,
+    r"anew": 22,
+    r"what (?:is|was|are|were|it|they|came|comes|left)": 99,
+    r"of its own|of their own|of our own": 12,
     r"from on|from then on": 2,
 }
 # Uses that say exactly what they mean.
