@@ -9,15 +9,15 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 33_873
+WHOLE = 33_939
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 512,
     "checks": 703,
-    "cli": 3_499,
+    "cli": 3_521,
     "console": 1_349,
     "control": 969,
-    "demo": 1_060,
+    "demo": 1_104,
     "fingerprinting": 2_801,
     "ground": 1_692,
     "index": 5_941,

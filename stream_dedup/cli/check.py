@@ -685,6 +685,13 @@ def _as_json(where: str, judged: Judged) -> dict[str, object]:
         "similarity": judged.similarity,
         "of": None if judged.of_id is None else judged.of_id.decode("utf-8", "replace"),
         "of_number": judged.of_number,
+        "sibling": None
+        if judged.sibling is None
+        else {
+            "id": judged.sibling.id.decode("utf-8", "replace"),
+            "number": judged.sibling.number,
+            "similarity": judged.sibling.similarity,
+        },
         "fingerprint": judged.fingerprint,
     }
 

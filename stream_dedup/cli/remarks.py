@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 
 from stream_dedup.fingerprinting import Content
 from stream_dedup.ground.document import DeadLetter, Reason
-from stream_dedup.ground.printable import counted
+from stream_dedup.ground.printable import counted, printable
+from stream_dedup.ground.related import Relation
+from stream_dedup.ground.sketch import as_text
 from stream_dedup.ground.terminal import note
 from stream_dedup.inputs.charset import REPLACED, looks_like_markup
 from stream_dedup.inputs.fields import field_at, scalar
@@ -36,6 +38,8 @@ class Remarks:
     _first_no_utf8: str = ""
     _judged: int = 0
     _too_short: int = 0
+    _siblings: int = 0
+    _most_alike: Judged | None = None
     _sentences: dict[str, str] = field(default_factory=dict)
     _read: str = ""
     _refused: str = ""
@@ -100,6 +104,11 @@ class Remarks:
         for judged in verdicts:
             self._judged += 1
             self._too_short += judged.reason is Reason.TOO_SHORT
+            if judged.sibling is not None:
+                self._siblings += 1
+                most = self._most_alike and self._most_alike.sibling
+                if most is None or judged.sibling.similarity > most.similarity:
+                    self._most_alike = judged
             yield judged
 
     def add(self, other: Remarks) -> None:
@@ -137,10 +146,27 @@ class Remarks:
                 "Name the field with the site or the address: --site-field "
                 "(STREAM_DEDUP_SITE_FIELD)."
             )
+        if (one := self._most_alike) is not None and one.sibling is not None:
+            note(
+                f"Kept only for its site or title, though it would be a copy on another site: "
+                f"{counted(self._siblings, 'document')}; the most alike is {_name(one.id)}, "
+                f"{one.sibling.similarity:.2f} alike to {_name(one.sibling.id)}. Pages of one site "
+                f"are copies from {_share(self.settings, Relation.SAME_TITLE)} on with one title, "
+                f"{_share(self.settings, Relation.OTHER_TITLE)} with different titles, else "
+                f"{_share(self.settings, Relation.UNKNOWN_TITLE)}."
+            )
         floor = recipe_of(self.settings).floor
         if sentence := short_texts_note(self._too_short, self._judged, floor):
             note(sentence)
         say_passed_over(self.passed_over)
+
+
+def _name(identifier: bytes) -> str:
+    return printable(identifier.decode("utf-8", "replace")) or "(no id)"
+
+
+def _share(settings: Settings, relation: Relation) -> str:
+    return as_text(settings.judging_plan.similarities[relation])
 
 
 def what_is_judged(settings: Settings) -> str:

@@ -56,7 +56,8 @@ def tap_command(
     """Watch verdicts as they are given: time, verdict, reason, similarity or distance, id, kept
     document and its position.
 
-    Behind a duplicate stands the command that lets it through after all.
+    Behind a duplicate stands the command that lets it through after all; behind a page that only its
+    site or title kept, the page of its site that is like it.
     """
     outlets = [one.value for one in only or []]
     names = settings.topic_names
@@ -126,6 +127,9 @@ class Tapped:
     of_position: str | None
     position: str | None
     message: str | None
+    sibling_id: str | None = None
+    sibling_position: str | None = None
+    sibling_similarity: str | None = None
 
 
 def describe(message: Message, dead_letters: str, identifier: bytes | None) -> Tapped:
@@ -152,6 +156,9 @@ def describe(message: Message, dead_letters: str, identifier: bytes | None) -> T
         of_position=_text(found, headers.OF_POSITION),
         position=_text(found, headers.POSITION),
         message=_text(found, headers.DLQ_MESSAGE),
+        sibling_id=_text(found, headers.SIBLING_ID),
+        sibling_position=_text(found, headers.SIBLING_POSITION),
+        sibling_similarity=_text(found, headers.SIBLING_SIMILARITY),
     )
 
 
@@ -197,6 +204,10 @@ def _parts(tapped: Tapped) -> Iterator[Text]:
         yield Text.assemble(("of ", "dim"), printable(tapped.of_id) or "(no id)")
     if tapped.of_position is not None:
         yield Text(printable(tapped.of_position), "dim")
+    if tapped.sibling_id is not None:
+        share = printable(tapped.sibling_similarity or "", 8)
+        yield Text.assemble((f"{share} like ", "dim"), printable(tapped.sibling_id) or "(no id)")
+        yield Text(printable(tapped.sibling_position or ""), "dim")
     if tapped.verdict == "duplicate":
         here = tapped.position or f"{tapped.topic}-{tapped.partition}@{tapped.offset}"
         yield Text(f"stream-dedup release {printable(here)}", "dim")

@@ -52,7 +52,7 @@ _REVISION_SHARE = (0.01, 0.05)
 @dataclass(frozen=True, slots=True)
 class CrawledPage:
     """One record of a crawl. `id` is the page's URL, `of` that of the page it was made from,
-    `value` what the crawler sends.
+    `value` what the crawler sends; `title` is empty if it has none.
     """
 
     id: str
@@ -62,6 +62,7 @@ class CrawledPage:
     of: str | None
     key: bytes
     value: bytes
+    title: str = ""
 
 
 def mini_crawl(seed: int, pages: int = 600) -> list[CrawledPage]:
@@ -229,7 +230,9 @@ class _MiniCrawl:
         url = url or self._url(code, host)
         body = language(code).tell(article)
         text = _laid_out(code, host, _respaced(body) if respaced else body)
-        self.pages.append(crawled(url, text, code, kind, of.id if of else None, len(self.pages)))
+        title = body.split("\n\n", 1)[0]
+        number = len(self.pages)
+        self.pages.append(crawled(url, text, code, kind, of.id if of else None, number, title))
         source = _Source(url, code, host, article, of.root if of else url)
         self._sources.append(source)
         self._latest[url] = source
@@ -339,7 +342,7 @@ def _laid_out(code: str, host: int, body: str) -> str:
 
 
 def crawled(
-    url: str, text: str, code: str, kind: str, of: str | None, number: float
+    url: str, text: str, code: str, kind: str, of: str | None, number: float, title: str = ""
 ) -> CrawledPage:
     """Return a page as a crawler sends it that fetches one every few seconds, and this one after
     `number` others.
@@ -348,9 +351,10 @@ def crawled(
         "%Y-%m-%dT%H:%M:%SZ"
     )
     record = {"url": url, "text": text, "language": code, "fetched": fetched}
-    return CrawledPage(
-        url, text, code, kind, of, url.encode(), json.dumps(record, ensure_ascii=False).encode()
-    )
+    if title:
+        record["title"] = title
+    value = json.dumps(record, ensure_ascii=False).encode()
+    return CrawledPage(url, text, code, kind, of, url.encode(), value, title)
 
 
 SIZE_BYTES_MIN, SIZE_BYTES_MAX = 250, 1_000_000

@@ -16,8 +16,12 @@ from rich.text import Text
 
 from stream_dedup.demo import truth
 from stream_dedup.demo.crawl import CrawledPage
+from stream_dedup.fingerprinting import Recipe, SiteHasher
 from stream_dedup.ground.document import Message
+from stream_dedup.ground.hosts import site_of
+from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.printable import printable
+from stream_dedup.ground.related import in_words, relation_of
 from stream_dedup.ground.tables import FittedTable
 from stream_dedup.log.headers import text_of
 
@@ -99,15 +103,55 @@ def choose(
     return chosen
 
 
-def show_duplicate(out: Console, one: Message, page: CrawledPage, kept: CrawledPage) -> None:
+def siblings(
+    unique: Sequence[Message], number_at: Mapping[str, int]
+) -> list[tuple[Message, int, int]]:
+    """Return what only its site or title kept, with the numbers of its page and of its sibling, the
+    most alike first.
+    """
+    found = [
+        (one, int(text_of(one.headers, "demo-page")), number_at[sibling])
+        for one in unique
+        if (sibling := text_of(one.headers, "dedup.sibling.position")) in number_at
+    ]
+    shares = {id(one): text_of(one.headers, "dedup.sibling.similarity") for one, _, _ in found}
+    return sorted(found, key=lambda row: (shares[id(row[0])], -row[1]), reverse=True)
+
+
+def show_kept(
+    out: Console, one: Message, page: CrawledPage, sibling: CrawledPage, plan: Plan
+) -> None:
+    """Print a page that only its site or title kept, beside the page that it is like."""
+    out.print(Text.assemble(("unique", "bold green"), f"     {printable(page.id)}"))
+    out.print(Text.assemble(("like     ", "bold"), f"  {printable(sibling.id)}"))
+    for name, what in (("title", page.title), ("its title", sibling.title)):
+        out.print(f"{name:<9}  {printable(what, 100)}")
+    share = text_of(one.headers, "dedup.sibling.similarity")
+    out.print(f"why        {_why(share, page, sibling, plan)}")
+
+
+def _why(share: str, page: CrawledPage, other: CrawledPage, plan: Plan) -> str:
+    """Return in words what a similarity, as headers have it, means for two pages."""
+    hasher = SiteHasher(Recipe())
+    sites = site_of(page.key), site_of(other.key)
+    origins = (
+        hasher.origin_of(site, one.title, one.key)
+        for site, one in zip(sites, (page, other), strict=True)
+    )
+    relation = relation_of(*origins)
+    threshold, is_same = plan.similarities[relation], page.id == other.id
+    return in_words(round(100 * float(share)), relation, threshold, sites, has_same_id=is_same)
+
+
+def show_duplicate(
+    out: Console, one: Message, page: CrawledPage, kept: CrawledPage, plan: Plan
+) -> None:
     """Print one duplicate: what its headers say, how much the texts share, and the first
     differences.
     """
     resemblance = _resemblance(page, kept)
     reason, distance = text_of(one.headers, "dedup.reason"), text_of(one.headers, "dedup.distance")
     similarity = text_of(one.headers, "dedup.similarity")
-    witnesses = [f"{similarity} alike by its sketch"] if similarity else []
-    witnesses.append(f"{distance} of 128 bits differ")
     out.print(Text.assemble(("duplicate", "bold yellow"), f"  {printable(page.id)}"))
     out.print(
         Text.assemble(("of       ", "bold"), f"  {printable(text_of(one.headers, 'dedup.of.id'))}")
@@ -120,10 +164,11 @@ def show_duplicate(out: Console, one: Message, page: CrawledPage, kept: CrawledP
         "returned": "the same page, a text that it had before the last one",
     }
     out.print(
-        f"why        {reason}: {what[reason]}; {', '.join(witnesses)}, exact Jaccard "
-        f"{resemblance:.2f}, "
-        f"language {page.language}"
+        f"why        {reason}: {what[reason]}; {distance} of 128 bits differ, exact Jaccard "
+        f"{resemblance:.2f}, language {page.language}"
     )
+    if similarity:
+        out.print(f"           {_why(similarity, page, kept, plan)}")
     for line in _differences(kept, page):
         out.print(line)
 

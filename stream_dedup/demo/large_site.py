@@ -63,6 +63,7 @@ def large_site(seed: int, gap: float) -> list[tuple[float, CrawledPage]]:
     found = []
     for order, (url, of, article) in enumerate(told):
         text = f"{before}\n\n{said.tell(article)}\n\n{behind}"
-        place = (order + 0.5) * gap
-        found.append((place, crawled(url, text, _LANGUAGE, "edit" if of else "site", of, place)))
+        place, kind = (order + 0.5) * gap, "edit" if of else "site"
+        title = said.tell(article).split("\n\n", 1)[0]
+        found.append((place, crawled(url, text, _LANGUAGE, kind, of, place, title)))
     return found

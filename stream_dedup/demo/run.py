@@ -42,6 +42,8 @@ from stream_dedup.ground import topics
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
 from stream_dedup.ground.extras import lacking
+from stream_dedup.ground.hosts import site_of
+from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.terminal import console, print_json
 from stream_dedup.kafka import LINGER_MS, Admin, LoadProducer, reader
 from stream_dedup.log.headers import place_of, text_of
@@ -178,7 +180,7 @@ def run_demo(
         if as_json:
             print_json(outcome.as_json(seed))
         else:
-            outcome.show(out)
+            outcome.show(out, settings.judging_plan)
             out.print(_ORDER)
             out.print("Next: " + "\n      ".join(_NEXT[serve:]))
         for complaint in outcome.complaints:
@@ -431,7 +433,10 @@ class _Outcome:
         self.stages = Counter(text_of(one.headers, "dedup.error.stage") for one in seen.dead)
         judged = sorted((*seen.unique, *seen.duplicates), key=_decided)
         self.score = truth.judge(
-            pages, dict(map(self._judgement, judged)), [_number(one) for one in judged]
+            pages,
+            dict(map(self._judgement, judged)),
+            [_number(one) for one in judged],
+            truth.pairs(pages, [(site_of(page.key), page.title) for page in pages]),
         )
         self.complaints = list(self._complaints())
 
@@ -492,8 +497,8 @@ class _Outcome:
             "complaints": self.complaints,
         }
 
-    def show(self, out: Console) -> None:
-        """Print the tables and three duplicates."""
+    def show(self, out: Console, plan: Plan) -> None:
+        """Print the tables, three duplicates, and a page that only its title kept."""
         seen, total = self.seen, self.score.total
         out.print()
         explain.show_balance(
@@ -518,8 +523,8 @@ class _Outcome:
             f"{total.grey} grey"
         )
         out.print(
-            "grey: .5 to .8 like a page before it, so neither called a copy nor counted as another "
-            "page"
+            "grey: .5 to .8 like a page before it (to .97 with another title on its site), so neither "
+            "called a copy nor counted as another page"
         )
         out.print()
         explain.show_languages(out, self.score.by_language)
@@ -528,7 +533,10 @@ class _Outcome:
         )
         for one, page, kept in chosen:
             out.print()
-            explain.show_duplicate(out, one, self.pages[page], self.pages[kept])
+            explain.show_duplicate(out, one, self.pages[page], self.pages[kept], plan)
+        for one, page, sibling in explain.siblings(seen.unique, self.number_at)[:1]:
+            out.print()
+            explain.show_kept(out, one, self.pages[page], self.pages[sibling], plan)
 
 
 def _number(one: Message) -> int:

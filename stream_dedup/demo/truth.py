@@ -9,7 +9,8 @@ Definitions
     bare text   the NFKC, lower-case text without punctuation and white space
     resemblance of two pages: 1 if their bare texts are equal, else the Jaccard of their shingles (Broder 1997). A text too
                 short for one shingle thus resembles only a text with an equal bare text.
-    verdict     `exact` (equal bare texts), `duplicate` (resemblance >= 0.8), `grey` (0.5 to 0.8: neither), `different`
+    verdict     `exact` (equal bare texts), `duplicate` (resemblance >= 0.8), `grey` (0.5 to 0.8: neither), `different`; where two
+                pages of one site have different titles, which say that they are two, up to 0.97 is `grey` as well
     judged      pages with at least one letter or digit; broken and empty ones are nobody's duplicate and are left out
 """
 
@@ -24,6 +25,7 @@ from typing import Literal, Protocol
 from stream_dedup.ground.errors import InputError
 
 DUPLICATE_FROM = 0.8
+DUPLICATE_OF_OTHER_TITLE_FROM = 0.97
 GREY_FROM = 0.5
 LISTED_FROM = 0.3
 WORDS = 3
@@ -62,6 +64,11 @@ class Pair:
     def resemblance(self) -> float:
         """1 for equal bare texts, else the Jaccard."""
         return 1.0 if self.verdict == "exact" else self.jaccard
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether one of them is a duplicate of the other."""
+        return self.verdict in ("exact", "duplicate")
 
 
 class _Separated(dict[int, str]):
@@ -120,9 +127,11 @@ def is_judged(page: Text) -> bool:
     return page.kind != "broken" and any(character.isalnum() for character in page.text)
 
 
-def pairs(pages: Sequence[Text]) -> list[Pair]:
+def pairs(pages: Sequence[Text], named: Sequence[tuple[str, str]] = ()) -> list[Pair]:
     """Return all pairs with a Jaccard of at least `LISTED_FROM` or equal bare texts, by later page,
     then earlier page.
+
+    `named`: site and title of each page, empty if unknown; nothing if none is known.
     """
     containing: defaultdict[str, list[int]] = defaultdict(list)
     same_text: defaultdict[str, list[int]] = defaultdict(list)
@@ -142,14 +151,19 @@ def pairs(pages: Sequence[Text]) -> list[Pair]:
             if earlier in equal:
                 found.append(Pair(earlier, later, value, "exact"))
             elif value >= LISTED_FROM:
-                found.append(Pair(earlier, later, value, _meaning(value)))
+                has_other_title = bool(named) and _has_other_title(named[earlier], named[later])
+                found.append(Pair(earlier, later, value, _meaning(value, has_other_title)))
         if is_judged(page):
             equal.append(later)
     return found
 
 
-def _meaning(value: float) -> TrueVerdict:
-    if value >= DUPLICATE_FROM:
+def _has_other_title(one: tuple[str, str], other: tuple[str, str]) -> bool:
+    return all((*one, *other)) and one[0] == other[0] and one[1] != other[1]
+
+
+def _meaning(value: float, has_other_title: bool) -> TrueVerdict:
+    if value >= (DUPLICATE_OF_OTHER_TITLE_FROM if has_other_title else DUPLICATE_FROM):
         return "duplicate"
     return "grey" if value >= GREY_FROM else "different"
 
@@ -272,11 +286,11 @@ def _count(
 ) -> None:
     best, pair = max(
         ((other, pair) for other, pair in alike.items() if other in kept),
-        key=lambda one: one[1].resemblance,
+        key=lambda one: (one[1].is_copy, one[1].resemblance),
         default=(None, None),
     )
     resemblance = pair.resemblance if pair else 0.0
-    positive = resemblance >= DUPLICATE_FROM
+    positive = pair is not None and pair.is_copy
     near = positive and pair is not None and pair.verdict != "exact"
     grey = not positive and resemblance >= GREY_FROM
     named = alike.get(-1 if verdict.representative is None else verdict.representative)

@@ -79,6 +79,20 @@ CASES: dict[str, tuple[Message, dict[str, str | None], list[str]]] = {
         {"copies": "17", "better": "newest", "similarity": "0.70"},
         ["0.70", "copy 17  better: newest  of http://kept"],
     ),
+    "a page that its site kept names its sibling": (
+        message(
+            "unique",
+            headers.of_verdict(HERE, Reason.NEW, "r", None, None, of=OF, similarity=78),
+        ),
+        {
+            "verdict": "unique",
+            "sibling_id": "http://kept",
+            "sibling_position": "documents-3@8812",
+            "sibling_similarity": "0.78",
+            "of_id": None,
+        },
+        ["0.78 like http://kept", "documents-3@8812"],
+    ),
     "an exact copy is 1.0 alike": (
         message("duplicates", verdict(Reason.EXACT, 0, OF)),
         {"similarity": "1.00"},

@@ -119,3 +119,27 @@ def test_an_index_answers_with_the_sibling_and_matches_with_the_reason(
         assert (answer.sibling, answer.sibling_similarity) == (ON_SHOP, float(SHARE))
         assert match.why == f"{SHARE} alike, {expected[0]}"
     index.close()
+
+
+def test_check_names_siblings_and_says_once_what_was_kept(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
+    pages = tmp_path / "pages.jsonl"
+    rows = [{"id": f"https://shop.example/{at}", "title": f"Page {at}"} for at in range(3)]
+    texts = (TEXT, ALIKE, "nothing else is like it " * 9)
+    pages.write_text(
+        "".join(
+            json.dumps(row | {"text": text}) + "\n" for row, text in zip(rows, texts, strict=True)
+        )
+    )
+
+    listed = [json.loads(line) for line in run("check", pages, "--json").out.splitlines()]
+    said = " ".join(run("check", pages).err.split())
+
+    sibling = {"id": "https://shop.example/0", "number": 0, "similarity": float(SHARE)}
+    assert [one["sibling"] for one in listed] == [None, sibling, None]
+    assert [one["of"] for one in listed] == [None] * 3
+    assert (
+        f"the most alike is https://shop.example/1, {SHARE} alike to https://shop.example/0" in said
+    )
+    assert "0.70 on with one title, 0.97 with different titles, else 0.85." in said
