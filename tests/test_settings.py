@@ -576,7 +576,7 @@ class TestReferencePage:
             settings = load_settings({"plan": "bands"}, None, {"STREAM_DEDUP_SIMILARITY": text})
             assert (settings.similarity, settings.judging_plan.id) == (
                 "0.80",
-                "128:4:0:28~16:80,70,85,97%:64",
+                "128:4:0:36~20:80,70,85,97%:64",
             )
         assert load_settings({"plan": "bands"}, None, {}).judging_plan == PLANS["bands"]
         with pytest.raises(

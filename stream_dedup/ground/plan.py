@@ -161,7 +161,7 @@ class Plan(metaclass=_ParsesText):
     @property
     def id(self) -> str:
         """The plan in numbers, as `parse` reads them: `128:8:1:19`, `64:6/3:0:3`,
-        `128:4:0:28~16:65,70,85,97%:64`.
+        `128:4:0:36~20:62,70,85,97%:64`.
         """
         key = "" if self.key_blocks == 1 else f"/{self.key_blocks}"
         steps = "".join(f"{threshold}@{below}," for below, threshold in self.by_length)
@@ -521,9 +521,9 @@ PLANS["bands"] = Plan(
     width=128,
     blocks=4,
     radius=0,
-    threshold=28,
-    bands=16,
-    similarity=65,
+    threshold=36,
+    bands=20,
+    similarity=62,
     asked=64,
     unsure=70,
     same_site=85,

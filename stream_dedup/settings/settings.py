@@ -373,7 +373,7 @@ class Settings(BaseModel):
     similarity: str | None = Field(
         default=None,
         description="From which similarity on two texts of different sites, or of one id, are near, "
-        "in hundredths: `0.7` drops less than the `0.65` of `bands`; `stream-dedup calibrate` shows "
+        "in hundredths: `0.7` drops less than the `0.62` of `bands`; `stream-dedup calibrate` shows "
         "what. Only with a plan that compares sketches. Taken and changed like `plan`. The next "
         "three are at least this much.",
         json_schema_extra={"default_text": "the plan's own"},

@@ -103,10 +103,10 @@ def test_replay_gives_what_was_given(
     assert sample["was"]["reason"] == "near"
     code, same = result(
         lambda: replay.show_diff(
-            crawl.settings, ["threshold=28", "similarity=0.65"], None, 5, as_json=True
+            crawl.settings, ["threshold=36", "similarity=0.62"], None, 5, as_json=True
         )
     )
-    assert (same["plan"], same["changed"]) == ("128:4:0:28~16:65,70,85,97%:64", 0)
+    assert (same["plan"], same["changed"]) == ("128:4:0:36~20:62,70,85,97%:64", 0)
     near = next(
         one for one in crawl.read(crawl.names.duplicates) if header(one, "dedup.reason") == "near"
     )

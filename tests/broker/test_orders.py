@@ -292,9 +292,9 @@ def test_a_similarity_is_declared_on_a_living_log(make_filter: Callable[..., Fil
     crawl.wait_until_committed(1)
 
     shown = told(crawl, "declare", "--similarity", "0.7")
-    assert shown["plan"]["becomes"] == "128:4:0:28~16:70,70,85,97%:64"
+    assert shown["plan"]["becomes"] == "128:4:0:36~20:70,70,85,97%:64"
     assert shown["log_offset"] is not None
-    assert told(crawl, "declare")["plan"]["in_force"] == "128:4:0:28~16:70,70,85,97%:64"
+    assert told(crawl, "declare")["plan"]["in_force"] == "128:4:0:36~20:70,70,85,97%:64"
     assert told(crawl, "declare", "--better", "newest")["better"] == {
         "begun_with": "longest",
         "in_force": "longest",

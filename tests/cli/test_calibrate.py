@@ -45,7 +45,7 @@ def test_a_look_shows_what_each_threshold_drops(run: Callable[..., Any], pages: 
     said = json.loads(run("calibrate", str(pages), *given).out)
 
     assert (said["documents"], said["compared"]) == (500, 500)
-    assert said["plan"] == "128:4:0:28~16:65,70,90,97%:64"
+    assert said["plan"] == "128:4:0:36~20:62,70,90,97%:64"
     assert sum(said["two_sites"]) == 0
     assert sum(said["one_site"]) >= 150
     by_name = {one["name"]: one for one in said["thresholds"]}

@@ -508,16 +508,16 @@ def stored(prints: NDArray[np.uint64], tags: NDArray[np.uint32]) -> StoredRows:
 
 @pytest.mark.parametrize("is_frozen", [False, True])
 def test_a_look_at_the_buckets_looks_at_one_table(is_frozen: bool) -> None:
-    """A bucket of 300 in the last of twenty tables is seen when that table has its turn, and from
+    """A bucket of 300 in the last of 24 tables is seen when that table has its turn, and from
     then on."""
     columns = random_columns(300)
-    columns.sketches[:, SKETCH_VALUES - 5 : SKETCH_VALUES] = 7
+    columns.sketches[:, SKETCH_VALUES - 4 : SKETCH_VALUES] = 7
     tables = filled(columns, is_frozen=is_frozen)
-    seen = [tables.look_at_buckets() for _ in range(25)]
+    seen = [tables.look_at_buckets() for _ in range(29)]
 
-    assert max(seen[:19]) < 300
-    assert seen[19:] == [300] * 6
-    assert int(tables.bucket_lengths(18).max()) < int(tables.bucket_lengths(19).max()) == 300
+    assert max(seen[:23]) < 300
+    assert seen[23:] == [300] * 6
+    assert int(tables.bucket_lengths(22).max()) < int(tables.bucket_lengths(23).max()) == 300
     tables.change_plan(PLANS["blocks"])
     assert tables.look_at_buckets() < 300
 
@@ -527,14 +527,14 @@ def test_blocks_that_more_share_than_are_asked_are_counted(is_frozen: bool) -> N
     """A block of 60 is not full, one of 65 is; none is where all are asked. (Tags tell keys apart
     but for a chance.)"""
     columns = random_columns(300)
-    columns.sketches[:60, :5], columns.sketches[:65, 5:10], columns.sketches[:, 10:15] = 1, 2, 3
-    columns.sketches[100:170, 5:10] = 4
+    columns.sketches[:60, :4], columns.sketches[:65, 4:8], columns.sketches[:, 8:12] = 1, 2, 3
+    columns.sketches[100:170, 4:8] = 4
     tables = filled(columns, is_frozen=is_frozen)
 
     for _ in range(2):  # what is counted leaves no trace
-        assert [tables.full_blocks(table) for table in range(20)] == [0] * 5 + [2, 1] + [0] * 13
+        assert [tables.full_blocks(table) for table in range(24)] == [0] * 5 + [2, 1] + [0] * 17
     assert tables.full_blocks() == 0
-    for _ in range(20):
+    for _ in range(24):
         tables.look_at_buckets()
     assert tables.full_blocks() == 3
     tables.change_plan(PLANS["blocks"])
