@@ -33,7 +33,7 @@ from stream_dedup.ground.sketch import as_text
 from stream_dedup.ground.terminal import note, print_json, print_table
 from stream_dedup.index import report
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.look_up import Asked
+from stream_dedup.index.look_up import Query
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.inputs.decoder import DecodedDocument
 from stream_dedup.inputs.fields import scope_number
@@ -133,7 +133,7 @@ class Wanted:
     number: int
     features: int
     scope: int
-    asked: Asked
+    asked: Query
 
     @property
     def limbs(self) -> list[int]:
@@ -224,7 +224,7 @@ def print_of(settings: Settings, document: DecodedDocument) -> Wanted:
     number = number_of(prints.prints[0])
     digest, sketch = prints.digests[0].tobytes(), prints.sketches[0].tobytes()
     origin = SiteHasher(recipe).origin_of(document.site, document.title, document.id)
-    asked = Asked(digest, sketch, origin, document.site)
+    asked = Query(digest, sketch, origin, document.site)
     return Wanted(recipe, number, int(prints.features[0]), document.scope, asked)
 
 

@@ -117,7 +117,7 @@ def described(
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Query:
     """What is looked up, beside its print: text digest, sketch, where it is from, and the name of
     its site; empty or 0 if unknown.
     """

@@ -14,7 +14,7 @@ from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.sketch import per_cent
 from stream_dedup.index.digest import StateDigest
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.look_up import Asked, Entry, Similar
+from stream_dedup.index.look_up import Entry, Query, Similar
 from stream_dedup.log.records import FORMATS
 
 
@@ -78,7 +78,7 @@ def shortened(found: dict[str, Any], hottest: int) -> dict[str, Any]:
     }
 
 
-def similar(index: LogIndex, found: Similar, asked: Asked) -> dict[str, Any]:
+def similar(index: LogIndex, found: Similar, asked: Query) -> dict[str, Any]:
     """Return what a look-up found, and why a document with that text would be a copy or not."""
     declared = index.declared
     return {
@@ -92,7 +92,7 @@ def similar(index: LogIndex, found: Similar, asked: Asked) -> dict[str, Any]:
     }
 
 
-def _entry(distance: int, entry: Entry, plan: Plan, asked: Asked) -> dict[str, Any]:
+def _entry(distance: int, entry: Entry, plan: Plan, asked: Query) -> dict[str, Any]:
     is_copy, why = asked.compared(plan, entry)
     share = per_cent(asked.sketch, entry.sketch) if asked.sketch and entry.sketch else None
     return {

@@ -32,7 +32,7 @@ from stream_dedup.ground.related import Origin
 from stream_dedup.ground.sketch import SKETCH_BYTES
 from stream_dedup.index import report
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.look_up import Asked
+from stream_dedup.index.look_up import Query
 from stream_dedup.service.http import KeptAnswer
 
 RESULTS_MAX: Final = 1000
@@ -125,7 +125,7 @@ class IndexApi:
                 f"of {declared.recipe!r}; "
                 "they cannot be compared. Use the recipe and the key that the workers have.",
             )
-        asked = Asked(digest, sketch, Origin(site, title, id_crc))
+        asked = Query(digest, sketch, Origin(site, title, id_crc))
         number = int(print_digits, 16)
         limbs = [(number >> shift) & (2**64 - 1) for shift in range(0, 4 * len(print_digits), 64)]
         try:

@@ -29,7 +29,7 @@ from stream_dedup.ground.errors import (
 )
 from stream_dedup.ground.messages import NO_TIMESTAMP, Messages
 from stream_dedup.settings.properties import MASK, environment_name, is_secret
-from stream_dedup.settings.settings import Origin, Settings
+from stream_dedup.settings.settings import Settings, ValueOrigin
 
 SOCKET_TIMEOUT_SECONDS = 10.0
 # A killed worker's partitions wait for its session to end. Kafka's own 45 s are for those to whom a
@@ -241,7 +241,7 @@ def property_problems(settings: Settings) -> list[str]:
     return problems
 
 
-def each_property(kafka: Mapping[str, str], origins: Mapping[str, Origin]) -> list[str]:
+def each_property(kafka: Mapping[str, str], origins: Mapping[str, ValueOrigin]) -> list[str]:
     """Return, as sentences, what is wrong with each Kafka property by itself."""
     problems = []
     for name, value in kafka.items():
@@ -290,8 +290,8 @@ def _unconnected(config: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in config.items() if name != "bootstrap.servers"}
 
 
-def _origin(origins: Mapping[str, Origin], name: str) -> str:
-    return origins.get(f"kafka.{name}", Origin("default")).where or environment_name(
+def _origin(origins: Mapping[str, ValueOrigin], name: str) -> str:
+    return origins.get(f"kafka.{name}", ValueOrigin("default")).where or environment_name(
         f"kafka.{name}"
     )
 

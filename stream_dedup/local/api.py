@@ -45,7 +45,7 @@ from stream_dedup.ground.printable import counted
 from stream_dedup.ground.sketch import SKETCH_BYTES
 from stream_dedup.ground.sketch import similarity as sketch_similarity
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.look_up import Asked
+from stream_dedup.index.look_up import Query
 from stream_dedup.inputs.fields import scope_number
 from stream_dedup.inputs.html import Pages
 from stream_dedup.inputs.sources import RawDocument
@@ -408,7 +408,7 @@ class Index:
             _limbs(wanted), wanted.digest, wanted.features, scope, limit, wanted.sketch
         )
         site = named_site(site)
-        asked = Asked(wanted.digest, wanted.sketch, self._hasher.origin_of(site, title), site)
+        asked = Query(wanted.digest, wanted.sketch, self._hasher.origin_of(site, title), site)
         return [
             Match(
                 _name(entry.id),

@@ -35,7 +35,7 @@ from stream_dedup.settings.properties import (
     property_value,
 )
 from stream_dedup.settings.sentences import cut, mistake, sentences, shown_name, why
-from stream_dedup.settings.settings import Origin, Settings, Source
+from stream_dedup.settings.settings import Settings, Source, ValueOrigin
 
 PRESETS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
@@ -107,7 +107,7 @@ class CheckedSettings(NamedTuple):
     settings: Settings | None
     problems: list[str]
     kafka: Mapping[str, str]
-    origins: Mapping[str, Origin]
+    origins: Mapping[str, ValueOrigin]
 
 
 def check_settings(
@@ -126,7 +126,7 @@ def check_settings(
     if path is not None:
         _read_file(layers[2], path)
     _read_preset(layers)
-    origins: dict[str, Origin] = {}
+    origins: dict[str, ValueOrigin] = {}
     for layer in layers:
         for name, origin in layer.origins.items():
             origins.setdefault(name, origin)
@@ -158,12 +158,12 @@ class Layer:
         self.source = source
         self.problems = problems
         self.values: dict[str, Any] = {}
-        self.origins: dict[str, Origin] = {}
+        self.origins: dict[str, ValueOrigin] = {}
 
     def put(self, name: str, value: object, where: str) -> None:
         """Take one setting."""
         self.values[name] = value
-        self.origins[name] = Origin(self.source, where)
+        self.origins[name] = ValueOrigin(self.source, where)
 
     def put_property(self, prop: str, value: object, where: str) -> None:
         """Take one Kafka property, unless it is not ours to set."""
@@ -184,7 +184,7 @@ class Layer:
                 self.values.setdefault("kafka", {})[prop] = property_value(prop, str(value))
             except ValueError as error:
                 self.problems.append(f"{where} is {cut(repr(value))}, but {error}.")
-            self.origins[f"kafka.{prop}"] = Origin(self.source, where)
+            self.origins[f"kafka.{prop}"] = ValueOrigin(self.source, where)
         else:
             self.problems.append(
                 f"{where} must be a text or a number, and is a {type(value).__name__}."

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from stream_dedup.settings.settings import Origin
+from stream_dedup.settings.settings import ValueOrigin
 from stream_dedup.settings.units import PATTERNS, as_text
 
 _SHOWN_NAME = re.compile(r"[\w.-]*")
@@ -21,7 +21,7 @@ _MARK = re.compile(
 )  # a character or a kind of token, as parsers name what they expected
 
 
-def sentences(error: ValidationError, origins: Mapping[str, Origin]) -> Iterator[str]:
+def sentences(error: ValidationError, origins: Mapping[str, ValueOrigin]) -> Iterator[str]:
     """Yield a sentence for each value that cannot be."""
     for one in error.errors(include_url=False, include_input=True):
         if one["type"] == "default_factory_not_called":
@@ -30,7 +30,7 @@ def sentences(error: ValidationError, origins: Mapping[str, Origin]) -> Iterator
             yield f"{one['ctx']['error']}."  # of several values together
             continue
         name = str(one["loc"][0])
-        origin = origins.get(name, Origin("default"))
+        origin = origins.get(name, ValueOrigin("default"))
         where = origin.where or name
         must = _must(one["type"], one.get("ctx", {}), one["msg"], one["input"])
         given = one["input"]

@@ -1,7 +1,7 @@
 """One frozen settings object, checked as a whole. Where it is read from: `layers`; how names are
 written: `environment`.
 
-Invariants: a `Settings` that exists is valid; every value knows its `Origin`; a secret appears
+Invariants: a `Settings` that exists is valid; every value knows its `ValueOrigin`; a secret appears
 neither in `repr`, nor in `shown()`, nor in an error.
 
 `kafka` holds librdkafka properties. For the secret ones, and for `sasl.username`, a variable that
@@ -75,7 +75,7 @@ def _as_value_error() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ValueOrigin:
     """Where a value came from: `source` is `flag`, `environment`, `file`, `preset` or `default`;
     `where` is its name there.
     """
@@ -93,7 +93,7 @@ class ShownSetting:
 
     name: str
     value: str
-    origin: Origin
+    origin: ValueOrigin
 
 
 _SIMILARITIES = {
@@ -632,7 +632,7 @@ class Settings(BaseModel):
         description="Most hosts that are remembered, at up to 10 kB each.",
     )
 
-    _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict)
+    _origins: Mapping[str, ValueOrigin] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="after")
     def _check_topics_differ(self) -> Self:
@@ -769,15 +769,15 @@ class Settings(BaseModel):
         return TopicNames(self.topic_prefix, is_shadow=self.mode == "shadow", given=given)
 
     @property
-    def origins(self) -> Mapping[str, Origin]:
+    def origins(self) -> Mapping[str, ValueOrigin]:
         """Where each value came from, by field name; a Kafka property is called
         `kafka.<property>`.
         """
         return self._origins
 
-    def origin(self, name: str) -> Origin:
+    def origin(self, name: str) -> ValueOrigin:
         """Return where the value of `name` came from."""
-        return self._origins.get(name, Origin("default"))
+        return self._origins.get(name, ValueOrigin("default"))
 
     def shown(self) -> Iterator[ShownSetting]:
         """Yield every setting as text, secrets masked, Kafka properties one by one."""

@@ -13,6 +13,7 @@ import pytest
 
 from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
 from stream_dedup.ground.plan import PLANS, Plan
+from stream_dedup.ground.related import ORIGIN_BYTES
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.tables.budget import Budget
 from stream_dedup.index.tables.neighbours import MERGED_AGAIN_IN_FILES, Neighbours
@@ -78,7 +79,7 @@ def test_an_index_stops_in_front_of_a_plan_that_it_cannot_hold(
     before, memory = dict(volume), index.memory_for(then)
 
     assert (memory.entries, memory.is_enough, index.memory_for(first).is_enough) == (
-        39,
+        37 if then == _MANY else 39,
         False,
         True,
     )
@@ -158,8 +159,8 @@ def test_a_budget_is_told_what_the_arrays_hold_at_most(tmp_path: Path) -> None:
     """What the least budget is told from bounds an index that grows, and is not far off."""
     dice = np.random.default_rng(int(os.environ["TEST_SEED"]))
     plan, count, shares = PLANS["bands"], 1_200_000, []
-    columns = no_columns(2, count, 120)
-    columns.sketches[:] = dice.integers(0, 256, (count, 120), np.uint8)
+    columns = no_columns(2, count, 120 + ORIGIN_BYTES)
+    columns.sketches[:] = dice.integers(0, 256, columns.sketches.shape, np.uint8)
     columns.prints[:], columns.digests[:] = dice.integers(0, 1 << 64, (2, count, 2), np.uint64)
     columns.offsets[:] = np.arange(count)
     index = Neighbours(

@@ -23,7 +23,7 @@ from stream_dedup.ground.messages import Messages
 from stream_dedup.inputs.decoder import DecodedDocument, Decoder
 from stream_dedup.inputs.fields import parse_json
 from stream_dedup.settings.layers import PRESETS, load_settings
-from stream_dedup.settings.settings import Origin, Settings
+from stream_dedup.settings.settings import Settings, ValueOrigin
 
 
 def decode(
@@ -399,7 +399,7 @@ def test_explicit_settings_win_and_the_preset_is_an_origin(tmp_path: Path) -> No
     found = load_settings({"group": "a"}, file, {"STREAM_DEDUP_ID_FIELD": "url"})
 
     assert (found.value_format, found.text_field, found.id_field) == ("json", "title", "url")
-    assert found.origin("value_format") == Origin("preset", "nutch")
+    assert found.origin("value_format") == ValueOrigin("preset", "nutch")
     assert str(found.origin("value_format")) == "preset nutch"
     assert found.origin("text_field").source == "file"
     assert found.origin("id_field").source == "environment"
