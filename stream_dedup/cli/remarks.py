@@ -40,6 +40,7 @@ class Remarks:
     _too_short: int = 0
     _siblings: int = 0
     _most_alike: Judged | None = None
+    _share: float = 0.0
     _sentences: dict[str, str] = field(default_factory=dict)
     _read: str = ""
     _refused: str = ""
@@ -106,9 +107,8 @@ class Remarks:
             self._too_short += judged.reason is Reason.TOO_SHORT
             if judged.sibling is not None:
                 self._siblings += 1
-                most = self._most_alike and self._most_alike.sibling
-                if most is None or judged.sibling.similarity > most.similarity:
-                    self._most_alike = judged
+                if judged.sibling.similarity > self._share:
+                    self._most_alike, self._share = judged, judged.sibling.similarity
             yield judged
 
     def add(self, other: Remarks) -> None:
