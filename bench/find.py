@@ -288,7 +288,7 @@ def _ask(
         times[one] = 1000 * (time.monotonic() - began)
         cell = cells[one.language, one.tokens, one.change]
         cell.milliseconds.append(times[one])
-        cell.first += any(number_of(document.at) == one.source for document in found)
+        cell.first += any(number_of(document.at) == one.source for document in found.documents)
     report.ask_cpu_seconds = time.process_time() - cpu_began
     for one in clues:
         cells[one.language, one.tokens, one.change].listed += _holds(

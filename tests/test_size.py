@@ -9,17 +9,17 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 33_939
+WHOLE = 34_089
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 512,
     "checks": 703,
     "cli": 3_521,
-    "console": 1_349,
+    "console": 1_404,
     "control": 969,
     "demo": 1_104,
     "fingerprinting": 2_801,
-    "ground": 1_692,
+    "ground": 1_718,
     "index": 5_941,
     "indexer": 653,
     "inputs": 2_752,
@@ -29,7 +29,7 @@ CEILINGS = {
     "log": 1_090,
     "machine": 272,
     "proof": 1_800,
-    "search": 1_247,
+    "search": 1_324,
     "service": 1_037,
     "settings": 706,
     "worker": 1_992,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
 import urllib.parse
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -13,11 +12,20 @@ from rich.text import Text
 
 from stream_dedup.cli.options import JsonOption, command
 from stream_dedup.cli.similar import read_text
-from stream_dedup.ground.errors import FormatError, InputError
+from stream_dedup.console.nouns import FIND_ORDERS
+from stream_dedup.ground.csv_text import csv_text
+from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import console, note, print_json
-from stream_dedup.service import asking
-from stream_dedup.service.ports import addresses
+from stream_dedup.search.client import (
+    CSV_COLUMNS,
+    CSV_MAX,
+    ask_search,
+    csv_row,
+    of_this_version,
+    summary_of,
+    time_of,
+)
 from stream_dedup.settings.settings import Settings
 
 SearchOption = Annotated[
@@ -60,34 +68,57 @@ def find_command(
             "clue of up to eleven words]",
         ),
     ] = None,
+    page: Annotated[
+        int, typer.Option("--page", min=1, max=10_000, help="Which N documents, counted from 1.")
+    ] = 1,
+    order: Annotated[
+        str,
+        typer.Option("--order", metavar="|".join(FIND_ORDERS), help="Which documents come first."),
+    ] = "best",
+    host: Annotated[
+        str | None,
+        typer.Option("--host", help="Only documents of this host and its subdomains."),
+    ] = None,
+    as_csv: Annotated[
+        bool,
+        typer.Option("--csv", help="Write all documents as CSV, without pieces of their texts."),
+    ] = False,
     search: SearchOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Find the documents that hold a clue, a sentence or two, or most of it: how much, where, and
-    their group. Best first.
+    """Find the documents that hold a clue, a sentence or two, or most of it: how many, how much of
+    it, when, where, and their group. --order earliest lists who was first.
     """
+    if as_csv and as_json:
+        raise InputError("Documents are written as CSV or as JSON; give one of --csv and --json.")
     text = str(read_text(settings, clue, as_text=as_text).text)
-    query = urllib.parse.urlencode({"limit": limit} | ({} if least is None else {"least": least}))
-    answer = ask_search(settings, search, f"/v1/find?{query}", text.encode("utf-8", "replace"))
+    asked = {"limit": limit, "offset": limit * (page - 1), "order": order}
+    if as_csv:
+        asked |= {"limit": CSV_MAX, "offset": 0, "snippets": "no"}
+    asked |= {} if host is None else {"host": host}
+    asked |= {} if least is None else {"least": least}
+    path = f"/v1/find?{urllib.parse.urlencode(asked, errors='replace')}"
+    answer = ask_search(settings, search, path, text.encode("utf-8", "replace"))
     with of_this_version():
-        documents = answer["documents"]
-        shown = [_shown(one) for one in documents]
+        shown = [_shown(document) for document in answer["documents"]]
+        summary = summary_of(answer)
+        rows = list(map(csv_row, answer["documents"]))
     if as_json:
         print_json(answer)
         return 0
-    for one in shown:
-        console().print(one, soft_wrap=True)
-    more = ", the best of them (--limit)" if len(documents) == limit else ""
-    note(
-        f"{len(documents)} {'document holds' if len(documents) == 1 else 'documents hold'} the "
-        f"clue, or most of it{more}."
-    )
+    if as_csv:
+        sys.stdout.write(csv_text(CSV_COLUMNS, rows))
+        return 0
+    for document in shown:
+        console().print(document, soft_wrap=True)
+    note(summary)
     return 0
 
 
 def _shown(one: dict[str, Any]) -> Text:
     line = Text(f"{one['share']:4.0%}  ", "bold")
     line.append(printable(str(one["id"] or one["at"]), 200), "cyan")
+    line.append(f"  {time_of(one['time_ms']) or '-'}", "dim")
     line.append(f"  {one['at']}  {printable(str(one['verdict']), 40)}")
     line.append(f"  group {one['group']}\n" if one["group"] else "\n", "dim")
     line.append("      ")
@@ -98,39 +129,3 @@ def _shown(one: dict[str, Any]) -> Text:
             printable(re.sub(r"\s+", " ", str(piece)), 2000), "bold yellow" if matches else ""
         )
     return line
-
-
-@contextmanager
-def of_this_version() -> Iterator[None]:
-    """Say it where an answer of a search cannot be understood."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(
-            f"The answer is not that of a search of this version ({error!r:.100})."
-        ) from error
-
-
-def ask_search(
-    settings: Settings, url: str | None, path: str, body: bytes | None = None
-) -> dict[str, Any]:
-    """Return what a search answers.
-
-    Raises:
-        InputError: no search answers, or it refuses the question.
-        StreamDedupError: it cannot answer now.
-    """
-    token = settings.console_token_file
-    headers = {}
-    if token is not None:
-        try:
-            headers["Authorization"] = f"Bearer {token.read_text().strip()}"
-        except OSError as error:
-            raise InputError(
-                f"The token of the console cannot be read: {error.strerror}; see "
-                "CONSOLE_TOKEN_FILE."
-            ) from error
-    remedy = "Start one with: stream-dedup run search; or name one with --search http://HOST:PORT."
-    return asking.ask_role(
-        "search", [url] if url is not None else addresses(settings), path, remedy, body, headers
-    )[1]

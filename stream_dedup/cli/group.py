@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import urllib.parse
 from typing import Annotated, Any
 
 import typer
 
-from stream_dedup.cli.find import SearchOption, ask_search, of_this_version
+from stream_dedup.cli.find import SearchOption
 from stream_dedup.cli.options import JsonOption, command
 from stream_dedup.ground.printable import counted, printable
 from stream_dedup.ground.terminal import note, print_json, print_table
+from stream_dedup.search.client import ask_search, of_this_version, time_of
 from stream_dedup.settings.settings import Settings
 
 
@@ -80,9 +80,11 @@ def _more(answer: dict[str, Any]) -> str:
         else ""
     )
     if answer["oldest_ms"] and answer["copies"] == 1:
-        found += f" It came at {_time(answer['newest_ms'])}."
+        found += f" It came at {time_of(answer['newest_ms'])}."
     elif answer["oldest_ms"]:
-        found += f" They came from {_time(answer['oldest_ms'])} to {_time(answer['newest_ms'])}."
+        found += (
+            f" They came from {time_of(answer['oldest_ms'])} to {time_of(answer['newest_ms'])}."
+        )
     if best is not None:
         found += f" The best copy so far, by the rule {printable(str(best['better']), 40)}, is {_name(best)}."
     return found
@@ -100,8 +102,8 @@ def list_groups(
                 _name(one),
                 f"{one['copies']:,}",
                 f"{one['bytes_wasted']:,}",
-                _time(one["oldest_ms"]),
-                _time(one["newest_ms"]),
+                time_of(one["oldest_ms"]),
+                time_of(one["newest_ms"]),
                 ""
                 if one["best"] is None
                 else f"{_name(one['best'])} ({printable(str(one['best']['better']), 40)})",
@@ -134,7 +136,7 @@ def _row(one: dict[str, Any]) -> list[str]:
     return [
         name,
         printable(str(one["host"]), 80),
-        _time(one["time_ms"]),
+        time_of(one["time_ms"]),
         similarity,
         one["reason"],
         printable(str(one["better"]), 40),
@@ -145,9 +147,3 @@ def _row(one: dict[str, Any]) -> list[str]:
 
 def _name(group: dict[str, Any]) -> str:
     return printable(str(group["id"] or group.get("position") or group["at"]), 120)
-
-
-def _time(time_ms: int) -> str:
-    if not 0 < time_ms < 253_402_300_800_000:
-        return ""
-    return dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -23,11 +23,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from stream_dedup.console import pages, rendering
+from stream_dedup.console import pages, rendering, tables
 from stream_dedup.console.calls import BoundedCalls, as_page_errors, title_of
 from stream_dedup.console.guard import TokenGuard
 from stream_dedup.console.pages import PageAnswer, PageError
 from stream_dedup.console.sources import ConsoleSources
+from stream_dedup.console.tables import TABLES
 from stream_dedup.ground.problem import PROBLEM_TYPE, problem
 
 _logger = structlog.get_logger("stream_dedup.console")
@@ -80,9 +81,12 @@ class ConsolePages:
                     Route(f"{root}/{address}", partial(self._page, name, answer), methods=["GET"])
                 )
                 found.append(
-                    Route(f"{root}/{name}.json", partial(self._twin, answer), methods=["GET"])
+                    Route(f"{root}/{name}.json", partial(self._twin, name, answer), methods=["GET"])
                 )
-            found.append(Route(f"{root}/decisions.csv", self._table, methods=["GET"]))
+            found += [
+                Route(f"{root}/{name}.csv", partial(self._table, name), methods=["GET"])
+                for name in TABLES
+            ]
             found += [
                 Route(f"{root}/{name}", partial(self._file, name), methods=["GET"])
                 for name in _FILES
@@ -97,7 +101,7 @@ class ConsolePages:
 
     async def _page(self, name: str, answer: PageAnswer, request: Request) -> Response:
         try:
-            values = await self._values(answer, request)
+            values = await self._values(name, answer, request)
             template, status = f"{name}.html", 200
         except PageError as error:
             template, status = "problem.html", error.status
@@ -116,9 +120,9 @@ class ConsolePages:
             raise HTTPException(404)  # a program is told which paths there are
         return await self._page("", pages.absent, request)
 
-    async def _twin(self, answer: PageAnswer, request: Request) -> Response:
+    async def _twin(self, name: str, answer: PageAnswer, request: Request) -> Response:
         try:
-            body: Any = await self._values(answer, request)
+            body: Any = await self._values(name, answer, request)
             status, kind = 200, "application/json"
         except PageError as error:
             status, kind = error.status, PROBLEM_TYPE
@@ -128,16 +132,17 @@ class ConsolePages:
             json.dumps(body, default=_plain), status, _HEADERS | _challenge(status), kind
         )
 
-    async def _table(self, request: Request) -> Response:
+    async def _table(self, name: str, request: Request) -> Response:
         try:
-            values = await self._values(pages.listed, request)
+            answer = pages.WHOLE.get(name, pages.PAGES[name])
+            values = await self._values(name, answer, request, is_cut=False)
         except PageError as error:
             headers = _HEADERS | _challenge(error.status)
             return Response(
                 json.dumps(problem(error.status, str(error))), error.status, headers, PROBLEM_TYPE
             )
-        body = await run_in_threadpool(rendering.table, values["decisions"])
-        headers = _HEADERS | {"Content-Disposition": 'attachment; filename="decisions.csv"'}
+        body = await run_in_threadpool(rendering.table, name, values[TABLES[name].rows])
+        headers = _HEADERS | {"Content-Disposition": f'attachment; filename="{name}.csv"'}
         return Response(body, 200, headers, "text/csv; charset=utf-8")
 
     async def _file(self, name: str, request: Request) -> Response:
@@ -152,13 +157,17 @@ class ConsolePages:
             status_code=308, headers={"Location": self._prefix.rpartition("/")[2] + "/"}
         )
 
-    async def _values(self, answer: PageAnswer, request: Request) -> dict[str, Any]:
+    async def _values(
+        self, name: str, answer: PageAnswer, request: Request, *, is_cut: bool = True
+    ) -> dict[str, Any]:
         refused = self._guard.refuses(request.headers.get("authorization", ""))
         if refused:
             raise PageError(401, refused)
         with as_page_errors(_logger, "a page of the console failed", "The page could not be made"):
-            pages.refuse_others(answer, request.query_params)
-            return await answer(self._sources, request.query_params, self._calls)
+            query = request.query_params
+            pages.refuse_others(answer, query, is_table=name in TABLES)
+            values = await answer(self._sources, query, self._calls)
+            return tables.arrange(name, values, query.get("sort", ""), is_cut=is_cut)
 
 
 def _challenge(status: int) -> dict[str, str]:
@@ -169,5 +178,8 @@ def _challenge(status: int) -> dict[str, str]:
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
+        named = vars(type(value)).items()
+        return asdict(value) | {
+            name: getattr(value, name) for name, what in named if isinstance(what, property)
+        }
     return str(value)

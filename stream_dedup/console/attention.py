@@ -22,7 +22,7 @@ from stream_dedup.checks.finding import CheckState
 from stream_dedup.checks.roles import check_roles, read_roles
 from stream_dedup.console.nouns import DeadLetters, LetterKind, ListedLetter, Remark
 from stream_dedup.console.outputs import all_of, ends_of, waiting
-from stream_dedup.ground.document import TopicPartitionKey
+from stream_dedup.ground.document import Message, TopicPartitionKey
 from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.insights.signals import reading_group
 from stream_dedup.kafka import KeptAdmin, sample
@@ -34,6 +34,7 @@ SIGNALS: Final = 1_000
 KEEP_SECONDS: Final = 30.0
 _LISTED: Final = 50
 _HOSTS_SAID: Final = 10
+_SHOWN_BYTES: Final = 300
 _DAY_MS: Final = 86_400_000
 
 T = TypeVar("T")
@@ -48,11 +49,17 @@ class Attention:
     """What deserves a look in one deployment, as far as Kafka knows it."""
 
     def __init__(
-        self, settings: Settings, kafka: KeptAdmin, now_ms: Callable[[], int] = time_ms
+        self,
+        settings: Settings,
+        kafka: KeptAdmin,
+        now_ms: Callable[[], int] = time_ms,
+        id_of: Callable[[Message], str] = lambda _: "",
     ) -> None:
+        """Look through `kafka`; `id_of` returns the document's id that a dead letter names."""
         self._settings = settings
         self._kafka = kafka
         self._now_ms = now_ms
+        self._id_of = id_of
         self.letters = _Kept(self._read_letters)
         """The dead letters. Raises StreamDedupError: they cannot be read."""
         self.events = _Kept(self._read_events)
@@ -135,7 +142,10 @@ class Attention:
             LetterKind(stage, kind, count, left[stage, kind], _redrive(stage, kind))
             for (stage, kind), count in counts.most_common()
         )
-        listed = tuple(_listed(one, is_sent=is_sent(one)) for one in letters[:_LISTED])
+        listed = tuple(
+            _listed(one, self._id_of(one.message), is_sent=is_sent(one))
+            for one in letters[:_LISTED]
+        )
         return DeadLetters(len(letters), is_whole, kinds, listed)
 
     def _read_unwatched(self) -> str:
@@ -210,7 +220,7 @@ def _redrive(stage: str, kind: str) -> str:
     )
 
 
-def _listed(letter: Letter, *, is_sent: bool) -> ListedLetter:
+def _listed(letter: Letter, identifier: str, *, is_sent: bool) -> ListedLetter:
     one = letter.message
     at = one.at
     return ListedLetter(
@@ -223,6 +233,9 @@ def _listed(letter: Letter, *, is_sent: bool) -> ListedLetter:
         one.timestamp_ms or 0,
         is_sent,
         letter.is_cut,
+        (one.key or b"")[:_SHOWN_BYTES].decode("utf-8", "replace"),
+        identifier,
+        (one.value or b"")[:_SHOWN_BYTES].decode("utf-8", "replace"),
     )
 
 

@@ -35,7 +35,7 @@ def sources_of(
     The newest decisions are read until `stop` is set.
     """
     records = OutputRecords(settings)
-    attention = Attention(settings, records.kafka)
+    attention = Attention(settings, records.kafka, id_of=records.id_of)
     recent = Recent() if engine is None else Recent(as_shown=engine.as_shown)
     follower = OutputsFollower(settings, records, recent, stop)
     index = None if settings.console_index is None else index_at(settings.console_index)

@@ -94,6 +94,10 @@ class Opened:
     is_forgotten: bool = False
 
 
+FIND_ORDERS = ("best", "earliest", "newest")
+"""How documents that hold a clue are ordered: by their share of it, or by their time."""
+
+
 @dataclass(frozen=True, slots=True)
 class FoundDocument:
     """A document that holds a clue. `share` of the clue it holds; `snippet`: pieces of its text,
@@ -107,6 +111,19 @@ class FoundDocument:
     verdict: str = ""
     time_ms: int = 0
     group: str = ""
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDocuments:
+    """A page of the documents that hold a clue. `total`: how many do, at least so many unless
+    `is_whole`; `hosts`: from how many hosts the total comes.
+    """
+
+    documents: tuple[FoundDocument, ...] = ()
+    total: int = 0
+    is_whole: bool = True
+    hosts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +212,8 @@ class ListedLetter:
     """One dead letter, which lies `at`; `source`: where its record lay, or nothing if it does not
     say.
 
-    `is_cut`: it lacks a part of its record, so it cannot be sent back.
+    `is_cut`: it lacks a part of its record, so it cannot be sent back. `key`: the record's key, `id`
+    what its value names as the document's id, `beginning` the value's first bytes as text.
     """
 
     at: str
@@ -207,6 +225,9 @@ class ListedLetter:
     time_ms: int
     is_sent_back: bool
     is_cut: bool
+    key: str = ""
+    id: str = ""
+    beginning: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,6 +110,11 @@ class OutputRecords:
             message, identifier, self._hosts.of(identifier), seen_ms, is_live=is_live
         )
 
+    def id_of(self, message: Message) -> str:
+        """Return the document's id that a record names, also one that cannot be judged."""
+        with self._lock:
+            return (self._decoding().id_of(message) or b"").decode("utf-8", "replace")
+
     def opened(self, at: str) -> Opened:
         """Return the record at a position such as `duplicates-3@17`, with its text or why there is
         none.
@@ -171,14 +176,18 @@ class OutputRecords:
             )
         return (topic, int(partition)), int(offset)
 
+    def _decoding(self) -> Decoder:
+        if self._decoder is None:
+            self._decoder = Decoder(self._settings, fetches=False)
+        return self._decoder
+
     def _decoded(self, message: Message) -> tuple[bytes, str, str]:
         """Return id, text, and why there is no text. One thread at a time, as the decoder wants."""
         with self._lock:
-            if self._decoder is None:
-                self._decoder = Decoder(self._settings, fetches=False)
-            found = self._decoder.decode(message)
+            decoder = self._decoding()
+            found = decoder.decode(message)
             is_elsewhere = isinstance(found, DeadLetter) and found.error_class == NOT_FETCHED
-            identifier = self._decoder.id_of(message) if is_elsewhere else message.key
+            identifier = decoder.id_of(message) if is_elsewhere else message.key
         if isinstance(found, DeadLetter):
             return (
                 identifier or b"",

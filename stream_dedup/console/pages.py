@@ -13,7 +13,15 @@ from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
 from stream_dedup.console import differences
-from stream_dedup.console.nouns import DUPLICATES, Decision, DocumentGroup, HostFigures, Opened
+from stream_dedup.console.nouns import (
+    DUPLICATES,
+    FIND_ORDERS,
+    Decision,
+    DocumentGroup,
+    FoundDocuments,
+    HostFigures,
+    Opened,
+)
 from stream_dedup.console.recent import FILTERS, KEEP, SPANS, filter_of
 from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.ground.errors import InputError, StreamDedupError
@@ -22,9 +30,9 @@ from stream_dedup.ground.printable import printable
 T = TypeVar("T")
 
 ROWS: Final = 50
-FOUND_STEP: Final = 20
-FOUND_MAX: Final = 200
-HOSTS_MAX: Final = 200
+FOUND_ROWS: Final = 20
+FOUND_MAX: Final = 10_000
+GROUPS_MAX: Final = 200
 CLUE_CHARACTERS_MAX: Final = 8_000
 POSITION: Final = re.compile(r"[A-Za-z0-9._-]{1,249}-\d{1,9}@\d{1,18}\Z", re.ASCII)
 _EMPTY: Final = "No decision has been seen yet: nothing has left on unique or duplicates since this console reads them."
@@ -123,11 +131,7 @@ async def decisions(sources: ConsoleSources, query: Query, call: Calling) -> dic
     wanted = filter_of(query)
     before = _number(query, "before")
     sort = query.get("sort", "")
-    if sort not in ("", "similarity"):
-        raise InputError(
-            f"Decisions are sorted by time, or by sort=similarity; sort={sort!r:.40} is neither."
-        )
-    found = sources.recent.select(wanted, ROWS + 1, before, most_alike=bool(sort))
+    found = sources.recent.select(wanted, KEEP if sort else ROWS + 1, before)
     notices, _ = await _begin(sources, call)
     if not found and sources.recent.remembered:
         notices.append(
@@ -135,7 +139,7 @@ async def decisions(sources: ConsoleSources, query: Query, call: Calling) -> dic
         )
     return {
         "notices": notices,
-        "decisions": found[:ROWS],
+        "decisions": found if sort else found[:ROWS],
         "older": found[ROWS - 1].number if len(found) > ROWS and not sort else None,
         "remembered": sources.recent.remembered,
         "is_live": before is None and not sort,
@@ -144,10 +148,8 @@ async def decisions(sources: ConsoleSources, query: Query, call: Calling) -> dic
 
 async def listed(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
     """Answer with all remembered decisions that the filters take, for a table elsewhere."""
-    wanted, is_sorted = filter_of(query), query.get("sort") == "similarity"
-    return {
-        "decisions": await call(lambda: sources.recent.select(wanted, KEEP, most_alike=is_sorted))
-    }
+    wanted = filter_of(query)
+    return {"decisions": await call(lambda: sources.recent.select(wanted, KEEP))}
 
 
 async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
@@ -229,9 +231,25 @@ def release_command(one: Decision) -> str:
 
 
 async def find(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
-    """Answer with the documents that hold a clue, the best `most` of them."""
+    """Answer with a page of the documents that hold a clue."""
+    return await _found(sources, query, call, max(1, _number(query, "page") or 1))
+
+
+async def find_all(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
+    """Answer with all documents that hold a clue, for a table elsewhere."""
+    return await _found(sources, query, call, None)
+
+
+async def _found(
+    sources: ConsoleSources, query: Query, call: Calling, page: int | None
+) -> dict[str, Any]:
+    """Answer with that page of the documents, or with all of them, without their snippets."""
     clue = query.get("q", "")
-    most = min(FOUND_MAX, max(FOUND_STEP, _number(query, "most") or FOUND_STEP))
+    order = query.get("order", "") or "best"
+    if order not in FIND_ORDERS:
+        raise InputError(
+            f"Documents are ordered by one of {', '.join(FIND_ORDERS)}, not {order!r:.40}."
+        )
     if len(clue) > CLUE_CHARACTERS_MAX:
         raise InputError(
             f"The clue has {len(clue):,} characters, and at most {CLUE_CHARACTERS_MAX:,} are "
@@ -239,21 +257,37 @@ async def find(sources: ConsoleSources, query: Query, call: Calling) -> dict[str
             "two is enough. The command stream-dedup find takes a file."
         )
     notices: list[str] = []
-    documents: Any = []
+    found = FoundDocuments()
     search = sources.find
     if search is None:
         notices.append(
             "Texts are not searched here: this role has no full-text index, and run search has one."
         )
     elif clue.strip():
-        documents = await _asked(
-            notices, call, lambda: search(clue, most + 1), "", "The search failed", []
+        found = await _asked(
+            notices,
+            call,
+            lambda: search(
+                clue,
+                FOUND_ROWS if page else FOUND_MAX,
+                offset=FOUND_ROWS * (page - 1) if page else 0,
+                order=order,
+                host=query.get("host", ""),
+                snippets=page is not None,
+            ),
+            "",
+            "The search failed",
+            found,
         )
-        if not documents and not notices:
-            notices.append("No document holds this clue, or most of it.")
+        if not found.documents and not notices:
+            notices.append(
+                "This page is beyond the last one."
+                if found.total
+                else "No document holds this clue, or most of it."
+            )
     elif "q" in query:
         notices.append("The clue is empty; paste a sentence or two.")
-    if any(not one.snippet for one in documents):
+    if page and any(not one.snippet for one in found.documents):
         notices.append(
             "Documents without a snippet are found by their words; their texts cannot be read here "
             "now."
@@ -262,12 +296,14 @@ async def find(sources: ConsoleSources, query: Query, call: Calling) -> dict[str
         "notices": notices,
         "clue": clue,
         "is_searched": search is not None,
-        "documents": list(documents)[:most],
-        "most": most,
-        "further": min(FOUND_MAX, most + 2 * FOUND_STEP)
-        if len(documents) > most and most < FOUND_MAX
-        else None,
-        "is_all": len(documents) <= most,
+        "documents": list(found.documents),
+        "total": found.total,
+        "is_whole": found.is_whole,
+        "hosts": found.hosts,
+        "order": order,
+        "page_number": page,
+        "pages": -(-found.total // FOUND_ROWS),
+        "first": FOUND_ROWS * ((page or 1) - 1) + 1,
     }
 
 
@@ -282,17 +318,22 @@ async def groups(sources: ConsoleSources, query: Query, call: Calling) -> dict[s
     listing = sources.groups
     found: Sequence[DocumentGroup] = []
     if listing is None:
-        found = sources.recent.groups(order)[:ROWS]
+        found = sources.recent.groups(order)[:GROUPS_MAX]
     else:
         found = list(
             await _asked(
-                notices, call, lambda: listing(order, ROWS), "", "The groups are not known", found
+                notices,
+                call,
+                lambda: listing(order, GROUPS_MAX),
+                "",
+                "The groups are not known",
+                found,
             )
         )
     return {
         "notices": notices,
         "order": order,
-        "groups": found,
+        "groups": list(found),
         "is_whole": listing is not None,
         "remembered": sources.recent.remembered,
     }
@@ -312,7 +353,13 @@ async def group(sources: ConsoleSources, query: Query, call: Calling) -> dict[st
     if found is None:
         raise PageError(404, f"No copies of the document {printable(at[:500])} are known.")
     kept = await _open(sources, call, found.position, notices)
-    return {"notices": notices, "group": found, "kept": kept, "is_whole": lookup is not None}
+    return {
+        "notices": notices,
+        "group": found,
+        "members": found.members,
+        "kept": kept,
+        "is_whole": lookup is not None,
+    }
 
 
 async def hosts(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
@@ -336,7 +383,7 @@ async def hosts(sources: ConsoleSources, query: Query, call: Calling) -> dict[st
     rows.sort(key=lambda one: not one.events)
     return {
         "notices": [one for one in notices if one],
-        "hosts": rows[:HOSTS_MAX],
+        "hosts": rows,
         "is_told": told is not None,
         "remembered": sources.recent.remembered,
     }
@@ -351,7 +398,11 @@ async def dead_letters(sources: ConsoleSources, query: Query, call: Calling) -> 
     letters = await _asked(
         notices, call, sources.letters, "", "The dead letters are not known", None
     )
-    return {"notices": [one for one in notices if one], "letters": letters}
+    return {
+        "notices": [one for one in notices if one],
+        "letters": letters,
+        "listed": () if letters is None else letters.letters,
+    }
 
 
 async def index(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
@@ -397,25 +448,31 @@ PAGES: Final[dict[str, PageAnswer]] = {
     "dead-letters": dead_letters,
     "index": index,
 }
-_OF_DECISIONS: Final = (*FILTERS, "before", "sort")
+WHOLE: Final[dict[str, PageAnswer]] = {"decisions": listed, "find": find_all}
+"""What answers for the CSV of a table with more rows than its page shows."""
+_OF_DECISIONS: Final = (*FILTERS, "before")
+_OF_FIND: Final = ("q", "page", "order", "host")
 _PARAMETERS: Final[dict[PageAnswer, tuple[str, ...]]] = dict.fromkeys(PAGES.values(), ()) | {
     now: ("span",),
     decisions: _OF_DECISIONS,
     listed: _OF_DECISIONS,
     decision: ("at",),
-    find: ("q", "most"),
+    find: _OF_FIND,
+    find_all: _OF_FIND,
     groups: ("order",),
     group: ("at",),
 }
 
 
-def refuse_others(answer: PageAnswer, query: Query) -> None:
-    """Refuse a parameter that a page does not know: what it asks for would not be what is shown.
+def refuse_others(answer: PageAnswer, query: Query, *, is_table: bool = False) -> None:
+    """Refuse a parameter that a page does not know: what it asks for would not be what is shown. A
+    page with a table takes `sort` too.
 
     Raises:
         InputError: there is one.
     """
     known = _PARAMETERS.get(answer)
+    known = known if known is None or not is_table else (*known, "sort")
     name = next((one for one in query if known is not None and one not in known), None)
     if name is not None:
         there = f"there are {', '.join(known)}" if known else "it takes none"

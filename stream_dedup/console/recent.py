@@ -24,7 +24,7 @@ from stream_dedup.console.nouns import (
     NowFigures,
 )
 from stream_dedup.ground.errors import InputError
-from stream_dedup.ground.hosts import named_host, shown_host
+from stream_dedup.ground.hosts import asked_host, is_of_host
 
 KEEP: Final = 5_000
 MINUTES: Final = 7 * 24 * 60
@@ -64,7 +64,7 @@ class DecisionFilter:
         return (
             self.reason in ("", one.reason, known_reason(one.reason))
             and self.verdict in ("", one.verdict)
-            and (not self.host or one.host == self.host or one.host.endswith("." + self.host))
+            and is_of_host(one.host, self.host)
             and self.id in one.id
             and (
                 self.header is None
@@ -103,7 +103,7 @@ def filter_of(query: Mapping[str, str]) -> DecisionFilter:
     return DecisionFilter(
         given["reason"],
         given["verdict"],
-        shown_host(named_host(given["host"].encode("utf-8", "replace"))) or given["host"],
+        asked_host(given["host"]),
         given["id"],
         header,
         _similarity("from", given["from"]),
@@ -189,20 +189,10 @@ class Recent:
         wanted: DecisionFilter,
         limit: int,
         before: int | None = None,
-        *,
-        most_alike: bool = False,
     ) -> list[Decision]:
-        """Return at most `limit` decisions that are asked for; `before`: with a lower number only.
-
-        The newest come first, or, where `most_alike`, those with the highest similarity.
+        """Return at most `limit` decisions that are asked for, the newest first; `before`: with a
+        lower number only.
         """
-        if most_alike:
-            taken = [
-                one
-                for one in self._newest_first()
-                if one.similarity is not None and wanted.takes(one)
-            ]
-            return sorted(taken, key=lambda one: -(one.similarity or 0.0))[:limit]
         found: list[Decision] = []
         for one in self._newest_first():
             if (before is None or one.number < before) and wanted.takes(one):

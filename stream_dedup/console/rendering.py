@@ -4,9 +4,7 @@ template an error.
 
 from __future__ import annotations
 
-import csv
 import datetime as dt
-import io
 import re
 from collections.abc import Iterable
 from functools import cache
@@ -18,13 +16,12 @@ from markupsafe import Markup, escape
 
 from stream_dedup.console import pictures
 from stream_dedup.console.differences import shown
-from stream_dedup.console.nouns import REASONS, Decision
+from stream_dedup.console.nouns import REASONS
 from stream_dedup.console.recent import known_reason
+from stream_dedup.console.tables import TABLES
+from stream_dedup.ground.csv_text import csv_text
 from stream_dedup.ground.printable import printable
 
-# Where a spreadsheet may begin a cell, at the beginning or behind what its locale cuts at, and what
-# it calculates there, behind blanks and quotes too (OWASP, CSV injection).
-_CALCULATED: Final = re.compile(r"(?:^|(?<=[;,|\t\r\n]))(?=[\s\"']*[=+\-@＝＋－＠])|^(?=[\t\r\n])")
 _WEB: Final = re.compile(
     r"https?://[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]{1,2000}"
 )  # the characters of RFC 3986
@@ -63,43 +60,21 @@ def page(template: str, values: dict[str, Any]) -> bytes:
     return environment().get_template(template).render(values).encode("utf-8", "replace")
 
 
-_COLUMNS: Final = (
-    "at",
-    "verdict",
-    "reason",
-    "similarity",
-    "distance",
-    "id",
-    "host",
-    "size",
-    "of_id",
-    "of_position",
-    "position",
-    "log",
-)
-
-
-def table(decisions: Iterable[Decision]) -> bytes:
-    """Return decisions as CSV in UTF-8, with a heading. A cell that a spreadsheet would calculate
-    begins with an apostrophe.
+def table(name: str, rows: Iterable[Any]) -> bytes:
+    """Return the rows of a page's table as CSV in UTF-8, with a heading; times as people read
+    them.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, quoting=csv.QUOTE_ALL)
-    writer.writerow(("time", *_COLUMNS))
-    for one in decisions:
-        cells = ("" if (value := getattr(one, name)) is None else str(value) for name in _COLUMNS)
-        writer.writerow(
-            (
-                time_of(one.seen_ms),
-                *map(_neutral, cells),
-            )
-        )
-    return text.getvalue().encode("utf-8", "replace")
-
-
-def _neutral(cell: str) -> str:
-    """Return a cell with an apostrophe before each place where a spreadsheet would calculate."""
-    return _CALCULATED.sub("'", cell)
+    columns = TABLES[name].columns
+    cells = (
+        [
+            time_of(getattr(row, column)) if column.endswith("_ms") else getattr(row, column)
+            for column in columns
+        ]
+        for row in rows
+    )
+    return csv_text([column.removesuffix("_ms") for column in columns], cells).encode(
+        "utf-8", "replace"
+    )
 
 
 def size(count: float) -> str:

@@ -10,11 +10,28 @@ from stream_dedup.console.nouns import (
     DeadLetters,
     Decision,
     DocumentGroup,
-    FoundDocument,
+    FoundDocuments,
     Opened,
     Remark,
 )
 from stream_dedup.console.recent import Recent
+
+
+class FindDocuments(Protocol):
+    """Finds the documents that hold a clue."""
+
+    def __call__(
+        self,
+        text: str,
+        limit: int,
+        /,
+        *,
+        offset: int = 0,
+        order: str = "best",
+        host: str = "",
+        snippets: bool = True,
+    ) -> FoundDocuments:
+        """Return `limit` documents after `offset` others, in one of `FIND_ORDERS`."""
 
 
 class TextAnswers(Protocol):
@@ -22,8 +39,9 @@ class TextAnswers(Protocol):
     answer.
     """
 
-    def find(self, text: str, limit: int) -> Sequence[FoundDocument]:
-        """Return at most `limit` documents that hold a clue, best first."""
+    @property
+    def find(self) -> FindDocuments:
+        """What finds the documents that hold a clue."""
 
     def group(self, named: str) -> DocumentGroup | None:
         """Return the group of an id or position, or None."""
@@ -45,9 +63,8 @@ class ConsoleSources:
 
     `away` says that Kafka does not answer, or nothing; a page asks it first, and then nothing else
     of Kafka. `trouble` says, without waiting, what keeps decisions from coming, or nothing.
-    `opened` gives a record by its position, with its text or why there is none. `find` takes a clue
-    and how many documents at most; `groups` takes `largest` or `newest` and how many. `lag`: how
-    many source records of each partition no worker has committed. `events`: what goes on at each
+    `opened` gives a record by its position, with its text or why there is none. `groups` takes `largest` or
+    `newest` and how many. `lag`: how many source records of each partition no worker has committed. `events`: what goes on at each
     host, None where nobody tells it; `unwatched` says that nobody does any more, or nothing.
     `threshold`: similarity from which on the plan in force calls two documents near, None if it
     asks for none.
@@ -57,7 +74,7 @@ class ConsoleSources:
     away: Callable[[], str] = str
     trouble: Callable[[], str] = str
     opened: Callable[[str], Opened] | None = None
-    find: Callable[[str, int], Sequence[FoundDocument]] | None = None
+    find: FindDocuments | None = None
     group: Callable[[str], DocumentGroup | None] | None = None
     groups: Callable[[str, int], Sequence[DocumentGroup]] | None = None
     events: Callable[[], Mapping[str, Sequence[str]] | None] | None = None

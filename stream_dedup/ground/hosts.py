@@ -60,6 +60,16 @@ def named_host(value: bytes) -> str:
     return host_of(value) or host_of(b"//".join((b"http:", value.strip())))
 
 
+def asked_host(text: str) -> str:
+    """Return a host that a person asks for, an address or a bare host, as people read it."""
+    return shown_host(named_host(text.strip().encode("utf-8", "replace"))) or text.strip()
+
+
+def is_of_host(host: str, wanted: str) -> bool:
+    """Return whether a host is the wanted one or a subdomain of it; every host is, of none."""
+    return not wanted or host == wanted or host.endswith("." + wanted)
+
+
 def site_of(identifier: bytes) -> str:
     """Return the site of a document by its id: the host of an `http` or `https` address."""
     return host_of(identifier) if _WEB.match(identifier) else ""

@@ -1,7 +1,7 @@
 """`/v1/find` and `/v1/groups` of a running search. Nothing is changed through it.
 
-    GET  /v1/find?q=CLUE[&limit=N][&least=SHARE]
-    POST /v1/find[?limit=N][&least=SHARE]         the clue is the body, as text in UTF-8
+    GET  /v1/find?q=CLUE[&limit=N][&offset=N][&order=ORDER][&host=HOST][&least=SHARE][&snippets=no]
+    POST /v1/find[?limit=N...]                    the clue is the body, as text in UTF-8
     GET  /v1/groups[?order=largest|newest][&limit=N]
     GET  /v1/groups?of=POSITION|ID
 
@@ -29,12 +29,12 @@ from stream_dedup.console.guard import TokenGuard
 from stream_dedup.console.pages import PageError
 from stream_dedup.ground.problem import PROBLEM_TYPE, problem_bytes
 from stream_dedup.search.clue import CLUE_BYTES_MAX
-from stream_dedup.search.finding import FinderPlace
+from stream_dedup.search.finding import FOUND_MAX, FinderPlace
 
 _logger = structlog.get_logger("stream_dedup.search")
 
 CALLS_MAX: Final = 4
-FOUND_MAX: Final = 100
+SNIPPETS_MAX: Final = 100
 GROUPS_MAX: Final = 1000
 _FOUND: Final = 20
 _WAIT_SECONDS: Final = 10.0
@@ -88,16 +88,32 @@ class SearchApi:
         return endpoint
 
     async def _find(self, request: Request) -> object:
-        _refuse_others(request.query_params, ("q", "limit", "least"))
-        limit = _number(request.query_params, "limit", _FOUND, 1, FOUND_MAX)
-        least = _share(request.query_params)
+        query = request.query_params
+        _refuse_others(query, ("q", "limit", "offset", "order", "host", "least", "snippets"))
+        snippets = query.get("snippets", "yes")
+        if snippets not in ("yes", "no"):
+            raise PageError(400, f"The parameter snippets must be yes or no, not {snippets!r:.40}.")
+        has_snippets = snippets == "yes"
+        limit = _number(query, "limit", _FOUND, 1, SNIPPETS_MAX if has_snippets else FOUND_MAX)
+        offset = _number(query, "offset", 0, 0, FOUND_MAX)
+        least = _share(query)
         clue = (
             await _body(request) if request.method == "POST" else request.query_params.get("q", "")
         )
         began = time.monotonic()
-        found = await self._calls(lambda: self._finder.find(clue, limit, least))
+        found = await self._calls(
+            lambda: self._finder.find(
+                clue,
+                limit,
+                least,
+                offset=offset,
+                order=query.get("order", "best"),
+                host=query.get("host", ""),
+                snippets=has_snippets,
+            )
+        )
         self._answered(time.monotonic() - began)
-        return {"least": least, "documents": [asdict(one) for one in found]}
+        return {"least": least, "offset": offset} | asdict(found)
 
     async def _groups(self, request: Request) -> object:
         _refuse_others(request.query_params, ("of", "order", "limit"))

@@ -73,11 +73,10 @@ class GroupFacts(NamedTuple):
 
 
 class FoundText(NamedTuple):
-    """A document that holds a share of a clue; `text` is empty where texts are not kept here."""
+    """A document that holds a share of a clue."""
 
     share: float
     facts: TextFacts
-    text: str = ""
 
 
 class EnginePlace(NamedTuple):

@@ -11,14 +11,22 @@ from collections.abc import Callable, Iterable, Mapping
 
 import structlog
 
-from stream_dedup.console.nouns import Decision, DocumentGroup, FoundDocument, GroupMember, Opened
+from stream_dedup.console.nouns import (
+    FIND_ORDERS,
+    Decision,
+    DocumentGroup,
+    FoundDocument,
+    FoundDocuments,
+    GroupMember,
+    Opened,
+)
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.ground.document import digest_id, shorten_id
-from stream_dedup.ground.errors import StreamDedupError
-from stream_dedup.ground.hosts import HostNames
+from stream_dedup.ground.errors import InputError, StreamDedupError
+from stream_dedup.ground.hosts import HostNames, asked_host, is_of_host
 from stream_dedup.log.headers import place_of
 from stream_dedup.search.clue import clue_of
-from stream_dedup.search.facts import GroupFacts, TextFacts
+from stream_dedup.search.facts import FoundText, GroupFacts, TextFacts
 from stream_dedup.search.forgotten import ForgottenIds
 from stream_dedup.search.snippets import snippet_of
 from stream_dedup.search.texts import TextIndex
@@ -27,6 +35,8 @@ _logger = structlog.get_logger("stream_dedup.search")
 
 MEMBERS_MAX = 200
 LISTED_MEMBERS = 50
+FOUND_MAX = 10_000
+"""How many documents that hold a clue are counted, sorted and listed: the best of more."""
 
 
 class FinderPlace:
@@ -49,9 +59,21 @@ class FinderPlace:
             )
         return self._finder
 
-    def find(self, text: str, limit: int, least: float | None = None) -> list[FoundDocument]:
+    def find(
+        self,
+        text: str,
+        limit: int,
+        least: float | None = None,
+        *,
+        offset: int = 0,
+        order: str = "best",
+        host: str = "",
+        snippets: bool = True,
+    ) -> FoundDocuments:
         """Answer as `Finder.find`, or raise StreamDedupError."""
-        return self._open.find(text, limit, least)
+        return self._open.find(
+            text, limit, least, offset=offset, order=order, host=host, snippets=snippets
+        )
 
     def group(self, named: str) -> DocumentGroup | None:
         """Answer as `Finder.group`, or raise StreamDedupError."""
@@ -90,31 +112,64 @@ class Finder:
         self._forgotten = ForgottenIds() if forgotten is None else forgotten
         self._hosts = HostNames()
 
-    def find(self, text: str, limit: int, least: float | None = None) -> list[FoundDocument]:
-        """Return the documents that hold a clue, or enough of it, best first.
+    def find(
+        self,
+        text: str,
+        limit: int,
+        least: float | None = None,
+        *,
+        offset: int = 0,
+        order: str = "best",
+        host: str = "",
+        snippets: bool = True,
+    ) -> FoundDocuments:
+        """Return `limit` of the documents that hold a clue, or enough of it, after `offset` others
+        in one of `FIND_ORDERS`; of `host` and its subdomains, if it is given. Documents without a
+        time come last.
 
         Raises:
-            InputError: it is no clue.
+            InputError: it is no clue, or no order.
         """
-        clue = clue_of(text, self._languages)
-        found = self._engine.find(clue, limit, least)
-        lacking = [one.facts.at for one in found if not one.text]
-        texts = {one.facts.at: one.text for one in found if one.text}
-        texts.update(self._asked(lacking) if lacking else {})
-        return [
-            FoundDocument(
-                at=one.facts.at,
-                id=one.facts.id,
-                share=one.share,
-                snippet=snippet_of(texts[one.facts.at], clue, self._languages)
-                if texts.get(one.facts.at)
-                else (),
-                verdict=one.facts.verdict,
-                time_ms=one.facts.time_ms,
-                group=self._group_of(one.facts),
+        if order not in FIND_ORDERS:
+            raise InputError(
+                f"Documents are ordered by one of {', '.join(FIND_ORDERS)}, not {order!r:.40}."
             )
-            for one in found
-        ]
+        clue = clue_of(text, self._languages)
+        found = self._engine.find(clue, FOUND_MAX + 1, least)
+        is_whole = len(found) <= FOUND_MAX
+        hosts = {one.facts.at: self._hosts.of(one.facts.id.encode()) for one in found[:FOUND_MAX]}
+        wanted = asked_host(host)
+        listed = [one for one in found[:FOUND_MAX] if is_of_host(hosts[one.facts.at], wanted)]
+        if order != "best":
+            sign = 1 if order == "earliest" else -1
+            listed.sort(key=lambda one: (not one.facts.time_ms, sign * one.facts.time_ms))
+        page = listed[offset : offset + limit]
+        texts = self._texts_of(page) if snippets else {}
+        return FoundDocuments(
+            documents=tuple(
+                FoundDocument(
+                    at=one.facts.at,
+                    id=one.facts.id,
+                    share=one.share,
+                    snippet=snippet_of(texts[one.facts.at], clue, self._languages)
+                    if texts.get(one.facts.at)
+                    else (),
+                    verdict=one.facts.verdict,
+                    time_ms=one.facts.time_ms,
+                    group=self._group_of(one.facts),
+                    host=hosts[one.facts.at],
+                )
+                for one in page
+            ),
+            total=len(listed),
+            is_whole=is_whole,
+            hosts=len({hosts[one.facts.at] for one in listed}),
+        )
+
+    def _texts_of(self, page: list[FoundText]) -> dict[str, str]:
+        texts = {one.facts.at: self._engine.text_at(one.facts.at) for one in page}
+        lacking = [at for at, text in texts.items() if not text]
+        return texts | dict(self._asked(lacking) if lacking else {})
 
     def _asked(self, places: list[str]) -> Mapping[str, str]:
         try:

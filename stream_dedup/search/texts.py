@@ -427,7 +427,7 @@ class TextIndex:
 
     def find(self, clue: Clue, limit: int, least: float | None = None) -> list[FoundText]:
         """Return the documents that hold at least that share of a clue, best first; of equals those
-        that were kept first.
+        that were kept first, then the newest. With fewer than `limit` these are all.
         """
         searcher = self._index.searcher()
         needed = clue.needed(least)
@@ -446,7 +446,7 @@ class TextIndex:
             hits = searcher.search(self._any_of(rarest), max(limit, _LOOKED_AT), count=False).hits
             scores = {(at.segment_ord, at.doc): score for score, at in hits if score > held - 0.5}
             documents = {
-                (at.segment_ord, at.doc): searcher.doc(at)
+                (at.segment_ord, at.doc): TextFacts(*json.loads(_bytes_of(searcher.doc(at))))
                 for score, at in hits
                 if score > held - 0.5
             }
@@ -465,11 +465,7 @@ class TextIndex:
         for place in best:
             pairs = int(scores[place] + _UNIQUE_FIRST / 2)
             if pairs >= needed:
-                text = documents[place].get_first("text")
-                facts = TextFacts(*json.loads(_bytes_of(documents[place])))
-                found.append(
-                    FoundText(pairs / len(clue.pairs), facts, text.decode() if text else "")
-                )
+                found.append(FoundText(pairs / len(clue.pairs), documents[place]))
         return sorted(
             found,
             key=lambda one: (-one.share, bool(one.facts.group), -one.facts.time_ms, one.facts.at),
@@ -495,13 +491,13 @@ class TextIndex:
         self,
         searcher: tantivy.Searcher,
         pairs: Sequence[WordPair],
-        documents: Collection[tantivy.Document],
+        documents: Collection[TextFacts],
     ) -> dict[tuple[int, int], int]:
         """Count which of these pairs some documents hold; each pair is looked up in those documents
         alone.
         """
         should, must = tantivy.Occur.Should, tantivy.Occur.Must
-        places = [json.loads(_bytes_of(one))[0] for one in documents]
+        places = [facts.at for facts in documents]
         among = tantivy.Query.term_set_query(self._schema, "at", places)
         both = [
             tantivy.Query.boolean_query([(must, among), (must, self._holds(pair))])
@@ -525,6 +521,13 @@ class TextIndex:
 
     def _term(self, field: str, value: str) -> tantivy.Query:
         return tantivy.Query.term_query(self._schema, field, value, "basic")
+
+    def text_at(self, at: str) -> str:
+        """Return the text of the document that lies there; empty where texts are not kept here."""
+        searcher = self._index.searcher()
+        for _, address in searcher.search(self._term("at", at), 1, count=False).hits:
+            return bytes(searcher.doc(address).get_first("text") or b"").decode()
+        return ""
 
     def facts_at(self, at: str) -> TextFacts | None:
         """Return what is told of the document that lies there."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -67,11 +69,28 @@ def test_a_clue_is_found_as_an_argument_and_in_a_file(
     shown = ask("find", "the best of times it was the WORST")
 
     assert shown.code == 0, shown.err
-    assert "100%  https://a.example/\\x1b[2J  unique-0@0  unique" in shown.out
+    assert "100%  https://a.example/\\x1b[2J  2023-11-14 22:13:20Z  unique-0@0  unique" in shown.out
     assert "It was the best of times, it was the worst of \\x1b[31mtimes." in shown.out
     assert "1 document holds the clue" in shown.err + shown.out
     answer = json.loads(ask("find", tmp_path / "clue.txt", "--json").out)
     assert [(one["at"], one["share"]) for one in answer["documents"]] == [("unique-0@0", 1.0)]
+
+
+def test_documents_are_paged_ordered_and_written_as_csv(ask: Callable[..., Any]) -> None:
+    """The summary says of how many; the CSV has all of them and nothing else."""
+    shown = ask("find", "best of times", "--order", "earliest", "--host", "a.example")
+    assert "1 document holds the clue, or most of it, from 1 host." in shown.err + shown.out
+    beyond = ask("find", "best of times", "--page", "2")
+    assert "This page is beyond the last one." in beyond.err + beyond.out
+    assert "0 documents" in "".join(ask("find", "best of times", "--host", "b.example")[1:])
+    (row,) = csv.DictReader(io.StringIO(ask("find", "best of times", "--csv").out))
+    assert (row["time"], row["host"], row["share"]) == (
+        "2023-11-14 22:13:20Z",
+        "a.example",
+        "1.0000",
+    )
+    assert "ordered by one of" in ask("find", "best of times", "--order", "oldest").err
+    assert "give one of --csv and --json" in ask("find", "a b", "--csv", "--json").err
 
 
 def test_what_is_not_found_and_what_is_no_clue(ask: Callable[..., Any]) -> None:

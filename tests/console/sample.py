@@ -9,6 +9,7 @@ from stream_dedup.console.nouns import (
     DeadLetters,
     Decision,
     FoundDocument,
+    FoundDocuments,
     LetterKind,
     ListedLetter,
     Opened,
@@ -137,21 +138,28 @@ def opened(at: str) -> Opened:
     )
 
 
-def find(clue: str, most: int) -> list[FoundDocument]:
+def find(clue: str, limit: int, *, offset: int = 0, **_: object) -> FoundDocuments:
     """Return two documents for any clue but `nothing`."""
     if clue == "nothing":
-        return []
+        return FoundDocuments()
     snippet, by = (
         ((KEPT[:60], False), (KEPT[60:140], True), (KEPT[140:200], False)),
         "https://news.example/articles",
     )
-    places = range(min(2, most))
-    return [
+    documents = tuple(
         FoundDocument(
-            f"unique-0@{at}", f"{by}/{at}", 1 - at / 10, snippet, "unique", HOUR_MS, "documents-0@1"
+            at=f"unique-0@{at}",
+            id=f"{by}/{at}",
+            share=1 - at / 10,
+            snippet=snippet,
+            verdict="unique",
+            time_ms=HOUR_MS,
+            group="documents-0@1",
+            host="news.example",
         )
-        for at in places
-    ]
+        for at in range(2)[offset : offset + limit]
+    )
+    return FoundDocuments(documents, 2, True, 1)
 
 
 def sources(

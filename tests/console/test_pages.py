@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import html
 import http.client
 import io
 import json
@@ -21,9 +22,10 @@ import pytest
 from stream_dedup.console import app, rendering
 from stream_dedup.console.app import ConsolePages
 from stream_dedup.console.mount import threshold_in
-from stream_dedup.console.nouns import Decision, FoundDocument, Opened
+from stream_dedup.console.nouns import Decision, FoundDocument, FoundDocuments, Opened
 from stream_dedup.console.recent import Recent
 from stream_dedup.console.sources import ConsoleSources
+from stream_dedup.console.tables import TABLES
 from stream_dedup.ground.errors import BrokerError, StreamDedupError
 from tests.console.sample import EVIL, HOUR_MS, INDEX, decision, opened, sources
 from tests.service.serving import serving as serving_routes
@@ -189,12 +191,11 @@ def test_hostile_texts_are_text() -> None:
     one = decision(8, "near", id=EVIL + bad, headers=headers, of_position="documents-0@1", **evil)
     recent.saw([one, decision(9, EVIL, verdict=EVIL)])
 
-    def found(_clue: str, _most: int) -> list[FoundDocument]:
-        return [
-            FoundDocument(
-                "unique-0@1", EVIL, 1.0, ((EVIL, True), (EVIL + bad, False)), EVIL, 1 << 70
-            )
-        ]
+    def found(_clue: str, _limit: int, **_: object) -> FoundDocuments:
+        one = FoundDocument(
+            "unique-0@1", EVIL, 1.0, ((EVIL, True), (EVIL + bad, False)), EVIL, 1 << 70, host=EVIL
+        )
+        return FoundDocuments((one,), 1, True, 1)
 
     known = {
         "opened": lambda at: Opened(at, EVIL, EVIL + at + bad, EVIL),
@@ -251,7 +252,7 @@ def test_the_threshold_is_that_of_the_plan_in_force() -> None:
 
 
 def test_what_is_away_is_a_sentence() -> None:
-    def dead(*_: object) -> Any:
+    def dead(*_: object, **__: object) -> Any:
         raise BrokerError("The broker kafka:9092 does not answer.")
 
     asking = (
@@ -392,31 +393,66 @@ def test_decisions_as_a_table_for_a_spreadsheet() -> None:
 def test_no_cell_is_calculated(before: str, sign: str) -> None:
     """OWASP's list: each sign, wherever a spreadsheet may begin a cell, of any separator."""
     cell = f"{before}{sign}cmd|' /C calc'!A0"
-    table = rendering.table([decision(8, "near", id=cell)]).decode()
+    table = rendering.table("decisions", [decision(8, "near", id=cell)]).decode()
     (row,) = csv.DictReader(io.StringIO(table, newline=""))
     parts = re.split(r"[;,|\t\r\n]", row["id"])
     assert not any(part.lstrip("\"' \u00a0")[:1] == sign and part[:1] != "'" for part in parts)
     assert row["id"].replace("'", "") == cell.replace("'", "")
-    assert rendering.table([decision(8, "near", id="a-b=c@d;e")]).count(b"'") == 0
+    assert rendering.table("decisions", [decision(8, "near", id="a-b=c@d;e")]).count(b"'") == 0
 
 
 def test_a_clue_that_many_hold_has_further_documents() -> None:
-    """Twenty are shown, and a link to more until all are; what has no snippet is said."""
+    """Twenty a page, with the total and links to the other pages; the order and the host reach the
+    search and stay in the links; the CSV has all."""
+    asked = []
 
-    def find(_: str, limit: int) -> list[FoundDocument]:
-        return [
-            FoundDocument(f"unique-0@{place}", f"id-{place}", 1.0)
-            for place in range(min(limit, 70))
+    def find(_: str, limit: int, *, offset: int = 0, **others: object) -> FoundDocuments:
+        asked.append((limit, offset, others))
+        documents = [
+            FoundDocument(f"unique-0@{place}", f"id-{place}", 1.0, host="a.example")
+            for place in range(70)
         ]
+        return FoundDocuments(tuple(documents[offset : offset + limit]), 70, True, 1)
 
-    first, last = shown("find?q=harbour", find=find), shown("find?q=harbour&most=100", find=find)
-    assert first.count("<li>") == 20
-    assert "More than 20 documents hold the clue" in first
-    assert 'href="find?q=harbour&amp;most=60"' in first
-    assert last.count("<li>") == 70
-    assert "70 documents hold the clue" in last
-    assert "Further ones" not in last
+    query = "q=harbour&order=earliest&host=a.example"
+    first, last = shown(f"find?{query}", find=find), shown(f"find?{query}&page=4", find=find)
+    assert (first.count("<li>"), last.count("<li>")) == (20, 10)
+    assert "70 documents hold the clue, or most of it, from 1 host. Shown: 1 to 20." in first
+    assert f'rel="next" href="find?{query.replace("&", "&amp;")}&amp;page=2"' in first
+    assert "Page 4 of 4" in last
+    assert 'rel="next"' not in last
     assert "Documents without a snippet are found by their words" in first
+    rows = list(csv.DictReader(io.StringIO(shown(f"find.csv?{query}", find=find))))
+    assert [row["id"] for row in rows] == [f"id-{place}" for place in range(70)]
+    named = {"order": "earliest", "host": "a.example"}
+    assert asked == [
+        (20, 0, {**named, "snippets": True}),
+        (20, 60, {**named, "snippets": True}),
+        (10_000, 0, {**named, "snippets": False}),
+    ]
+    assert "ordered by one of best, earliest, newest" in shown("find?q=a&order=oldest")
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_each_table_is_sorted_by_its_address_and_is_there_as_csv(name: str) -> None:
+    """By every column, lowest or highest first, the page, its twin and the CSV alike; what has no
+    value comes last."""
+    address = {"find": "find?q=harbour", "group": "group?at=documents-0@1"}.get(name, f"{name}?")
+    page, _, query = address.partition("?")
+    with serving(sources()) as port:
+        for column in TABLES[name].columns:
+            for sort in (column, f"-{column}"):
+                rows = json.loads(get(port, f"{page}.json?{query}&sort={sort}")[1])
+                cells = [row[column] for row in rows[TABLES[name].rows]]
+                known = [cell for cell in cells if cell not in (None, "")]
+                assert known == sorted(known, reverse=sort[0] == "-")
+                assert cells[: len(known)] == known
+        status, body, _ = get(port, f"{page}.csv?{query}")
+        assert status == 200
+        assert len(list(csv.DictReader(io.StringIO(body)))) >= len(cells) > 0
+        assert get(port, f"{page}?{query}&sort=shoe-size")[0] == 400
+        for link in re.findall(r'<th scope="col"[^>]*><a href="([^"]*)"', get(port, address)[1]):
+            assert get(port, html.unescape(link))[0] == 200
 
 
 def test_groups_tell_copies_from_pages_fetched_again() -> None:
@@ -582,7 +618,7 @@ def test_rude_requests_get_a_problem() -> None:
 
 def test_a_fault_is_no_stack_trace(caplog: pytest.LogCaptureFixture) -> None:
     del caplog
-    with serving(sources(find=lambda *_: 1 // 0)) as port:
+    with serving(sources(find=lambda *_, **__: 1 // 0)) as port:
         status, page, _ = get(port, "find?q=a")
 
     assert status == 500
@@ -594,7 +630,7 @@ def test_a_source_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) 
     """The reader is told; others get their pages; so many hang at most."""
     monkeypatch.setattr(app, "WAIT_SECONDS", 0.2)
     free = threading.Event()
-    given = sources(find=lambda *_: [str(free.wait(30))][:0])
+    given = sources(find=lambda *_, **__: FoundDocuments(total=free.wait(30) * 0))
     try:
         with serving(given) as port:
             for _ in range(app.CALLS_MAX):

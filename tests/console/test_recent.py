@@ -106,8 +106,8 @@ def test_figures_of_a_span(span: str, columns: int, minutes: int) -> None:
         recent.now("2w")
 
 
-def test_the_newest_come_first_or_the_most_alike_and_none_seen_later_than_a_time() -> None:
-    """A page ends where the next begins; by the address's `sort` and `until`."""
+def test_the_newest_come_first_and_none_seen_later_than_a_time() -> None:
+    """A page ends where the next begins; by the address's `until`."""
     recent = sources().recent
     first = recent.select(filter_of({}), 10)
     second = recent.select(filter_of({}), 10, before=first[-1].number)
@@ -119,7 +119,6 @@ def test_the_newest_come_first_or_the_most_alike_and_none_seen_later_than_a_time
         for place in range(100)
     )
     until = filter_of({"until": rfc3339(HOUR_MS - 50_000)})
-    assert [one.similarity for one in recent.select(until, 8, most_alike=True)] == [0.6] * 7 + [0.5]
     assert [one.offset for one in recent.select(until, 3)] == [49, 48, 47]
     with pytest.raises(InputError, match="until must be a time in UTC such as"):
         filter_of({"until": "yesterday"})

@@ -19,6 +19,7 @@ from stream_dedup.console.nouns import Decision, Opened
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.ground.document import digest_id, shorten_id
 from stream_dedup.ground.errors import BrokerError, StreamDedupError
+from stream_dedup.search import finding
 from stream_dedup.search.api import CALLS_MAX, SearchApi
 from stream_dedup.search.clue import CLUE_BYTES_MAX, words_of
 from stream_dedup.search.facts import EnginePlace, TextFacts
@@ -127,6 +128,34 @@ def test_documents_that_hold_a_clue_are_told_best_first(server: HttpServer) -> N
     assert [
         one["id"] for one in ask(server, "/v1/find", q="在北京大学学习", least=1)[1]["documents"]
     ] == ["https://d.example/alone"]
+
+
+def test_all_that_hold_a_clue_are_counted_ordered_and_paged(server: HttpServer) -> None:
+    """Each page says the total; the earliest first says who was first; one host, with its
+    subdomains; without snippets a long list."""
+    clue = "brown fox jumps over the lazy dog"
+
+    def listed(**asked: object) -> tuple[int, int, list[str]]:
+        answer = ask(server, "/v1/find", q=clue, **asked)[1]
+        return answer["total"], answer["hosts"], [one["host"] for one in answer["documents"]]
+
+    assert listed(order="earliest") == (3, 3, ["a.example", "b.example", "c.example"])
+    assert listed(order="newest", limit=2) == (3, 3, ["c.example", "b.example"])
+    assert listed(order="newest", limit=2, offset=2) == (3, 3, ["a.example"])
+    assert listed(offset=3) == (3, 3, [])
+    assert listed(host="https://B.example/") == (1, 1, ["b.example"])
+    assert listed(host="example", order="earliest")[2] == ["a.example", "b.example", "c.example"]
+    assert listed(host="other.example") == (0, 0, [])
+    answer = ask(server, "/v1/find", q=clue, snippets="no", limit=10_000)[1]
+    assert (answer["is_whole"], [one["snippet"] for one in answer["documents"]]) == (True, [[]] * 3)
+
+
+def test_more_than_can_be_counted_are_said_to_be_more(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finding, "FOUND_MAX", 2)
+    answer = ask(server, "/v1/find", q="quick brown fox")[1]
+    assert (answer["total"], answer["is_whole"]) == (2, False)
 
 
 def test_a_text_that_is_kept_no_longer_is_told_without_a_snippet(
@@ -316,7 +345,9 @@ def test_two_kept_documents_of_one_id_have_their_own_groups(
     engine.commit(EnginePlace({}, {}))
     finder = Finder(engine, LANGUAGES, texts.at)
 
-    assert [finder.find(f"{word} edition", 9)[0].group for word in ("first", "second")] == [
+    assert [
+        finder.find(f"{word} edition", 9).documents[0].group for word in ("first", "second")
+    ] == [
         "documents-0@7",
         "",
     ]
@@ -334,7 +365,7 @@ def test_two_kept_documents_of_one_id_have_their_own_groups(
             "/v1/find",
             {"q": "fox", "lest": "0.9"},
             400,
-            "There is no parameter 'lest' here; there are q, limit, least.",
+            "There is no parameter 'lest' here; there are q, limit, offset, order, host, least, snippets.",
         ),
         (
             "/v1/groups",

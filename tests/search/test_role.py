@@ -82,7 +82,7 @@ def run_until_ready(
 
 
 def all_of(finder: Finder) -> tuple[list[str], dict[str, int]]:
-    return sorted(one.at for one in finder.find(CLUE, 10_000)), {
+    return sorted(one.at for one in finder.find(CLUE, 10_000).documents), {
         one.position: one.copies for one in finder.groups("largest", 100)
     }
 
@@ -139,7 +139,7 @@ def test_a_take_down_is_carried_out_over_kills(step: str, tmp_path: Path) -> Non
 
     def shown(finder: Finder) -> Any:
         groups = {one.position: (one.id, one.copies) for one in finder.groups("largest", 100)}
-        return {one.id for one in finder.find(CLUE, 100)}, groups
+        return {one.id for one in finder.find(CLUE, 100).documents}, groups
 
     expected_groups = {f"documents-0@{kept}": (f"kept{kept}", 3) for kept in (0, 1, 2, 5, 6)}
     expected_groups |= {"documents-0@3": ("", 3), "documents-0@4": ("", 3)}
@@ -205,7 +205,7 @@ def test_what_is_forgotten_is_not_shown_in_whatever_order_it_is_read(
         found = run_until_ready(
             outputs,
             tmp_path,
-            lambda finder: (finder.find(CLUE, 1000), finder.groups("largest", 1000)),
+            lambda finder: (finder.find(CLUE, 1000).documents, finder.groups("largest", 1000)),
         )
         assert sorted(one.id for one in found[0]) == sorted(one.id for one in shown)
         assert {one.position: one.copies for one in found[1]} == groups
@@ -299,7 +299,7 @@ def test_records_of_the_log_that_say_nothing_of_ids_are_passed_over(tmp_path: Pa
 
 
 def list_ids(finder: Finder) -> list[str]:
-    return sorted(one.id for one in finder.find(CLUE, 1000))
+    return sorted(one.id for one in finder.find(CLUE, 1000).documents)
 
 
 def test_it_is_ready_once_it_has_read_what_there_was(tmp_path: Path) -> None:
@@ -445,7 +445,7 @@ def test_the_old_are_found_no_more(tmp_path: Path) -> None:
     outputs.write("unique", 0, b"new", "quick brown fox", KEPT, now_ms)
     filler = make_filler(outputs, tmp_path, search_keep="1d")
 
-    found = run_until(filler, lambda: len(filler.finder.find(CLUE, 9)) == 1, all_of)
+    found = run_until(filler, lambda: len(filler.finder.find(CLUE, 9).documents) == 1, all_of)
     assert found == (["unique-0@5"], {})
 
 
@@ -486,7 +486,7 @@ def test_the_newest_stay_over_kills_where_the_engine_may_grow_no_larger(
     while not filler._is_caught_up or filler._is_grown:
         filler._turn()
 
-    times = sorted(one.time_ms for one in filler.finder.find(CLUE, documents))
+    times = sorted(one.time_ms for one in filler.finder.find(CLUE, documents).documents)
     assert times == list(range(documents + 1 - len(times), documents + 1))
     assert 500_000 < filler._engine.live_bytes <= 1_000_000
     assert len(times) < documents * 0.9
@@ -506,7 +506,7 @@ def test_records_without_a_text_are_no_trouble(tmp_path: Path) -> None:
 
 def test_texts_are_kept_in_the_engine_where_the_settings_say(tmp_path: Path) -> None:
     (found,) = run_until_ready(
-        crawl(1, 0), tmp_path, lambda finder: finder.find(CLUE, 9), search_texts="engine"
+        crawl(1, 0), tmp_path, lambda finder: finder.find(CLUE, 9).documents, search_texts="engine"
     )
 
     assert found.snippet == (("quick brown fox", True), (" number0", False))

@@ -1,0 +1,89 @@
+"""What a program asks a running search over HTTP, and reads of its answers."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from stream_dedup.ground.errors import FormatError, InputError
+from stream_dedup.ground.printable import counted
+from stream_dedup.service import asking
+from stream_dedup.service.ports import addresses
+from stream_dedup.settings.settings import Settings
+
+CSV_MAX: Final = 10_000
+CSV_COLUMNS: Final = ("time", "share", "id", "host", "verdict", "at", "group")
+
+
+def summary_of(answer: dict[str, Any]) -> str:
+    """Return how many documents hold the clue, and which of them are shown."""
+    total, first = int(answer["total"]), int(answer["offset"]) + 1
+    last = first + len(answer["documents"]) - 1
+    hosts = counted(int(answer["hosts"]), "host")
+    many = f"{'' if answer['is_whole'] else 'At least '}{total:,}"
+    sentence = (
+        f"{many} {'document holds' if total == 1 else 'documents hold'} the clue, or most of it"
+    )
+    sentence += f", from {hosts}." if total else "."
+    if total and last < first:
+        return f"{sentence} This page is beyond the last one."
+    if last - first + 1 < total:
+        sentence += f" Shown: {first:,} to {last:,}"
+        sentence += " (--page, --limit)."
+    return sentence
+
+
+def csv_row(document: dict[str, Any]) -> list[str]:
+    """Return the cells of a document, by `CSV_COLUMNS`."""
+    return [_cell(document, name) for name in CSV_COLUMNS]
+
+
+def _cell(document: dict[str, Any], name: str) -> str:
+    if name == "time":
+        return time_of(document["time_ms"])
+    return f"{document[name]:.4f}" if name == "share" else str(document[name])
+
+
+def time_of(time_ms: int) -> str:
+    """Return a time in UTC to the second; empty for one that is not known."""
+    if not 0 < time_ms < 253_402_300_800_000:
+        return ""
+    return dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+@contextmanager
+def of_this_version() -> Iterator[None]:
+    """Say it where an answer of a search cannot be understood."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(
+            f"The answer is not that of a search of this version ({error!r:.100})."
+        ) from error
+
+
+def ask_search(
+    settings: Settings, url: str | None, path: str, body: bytes | None = None
+) -> dict[str, Any]:
+    """Return what a search answers.
+
+    Raises:
+        InputError: no search answers, or it refuses the question.
+        StreamDedupError: it cannot answer now.
+    """
+    token = settings.console_token_file
+    headers = {}
+    if token is not None:
+        try:
+            headers["Authorization"] = f"Bearer {token.read_text().strip()}"
+        except OSError as error:
+            raise InputError(
+                f"The token of the console cannot be read: {error.strerror}; see "
+                "CONSOLE_TOKEN_FILE."
+            ) from error
+    remedy = "Start one with: stream-dedup run search; or name one with --search http://HOST:PORT."
+    return asking.ask_role(
+        "search", [url] if url is not None else addresses(settings), path, remedy, body, headers
+    )[1]
