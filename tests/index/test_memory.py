@@ -13,8 +13,8 @@ import pytest
 
 from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
 from stream_dedup.ground.plan import PLANS, Plan
-from stream_dedup.ground.related import ORIGIN_BYTES
 from stream_dedup.index.index import LogIndex
+from stream_dedup.index.tables.budget import Budget
 from stream_dedup.index.tables.neighbours import MERGED_AGAIN_IN_FILES, Neighbours
 from stream_dedup.index.tables.rows import ORIGIN_BYTES, no_columns, take_rows
 from stream_dedup.index.volume.memory import MemoryStore
