@@ -9,12 +9,12 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 34_089
+WHOLE = 34_160
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 512,
     "checks": 703,
-    "cli": 3_521,
+    "cli": 3_532,
     "console": 1_404,
     "control": 969,
     "demo": 1_104,
@@ -25,9 +25,9 @@ CEILINGS = {
     "inputs": 2_752,
     "insights": 478,
     "kafka": 1_876,
-    "local": 1_400,
+    "local": 1_451,
     "log": 1_090,
-    "machine": 272,
+    "machine": 273,
     "proof": 1_800,
     "search": 1_324,
     "service": 1_037,

@@ -315,6 +315,7 @@ class CheckTask:
         for where, letter in pending:
             if letter is not None:
                 lost.tell(where, letter)
+        remarks.repeated_ids.begin(0)
         if self.old and not count:
             names = first_of([file.name for file in self.old])
             raise InputError(
@@ -516,6 +517,7 @@ def _check_into(task: CheckTask, folder: Path, part_format: PartFormat) -> int:
 
                 judge = ranked
             output.counts["damaged"] += of_old.damaged
+            remarks.repeated_ids.begin(output.judged)
             output.run(
                 lambda raws, pending: decode(raws, pending=pending),
                 lambda documents, first: remarks.counted(judge(documents, first)),

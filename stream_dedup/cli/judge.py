@@ -213,7 +213,7 @@ class _PrintsTask(CheckTask):
         self,
         files: Sequence[SourceFile],
         pending: Pending,
-        remarks: Remarks,  # noqa: ARG002 - who made the prints said what was remarkable
+        remarks: Remarks,
         advance: Advance,
         keep: str = FIRST,  # noqa: ARG002 - prints have no rank
     ) -> Iterator[PrintedBatch]:
@@ -224,6 +224,8 @@ class _PrintsTask(CheckTask):
             for batch in batches_of(file):
                 for part in rows_of(batch, self.recipe, file.name):
                     pending.extend(part.outcomes)
+                    for _ in part.batch.ids:
+                        remarks.repeated_ids.read(file.name)
                     yield part.batch
                 advance(batch.num_rows, 0)
             advance(0, file.size_bytes)

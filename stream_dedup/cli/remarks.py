@@ -17,7 +17,12 @@ from stream_dedup.ground.terminal import note
 from stream_dedup.inputs.charset import REPLACED, looks_like_markup
 from stream_dedup.inputs.fields import field_at, scalar
 from stream_dedup.inputs.sources import DAMAGED_FILE, RawDocument, not_read
-from stream_dedup.local.offline import Judged, short_texts_note
+from stream_dedup.local.offline import (
+    Judged,
+    RepeatedIds,
+    is_worth_a_remark,
+    short_texts_note,
+)
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 
@@ -36,6 +41,10 @@ class Remarks:
     _without_site: int = 0
     _no_utf8: int = 0
     _first_no_utf8: str = ""
+    _texts: int = 0
+    _markup: int = 0
+    _first_markup: str = ""
+    repeated_ids: RepeatedIds = field(default_factory=RepeatedIds)
     _judged: int = 0
     _too_short: int = 0
     _siblings: int = 0
@@ -86,24 +95,18 @@ class Remarks:
         if raw.form == "jsonl" and self.settings.id_field:
             self._documents += 1
             self._without_id += scalar(field_at(raw.fields, self.settings.id_field)) is None
+        self.repeated_ids.read(self._read)
         is_extracted = raw.is_page or (self.settings.text_is == "html" and raw.form != "warc")
-        if (
-            not is_extracted
-            and isinstance(text, str)
-            and "markup" not in self._sentences
-            and looks_like_markup(text)
-        ):
-            self._sentences["markup"] = (
-                f"{raw.name} looks like a web page, and is judged with its tags, which pages of "
-                "one site share. If the texts "
-                "are pages, set STREAM_DEDUP_TEXT_IS=html (--set text_is=html), and their main "
-                "text is judged."
-            )
+        self._texts += 1
+        if not is_extracted and isinstance(text, str) and looks_like_markup(text):
+            self._markup += 1
+            self._first_markup = self._first_markup or raw.name
 
     def counted(self, verdicts: Iterator[Judged]) -> Iterator[Judged]:
         """Yield the verdicts, counting texts that are too short to compare."""
         for judged in verdicts:
             self._judged += 1
+            self.repeated_ids.count(judged)
             self._too_short += judged.reason is Reason.TOO_SHORT
             if judged.sibling is not None:
                 self._siblings += 1
@@ -120,11 +123,23 @@ class Remarks:
         self._without_site += other._without_site
         self._no_utf8 += other._no_utf8
         self._first_no_utf8 = self._first_no_utf8 or other._first_no_utf8
+        self._texts += other._texts
+        self._markup += other._markup
+        self._first_markup = self._first_markup or other._first_markup
         self._sentences = {**self._sentences, **other._sentences, **self._sentences}
 
     def close(self) -> None:
         """Say what was remarkable."""
         for sentence in self._sentences.values():
+            note(sentence)
+        if is_worth_a_remark(self._markup, self._texts):
+            note(
+                f"{self._markup:,} of {counted(self._texts, 'document')} look like web pages, and "
+                "are judged with their tags, which pages of one site share; the first is "
+                f"{self._first_markup}. If the texts are pages, set STREAM_DEDUP_TEXT_IS=html "
+                "(--set text_is=html), and their main text is judged."
+            )
+        if sentence := self.repeated_ids.note():
             note(sentence)
         if self._no_utf8:
             note(

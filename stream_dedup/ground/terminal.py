@@ -12,8 +12,10 @@ from rich.progress import (
     BarColumn,
     Progress,
     SpinnerColumn,
+    TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
     TransferSpeedColumn,
 )
 from rich.text import Text
@@ -76,7 +78,7 @@ def note(text: str) -> None:
 @contextlib.contextmanager
 def progress(what: str, total_bytes: int | None) -> Iterator[Callable[[int, int], None]]:
     """Show a bar on standard error while documents pass, if it is a terminal; yield a function
-    (documents, bytes).
+    (documents, bytes). Of a known size the bar has the share done and the time left.
     """
     errors = Console(stderr=True)
     if not errors.is_terminal:
@@ -89,6 +91,7 @@ def progress(what: str, total_bytes: int | None) -> Iterator[Callable[[int, int]
         TextColumn("{task.fields[documents]:,} documents"),
         TransferSpeedColumn(),
         TimeElapsedColumn(),
+        *((TaskProgressColumn(), TimeRemainingColumn(), TextColumn("left")) if total_bytes else ()),
     )
     with Progress(*columns, console=errors, transient=True) as bar:
         task = bar.add_task(printable(what), total=total_bytes or None, documents=0)

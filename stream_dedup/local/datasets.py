@@ -26,6 +26,7 @@ from stream_dedup.inputs.sources import not_read
 from stream_dedup.local.offline import (
     Judged,
     PrintedBatch,
+    RepeatedIds,
     fingerprinted,
     judge_batches,
     judge_documents,
@@ -110,7 +111,9 @@ def dedup(
     judged = judge_documents(
         rows.documents(), made_by, plan_of(plan, made_by, similarity=similarity)
     )
-    columns = _columns(judged, rows.ids)
+    columns = _columns(_counted(judged, rows.repeated_ids), rows.ids)
+    if sentence := rows.repeated_ids.note():
+        warn_caller(sentence)
     _say_unreadable(rows, len(columns["id"]))
     short = sum(reason == Reason.TOO_SHORT.label for reason in columns["reason"])
     if sentence := short_texts_note(short, len(columns["reason"]), made_by.floor):
@@ -281,6 +284,12 @@ def _columns(judged: Iterable[Judged], ids: Sequence[Any]) -> dict[str, list[Any
         for name, value in zip(COLUMNS, values, strict=True):
             columns[name].append(value)
     return columns
+
+
+def _counted(judged: Iterable[Judged], repeated_ids: RepeatedIds) -> Iterator[Judged]:
+    for verdict in judged:
+        repeated_ids.count(verdict)
+        yield verdict
 
 
 def _say_unreadable(rows: DocumentRows, count: int) -> None:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -37,8 +38,10 @@ from stream_dedup.ground.document import (
     shorten_id,
 )
 from stream_dedup.ground.errors import ConfigurationError, InvariantError
+from stream_dedup.ground.hosts import site_of
 from stream_dedup.ground.plan import Plan, parse_similarity, plan_for
 from stream_dedup.ground.plan import parse as parse_plan
+from stream_dedup.ground.printable import counted, printable
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.memory import MemoryStore
@@ -104,6 +107,60 @@ class Judged:
                 f"Document {self.number} was answered {self.reason.label}, which is no outcome."
             )
         return verdict
+
+
+def is_worth_a_remark(count: int, documents: int) -> bool:
+    """Return whether what was seen in some documents is more than a hundredth of all."""
+    return 100 * count > documents
+
+
+@dataclass(slots=True)
+class RepeatedIds:
+    """How many documents were judged as another version of a document of another file, because
+    both have the same id, which is no address.
+    """
+
+    _documents: int = 0
+    _files: list[str] = field(default_factory=list)
+    _firsts: list[int] = field(default_factory=list)
+    _repeated: int = 0
+    _first: bytes = b""
+
+    def begin(self, number: int) -> None:
+        """Begin with the document of this number; the files of those before are unknown."""
+        self._documents = number
+        self._files, self._firsts = [], []
+
+    def read(self, file: str) -> None:
+        """Note the next document, of this file."""
+        if not self._files or self._files[-1] != file:
+            self._files.append(file)
+            self._firsts.append(self._documents)
+        self._documents += 1
+
+    def count(self, judged: Judged) -> None:
+        """Count a verdict on a document that was read."""
+        if judged.of_number is None or judged.id != judged.of_id or site_of(judged.id):
+            return
+        if self._file_of(judged.of_number) not in ("", self._file_of(judged.number)):
+            self._repeated += 1
+            self._first = self._first or judged.id
+
+    def _file_of(self, number: int) -> str:
+        place = bisect_right(self._firsts, number)
+        return self._files[place - 1] if place else ""
+
+    def note(self) -> str:
+        """Return a sentence about them; empty if there are none."""
+        if not self._repeated:
+            return ""
+        name = printable(self._first, 60)
+        return (
+            f"{counted(self._repeated, 'document')} of one file have the id of one in another, the "
+            f"first {name!r}, so they count as its next versions: unchanged, returned or revised. If "
+            "ids are only unique within a file, name another field (STREAM_DEDUP_ID_FIELD, "
+            "--id-field, id=)."
+        )
 
 
 def short_texts_note(short: int, documents: int, floor: int) -> str:

@@ -22,12 +22,13 @@ from stream_dedup.ground.arguments import given, kind_of
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.hosts import named_site, site_of
+from stream_dedup.ground.printable import counted
 from stream_dedup.inputs.charset import looks_like_markup, lost_letters
 from stream_dedup.inputs.columnar import decoded_parts, need_pyarrow
 from stream_dedup.inputs.fields import scalar
 from stream_dedup.inputs.html import Pages
 from stream_dedup.inputs.sources import RawDocument, find_files, key_of, read_documents
-from stream_dedup.local.offline import OfflineDocument
+from stream_dedup.local.offline import OfflineDocument, RepeatedIds, is_worth_a_remark
 
 _MISSING: Final = object()
 _NULL: Final = object()
@@ -70,7 +71,9 @@ class DocumentRows:
     gone: set[int] = field(default_factory=set)
     missing: set[int] = field(default_factory=set)
     others: list[str] = field(default_factory=list)
-    _warned: bool = False
+    repeated_ids: RepeatedIds = field(default_factory=RepeatedIds)
+    _markup: int = 0
+    _first_markup: str = ""
     _equally_long: EquallyLong = field(default_factory=EquallyLong)
 
     def documents(self) -> Iterator[OfflineDocument]:
@@ -92,19 +95,23 @@ class DocumentRows:
                     content = ""
                 if (
                     isinstance(content, str)
-                    and not self._warned
                     and not (isinstance(row, RawDocument) and row.is_page)
+                    and looks_like_markup(content)
                 ):
-                    self._warn_of_markup(where, content)
+                    self._markup += 1
+                    self._first_markup = self._first_markup or where
                 self.ids.append(name)
                 fields = row.fields if isinstance(row, RawDocument) else row
                 identifier = _written(name)
+                is_file = isinstance(row, RawDocument)
+                self.repeated_ids.read(where.rpartition(":")[0] or where if is_file else "")
                 yield OfflineDocument(
                     identifier,
                     content,
                     site=self._site_of(fields, identifier),
                     title=self._title_of(fields) or title,
                 )
+        self._warn_of_markup()
 
     def _read(self, number: int, row: object, where: str, pages: Pages) -> tuple[Any, Any, str]:
         """Return id and content of a row, and the title of a web page."""
@@ -197,11 +204,11 @@ class DocumentRows:
             raise InputError(_without_id(row.name, named))
         return str(named), content, ""
 
-    def _warn_of_markup(self, where: str, content: str) -> None:
-        if looks_like_markup(content):
-            self._warned = True
+    def _warn_of_markup(self) -> None:
+        if self._markup and is_worth_a_remark(self._markup, len(self.ids)):
             warn_caller(
-                f"{where} looks like a web page, and is judged with its tags; take its text with "
+                f"{self._first_markup} looks like a web page, and is judged with its tags, as "
+                f"{self._markup:,} of {counted(len(self.ids), 'row')} are; take the text with "
                 "stream_dedup.page_text first."
             )
 

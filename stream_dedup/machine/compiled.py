@@ -319,17 +319,19 @@ def _log_that_kernels_are_compiled(shipped: bool, kept: Path | None) -> None:
         why = f"none were found for this machine ({SHIPPED} holds those made ahead)"
     if kept is None:
         _logger.warning(
-            "Up to %d kernels are compiled now, at every start, for a minute at most: %s, and no "
+            "Up to %d kernels are compiled now, at every start, a minute of CPU: %s, and no "
             "private folder can be "
             "written to. Run `stream-dedup compile` when the image is made, or let "
             "STREAM_DEDUP_CACHE_DIR name such a folder.",
             len(_kernels), why,
         )  # fmt: skip
     else:
+        # A program that configured no log, as a notebook, shows warnings alone.
+        is_unheard = not _logger.hasHandlers()
         _logger.log(
-            logging.WARNING if shipped else logging.INFO,
-            "Up to %d kernels are compiled now, once, for a minute at most: %s. They are kept in "
-            "%s for the next start.",
+            logging.WARNING if shipped or is_unheard else logging.INFO,
+            "Up to %d kernels are compiled now, once, which takes up to a minute of CPU: %s. They "
+            "are kept in %s for the next start.",
             len(_kernels), why, kept,
         )  # fmt: skip
 

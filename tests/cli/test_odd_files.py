@@ -3,8 +3,10 @@ alone, and say so."""
 
 from __future__ import annotations
 
+import io
 import json
 import random
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 from stream_dedup import dedup
 from stream_dedup.cli import seed as seed_command
 from stream_dedup.ground.errors import InputError
+from stream_dedup.ground.terminal import progress
 from stream_dedup.settings.layers import load_settings
 from tests.cli.test_load import Broker
 from tests.cli.test_load import run as run_load
@@ -289,7 +293,8 @@ def test_texts_that_look_like_pages_are_told_once(run: Callable[..., Any], tmp_p
 
     plain, html = run("check", path), run("check", path, "--set", "text_is=html")
 
-    assert plain.err.count("looks like a web page, and is judged with its tags") == 1
+    assert plain.err.count("3 of 3 documents look like web pages, and are judged with their") == 1
+    assert plain.err.count("look like") == 1
     assert "STREAM_DEDUP_TEXT_IS=html" in plain.err
     assert html.err == ""
     assert "duplicate" in plain.out
@@ -299,6 +304,78 @@ def test_texts_that_look_like_pages_are_told_once(run: Callable[..., Any], tmp_p
     assert {Path(one.filename).name for one in warned} == {
         "test_odd_files.py"
     }  # the line that called
+
+
+def test_a_page_among_many_rows_is_worth_no_warning(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Up to a hundredth of the rows may look like pages, in files and in tables."""
+    texts = [f"{article(0) if number == 7 else ''} row {number} " * 3 for number in range(100)]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+
+    assert "look like" not in run("check", path).err
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        dedup(texts)
+    assert not [one for one in warned if "web page" in str(one.message)]
+    path.write_text(path.read_text() + json.dumps({"text": article(1)}) + "\n")
+    assert "2 of 101 documents look like web pages" in run("check", path).err
+
+
+@pytest.mark.parametrize("shape", ["check", "index", "to", "against", "judge", "dedup"])
+def test_ids_that_repeat_across_files_are_told_once(
+    run: Callable[..., Any], tmp_path: Path, shape: str
+) -> None:
+    """Ids that are only unique within a file make other documents next versions of the first; an
+    address is one document wherever it is."""
+    (tmp_path / "data").mkdir()
+    words = " ".join(f"word{number}" for number in range(80))
+    for name in ("a", "b"):
+        rows = [
+            {"id": "https://a.example/1", "text": words},
+            *({"id": f"{n}", "text": f"{words} {n}"} for n in range(3)),
+        ]
+        rows.append({"id": f"{name}9", "text": f"{words} {name}"})
+        (tmp_path / "data" / f"{name}.jsonl").write_text(
+            "".join(json.dumps({**row, "text": row["text"] + " z"}) + "\n" for row in rows)
+        )
+    data = tmp_path / "data"
+    args: list[Any] = ["check", data]
+    if shape == "dedup":
+        with pytest.warns(
+            UserWarning, match="^3 documents of one file have the id of one"
+        ) as warned:
+            dedup(data, similarity=1)
+        assert len(warned) == 1
+        return
+    if shape == "judge":
+        run("prints", data, "--to", tmp_path / "prints")
+        args = ["judge", tmp_path / "prints"]
+    elif shape == "against":
+        args += ["--against", data]
+    elif shape != "check":
+        args += [f"--{shape}", tmp_path / "out"]
+
+    ended = run(*args, "--similarity", "1")
+
+    assert ended.err.count("have the id of one in another, the first '0'") == (shape != "against")
+
+
+def test_a_bar_of_a_known_size_has_share_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.StringIO()
+    monkeypatch.setattr(
+        "stream_dedup.ground.terminal.Console",
+        lambda **_: Console(file=shown, force_terminal=True, width=150),
+    )
+    for total in (100, None):
+        with progress("checking", total) as advance:
+            advance(3, 25)
+    known, unknown = shown.getvalue().rsplit("checking", 1)
+    assert "25%" in known
+    assert "left" in known
+    assert "%" not in unknown
+    assert "left" not in unknown
 
 
 def test_dedup_gives_a_row_for_what_cannot_be_read(tmp_path: Path) -> None:
