@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import logging
 import re
 import shlex
+import subprocess
 import sys
 import types
 from collections import Counter
@@ -19,6 +19,7 @@ import fastavro
 import pytest
 import typer
 import yaml
+from confluent_kafka import KafkaException
 
 from stream_dedup.__main__ import main
 from stream_dedup.cli.app import program
@@ -135,20 +136,21 @@ def test_the_pipeline_of_scrapy_sends_what_the_filter_reads(
             answers[0]("too large", None)
             return 0
 
-    class Spider:
-        logger = logging.getLogger("spider")
-
-    monkeypatch.setitem(sys.modules, "confluent_kafka", types.SimpleNamespace(Producer=Producer))
-    names: dict[str, Any] = {}
+    monkeypatch.setitem(
+        sys.modules,
+        "confluent_kafka",
+        types.SimpleNamespace(Producer=Producer, KafkaException=KafkaException),
+    )
+    names: dict[str, Any] = {"__name__": "pipelines"}
     exec(blocks("scrapy", "python")[0], names)  # noqa: S102 - the page's own code
     stats: Counter[str] = Counter()
     counted = types.SimpleNamespace(inc_value=lambda name: stats.update([name]))
     crawler = types.SimpleNamespace(settings={"KAFKA_BROKERS": "broker:1"}, stats=counted)
     pipeline = names["DocumentsPipeline"].from_crawler(crawler)
-    pipeline.open_spider(Spider())
+    pipeline.open_spider()
     item = {"url": "https://a.example/ü", "title": "Ein Gruß", "text": "Grüße"}
-    assert pipeline.process_item(item, Spider()) is item
-    pipeline.close_spider(Spider())
+    assert pipeline.process_item(item) is item
+    pipeline.close_spider()
 
     ((topic, value, key),) = sent
     found = Decoder(settings("scrapy")[0]).decode(Message(topic, 0, 0, key, value, 5, []))
@@ -163,6 +165,72 @@ def test_the_pipeline_of_scrapy_sends_what_the_filter_reads(
         "scrapy-cluster",
         "scrapy-cluster",
     ]
+
+
+_CRAWL = """
+import sys, warnings
+import scrapy
+from scrapy.crawler import CrawlerProcess
+
+sys.path.insert(0, sys.argv[1])
+# Another library's own warnings are not the page's.
+warnings.filterwarnings("error", message=".*(Pipeline|pipeline|spider).*")
+
+
+class Pages(scrapy.Spider):
+    name = "pages"
+    start_urls = ["data:,page"]
+
+    def parse(self, response):
+        yield {"url": "https://a.example/small", "text": "short"}
+        yield {"url": "https://a.example/large", "text": "x" * 1_400_000}
+
+
+process = CrawlerProcess(
+    {
+        "ITEM_PIPELINES": {"pipelines.DocumentsPipeline": 300},
+        "KAFKA_BROKERS": "127.0.0.1:1",
+        "LOG_LEVEL": "INFO",
+        "TELNETCONSOLE_ENABLED": False,
+    }
+)
+process.crawl(Pages)
+process.start()
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(600)
+def test_the_pipeline_of_scrapy_runs_in_the_newest_scrapy(tmp_path: Path) -> None:
+    """It installs into an environment of its own. Nothing is deprecated, and a page too large for
+    Kafka is counted and logged by its address."""
+    uv = ROOT / "build" / "uv" / "bin" / "uv"
+    python = tmp_path / "venv" / "bin" / "python"
+    subprocess.run([uv, "venv", "-q", tmp_path / "venv"], check=True)
+    subprocess.run(
+        [uv, "pip", "install", "-q", "--python", python, "scrapy>=2.13", "confluent-kafka"],
+        check=True,
+    )
+    page = blocks("scrapy", "python")[0].replace("flush(60)", "flush(0.1)")  # there is no broker
+    (tmp_path / "pipelines.py").write_text(page)
+    (tmp_path / "crawl.py").write_text(_CRAWL)
+
+    ended = subprocess.run(
+        [python, "-W", "always", tmp_path / "crawl.py", tmp_path],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+
+    assert (
+        "https://a.example/large was not written: KafkaError{code=MSG_SIZE_TOO_LARGE"
+        in ended.stderr
+    )
+    assert "1 documents were not written" in ended.stderr
+    assert "'documents/failed': 1" in ended.stderr
+    assert "DeprecationWarning" not in ended.stderr
+    assert "xxxxxxxxxx" not in ended.stderr
 
 
 def test_a_page_in_avro_is_read_as_the_registry_s_recipe_says() -> None:
