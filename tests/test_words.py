@@ -18,16 +18,16 @@ ROOT = Path(__file__).parent.parent
 FOLDERS = ("docs", "deploy", "topics", "tests", "peers", "examples")
 
 CEILINGS = {
-    r"told|tells?": 9,
-    r"stands?|stood": 24,
-    r"lies|lay": 10,
-    r"whoever|whatever|wherever": 5,
+    r"told|tells?": 6,
+    r"stands?|stood": 23,
+    r"lies|lay": 8,
+    r"whoever|whatever|wherever": 4,
     r"so many|so much": 1,
     r"nothing but": 0,
     r"by itself|by themselves": 3,
-    r"anew": 18,
-    r"what (?:is|was|are|were|it|they|came|comes|left)": 81,
-    r"of its own|of their own|of our own": 12,
+    r"anew": 14,
+    r"what (?:is|was|are|were|it|they|came|comes|left)": 66,
+    r"of its own|of their own|of our own": 10,
     r"from on|from then on": 2,
 }
 # Uses that say exactly what they mean.
