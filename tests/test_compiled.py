@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -321,3 +322,25 @@ def test_a_kernel_that_makes_an_array_is_refused() -> None:
     assert compiled.allocating_kernel(make)(3) == 3
     with pytest.raises(NumbaError, match="array"):
         compiled.kernel(make)(3)
+
+
+def test_a_program_without_a_log_hears_of_the_first_call(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A notebook that waits for kernels is told on standard error; a role that has a log, there,
+    and not as a warning."""
+    say = compiled._log_that_kernels_are_compiled.__wrapped__
+    alone = logging.Logger("alone")  # noqa: LOG001 - without the handlers of pytest
+    monkeypatch.setattr(compiled, "_logger", alone)
+    say(False, tmp_path)
+    heard = capsys.readouterr().err
+    lines: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    monkeypatch.setattr(handler, "emit", lines.append)
+    alone.addHandler(handler)
+    say(False, tmp_path)
+
+    assert heard.count("kernels are compiled now, once, which takes up to a minute of CPU") == 1
+    assert str(tmp_path) in heard
+    assert [one.levelname for one in lines] == ["INFO"]
+    assert capsys.readouterr().err == ""

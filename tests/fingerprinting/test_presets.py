@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from pathlib import Path
 
 import hypothesis
@@ -15,6 +16,7 @@ import pytest
 import xxhash
 from hypothesis import strategies as st
 
+from stream_dedup import fingerprint
 from stream_dedup.fingerprinting import (
     PRESETS,
     PUBLIC_DEMO_KEY,
@@ -403,3 +405,26 @@ def test_what_a_vector_may_be() -> None:
 
 if __name__ == "__main__":  # only with a new `RULES_VERSION`
     FILE.write_text(json.dumps(golden_rows(), indent=1) + "\n", "ascii")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("How are you? I AM fine. blar blar blar blar blar thanks.", "7521c1f341161c7a"),
+        ("the cat sat on the mat and looked at me", "b75c2086f13374d4"),
+        ("Grüße aus München 2024 und 3.14 mit snake_case", "27129fd2fd1486b0"),
+        ("你好世界，今天天气很好", "5ebddd847f5ce94f"),
+    ],
+)
+def test_a_recipe_equals_the_package_simhash(text: str, value: str) -> None:
+    """The values are those of `Simhash(text)` of simhash 2.1.2; the recipe is that of the page."""
+    page = (Path(__file__).parents[2] / "docs/reference/recipes.md").read_text(encoding="utf-8")
+    found = re.search(
+        r"PyPI's `simhash`\*\* .*?`([^`]+)`.*?`\"\"\.join\(re\.findall\(r\"(.+?)\", ",
+        page,
+        re.DOTALL,
+    )
+    assert found is not None
+    recipe, letters = found.groups()
+
+    assert fingerprint("".join(re.findall(letters, text.lower())), recipe).hex == value
