@@ -126,7 +126,8 @@ def list_groups(
         ],
         rows,
     )
-    note(f"{counted(len(rows), 'group')}.")
+    of = f" of {answer['total']:,}" if answer["total"] > len(rows) else ""
+    note(f"{len(rows):,}{of} groups (--limit)." if of else f"{counted(len(rows), 'group')}.")
     return 0
 
 

@@ -20,7 +20,13 @@ from urllib.parse import urlencode
 
 from stream_dedup.checks.finding import CheckState
 from stream_dedup.checks.roles import check_roles, read_roles
-from stream_dedup.console.nouns import DeadLetters, LetterKind, ListedLetter, Remark
+from stream_dedup.console.nouns import (
+    DeadLetters,
+    HostEvent,
+    LetterKind,
+    ListedLetter,
+    Remark,
+)
 from stream_dedup.console.outputs import all_of, ends_of, waiting
 from stream_dedup.ground.document import Message, TopicPartitionKey
 from stream_dedup.ground.errors import StreamDedupError
@@ -31,9 +37,10 @@ from stream_dedup.settings.settings import Settings
 
 LETTERS: Final = 2_000
 SIGNALS: Final = 1_000
-KEEP_SECONDS: Final = 30.0
+KEEP_SECONDS: Final = 1.5
 _LISTED: Final = 50
-_HOSTS_SAID: Final = 10
+_LEVELS: Final = {"refused": 0, "warning": 1, "not checked": 2}
+_ROLE_WEIGHT: Final = 1 << 40  # a role that is not at work comes before what documents did
 _SHOWN_BYTES: Final = 300
 _DAY_MS: Final = 86_400_000
 
@@ -83,7 +90,7 @@ class Attention:
                 found += look()
             except StreamDedupError as error:
                 found.append(Remark("not checked", str(error)))
-        return found
+        return sorted(found, key=lambda one: (_LEVELS.get(one.level, 0), -one.weight))
 
     def _of_roles(self) -> Sequence[Remark]:
         settings = self._settings
@@ -92,7 +99,7 @@ class Attention:
         )
         findings = check_roles(settings, settings.topic_names, facts)
         return [
-            Remark(one.state.value, one.sentence)
+            Remark(one.state.value, one.sentence, weight=_ROLE_WEIGHT)
             for one in findings
             if one.state is not CheckState.OK
         ]
@@ -109,6 +116,7 @@ class Attention:
                 "warning",
                 f"Dead letters that were not sent back: {many} (stage {stages}).",
                 "dead-letters",
+                count,
             )
         ]
 
@@ -116,13 +124,17 @@ class Attention:
         events = {host: said for host, said in (self.events() or {}).items() if said}
         found = [
             Remark(
-                "warning", f"{host}: {'; '.join(said)}", "decisions?" + urlencode({"host": host})
+                "warning",
+                f"{host}: {'; '.join(event.text for event in said)}",
+                "decisions?" + urlencode({"host": host}),
+                max(event.documents for event in said),
+                host,
             )
-            for host, said in list(events.items())[:_HOSTS_SAID]
+            for host, said in events.items()
         ]
-        if more := len(events) - len(found):
-            found.append(Remark("warning", f"Something goes on at {more:,} hosts more.", "hosts"))
-        return [*found, Remark("warning", unwatched)] if (unwatched := self.unwatched()) else found
+        if unwatched := self.unwatched():
+            found.append(Remark("warning", unwatched, weight=_ROLE_WEIGHT))
+        return found
 
     def _read_letters(self) -> DeadLetters:
         topic, group = self._settings.topic_names.dead_letters, redrive_group(self._settings.group)
@@ -158,14 +170,14 @@ class Attention:
             "stream-dedup run insights"
         )
 
-    def _read_events(self) -> Mapping[str, tuple[str, ...]] | None:
+    def _read_events(self) -> Mapping[str, tuple[HostEvent, ...]] | None:
         topic = self._settings.topic_names.host_signals
         ends = self._kafka.ask(
             lambda admin: ends_of((topic,), admin) if admin.topic_ids([topic]) else {}
         )
         spans, _ = _newest(ends, SIGNALS)
         since = self._now_ms() - _DAY_MS
-        found: dict[str, tuple[str, ...]] = {}
+        found: dict[str, tuple[HostEvent, ...]] = {}
         messages = all_of(sample(self._settings, spans))
         for one in messages:
             host = (one.key or b"").decode("utf-8", "replace")
@@ -239,7 +251,7 @@ def _listed(letter: Letter, identifier: str, *, is_sent: bool) -> ListedLetter:
     )
 
 
-def _events(raw: bytes | None) -> tuple[str, ...]:
+def _events(raw: bytes | None) -> tuple[HostEvent, ...]:
     """Return what a signal says goes on; nothing for one that says it wrongly, as a newer version
     might.
     """
@@ -253,11 +265,13 @@ def _events(raw: bytes | None) -> tuple[str, ...]:
         return ()
 
 
-def _event(kind: str, documents: int, position: str) -> str:
+def _event(kind: str, documents: int, position: str) -> HostEvent:
     if kind == "vanishing":
-        return (
-            f"nearly all that it sends is dropped in favour of other ids ({documents:,} documents)"
-        )
-    if kind == "one-page":
-        return f"about {documents:,} of its ids fell on one document, at {position[:300]}"
-    return f"{kind:.40} ({documents:,} documents)"
+        text = f"{documents:,} documents were dropped as copies of others, nearly all that it sent"
+    elif kind == "one-page":
+        text = f"{documents:,} pages were dropped as copies of one page"
+    elif kind == "template":
+        text = f"{documents:,} pages resemble one page and were kept because of site or title"
+    else:
+        text = f"{kind:.40} ({documents:,} documents)"
+    return HostEvent(text, documents, position[:300])

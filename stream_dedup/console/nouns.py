@@ -23,7 +23,7 @@ REASONS = (
 )
 """Reasons in the order in which pictures stack them; others come after them, under `other`."""
 _OF_ID = "dedup.of.id"
-_SAME_ID = frozenset({"unchanged", "returned", "revised"})
+SAME_ID = frozenset({"unchanged", "returned", "revised"})
 DUPLICATES = frozenset(one.label for one in Reason if one.verdict is Verdict.DUPLICATE)
 
 
@@ -163,7 +163,7 @@ class DocumentGroup:
     @property
     def fetched_again(self) -> int:
         """How many of the members are the kept page itself, fetched once more."""
-        return sum(one.reason in _SAME_ID for one in self.members)
+        return sum(one.reason in SAME_ID for one in self.members)
 
     @property
     def hosts(self) -> int:
@@ -172,26 +172,40 @@ class DocumentGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class HostEvent:
+    """What goes on at a host, with how many documents; `position` of the page that they resemble."""
+
+    text: str
+    documents: int
+    position: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class HostFigures:
-    """What one host sent. `events`: what goes on there."""
+    """What one host sent: `duplicates` of pages with other ids, whose bytes were wasted, and
+    pages that were fetched again. `events`: what goes on there.
+    """
 
     host: str
     documents: int
     duplicates: int
     bytes: int
     bytes_wasted: int
-    events: tuple[str, ...] = ()
+    fetched_again: int = 0
+    events: tuple[HostEvent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
     """What deserves a look: `level` is `warning`, or `not checked` for what could not be looked at;
-    `link`: its page.
+    `link`: its page; `weight`: how many documents it concerns; `host`: the host that it is about.
     """
 
     level: str
     text: str
     link: str = ""
+    weight: int = 0
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from stream_dedup.console import differences
 from stream_dedup.console.nouns import (
     DUPLICATES,
     FIND_ORDERS,
+    SAME_ID,
     Decision,
     DocumentGroup,
     FoundDocuments,
@@ -30,6 +31,7 @@ from stream_dedup.ground.printable import printable
 T = TypeVar("T")
 
 ROWS: Final = 50
+REMARKS: Final = 12
 FOUND_ROWS: Final = 20
 FOUND_MAX: Final = 10_000
 GROUPS_MAX: Final = 200
@@ -109,7 +111,9 @@ async def now(sources: ConsoleSources, query: Query, call: Calling) -> dict[str,
     lag = await _asked(notices, call, sources.lag, "", "The lag is not known", None)
     remarks = await _asked(notices, call, sources.remarks, "", "What to look at is not known", None)
     threshold = await _asked(notices, call, sources.threshold, "", "", None)
-    duplicates = sum(figures.by_reason.get(one, 0) for one in DUPLICATES)
+    duplicates = sum(figures.by_reason.get(one, 0) for one in DUPLICATES - SAME_ID)
+    dismissed = list(dict.fromkeys(filter(None, query.get("dismissed", "").split(","))))
+    listed = [one for one in remarks or () if not one.host or one.host not in dismissed]
     return {
         "notices": [one for one in notices if one],
         "figures": figures,
@@ -119,7 +123,11 @@ async def now(sources: ConsoleSources, query: Query, call: Calling) -> dict[str,
         "lag": None if lag is None else sum(lag.values()),
         "lag_by_partition": lag
         and {one: lag[one] for one in sorted(lag, key=lambda one: -lag[one]) if lag[one]},
-        "remarks": remarks if remarks is None else list(remarks),
+        "fetched_again": sum(figures.by_reason.get(one, 0) for one in SAME_ID),
+        "remarks": remarks if remarks is None else listed[:REMARKS],
+        "more_remarks": max(0, len(listed) - REMARKS),
+        "dismissed": dismissed,
+        "as_of_ms": sources.recent.time_ms,
         "threshold": threshold,
     }
 
@@ -453,7 +461,7 @@ WHOLE: Final[dict[str, PageAnswer]] = {"decisions": listed, "find": find_all}
 _OF_DECISIONS: Final = (*FILTERS, "before")
 _OF_FIND: Final = ("q", "page", "order", "host")
 _PARAMETERS: Final[dict[PageAnswer, tuple[str, ...]]] = dict.fromkeys(PAGES.values(), ()) | {
-    now: ("span",),
+    now: ("span", "dismissed"),
     decisions: _OF_DECISIONS,
     listed: _OF_DECISIONS,
     decision: ("at",),

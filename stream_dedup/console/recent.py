@@ -16,6 +16,7 @@ from typing import Final
 
 from stream_dedup.console.nouns import (
     REASONS,
+    SAME_ID,
     Decision,
     DocumentGroup,
     FigureColumn,
@@ -208,6 +209,11 @@ class Recent:
         return next((one for one in self._newest_first() if at in (one.at, one.position)), None)
 
     @property
+    def time_ms(self) -> int:
+        """The time now."""
+        return self._now_ms()
+
+    @property
     def remembered(self) -> int:
         """How many decisions are remembered."""
         return len(self._decisions)
@@ -275,13 +281,18 @@ class Recent:
         """
         found: dict[str, list[int]] = {}
         for one in self._newest_first():
-            sums = found.setdefault(one.host, [0, 0, 0, 0])
+            sums = found.setdefault(one.host, [0, 0, 0, 0, 0])
             sums[0] += 1
             sums[2] += one.size
-            if one.is_duplicate:
+            if one.reason in SAME_ID:
+                sums[4] += 1
+            elif one.is_duplicate:
                 sums[1] += 1
                 sums[3] += one.size
-        hosts = [HostFigures(host, one[0], one[1], one[2], one[3]) for host, one in found.items()]
+        hosts = [
+            HostFigures(host, documents, duplicates, size, wasted, again)
+            for host, (documents, duplicates, size, wasted, again) in found.items()
+        ]
         return sorted(hosts, key=lambda one: (-one.bytes_wasted, one.host))
 
     def _newest_first(self) -> list[Decision]:
@@ -296,7 +307,7 @@ def _group(position: str, found: list[Decision]) -> DocumentGroup:
         position,
         found[0].of_id,
         len(found),
-        sum(one.size for one in found),
+        sum(one.size for one in found if one.reason not in SAME_ID),
         max(seen),
         tuple(map(_member, found[:_MEMBERS_MAX])),
         min(seen),

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from functools import cache
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -25,6 +25,8 @@ from stream_dedup.ground.printable import printable
 _WEB: Final = re.compile(
     r"https?://[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]{1,2000}"
 )  # the characters of RFC 3986
+_WEB_SIGNS: Final = "-._~:/?#[]@!$&'()*+,;=%"
+_PLAIN: Final = re.compile(r"""https?://[^\s<>"\\^`{|}]{1,2000}""")
 _LATEST_MS: Final = 253_402_300_799_999
 
 
@@ -105,7 +107,9 @@ def key(reason: str) -> Markup:
 
 def web(identifier: str) -> str:
     """Return an id that is the address of a web page, or nothing: what a browser may be led to."""
-    return identifier if _WEB.fullmatch(identifier) else ""
+    # A browser decodes a host that is percent-encoded, so letters of any script can be linked.
+    address = quote(identifier, safe=_WEB_SIGNS) if _PLAIN.fullmatch(identifier) else ""
+    return address if identifier.isprintable() and _WEB.fullmatch(address) else ""
 
 
 def breaking(text: str) -> Markup:

@@ -11,6 +11,7 @@ from stream_dedup.console.nouns import (
     Decision,
     DocumentGroup,
     FoundDocuments,
+    HostEvent,
     Opened,
     Remark,
 )
@@ -77,7 +78,7 @@ class ConsoleSources:
     find: FindDocuments | None = None
     group: Callable[[str], DocumentGroup | None] | None = None
     groups: Callable[[str, int], Sequence[DocumentGroup]] | None = None
-    events: Callable[[], Mapping[str, Sequence[str]] | None] | None = None
+    events: Callable[[], Mapping[str, Sequence[HostEvent]] | None] | None = None
     unwatched: Callable[[], str] = str
     letters: Callable[[], DeadLetters] | None = None
     index: Callable[[], Mapping[str, Any]] | None = None

@@ -63,7 +63,8 @@ TABLES: Final = {
         ("time_ms", "id", "host", "reason", "similarity", "size", "better", "at"),
     ),
     "hosts": PageTable(
-        "hosts", ("host", "documents", "duplicates", "bytes", "bytes_wasted", "events")
+        "hosts",
+        ("host", "documents", "duplicates", "fetched_again", "bytes", "bytes_wasted", "events"),
     ),
     "dead-letters": PageTable(
         "listed",

@@ -130,7 +130,12 @@ class SearchApi:
             )
         limit = _number(request.query_params, "limit", _FOUND, 1, GROUPS_MAX)
         found = await self._calls(lambda: self._finder.groups(order, limit))
-        return {"order": order, "groups": [asdict(one) | {"members": []} for one in found]}
+        total = await self._calls(self._finder.group_count)
+        return {
+            "order": order,
+            "total": total,
+            "groups": [asdict(one) | {"members": []} for one in found],
+        }
 
 
 async def _body(request: Request) -> str:

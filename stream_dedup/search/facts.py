@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from stream_dedup.console.nouns import SAME_ID
 from stream_dedup.ground.document import TopicPartitionKey
 
 TIME_MS_MAX: Final = (1 << 62) - 1
@@ -47,6 +48,11 @@ class TextFacts(NamedTuple):
     def ordered_ms(self) -> int:
         """Its time as it is ordered by."""
         return in_order(self.time_ms)
+
+    @property
+    def wasted(self) -> int:
+        """How many bytes it wasted; a page that was fetched again wastes none."""
+        return 0 if self.reason in SAME_ID else self.size
 
     @property
     def decided(self) -> int:

@@ -83,6 +83,10 @@ class FinderPlace:
         """Answer as `Finder.groups`, or raise StreamDedupError."""
         return self._open.groups(order, limit)
 
+    def group_count(self) -> int:
+        """Answer as `Finder.group_count`, or raise StreamDedupError."""
+        return self._open.group_count()
+
     def unless_forgotten(self, record: Opened) -> Opened:
         """Answer as `Finder.unless_forgotten`, or raise StreamDedupError."""
         return self._open.unless_forgotten(record)
@@ -198,6 +202,10 @@ class Finder:
         return self._log_form(
             shorten_id(identifier.encode("utf-8", "replace")).decode("utf-8", "replace")
         )
+
+    def group_count(self) -> int:
+        """Return how many groups there are."""
+        return self._engine.group_count
 
     def unless_forgotten(self, record: Opened) -> Opened:
         """Return a record as it was opened, or, if it was forgotten, what is told instead: Kafka

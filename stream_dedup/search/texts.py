@@ -40,7 +40,7 @@ from stream_dedup.search.facts import (
 )
 from stream_dedup.search.forgotten import ForgottenId, shown_key_of
 
-_VERSION: Final = 3
+_VERSION: Final = 4
 _LOCKED: Final = "LockBusy"
 _HEAP_BYTES: Final = 60_000_000
 _WORDS: Final = "words"
@@ -206,7 +206,7 @@ class TextIndex:
             facts.group,
             facts.of_id or before.id,
             before.copies + 1,
-            before.bytes_wasted + facts.size,
+            before.bytes_wasted + facts.wasted,
             max(before.newest_ms, time_ms),
             max(before.named_at, facts.log_offset) if facts.of_id else before.named_at,
             min(before.oldest_ms, time_ms)
@@ -312,7 +312,7 @@ class TextIndex:
         was_oldest = any(one.ordered_ms == group.oldest_ms for one in copies)
         return group._replace(
             copies=group.copies - len(copies),
-            bytes_wasted=group.bytes_wasted - sum(one.size for one in copies),
+            bytes_wasted=group.bytes_wasted - sum(one.wasted for one in copies),
             newest_ms=left[0],
             oldest_ms=left[1] if was_oldest else group.oldest_ms,
         )
@@ -543,6 +543,11 @@ class TextIndex:
         """Return a group by the position of the kept document."""
         found = self._first("root", position)
         return None if found is None else GroupFacts(*json.loads(found))
+
+    @property
+    def group_count(self) -> int:
+        """How many groups there are."""
+        return self._count_of(self._term("kind", _GROUP))
 
     def groups_of_id(self, identifier: str, limit: int = 10) -> list[GroupFacts]:
         """Return the groups whose kept document has that id, the newest first."""

@@ -10,6 +10,7 @@ from stream_dedup.console.nouns import (
     Decision,
     FoundDocument,
     FoundDocuments,
+    HostEvent,
     LetterKind,
     ListedLetter,
     Opened,
@@ -52,7 +53,7 @@ INDEX = {
 
 EVENTS = (
     "mirror.example",
-    "nearly all that it sends is dropped in favour of other ids (60 documents)",
+    HostEvent("60 pages were dropped as copies of one page", 60, "documents-0@1"),
 )
 
 
@@ -184,7 +185,13 @@ def sources(
                 "Dead letters that were not sent back: 6 (stage decode, fetch).",
                 "dead-letters",
             ),
-            Remark("warning", f"{EVENTS[0]}: {EVENTS[1]}", f"decisions?host={EVENTS[0]}"),
+            Remark(
+                "warning",
+                f"{EVENTS[0]}: {EVENTS[1].text}",
+                f"decisions?host={EVENTS[0]}",
+                60,
+                EVENTS[0],
+            ),
         ],
         "letters": lambda: LETTERS,
         "events": lambda: {EVENTS[0]: (EVENTS[1],), "silent.example": (EVENTS[1],)},

@@ -201,8 +201,8 @@ def test_hosts_are_told_as_their_latest_signal_has_them(
     cluster.add_signal("odd.example", [7])
 
     assert said(looking) == [
-        "gone.example: nearly all that it sends is dropped in favour of other ids (60 documents)",
-        "page.example: about 25 of its ids fell on one document, at documents-0@8",
+        "gone.example: 60 documents were dropped as copies of others, nearly all that it sent",
+        "page.example: 25 pages were dropped as copies of one page",
     ]
 
 
@@ -214,10 +214,14 @@ def test_a_look_that_fails_is_said_beside_the_others(
 
     found = looking().remarks()
 
-    assert [(one.level, one.text) for one in found[:1]] == [
+    assert [(one.level, one.text) for one in found[1:]] == [
         ("not checked", "dlq.documents is away.")
     ]
-    assert found[1].link == "decisions?host=gone.example"
+    assert (found[0].link, found[0].host, found[0].weight) == (
+        "decisions?host=gone.example",
+        "gone.example",
+        60,
+    )
 
 
 def test_who_asks_while_somebody_looks_anew_gets_what_was_found_before(

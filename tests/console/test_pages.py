@@ -365,7 +365,7 @@ def test_the_figures_of_another_span_are_asked_for_by_the_address() -> None:
     ]
     page = shown("?span=7d")
     assert '<a href="./?span=7d" aria-current="true">7 days</a>' in page
-    assert '<main id="content" tabindex="-1" data-refresh="10">' in page
+    assert '<main id="content" tabindex="-1" data-refresh="2">' in page
     assert (
         read("now.json?span=2w")["detail"] == "span must be one of 15m, 1h, 6h, 1d, 7d, not '2w'."
     )
@@ -708,3 +708,31 @@ def test_an_address_without_a_page_answers_people_with_a_page() -> None:
             assert not [path for path in json.loads(body)["paths"] if "{" in path]
         assert get(port, "find", {"Accept": "text/html"}, "POST")[0] == 405
         assert get(port, "tools/dedup", {"Accept": "text/html"})[0] == 308
+
+
+def test_what_needs_attention_is_dismissed_for_a_host() -> None:
+    """By the address, and shown again by it; the alarms of others stay."""
+    page = shown("")
+    assert "mirror.example: 60 pages" in page
+    assert 'href="./?dismissed=mirror.example">Dismiss' in page
+    page = shown("?dismissed=mirror.example")
+    assert "mirror.example: 60 pages" not in page
+    assert "Dead letters that were not sent back" in page
+    assert "Dismissed: <bdi>mirror.example" in page
+    assert "As of 2025-11-24" in page
+
+
+@pytest.mark.parametrize(
+    ("identifier", "address"),
+    [
+        ("https://bücher.example/straße", "https://b%C3%BCcher.example/stra%C3%9Fe"),
+        ("http://例え.example/?q=桟橋", "http://%E4%BE%8B%E3%81%88.example/?q=%E6%A1%9F%E6%A9%8B"),
+        ("https://a.example/%20", "https://a.example/%20"),
+        ("https://a.example/\u202egnp", ""),
+        ('https://a.example/"><b>', ""),
+        ("javascript:alert(1)", ""),
+    ],
+)
+def test_an_address_in_any_script_is_linked(identifier: str, address: str) -> None:
+    """As a browser takes it; what could fool a reader is not."""
+    assert rendering.web(identifier) == address
