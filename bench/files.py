@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from bench.peers import ENVIRONMENT
 from stream_dedup.ground.errors import InputError, StreamDedupError
@@ -40,6 +40,15 @@ PEERS: Final = (
 )
 COPY_FROM, GREY_FROM = 0.8, 0.5
 _ROOT: Final = Path(__file__).parents[1]
+_LAUNCHER: Final = """
+import os, sys
+report, command = int(sys.argv[1]), sys.argv[2:]
+os.set_inheritable(report, False)
+pid = os.posix_spawn(command[0], command, os.environ)
+_, status, usage = os.wait4(pid, 0)
+code, seconds = os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
+os.write(report, f"{code} {seconds} {usage.ru_maxrss}".encode())
+"""
 _WORDS: Final = 20_000
 _FOLLOWERS: Final = 8
 _COPIES: Final = 0.1
@@ -100,11 +109,9 @@ def measure(program: str, path: Path, truth: FileTruth) -> FileRun:
         StreamDedupError: it failed.
     """
     with tempfile.TemporaryFile() as out:
-        child = subprocess.Popen(_command(program, path), stdout=out, cwd=_ROOT)
-        _, status, usage = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
-        if child.returncode:
-            raise StreamDedupError(f"{program} ended with {child.returncode}; see its lines above.")
+        code, cpu_seconds, memory_mb = run_measured(_command(program, path), out)
+        if code:
+            raise StreamDedupError(f"{program} ended with {code}; see its lines above.")
         out.seek(0)
         if program == OURS:
             dropped = {
@@ -114,7 +121,23 @@ def measure(program: str, path: Path, truth: FileTruth) -> FileRun:
             dropped = set(json.load(out))
     found = len(dropped & truth.copies) / len(truth.copies)
     false = len(dropped - truth.copies - truth.grey)
-    return FileRun(program, found, false, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+    return FileRun(program, found, false, cpu_seconds, memory_mb)
+
+
+def run_measured(command: Sequence[str], out: IO[bytes]) -> tuple[int, float, float]:
+    """Run a command; return its exit code, CPU seconds and most memory in MB.
+
+    A small process launches it: the kernel begins a child's peak with the memory of the process
+    that forks, and this one is large.
+    """
+    reading, writing = os.pipe()
+    with os.fdopen(reading, encoding="ascii") as report:
+        launcher = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(writing), *command]
+        child = subprocess.Popen(launcher, stdout=out, cwd=_ROOT, pass_fds=[writing])
+        os.close(writing)
+        code, cpu_seconds, kilobytes = report.read().split()
+    child.wait()
+    return int(code), float(cpu_seconds), int(kilobytes) / 1024
 
 
 def _command(program: str, path: Path) -> Sequence[str]:
