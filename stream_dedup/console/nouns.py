@@ -196,6 +196,19 @@ class HostFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class HostPair:
+    """What one host copied of another; `example` is the earliest copy, as a decision."""
+
+    copier: str
+    source: str
+    copies: int
+    first_ms: int
+    newest_ms: int
+    example: str
+    example_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Remark:
     """What deserves a look: `level` is `warning`, or `not checked` for what could not be looked at;
     `link`: its page; `weight`: how many documents it concerns; `host`: the host that it is about.

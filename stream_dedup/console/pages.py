@@ -26,6 +26,7 @@ from stream_dedup.console.nouns import (
 from stream_dedup.console.recent import FILTERS, KEEP, SPANS, filter_of
 from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.ground.errors import InputError, StreamDedupError
+from stream_dedup.ground.hosts import asked_host
 from stream_dedup.ground.printable import printable
 
 T = TypeVar("T")
@@ -397,6 +398,18 @@ async def hosts(sources: ConsoleSources, query: Query, call: Calling) -> dict[st
     }
 
 
+async def copies(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
+    """Answer with which hosts copied which, or what one host copied and who copied it."""
+    host = asked_host(query.get("host", ""))
+    notices, _ = await _begin(sources, call)
+    return {
+        "notices": notices,
+        "host": host,
+        "pairs": await call(lambda: sources.recent.pairs(host)),
+        "remembered": sources.recent.remembered,
+    }
+
+
 async def dead_letters(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
     """Answer with the dead letters: how many of each kind, the newest of them, and what sends them
     back.
@@ -453,6 +466,7 @@ PAGES: Final[dict[str, PageAnswer]] = {
     "groups": groups,
     "group": group,
     "hosts": hosts,
+    "copies": copies,
     "dead-letters": dead_letters,
     "index": index,
 }
@@ -469,6 +483,7 @@ _PARAMETERS: Final[dict[PageAnswer, tuple[str, ...]]] = dict.fromkeys(PAGES.valu
     find_all: _OF_FIND,
     groups: ("order",),
     group: ("at",),
+    copies: ("host",),
 }
 
 

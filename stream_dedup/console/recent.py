@@ -22,10 +22,11 @@ from stream_dedup.console.nouns import (
     FigureColumn,
     GroupMember,
     HostFigures,
+    HostPair,
     NowFigures,
 )
 from stream_dedup.ground.errors import InputError
-from stream_dedup.ground.hosts import asked_host, is_of_host
+from stream_dedup.ground.hosts import HostNames, asked_host, is_of_host
 
 KEEP: Final = 5_000
 MINUTES: Final = 7 * 24 * 60
@@ -153,6 +154,7 @@ class Recent:
         as_shown: Callable[[Decision], Decision | None] = lambda one: one,
     ) -> None:
         self._as_shown = as_shown
+        self._hosts = HostNames()
         self._lock = threading.Lock()
         self._decisions: deque[Decision] = deque(maxlen=keep)
         self._minutes: dict[int, Counter[str]] = {}
@@ -294,6 +296,26 @@ class Recent:
             for host, (documents, duplicates, size, wasted, again) in found.items()
         ]
         return sorted(hosts, key=lambda one: (-one.bytes_wasted, one.host))
+
+    def pairs(self, host: str = "") -> list[HostPair]:
+        """Return which hosts copied which, of those of `host` and its subdomains if it is given,
+        the most copies first. A page that was fetched again is no copy.
+        """
+        found: dict[tuple[str, str], list[Decision]] = {}
+        for one in self._newest_first():
+            source = self._hosts.of(one.of_id.encode("utf-8", "replace"))
+            if not one.is_duplicate or one.reason in SAME_ID or not one.host or not source:
+                continue
+            if is_of_host(one.host, host) or is_of_host(source, host):
+                found.setdefault((one.host, source), []).append(one)
+        pairs = []
+        for (copier, source), copies in found.items():
+            first = min(copies, key=lambda one: one.time_ms)
+            newest_ms = max(one.time_ms for one in copies)
+            pairs.append(
+                HostPair(copier, source, len(copies), first.time_ms, newest_ms, first.at, first.id)
+            )
+        return sorted(pairs, key=lambda pair: (-pair.copies, pair.copier, pair.source))
 
     def _newest_first(self) -> list[Decision]:
         with self._lock:

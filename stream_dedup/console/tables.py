@@ -66,6 +66,9 @@ TABLES: Final = {
         "hosts",
         ("host", "documents", "duplicates", "fetched_again", "bytes", "bytes_wasted", "events"),
     ),
+    "copies": PageTable(
+        "pairs", ("copier", "source", "copies", "first_ms", "newest_ms", "example", "example_id")
+    ),
     "dead-letters": PageTable(
         "listed",
         (

@@ -40,6 +40,8 @@ ADDRESSES = (
     "groups",
     GROUP,
     "hosts",
+    "copies",
+    "copies?host=news.example",
     "dead-letters",
     "index",
 )
@@ -736,3 +738,28 @@ def test_what_needs_attention_is_dismissed_for_a_host() -> None:
 def test_an_address_in_any_script_is_linked(identifier: str, address: str) -> None:
     """As a browser takes it; what could fool a reader is not."""
     assert rendering.web(identifier) == address
+
+
+def test_who_copies_whom_is_a_table_and_a_page_of_each_host() -> None:
+    """Copier by source, since when, with the first copy; pages fetched again do not count."""
+    given = sources(0)
+    of = {"of_position": "documents-0@1", "of_id": "https://a.example/1"}
+    given.recent.saw(
+        decision(place, reason, host=host, **of)
+        for place, reason, host in (
+            (1, "near", "b.example"),
+            (2, "exact", "b.example"),
+            (3, "near", "c.example"),
+            (4, "unchanged", "a.example"),
+        )
+    )
+    pairs = read("copies.json", given)["pairs"]
+    assert [(pair["copier"], pair["source"], pair["copies"]) for pair in pairs] == [
+        ("b.example", "a.example", 2),
+        ("c.example", "a.example", 1),
+    ]
+    assert pairs[0]["example"] == "duplicates-1@1"
+    assert [pair["copier"] for pair in read("copies.json?host=c.example", given)["pairs"]] == [
+        "c.example"
+    ]
+    assert len(read("copies.json?host=a.example", given)["pairs"]) == 2
