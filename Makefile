@@ -106,7 +106,7 @@ pictures: .venv/ready  ## take the pictures of the console in docs/ anew (needs 
 	$(RUN) tests.console.pictures
 
 docs: .venv/ready  ## build the documentation as a site in build/site; a warning is an error
-	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict
 
 release-check: .venv/ready  ## whether every file names one version; TAG=v1.2.3 for a release
 	.venv/bin/python deploy/release.py check $(TAG)
