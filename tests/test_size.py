@@ -9,13 +9,13 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 34_229
+WHOLE = 34_261
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 512,
     "checks": 703,
     "cli": 3_533,
-    "console": 1_458,
+    "console": 1_489,
     "control": 969,
     "demo": 1_104,
     "fingerprinting": 2_801,
@@ -29,7 +29,7 @@ CEILINGS = {
     "log": 1_090,
     "machine": 273,
     "proof": 1_800,
-    "search": 1_338,
+    "search": 1_339,
     "service": 1_037,
     "settings": 706,
     "worker": 1_992,

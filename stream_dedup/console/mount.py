@@ -19,6 +19,7 @@ from stream_dedup.console.recent import Recent
 from stream_dedup.console.sources import ConsoleSources, TextAnswers
 from stream_dedup.ground import plan as plans
 from stream_dedup.ground.errors import StreamDedupError
+from stream_dedup.ground.plan import Plan
 from stream_dedup.service import asking
 from stream_dedup.settings.settings import Settings
 
@@ -53,6 +54,7 @@ def sources_of(
         unwatched=attention.unwatched,
         index=index,
         threshold=None if index is None else threshold_in(index),
+        plan=None if index is None else partial(plan_in, index),
     )
     if engine is not None:
         sources = replace(sources, find=engine.find, group=engine.group, groups=engine.groups)
@@ -86,14 +88,19 @@ def _asked(base: str, path: str, has: str) -> dict[str, Any]:
     return fields
 
 
+def plan_in(stats: Callable[[], Mapping[str, Any]]) -> Plan | None:
+    """Return the plan in force by the index's figures."""
+    plan = stats().get("plan")
+    return plans.parse(plan) if isinstance(plan, str) else None
+
+
 def threshold_in(stats: Callable[[], Mapping[str, Any]]) -> Callable[[], float | None]:
     """Return what tells the similarity that the plan in force asks for, by the index's figures;
     None if it asks for none.
     """
 
     def threshold() -> float | None:
-        plan = stats().get("plan")
-        similarity = plans.parse(plan).similarity if isinstance(plan, str) else 0
-        return similarity / 100 if similarity else None
+        plan = plan_in(stats)
+        return plan.similarity / 100 if plan and plan.similarity else None
 
     return threshold

@@ -22,7 +22,7 @@ REASONS = (
     "revised",
 )
 """Reasons in the order in which pictures stack them; others come after them, under `other`."""
-_OF_ID = "dedup.of.id"
+_NAMES_ANOTHER = frozenset({"dedup.of.id", "dedup.sibling.id"})
 SAME_ID = frozenset({"unchanged", "returned", "revised"})
 DUPLICATES = frozenset(one.label for one in Reason if one.verdict is Verdict.DUPLICATE)
 
@@ -36,7 +36,8 @@ class Decision:
 
     `similarity` is the header's, or None where only the distance was told. `copies`: the
     how-manieth copy it is, or None where the log does not count them; `better`: by which rule it is
-    better than the kept document and every copy before it, or nothing. `latency_ms` is None for
+    better than the kept document and every copy before it, or nothing. `sibling_...`: the page of its
+    site that is like one that only its site or title kept. `latency_ms` is None for
     records that were read later than they were written.
     """
 
@@ -60,6 +61,9 @@ class Decision:
     log: str = ""
     recipe: str = ""
     fingerprint: str = ""
+    sibling_position: str = ""
+    sibling_id: str = ""
+    sibling_similarity: float | None = None
     headers: tuple[tuple[str, str], ...] = ()
     seen_ms: int = 0
     latency_ms: int | None = None
@@ -71,10 +75,11 @@ class Decision:
         return self.verdict == "duplicate"
 
     def without_kept_id(self) -> Self:
-        """Return it with nothing that tells the id of the kept document, which was forgotten."""
-        return replace(
-            self, of_id="", headers=tuple(one for one in self.headers if one[0] != _OF_ID)
-        )
+        """Return it with nothing that tells the id of the kept document, or of its sibling, which
+        was forgotten.
+        """
+        kept = tuple(one for one in self.headers if one[0] not in _NAMES_ANOTHER)
+        return replace(self, of_id="", sibling_id="", headers=kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,8 @@ class Opened:
     """A record with its text. `why` says why there is none; then the text is empty. `decision` is
     None for source records.
 
-    `is_forgotten`: a `forget` covers it, and nothing of it is told.
+    `is_forgotten`: a `forget` covers it, and nothing of it is told. `site` and `title` are empty if
+    unknown.
     """
 
     at: str
@@ -92,6 +98,8 @@ class Opened:
     decision: Decision | None = None
     time_ms: int = 0
     is_forgotten: bool = False
+    site: str = ""
+    title: str = ""
 
 
 FIND_ORDERS = ("best", "earliest", "newest")

@@ -63,6 +63,9 @@ def decision_of(
         position=text(headers.POSITION),
         of_position=text(headers.OF_POSITION),
         of_id=text(headers.OF_ID),
+        sibling_position=text(headers.SIBLING_POSITION),
+        sibling_id=text(headers.SIBLING_ID),
+        sibling_similarity=_share(text(headers.SIBLING_SIMILARITY)),
         log=text(headers.LOG),
         recipe=text(headers.RECIPE),
         fingerprint=text(headers.FINGERPRINT),
@@ -105,7 +108,7 @@ class OutputRecords:
 
     def decision(self, message: Message, seen_ms: int, *, is_live: bool = False) -> Decision:
         """Return the decision that a record of an output is."""
-        identifier, _, _ = self._decoded(message)
+        identifier = self._decoded(message)[0]
         return decision_of(
             message, identifier, self._hosts.of(identifier), seen_ms, is_live=is_live
         )
@@ -132,7 +135,7 @@ class OutputRecords:
             return Opened(
                 at, "", "", f"{held}; {offset} is not kept any more (retention), or never was."
             )
-        identifier, text, why = self._decoded(message)
+        identifier, text, why, site, title = self._decoded(message)
         decision = None
         if key[0] != self._names.documents:
             decision = decision_of(
@@ -145,6 +148,8 @@ class OutputRecords:
             why,
             decision,
             message.timestamp_ms or 0,
+            site=site,
+            title=title,
         )
 
     def _place(self, at: str) -> tuple[TopicPartitionKey, int]:
@@ -181,8 +186,10 @@ class OutputRecords:
             self._decoder = Decoder(self._settings, fetches=False)
         return self._decoder
 
-    def _decoded(self, message: Message) -> tuple[bytes, str, str]:
-        """Return id, text, and why there is no text. One thread at a time, as the decoder wants."""
+    def _decoded(self, message: Message) -> tuple[bytes, str, str, str, str]:
+        """Return id, text, why there is no text, site and title. One thread at a time, as the
+        decoder wants.
+        """
         with self._lock:
             decoder = self._decoding()
             found = decoder.decode(message)
@@ -195,12 +202,16 @@ class OutputRecords:
                 found.message
                 if is_elsewhere
                 else f"It cannot be read ({found.stage}): {found.message}",
+                "",
+                "",
             )
         if isinstance(found, Reason):
-            return message.key or b"", "", f"It was passed on without being judged ({found.label})."
+            why = f"It was passed on without being judged ({found.label})."
+            return message.key or b"", "", why, "", ""
         if not isinstance(found.text, str):
-            return found.id, "", "The recipe takes vectors; there is no text."
-        return found.id, found.text, "" if found.text else "The record's text is empty."
+            return found.id, "", "The recipe takes vectors; there is no text.", "", ""
+        why = "" if found.text else "The record's text is empty."
+        return found.id, found.text, why, found.site, found.title
 
 
 class OutputsFollower(threading.Thread):

@@ -25,9 +25,12 @@ from stream_dedup.console.nouns import (
 )
 from stream_dedup.console.recent import FILTERS, KEEP, SPANS, filter_of
 from stream_dedup.console.sources import ConsoleSources
+from stream_dedup.fingerprinting import Recipe, SiteHasher
 from stream_dedup.ground.errors import InputError, StreamDedupError
 from stream_dedup.ground.hosts import asked_host
+from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.printable import printable
+from stream_dedup.ground.related import in_words, relation_of
 
 T = TypeVar("T")
 
@@ -178,11 +181,10 @@ async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict
         )
         raise PageError(503 if notices else 404, f"There is no decision at {at}: {why}")
     # An index that is away is told on other pages; this one needs it for half a sentence.
-    threshold = await _asked(
-        [], call, sources.threshold if known.similarity is not None else None, "", "", None
-    )
+    has_shares = known.similarity is not None or known.sibling_similarity is not None
+    plan = await _asked([], call, sources.plan if has_shares else None, "", "", None)
     kept = None
-    if named := known.of_position:
+    if named := known.of_position or known.sibling_position:
         kept = await _open(sources, call, named, notices, is_named_by_record=True)
     if kept is not None and kept.is_forgotten:
         known = known.without_kept_id()
@@ -193,15 +195,44 @@ async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict
         "own": own,
         "kept": kept,
         "release": release_command(known),
-        "threshold": threshold,
+        "why": _why(plan, known, own, kept),
     }
     return values | await call(lambda: _compared(sources, known, own, kept))
+
+
+def _why(plan: Plan | None, known: Decision, own: Opened, kept: Opened | None) -> str:
+    """Return in words why it is a copy or was kept; nothing where a text is away, where the same
+    text decided, or where the plan has changed since.
+    """
+    share = known.sibling_similarity if known.similarity is None else known.similarity
+    is_known = kept is not None and own.text and kept.text and share is not None
+    if (
+        plan is None
+        or not is_known
+        or kept is None
+        or known.reason not in ("near", "revised", "new")
+    ):
+        return ""
+    hasher = SiteHasher(Recipe())  # the hashes are compared here only, so any key will do
+    origins = (
+        hasher.origin_of(one.site, one.title, one.id.encode("utf-8", "replace"))
+        for one in (own, kept)
+    )
+    relation, per_cent = relation_of(*origins), round(100 * (share or 0))
+    threshold, is_same = plan.similarities[relation], own.id == kept.id
+    if not threshold or (per_cent >= threshold) != known.is_duplicate:
+        return ""
+    return in_words(per_cent, relation, threshold, (own.site, kept.site), has_same_id=is_same)
 
 
 def _compared(
     sources: ConsoleSources, known: Decision, own: Opened, kept: Opened | None
 ) -> dict[str, Any]:
-    of = None if kept is None or kept.is_forgotten else sources.recent.at(known.of_position)
+    of = (
+        None
+        if kept is None or kept.is_forgotten
+        else sources.recent.at(known.of_position or known.sibling_position)
+    )
     both = kept is not None and own.text and kept.text
     return {
         "comparison": differences.compare(kept.text, own.text) if both and kept else None,

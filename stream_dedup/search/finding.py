@@ -229,7 +229,8 @@ class Finder:
         """
         if self._is_forgotten(self._own_form(decision.id), decision.log, decision.time_ms):
             return None
-        is_named = not self._is_forgotten(decision.of_id, decision.log, decision.time_ms)
+        other = decision.of_id or decision.sibling_id
+        is_named = not self._is_forgotten(other, decision.log, decision.time_ms)
         return decision if is_named else decision.without_kept_id()
 
     def _is_forgotten(self, identifier: str, log: str, time_ms: int) -> bool:

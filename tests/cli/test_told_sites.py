@@ -27,8 +27,8 @@ NO_SITE = "and the site of one is unknown. Documents that may be of one site"
 COPY, KEPT = "so this one is a copy.", "so this one was kept."
 CASES = {
     # id, title: sentence, whether it is a copy
-    ("https://other.example/2", "Two"): (f"{OTHER_SITE} are copies from 0.65 on, {COPY}", True),
-    (ON_SHOP, "Two"): (f"{SAME_ID} are copies from 0.65 on, {COPY}", True),
+    ("https://other.example/2", "Two"): (f"{OTHER_SITE} are copies from 0.62 on, {COPY}", True),
+    (ON_SHOP, "Two"): (f"{SAME_ID} are copies from 0.62 on, {COPY}", True),
     ("https://shop.example/2", "ONE "): (f"{ONE_TITLE} are copies from 0.70 on, {COPY}", True),
     ("https://shop.example/2", "Two"): (f"{TWO_TITLES} are copies from 0.97 on, {KEPT}", False),
     ("https://shop.example/2", ""): (f"{NO_TITLE} are copies from 0.85 on, {KEPT}", False),

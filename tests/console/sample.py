@@ -19,6 +19,7 @@ from stream_dedup.console.nouns import (
 from stream_dedup.console.recent import Recent
 from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.ground.errors import InputError
+from stream_dedup.ground.plan import PLANS
 
 HOUR_MS = 1_764_000_000_000
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\x1b[31m\u202egnp\x00"
@@ -179,6 +180,7 @@ def sources(
         "index": lambda: INDEX,
         "lag": lambda: {0: 12, 1: 0, 2: 30},
         "threshold": lambda: 0.65,
+        "plan": lambda: PLANS["bands"],
         "remarks": lambda: [
             Remark(
                 "warning",

@@ -27,7 +27,8 @@ from stream_dedup.console.recent import Recent
 from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.console.tables import TABLES
 from stream_dedup.ground.errors import BrokerError, StreamDedupError
-from tests.console.sample import EVIL, HOUR_MS, INDEX, decision, opened, sources
+from stream_dedup.ground.plan import PLANS
+from tests.console.sample import COPY, EVIL, HOUR_MS, INDEX, KEPT, decision, opened, sources
 from tests.service.serving import serving as serving_routes
 
 DECISION = "decision?at=duplicates-2@8"
@@ -149,15 +150,15 @@ def test_a_decision_is_told_for_people_first() -> None:
     places = [
         page.index(one)
         for one in (
-            "0.78 alike: from 0.65 on a text is a copy.",
+            "0.78 alike, of unknown sites. Documents that may be of one site are copies from 0.70 on",
             "<ins>",
             "<summary>",
             "0123456789abcdef",
         )
     ]
     assert places == sorted(places)
-    for threshold in (0.8, None):
-        told = shown(address, threshold=lambda threshold=threshold: threshold)
+    for plan in (PLANS["bands"].with_similarity(80), PLANS["blocks"], None):
+        told = shown(address, plan=lambda plan=plan: plan)
         assert "0.78 alike." in told, "another plan judged it, or one without a similarity"
 
 
@@ -763,3 +764,48 @@ def test_who_copies_whom_is_a_table_and_a_page_of_each_host() -> None:
         "c.example"
     ]
     assert len(read("copies.json?host=a.example", given)["pairs"]) == 2
+
+
+ALIKE_PAGES = {
+    ("new", "https://shop.example/1", "Two"): (
+        "0.78 alike, both on shop.example with different titles. Pages of one site with different "
+        "titles are copies from 0.97 on, so this one was kept."
+    ),
+    ("new", "https://shop.example/1", "One"): "0.78 alike.",  # the plan has changed since
+    ("near", "https://other.example/1", "Two"): (
+        "0.78 alike, on different sites (other.example and shop.example). Pages of different sites "
+        "are copies from 0.62 on, so this one is a copy."
+    ),
+    ("near", "https://shop.example/1", "Two"): "0.78 alike.",
+}
+
+
+@pytest.mark.parametrize(("case", "sentence"), ALIKE_PAGES.items())
+def test_a_decision_says_why_by_site_and_title_and_links_the_sibling(
+    case: tuple[str, str, str], sentence: str
+) -> None:
+    reason, address, title = case
+    place, like = "documents-0@1", "https://shop.example/0"
+    names: dict[str, object] = (
+        {"sibling_position": place, "sibling_id": like, "sibling_similarity": 0.78}
+        if reason == "new"
+        else {"of_position": place, "of_id": like, "similarity": 0.78}
+    )
+    one = decision(9, reason, id=address, **names)
+
+    def opened_there(at: str) -> Opened:
+        if at == place:
+            return Opened(at, like, KEPT, site="shop.example", title="One")
+        site = address.split("/")[2]
+        return Opened(at, address, COPY, "", one, site=site, title=title)
+
+    page = shown(
+        f"decision?at={one.at}", sources(0, opened=opened_there, plan=lambda: PLANS["bands"])
+    )
+
+    assert sentence in page
+    assert ("so this one" in page) == ("so this one" in sentence)
+    assert f'href="{like}"' in page
+    if reason == "new":
+        assert 'href="decision?at=documents-0%401">its decision</a>' in page
+        assert "Most like it" in page
