@@ -73,7 +73,7 @@ def test_every_command_of_a_page_is_understood_as_it_stands() -> None:
             r"```console\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL
         ):
             for line in block.splitlines():
-                ours = re.search(r"(?:^\$ |-- )stream-dedup (.*?)(?: [|&].*)?$", line)
+                ours = re.search(r"(?:^\$ |-- )stream-dedup (.*?)(?: [|&>].*)?$", line)
                 if ours is not None:
                     print(f"{page.relative_to(ROOT)}: {line}")
                     _understand(program(), shlex.split(ours[1]))
