@@ -12,7 +12,6 @@ one of a newer format, which nobody here can read.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -39,7 +38,15 @@ from stream_dedup.proof.controls import (
     window_of,
 )
 from stream_dedup.proof.copies import FoldedCopies, seen_copy
-from stream_dedup.proof.scan import LIMB_BITS, AskedTexts, Reach, Rows, Scan, Seal, per_cent
+from stream_dedup.proof.scan import (
+    LIMB_BITS,
+    AskedTexts,
+    Reach,
+    Rows,
+    Scan,
+    per_cent,
+    seal_of,
+)
 
 SLICES: Final = 16
 _TIME_MAX: Final = (1 << 62) - 1
@@ -404,7 +411,7 @@ class Fold:
                 int(batch.features[place]),
                 scope,
                 batch.sketches[place],
-                _seal(batch, place),
+                seal_of(batch, place),
             )
             self._by_row.append(None)
         seen = seen_copy(batch, place)
@@ -637,14 +644,8 @@ def _asked(batch: Batch, places: list[int]) -> AskedTexts:
         batch.features[places].astype(np.int64),
         batch.scope[places],
         batch.sketches[places],
-        [_seal(batch, place) for place in places],
+        [seal_of(batch, place) for place in places],
     )
-
-
-def _seal(batch: Batch, place: int) -> Seal:
-    """Return where a document is from; a CRC of 0 is written as 1, so that it is that of an id."""
-    name = batch.ids[place]
-    return int(batch.site[place]), int(batch.title[place]), (zlib.crc32(name) or 1) if name else 0
 
 
 def _text(batch: Batch, place: int) -> tuple[int, bytes]:

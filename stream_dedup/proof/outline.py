@@ -14,7 +14,7 @@ from stream_dedup.log.answers import Judgement
 from stream_dedup.log.records import Batch, Control, Release, Seed
 from stream_dedup.proof.controls import Partition, forgotten
 from stream_dedup.proof.fold import Fold
-from stream_dedup.proof.scan import Reach, as_number
+from stream_dedup.proof.scan import Reach, Seal, as_number, seal_of
 
 _PLACES = 1 << 16
 
@@ -32,6 +32,7 @@ class InLog:
     hex: bytes
     features: int
     sketch: bytes
+    seal: Seal
 
 
 @dataclass(slots=True)
@@ -114,6 +115,7 @@ class Outline:
             digits,
             int(batch.features[at]),
             batch.sketches[at].tobytes(),
+            seal_of(batch, at),
         )
 
     def first_at(self, partition: Partition, offset: int) -> InLog | None:

@@ -26,6 +26,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self, TypeAlias
@@ -35,6 +36,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.errors import FormatError
 from stream_dedup.ground.sketch import SKETCH_VALUES
+from stream_dedup.log.records import Batch
 
 LIMB_BITS: Final = 64
 _KEY_BITS_MIN: Final = 16  # shorter keys are shared by too many: it is quicker to look at every row
@@ -190,8 +192,8 @@ class Reach:
         one: int,
         other: int,
         features: tuple[int, int],
-        sketches: tuple[bytes, bytes] = (b"", b""),
-        seals: tuple[Seal, Seal] = ((0, 0, 0), (0, 0, 0)),
+        sketches: tuple[bytes, bytes],
+        seals: tuple[Seal, Seal],
     ) -> bool:
         """Return whether two texts are within reach of each other, no matter which others are asked
         first.
@@ -584,3 +586,9 @@ def as_number(limbs: NDArray[np.uint64]) -> int:
     for limb in reversed(limbs.tolist()):
         number = number << LIMB_BITS | limb
     return number
+
+
+def seal_of(batch: Batch, place: int) -> Seal:
+    """Return where a document is from; a CRC of 0 is written as 1, so that it is that of an id."""
+    name = batch.ids[place]
+    return int(batch.site[place]), int(batch.title[place]), (zlib.crc32(name) or 1) if name else 0

@@ -267,7 +267,11 @@ class AuditedOutputs:
                 f"their sketches are {told or 'not'} alike, and dedup.similarity is {similarity!r}"
             )
         is_near = plan.is_near(
-            document.print, found.print, (document.features, found.features), sketches
+            document.print,
+            found.print,
+            (document.features, found.features),
+            sketches,
+            (document.seal, found.seal),
         )
         return "" if is_near else f"at {bits} bits they are beyond the reach of the plan of then"
 
