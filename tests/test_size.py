@@ -9,7 +9,7 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 34_261
+WHOLE = 34_263
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 512,
@@ -28,7 +28,7 @@ CEILINGS = {
     "local": 1_451,
     "log": 1_090,
     "machine": 273,
-    "proof": 1_800,
+    "proof": 1_802,
     "search": 1_339,
     "service": 1_037,
     "settings": 706,
