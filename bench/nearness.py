@@ -20,7 +20,7 @@ from stream_dedup.fingerprinting import Fingerprinter
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.ground.sketch import SKETCH_BYTES, per_cents
 from stream_dedup.index.tables.neighbours import Neighbours
-from stream_dedup.index.tables.rows import Columns, no_columns, take_rows
+from stream_dedup.index.tables.rows import ORIGIN_BYTES, Columns, no_columns, take_rows
 
 _BATCH: Final = 50
 
@@ -67,8 +67,9 @@ def candidates(plan: Plan, texts: Columns) -> float:
 
 
 def _columns(prints: np.ndarray, sketches: np.ndarray, features: np.ndarray) -> Columns:
-    columns = no_columns(WORDS, len(features), SKETCH_BYTES)
-    columns.prints[:], columns.sketches[:], columns.features[:] = prints, sketches, features
+    columns = no_columns(WORDS, len(features), SKETCH_BYTES + ORIGIN_BYTES)
+    columns.prints[:], columns.features[:] = prints, features
+    columns.sketches[:, :SKETCH_BYTES] = sketches
     columns.offsets[:] = np.arange(len(features))
     columns.digests[:, 0] = np.arange(len(features))
     return columns
