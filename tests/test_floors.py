@@ -204,7 +204,7 @@ LONG_COMMANDS = {
     "app.py": 200,
     "audit.py": 470,
     "calibrate.py": 300,
-    "check.py": 714,
+    "check.py": 723,
     "compile.py": 90,
     "config.py": 100,
     "declare.py": 330,
@@ -219,14 +219,14 @@ LONG_COMMANDS = {
     "keep.py": 120,
     "load.py": 450,
     "options.py": 390,
-    "remarks.py": 230,
+    "remarks.py": 262,
     "replay.py": 180,
     "rewind.py": 110,
     "run.py": 180,
     "seed.py": 230,
     "similar.py": 359,
     "supervise.py": 230,
-    "tap.py": 220,
+    "tap.py": 224,
     "topics.py": 180,
     "warm.py": 150,
 }
@@ -289,6 +289,7 @@ def test_no_kernel_takes_more_than_twelve_parameters() -> None:
 
 
 LONGER = {
+    "cli/check.py: _check_into": 71,
     "cli/declare.py: declare_command": 71,
     "cli/explain.py: _reason": 72,
     "fingerprinting/normalise.py: _normalise_each": 80,

@@ -154,7 +154,7 @@ class Remarks:
                 "(STREAM_DEDUP_ID_FIELD, --id-field); they are known by their id, url or place in "
                 "the file instead."
             )
-        if self._without_site > self._rows // 2 and self._rows > 1:
+        if self._without_site > self._rows // 2 and self._rows >= 20:
             note(
                 f"{self._without_site:,} of {self._rows:,} documents have no web site, because their "
                 "ids are not addresses, so pages of one site cannot be told from copies on others. "

@@ -306,7 +306,9 @@ def write_verdicts(path: Path, rows: Iterator[Mapping[str, object]]) -> None:
         InputError: there is another file of that name, or it cannot be written.
     """
     _schema_there(path, "verdict", "verdicts")
+    sibling = pa.struct({"id": pa.string(), "number": pa.int64(), "similarity": pa.float64()})
     kinds = {"distance": pa.int32(), "similarity": pa.float64(), "of_number": pa.int64()}
+    kinds["sibling"] = sibling
     names = (
         "where",
         "id",
@@ -316,6 +318,7 @@ def write_verdicts(path: Path, rows: Iterator[Mapping[str, object]]) -> None:
         "of_number",
         "distance",
         "similarity",
+        "sibling",
         "fingerprint",
         "message",
     )

@@ -164,8 +164,8 @@ class RepeatedIds:
 
 
 def short_texts_note(short: int, documents: int, floor: int) -> str:
-    """Return a sentence about texts below the floor; empty if they are at most a tenth of all."""
-    if 10 * short <= documents:
+    """Return a sentence about texts below the floor; empty if they are few or at most a tenth of all."""
+    if documents < 20 or 10 * short <= documents:
         return ""
     return (
         f"{short:,} of {documents:,} texts have fewer than {floor} features (words and pairs of "

@@ -276,7 +276,7 @@ def test_a_search_reads_with_its_acls_and_shows_it(secured: Secured, tmp_path: P
     decided = asked(f"/decision.json?at={copy['at']}")
     assert (decided["notices"], decided["own"]["why"], decided["kept"]["why"]) == ([], "", "")
     wait_until(lambda: asked("/now.json")["lag"] == 0, "the lag is known", 60)
-    assert asked("/hosts.json")["notices"] == []
+    wait_until(lambda: asked("/hosts.json")["notices"] == [], "the hosts are read", 60)
     assert all(one["level"] != "not checked" for one in asked("/now.json")["remarks"])
     assert search.stop() == 0
     assert worker.stop() == 0

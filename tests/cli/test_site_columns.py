@@ -153,9 +153,10 @@ def test_check_says_once_that_ids_are_not_addresses(
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
         return str(run("check", path, *options).err)
 
-    numbered = [{"id": n, "text": f"words of text {n}", "host": "a.example"} for n in range(5)]
+    texts = [" ".join(f"word{n}{k}" for k in range(20)) for n in range(20)]
+    numbered = [{"id": n, "text": text, "host": "a.example"} for n, text in enumerate(texts)]
     said = check(numbered)
-    assert said.count("5 of 5 documents have no web site") == 1
+    assert said.count("20 of 20 documents have no web site") == 1
     assert "STREAM_DEDUP_SITE_FIELD" in said
     assert check(numbered, "--site-field", "host") == ""
     assert check([one | {"url": "https://a.example"} for one in numbered]) == ""
