@@ -342,7 +342,7 @@ def whole(
     with pytest.MonkeyPatch.context() as patch:
         make_small(patch)
         folder = tmp_path_factory.mktemp("whole")
-        records = records_of(1)
+        records = records_of(3)
         volume: dict[bytes, bytes] = {}
         patch.setattr(index_module, "KeptFiles", partial(KeptFiles, thread=AtOnce()))
         index = LogIndex(MemoryStore(volume), keep_in=folder / "tables")
@@ -689,7 +689,7 @@ def test_what_is_forgotten_is_in_no_file(tmp_path: Path) -> None:
 def test_a_snapshot_is_complete_without_the_files(tmp_path: Path) -> None:
     """What lies beside a volume is not copied with it; the restored one makes it anew without a
     word, and goes on equally."""
-    records = records_of(1)
+    records = records_of(3)
     index = LogIndex(RocksStore(tmp_path / "volume"), keep_in=tmp_path / "volume" / "tables")
     index.bind("log")
     index.apply(records[:110])

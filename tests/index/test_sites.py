@@ -82,7 +82,7 @@ def test_a_relation_follows_from_site_title_and_id(
 
 
 def test_the_sentence_names_site_and_threshold() -> None:
-    assert in_words(78, Relation.UNKNOWN_TITLE, 85, "shop.example") == (
+    assert in_words(78, Relation.UNKNOWN_TITLE, 85, ("shop.example", "shop.example")) == (
         "0.78 alike, both on shop.example. Pages of one site are copies from 0.85 on, so this one "
         "was kept."
     )
