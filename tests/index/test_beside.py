@@ -342,7 +342,7 @@ def whole(
     with pytest.MonkeyPatch.context() as patch:
         make_small(patch)
         folder = tmp_path_factory.mktemp("whole")
-        records = records_of(3)
+        records = records_of(13)
         volume: dict[bytes, bytes] = {}
         patch.setattr(index_module, "KeptFiles", partial(KeptFiles, thread=AtOnce()))
         index = LogIndex(MemoryStore(volume), keep_in=folder / "tables")
@@ -612,7 +612,7 @@ def test_a_disk_without_room_for_a_table_stops_nothing(
     """Tables that cannot be written are counted, leave nothing on the disk, and are made anew at
     the next start."""
     monkeypatch.setattr(beside, "_write_all", failing(beside._write_all, 0.3, random.Random(SEED)))
-    records = records_of(9)
+    records = records_of(13)
     volume: dict[bytes, bytes] = {}
     unwritten = 0
     index = LogIndex(MemoryStore(volume), keep_in=tmp_path / "tables")
@@ -634,7 +634,7 @@ def test_a_disk_without_room_for_rows_ends_the_step(
     """Rows that cannot be written end the index, as the volume itself would; opened again it goes
     on to the same verdicts."""
     real, full = os.pwrite, failing(os.pwrite, 0.01, random.Random(SEED))
-    records = records_of(11)
+    records = records_of(13)
     volume: dict[bytes, bytes] = {}
     ends: list[str] = []
     while True:
@@ -689,7 +689,7 @@ def test_what_is_forgotten_is_in_no_file(tmp_path: Path) -> None:
 def test_a_snapshot_is_complete_without_the_files(tmp_path: Path) -> None:
     """What lies beside a volume is not copied with it; the restored one makes it anew without a
     word, and goes on equally."""
-    records = records_of(3)
+    records = records_of(13)
     index = LogIndex(RocksStore(tmp_path / "volume"), keep_in=tmp_path / "volume" / "tables")
     index.bind("log")
     index.apply(records[:110])

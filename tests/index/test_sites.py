@@ -87,5 +87,6 @@ def test_the_sentence_names_site_and_threshold() -> None:
         "was kept."
     )
     assert in_words(78, Relation.FREE, 65) == (
-        "0.78 alike. Such documents are copies from 0.65 on, so this one is a copy."
+        "0.78 alike, on different sites. Pages of different sites are copies from 0.65 on, so this "
+        "one is a copy."
     )
