@@ -58,7 +58,7 @@ check: .venv/ready  ## lint, format and types
 	@$(MAKE) --no-print-directory subjects
 
 # The commit from which on subjects follow CONTRIBUTING, until there is a release.
-SUBJECTS_SINCE := 7e65932e
+SUBJECTS_SINCE := ed8b7d37
 subjects:  ## list commit subjects since the last release that lack an area or exceed 72 characters
 	@since=$$(git describe --tags --abbrev=0 2>/dev/null || echo $(SUBJECTS_SINCE)); \
 	  git log --no-merges --format='%h %s' $$since..HEAD 2>/dev/null | \

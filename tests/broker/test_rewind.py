@@ -59,6 +59,11 @@ def by_id(messages: list[Message]) -> dict[bytes | None, list[Message]]:
     return found
 
 
+def place_in_log(value: str) -> tuple[int, ...]:
+    """Return the (log offset, place) that a header `dedup.log` names."""
+    return tuple(map(int, value.split("/")))
+
+
 VERDICT = (
     "dedup.verdict",
     "dedup.reason",
@@ -95,17 +100,25 @@ def test_documents_come_out_again_with_their_verdicts(make_filter: Callable[...,
     outputs = by_id([*second.unique, *second.duplicates])
     assert len(outputs) == count
     assert second.dead == []
-    judged_again = 0
+    kept_at = {header(one, "dedup.position"): header(one, "dedup.log") for one in first.unique}
+    judged_again = closer = 0
     for key, found in outputs.items():
         assert len(found) == (2 if key in again else 1)
-        assert len({tuple(header(one, name) for name in VERDICT) for one in found}) == 1
         log = [header(one, "dedup.log") for one in found]
+        verdicts = [tuple(header(one, name) for name in VERDICT) for one in found]
+        if len(set(verdicts)) > 1:
+            # A page of its site that another title kept is the better original, once it is there.
+            assert {verdict[0] for verdict in verdicts} == {"duplicate"}
+            assert int(verdicts[-1][2]) < int(verdicts[0][2]), "not a closer original"
+            assert place_in_log(log[0]) < place_in_log(kept_at[verdicts[-1][3]])
+            closer += 1
         if header(found[0], "dedup.verdict") == "unique":
             assert len(set(log)) == 1, "a unique document got another place in the log"
         elif key in again:
             assert len(set(log)) == 2, "a duplicate's verdict was kept over the rewind"
             judged_again += 1
     assert 100 < judged_again < len(again) - 100
+    assert closer < judged_again // 20
 
 
 @pytest.mark.thorough

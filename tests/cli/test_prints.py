@@ -365,6 +365,11 @@ def test_what_is_remarkable_is_said_by_who_reads_it(
             {"key": 1, "text": f"{name} \N{REPLACEMENT CHARACTER}"},
             5,
             6,
+            # the note on sites is printed from 20 documents on
+            *(
+                {"key": f"{name}{number}", "text": f"{name} {PAGES[number].text}"}
+                for number in range(9)
+            ),
         ]
         raw = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         (tmp_path / f"{name}.jsonl").write_bytes(
