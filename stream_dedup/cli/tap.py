@@ -15,7 +15,7 @@ import typer
 from rich.text import Text
 
 from stream_dedup.cli.options import JsonOption, Outlet, command
-from stream_dedup.ground.document import SAME_TEXT, Message
+from stream_dedup.ground.document import OUTCOMES, Message
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import console, note, print_json
 from stream_dedup.inputs.decoder import ids_of
@@ -24,7 +24,7 @@ from stream_dedup.log import headers
 from stream_dedup.settings.settings import Settings
 
 _COLOURS = {"unique": "green", "duplicate": "yellow", "dead-letter": "red", "unknown": "magenta"}
-_SAME_TEXT = {reason.label for reason in SAME_TEXT}
+_SAME_TEXT = {label for label, reason in OUTCOMES.items() if reason.has_same_text}
 _INDENT = " " * 4
 
 

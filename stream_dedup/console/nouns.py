@@ -7,24 +7,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from stream_dedup.ground.document import Reason, Verdict
+from stream_dedup.ground.document import OUTCOMES, SAME_ID
 
-REASONS = (
-    "new",
-    "too-short",
-    "empty",
-    "fail-open",
-    "released",
-    "exact",
-    "near",
-    "unchanged",
-    "returned",
-    "revised",
-)
-"""Reasons in the order in which pictures stack them; others come after them, under `other`."""
 _NAMES_ANOTHER = frozenset({"dedup.of.id", "dedup.sibling.id"})
-SAME_ID = frozenset({"unchanged", "returned", "revised"})
-DUPLICATES = frozenset(one.label for one in Reason if one.verdict is Verdict.DUPLICATE)
+
+
+def rank_of(reason: str) -> int:
+    """Return the place of a reason in pictures and tables; other reasons come last."""
+    return [*OUTCOMES, reason].index(reason)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from stream_dedup.console import differences
 from stream_dedup.console.nouns import (
-    DUPLICATES,
     FIND_ORDERS,
-    SAME_ID,
     Decision,
     DocumentGroup,
     FoundDocuments,
@@ -26,6 +24,7 @@ from stream_dedup.console.nouns import (
 from stream_dedup.console.recent import FILTERS, KEEP, SPANS, filter_of
 from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.fingerprinting import Recipe, SiteHasher
+from stream_dedup.ground.document import DUPLICATES, SAME_ID
 from stream_dedup.ground.errors import InputError, StreamDedupError
 from stream_dedup.ground.hosts import asked_host
 from stream_dedup.ground.plan import Plan
@@ -115,7 +114,7 @@ async def now(sources: ConsoleSources, query: Query, call: Calling) -> dict[str,
     lag = await _asked(notices, call, sources.lag, "", "The lag is not known", None)
     remarks = await _asked(notices, call, sources.remarks, "", "What to look at is not known", None)
     threshold = await _asked(notices, call, sources.threshold, "", "", None)
-    duplicates = sum(figures.by_reason.get(one, 0) for one in DUPLICATES - SAME_ID)
+    duplicates = sum(figures.by_reason.get(one, 0) for one in DUPLICATES if one not in SAME_ID)
     dismissed = list(dict.fromkeys(filter(None, query.get("dismissed", "").split(","))))
     listed = [one for one in remarks or () if not one.host or one.host not in dismissed]
     return {

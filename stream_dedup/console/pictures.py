@@ -14,7 +14,8 @@ from typing import Final
 
 from markupsafe import Markup
 
-from stream_dedup.console.nouns import REASONS, FigureColumn
+from stream_dedup.console.nouns import FigureColumn, rank_of
+from stream_dedup.ground.document import OUTCOMES
 
 _HEIGHT: Final = 200
 _HEAD: Final = 20
@@ -31,10 +32,7 @@ def columns(found: Sequence[FigureColumn], minutes: int) -> Markup:
     parts = []
     wide = 100 / max(1, len(found))
     for place, one in enumerate(found):
-        order = sorted(
-            one.counts,
-            key=lambda reason: REASONS.index(reason) if reason in REASONS else len(REASONS),
-        )
+        order = sorted(one.counts, key=rank_of)
         begins = dt.datetime.fromtimestamp(one.begin_ms / 1000, dt.UTC).strftime("%m-%d %H:%MZ")
         counts = ", ".join(f"{reason} {one.counts[reason]:,}" for reason in order)
         bars, top = [], float(_BASE)
@@ -42,7 +40,9 @@ def columns(found: Sequence[FigureColumn], minutes: int) -> Markup:
             tall = _TALL * one.counts[reason] / max(1, most)
             top -= tall
             bars.append(
-                _bar(place * wide, top, wide, tall, f"r-{reason if reason in REASONS else 'other'}")
+                _bar(
+                    place * wide, top, wide, tall, f"r-{reason if reason in OUTCOMES else 'other'}"
+                )
             )
         if bars:
             parts.append(_said(f"{begins}: {sum(one.counts.values()):,} decisions: {counts}", bars))

@@ -15,8 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from stream_dedup.console.nouns import (
-    REASONS,
-    SAME_ID,
     Decision,
     DocumentGroup,
     FigureColumn,
@@ -24,7 +22,9 @@ from stream_dedup.console.nouns import (
     HostFigures,
     HostPair,
     NowFigures,
+    rank_of,
 )
+from stream_dedup.ground.document import OUTCOMES, SAME_ID
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.hosts import HostNames, asked_host, is_of_host
 
@@ -82,7 +82,7 @@ def known_reason(reason: str) -> str:
     """Return the reason, or `other` for one that this version does not know: counts are kept of
     known reasons only.
     """
-    return reason if reason in REASONS else "other"
+    return reason if reason in OUTCOMES else "other"
 
 
 def filter_of(query: Mapping[str, str]) -> DecisionFilter:
@@ -345,8 +345,7 @@ def _member(one: Decision) -> GroupMember:
 
 
 def _rank(item: tuple[str, int]) -> tuple[int, str]:
-    reason = item[0]
-    return (REASONS.index(reason) if reason in REASONS else len(REASONS), reason)
+    return rank_of(item[0]), item[0]
 
 
 def _percentile(values: list[int], share: float) -> int | None:

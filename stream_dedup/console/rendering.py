@@ -16,10 +16,10 @@ from markupsafe import Markup, escape
 
 from stream_dedup.console import pictures
 from stream_dedup.console.differences import shown
-from stream_dedup.console.nouns import REASONS
 from stream_dedup.console.recent import known_reason
 from stream_dedup.console.tables import TABLES
 from stream_dedup.ground.csv_text import csv_text
+from stream_dedup.ground.document import OUTCOMES, SAME_ID
 from stream_dedup.ground.printable import printable
 
 _WEB: Final = re.compile(
@@ -51,7 +51,7 @@ def environment() -> Environment:
         "key": key,
         "breaking": breaking,
     }
-    found.globals |= {"picture": pictures, "reasons": REASONS}
+    found.globals |= {"picture": pictures, "outcomes": OUTCOMES, "same_id": SAME_ID}
     return found
 
 

@@ -17,7 +17,7 @@ from rich.text import Text
 from stream_dedup.demo import truth
 from stream_dedup.demo.crawl import CrawledPage
 from stream_dedup.fingerprinting import Recipe, SiteHasher
-from stream_dedup.ground.document import Message
+from stream_dedup.ground.document import OUTCOMES, Message
 from stream_dedup.ground.hosts import site_of
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.printable import printable
@@ -156,15 +156,8 @@ def show_duplicate(
     out.print(
         Text.assemble(("of       ", "bold"), f"  {printable(text_of(one.headers, 'dedup.of.id'))}")
     )
-    what = {
-        "near": "another page, nearly the same text",
-        "revised": "the same page, a little changed",
-        "exact": "another page, the same text",
-        "unchanged": "the same page, the same text",
-        "returned": "the same page, a text that it had before the last one",
-    }
     out.print(
-        f"why        {reason}: {what[reason]}; {distance} of 128 bits differ, exact Jaccard "
+        f"why        {reason}: {OUTCOMES[reason].sentence}; {distance} of 128 bits differ, exact Jaccard "
         f"{resemblance:.2f}, language {page.language}"
     )
     if similarity:

@@ -12,7 +12,7 @@ import enum
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypeVar, cast
 
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 TopicPartitionKey: TypeAlias = tuple[str, int]
@@ -60,22 +60,42 @@ class Mode(enum.IntEnum):
 class Reason(enum.IntEnum):
     """Why a verdict is what it is. 1-9: unique; 10-19: duplicate; 20-: no outcome for a reader,
     only for the worker.
+
+    `sentence` explains the reason to people. Of a duplicate, `has_same_id` and `has_same_text`
+    compare it with the kept document. `is_change`: its text was not the page's last one.
     """
 
-    NEW = 1
-    TOO_SHORT = 2
-    EMPTY = 3
-    TOMBSTONE = 4
-    BYPASS = 5
-    FAIL_OPEN = 6
-    RELEASED = 7
-    EXACT = 10
-    NEAR = 11
-    UNCHANGED = 12
-    REVISED = 13
-    RETURNED = 14
-    STALE = 20
-    RETRACTED = 21
+    sentence: str
+    has_same_id: bool
+    has_same_text: bool
+    is_change: bool
+
+    NEW = 1, "no copy of it was known", "change"
+    TOO_SHORT = 2, "too short to be compared, so it was kept", "change"
+    EMPTY = 3, "without a text, so it was kept"
+    TOMBSTONE = 4, "a null value, so it was kept"
+    BYPASS = 5, "its producer asked for no judgement"
+    FAIL_OPEN = 6, "the index did not answer in time, so it was kept", "change"
+    RELEASED = 7, "an operator released it", "change"
+    EXACT = 10, "another id with the same text", "same-text"
+    NEAR = 11, "another id with nearly the same text"
+    UNCHANGED = 12, "the same id with the same text", "same-id same-text"
+    RETURNED = (
+        14,
+        "the same id with a text that it had before, and another in between",
+        "same-id same-text change",
+    )
+    REVISED = 13, "the same id with a text a little changed", "same-id change"
+    STALE = 20, "another worker has committed it"
+    RETRACTED = 21, "it became a dead letter"
+
+    def __new__(cls, number: int, sentence: str = "", traits: str = "") -> Self:
+        """Return the member of a number."""
+        found = int.__new__(cls, number)
+        found._value_, found.sentence = number, sentence
+        found.has_same_id, found.has_same_text = "same-id" in traits, "same-text" in traits
+        found.is_change = "change" in traits
+        return found
 
     @property
     def label(self) -> str:
@@ -91,17 +111,14 @@ class Reason(enum.IntEnum):
 # Asked for every document, so looked up rather than worked out.
 _LABELS = {reason: reason.name.lower().replace("_", "-") for reason in Reason}
 _VERDICTS = {
-    reason: Verdict.UNIQUE
-    if reason < Reason.EXACT
-    else Verdict.DUPLICATE
-    if reason < Reason.STALE
-    else None
+    reason: Verdict.UNIQUE if reason < 10 else Verdict.DUPLICATE if reason < 20 else None
     for reason in Reason
 }
-
-SAME_TEXT = (Reason.EXACT, Reason.UNCHANGED, Reason.RETURNED)
-"""The reasons of duplicates that have the very text of the kept document; all others are only near
-it."""
+OUTCOMES = {reason.label: reason for reason in Reason if reason.verdict is not None}
+"""The reasons that readers of the outputs see, by their labels, in the order in which pictures
+stack them."""
+DUPLICATES = tuple(one.label for one in OUTCOMES.values() if one.verdict is Verdict.DUPLICATE)
+SAME_ID = tuple(label for label, reason in OUTCOMES.items() if reason.has_same_id)
 
 
 class Message(NamedTuple):

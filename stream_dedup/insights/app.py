@@ -40,7 +40,7 @@ from stream_dedup.ground.hosts import HostNames, named_host, shown_host
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.inputs.decoder import ids_of
 from stream_dedup.insights.metrics import InsightsMetrics
-from stream_dedup.insights.signals import HostLedger, Observed, reading_group
+from stream_dedup.insights.signals import WASTED, HostLedger, Observed, reading_group
 from stream_dedup.kafka import Admin, Lives, is_another
 from stream_dedup.kafka.security import Security, security_of, ssl_context
 from stream_dedup.log import headers
@@ -228,7 +228,7 @@ class _Insights:
         named = found.get(self._settings.insights_host_header or "", b"")
         host = shown_host(named_host(named)) or self._hosts.of(identifier)
         reason, kind, of = _text(found, headers.REASON), "", ("", "")
-        if reason in ("exact", "near"):
+        if reason in WASTED:
             kind, of = "one-page", (headers.OF_ID, headers.OF_POSITION)
         elif _SIBLING_POSITION in found:
             kind, of = "template", (_SIBLING_ID, _SIBLING_POSITION)

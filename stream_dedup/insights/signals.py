@@ -9,7 +9,7 @@ in two halves of the window.
     vanishing  nearly all documents were dropped in favour of other ids
 
 An event begins once and ends when its figure is well below what began it. A page that was fetched
-again (`unchanged`, `returned`, `revised`) is no duplicate: it makes none of them, and no waste.
+again (`SAME_ID`) is no duplicate: it makes none of them, and no waste.
 
 Invariants: a record is counted once however often it is read, because a row knows the offset that
 it has counted up to of each partition; time is that of the records, and never goes back; the size
@@ -27,6 +27,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from stream_dedup.ground.document import DUPLICATES, OUTCOMES, SAME_ID
 from stream_dedup.ground.errors import UPGRADE, FormatError, OtherFormatError
 
 SLICES: Final = 24
@@ -40,8 +41,9 @@ _BEGINS: Final = {"one-page": 20, "template": 50}
 """From how many ids on an event begins; it ends below half of them."""
 _VANISHING_DOCUMENTS: Final = 50
 _VANISHING_BEGINS, _VANISHING_ENDS = 0.9, 0.8
-_CHANGES: Final = frozenset({"new", "too-short", "fail-open", "released", "revised", "returned"})
-_COUNTED: Final = ("exact", "near", "unchanged", "returned", "revised")
+_CHANGES: Final = frozenset(label for label, reason in OUTCOMES.items() if reason.is_change)
+WASTED: Final = tuple(label for label in DUPLICATES if label not in SAME_ID)
+"""The reasons of copies of another page, by their labels."""
 
 
 def reading_group(group: str) -> str:
@@ -113,9 +115,9 @@ class HostRow:
         figures = self.slices.setdefault(number, Counter())
         figures["documents"] += 1
         figures["bytes"] += one.size
-        if one.reason in _COUNTED:
+        if one.reason in DUPLICATES:
             figures[one.reason] += 1
-        if one.reason in ("exact", "near"):
+        if one.reason in WASTED:
             figures["bytes_wasted"] += one.size
         if one.kind == "template":
             figures["siblings"] += 1
@@ -147,7 +149,7 @@ class HostRow:
         """
         total: Counter[str] = sum(self.slices.values(), Counter())
         documents = total["documents"]
-        duplicates = total["exact"] + total["near"]
+        duplicates = sum(total[name] for name in WASTED)
         events = list(self._events(documents, duplicates))
         begun = [one for one in events if _name(one) not in self.reported]
         since = {_name(one): self.reported.get(_name(one), self.latest_ms) for one in events}
@@ -157,7 +159,7 @@ class HostRow:
         value = {
             "host": host,
             "documents": documents,
-            **{name: total[name] for name in (*_COUNTED, "siblings", "bytes")},
+            **{name: total[name] for name in (*DUPLICATES, "siblings", "bytes")},
             "duplicate_ratio": round(duplicates / documents, 4) if documents else 0.0,
             "unchanged_ratio": round(total["unchanged"] / documents, 4) if documents else 0.0,
             "bytes_wasted": total["bytes_wasted"],

@@ -35,7 +35,6 @@ from numpy.typing import NDArray
 from stream_dedup.ground.better import BETTER_LABELS
 from stream_dedup.ground.document import (
     NONCE_BYTES,
-    SAME_TEXT,
     TOPIC_ID_BYTES,
     LogPlace,
     Position,
@@ -119,7 +118,7 @@ class Judgement(NamedTuple):
         """How alike both texts are, 0 to 1: 1 for the same text; None for what is kept without a
         sibling, and where no sketches were compared.
         """
-        if self.reason in SAME_TEXT:
+        if self.reason.has_same_text:
             return 1.0
         return None if self.similarity == NOT_COMPARED else self.similarity / 100
 

@@ -16,7 +16,15 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stream_dedup.ground.document import Headers, LogPlace, Message, Position, Reason, Verdict
+from stream_dedup.ground.document import (
+    OUTCOMES,
+    Headers,
+    LogPlace,
+    Message,
+    Position,
+    Reason,
+    Verdict,
+)
 from stream_dedup.ground.sketch import as_text, per_cent
 from stream_dedup.log import headers
 from stream_dedup.log.answers import Judgement
@@ -35,7 +43,6 @@ from stream_dedup.proof.outline import InLog, Outline
 
 _RELEASE_MS = 60_000
 _LOGLESS = {Reason.EMPTY.label, Reason.TOMBSTONE.label, Reason.BYPASS.label}
-_REASONS = {reason.label: reason for reason in Reason}
 
 
 @dataclass(slots=True)
@@ -176,8 +183,8 @@ class AuditedOutputs:
     def _expected(self, own: Headers, reason: str, document: InLog) -> Headers | None:
         """Return our headers as the log gives them; None if it gives no verdict there."""
         recipe = self.outline.verdicts.declared
-        known = _REASONS.get(reason)
-        if recipe is None or known is None or known.verdict is None:
+        known = OUTCOMES.get(reason)
+        if recipe is None or known is None:
             return None
         place, position = document.log, Position(*document.partition, document.offset)
         if reason == Reason.FAIL_OPEN.label:
@@ -247,7 +254,7 @@ class AuditedOutputs:
 
     def _not_within_reach(self, own: Headers, reason: str, document: InLog, found: InLog) -> str:
         distance = headers.text_of(own, headers.DISTANCE)
-        if reason in (Reason.EXACT.label, Reason.UNCHANGED.label, Reason.RETURNED.label):
+        if reason in OUTCOMES and OUTCOMES[reason].has_same_text:
             return (
                 ""
                 if document.text == found.text
