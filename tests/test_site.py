@@ -179,7 +179,7 @@ def test_a_link_that_leads_nowhere_fails(tmp_path: Path) -> None:
     build."""
     root = tmp_path / "root"
     root.mkdir()
-    for name in ("docs", "deploy", "topics"):
+    for name in ("docs", "deploy", "topics", "examples"):
         shutil.copytree(
             ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", "tools")
         )

@@ -4,6 +4,7 @@ this program makes."""
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from stream_dedup.fingerprinting import PUBLIC_DEMO_KEY, Fingerprinter, Recipe, 
 from stream_dedup.ground.sketch import similarity
 from tests.fingerprinting import golden, reference
 
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "prints.md").read_text("utf-8")
+ROOT = Path(__file__).parents[2]
+LISTING = ROOT / "examples" / "fingerprint_format.py"
+PAGE = (ROOT / "docs" / "reference" / "prints.md").read_text("utf-8")
 NAMES = (
     "one letter",
     "two words",
@@ -28,11 +31,9 @@ NAMES = (
 
 @pytest.fixture(scope="module")
 def listing() -> dict[str, Any]:
-    """What the page's listing defines."""
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    defined: dict[str, Any] = {}
-    exec(compile(code, "prints.md", "exec"), defined)  # noqa: S102 - the listing is what is tested
-    return defined
+    """Return what the page's listing defines."""
+    assert f'--8<-- "{LISTING.relative_to(ROOT)}"' in PAGE
+    return runpy.run_path(str(LISTING))
 
 
 @pytest.mark.parametrize("key_name", sorted(golden.KEYS))
