@@ -14,12 +14,12 @@ from typing import Any, Final
 
 from stream_dedup.console.app import ConsolePages
 from stream_dedup.console.attention import Attention
+from stream_dedup.console.nouns import PlansInForce
 from stream_dedup.console.outputs import OutputRecords, OutputsFollower, waiting
 from stream_dedup.console.recent import Recent
 from stream_dedup.console.sources import ConsoleSources, TextAnswers
 from stream_dedup.ground import plan as plans
 from stream_dedup.ground.errors import StreamDedupError
-from stream_dedup.ground.plan import Plan
 from stream_dedup.service import asking
 from stream_dedup.settings.settings import Settings
 
@@ -53,8 +53,7 @@ def sources_of(
         events=attention.events,
         unwatched=attention.unwatched,
         index=index,
-        threshold=None if index is None else threshold_in(index),
-        plan=None if index is None else partial(plan_in, index),
+        plans=None if index is None else lambda: plans_in(index()),
     )
     if engine is not None:
         sources = replace(sources, find=engine.find, group=engine.group, groups=engine.groups)
@@ -88,19 +87,9 @@ def _asked(base: str, path: str, has: str) -> dict[str, Any]:
     return fields
 
 
-def plan_in(stats: Callable[[], Mapping[str, Any]]) -> Plan | None:
-    """Return the plan in force by the index's figures."""
-    plan = stats().get("plan")
-    return plans.parse(plan) if isinstance(plan, str) else None
-
-
-def threshold_in(stats: Callable[[], Mapping[str, Any]]) -> Callable[[], float | None]:
-    """Return what tells the similarity that the plan in force asks for, by the index's figures;
-    None if it asks for none.
-    """
-
-    def threshold() -> float | None:
-        plan = plan_in(stats)
-        return plan.similarity / 100 if plan and plan.similarity else None
-
-    return threshold
+def plans_in(stats: Mapping[str, Any]) -> PlansInForce | None:
+    """Return the plans in force, now and before, by the index's figures; None before the first."""
+    if not isinstance(stats.get("plan"), str):
+        return None
+    past = tuple((end, time_ms, plans.parse(plan)) for end, time_ms, plan in stats["past_plans"])
+    return PlansInForce(plans.parse(stats["plan"]), past, stats["started_ms"])

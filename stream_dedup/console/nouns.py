@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from stream_dedup.ground.document import OUTCOMES, SAME_ID
+from stream_dedup.ground.plan import Plan
 
 _NAMES_ANOTHER = frozenset({"dedup.of.id", "dedup.sibling.id"})
 
@@ -269,10 +270,47 @@ class DeadLetters:
 
 @dataclass(frozen=True, slots=True)
 class FigureColumn:
-    """Decisions of one column of a picture, from `begin_ms` on, by reason."""
+    """Decisions of one column of a picture, from `begin_ms` on, by reason. `is_read`: all records
+    of that time were read, not only the newest.
+    """
 
     begin_ms: int
     counts: dict[str, int] = field(default_factory=dict)
+    is_read: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PictureMark:
+    """Something that happened at a time and may explain what a picture shows."""
+
+    time_ms: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlansInForce:
+    """The plan in force `now`, and those before it, oldest first: (log offset of the record that
+    ended it, time of that, plan). `started_ms`: when the index that says so started.
+    """
+
+    now: Plan
+    past: tuple[tuple[int, int, Plan], ...] = ()
+    started_ms: int = 0
+
+    def at(self, log: str) -> Plan | None:
+        """Return the plan by which a place in the log (`8812/17`) judged; None if it is none."""
+        offset = log.partition("/")[0]
+        if not offset.isdecimal() or len(offset) > 19:
+            return None
+        return next((plan for end, _, plan in self.past if int(offset) < end), self.now)
+
+    def marks(self) -> list[PictureMark]:
+        """Return when the plan changed, and how, and when the index started."""
+        plans = [plan for *_, plan in self.past] + [self.now]
+        return [PictureMark(self.started_ms, "The index started.")] + [
+            PictureMark(time_ms, f"The plan changed from {before.id} to {plan.id}.")
+            for (_, time_ms, before), plan in zip(self.past, plans[1:], strict=True)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +319,7 @@ class NowFigures:
 
     `per_second`: over the last minute; `histogram`: duplicates by similarity, in 20 bins of .05.
     `is_whole`: all that left in this span was looked at, not only the newest; `is_minute_whole`:
-    the same of the last minute.
+    the same of the last minute. `marks`: what happened in it.
     """
 
     columns: tuple[FigureColumn, ...]
@@ -295,3 +333,4 @@ class NowFigures:
     newest_ms: int
     is_whole: bool = True
     is_minute_whole: bool = True
+    marks: tuple[PictureMark, ...] = ()

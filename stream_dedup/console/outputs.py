@@ -226,6 +226,7 @@ class OutputsFollower(threading.Thread):
         self._recent = recent
         self._stop_event = stop
         self._seen: dict[TopicPartitionKey, int] = {}
+        self._workers: frozenset[str] | None = None
         self._trouble = "the outputs have not been read yet; this takes a moment."
 
     def trouble(self) -> str:
@@ -267,6 +268,10 @@ class OutputsFollower(threading.Thread):
             for key, (low, high) in ends.items()
             if begins[key] < high
         }
+        workers = self._records.kafka.ask(lambda admin: admin.member_ids(self._settings.group))
+        if self._workers not in (None, workers):
+            self._recent.mark(f"A worker came or went; there are {len(workers)} now.")
+        self._workers = workers
         is_live = bool(self._seen)
         seen_ms = int(time.time() * 1000)
         found = all_of(sample(self._settings, spans))

@@ -109,11 +109,11 @@ async def _begin(sources: ConsoleSources, call: Calling) -> tuple[list[str], Con
 async def now(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
     """Answer with the figures of a span. `remarks` is None where nobody could look."""
     span = query.get("span", "") or "1h"
-    figures = sources.recent.now(span)
     notices, sources = await _begin(sources, call)
+    plans = await _asked(notices, call, sources.plans, "", "", None)
+    figures = sources.recent.now(span, plans.marks() if plans else ())
     lag = await _asked(notices, call, sources.lag, "", "The lag is not known", None)
     remarks = await _asked(notices, call, sources.remarks, "", "What to look at is not known", None)
-    threshold = await _asked(notices, call, sources.threshold, "", "", None)
     duplicates = sum(figures.by_reason.get(one, 0) for one in DUPLICATES if one not in SAME_ID)
     dismissed = list(dict.fromkeys(filter(None, query.get("dismissed", "").split(","))))
     listed = [one for one in remarks or () if not one.host or one.host not in dismissed]
@@ -131,7 +131,7 @@ async def now(sources: ConsoleSources, query: Query, call: Calling) -> dict[str,
         "more_remarks": max(0, len(listed) - REMARKS),
         "dismissed": dismissed,
         "as_of_ms": sources.recent.time_ms,
-        "threshold": threshold,
+        "threshold": plans.now.similarity / 100 if plans and plans.now.similarity else None,
     }
 
 
@@ -181,7 +181,8 @@ async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict
         raise PageError(503 if notices else 404, f"There is no decision at {at}: {why}")
     # An index that is away is told on other pages; this one needs it for half a sentence.
     has_shares = known.similarity is not None or known.sibling_similarity is not None
-    plan = await _asked([], call, sources.plan if has_shares else None, "", "", None)
+    plans = await _asked([], call, sources.plans if has_shares else None, "", "", None)
+    plan = plans.at(known.log) if plans else None
     kept = None
     if named := known.of_position or known.sibling_position:
         kept = await _open(sources, call, named, notices, is_named_by_record=True)
@@ -200,8 +201,8 @@ async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict
 
 
 def _why(plan: Plan | None, known: Decision, own: Opened, kept: Opened | None) -> str:
-    """Return in words why it is a copy or was kept; nothing where a text is away, where the same
-    text decided, or where the plan has changed since.
+    """Return in words why it is a copy or was kept, by the plan that judged it; nothing where a
+    text is away, or where the same text decided.
     """
     share = known.sibling_similarity if known.similarity is None else known.similarity
     is_known = kept is not None and own.text and kept.text and share is not None

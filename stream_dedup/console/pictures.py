@@ -14,28 +14,37 @@ from typing import Final
 
 from markupsafe import Markup
 
-from stream_dedup.console.nouns import FigureColumn, rank_of
+from stream_dedup.console.nouns import FigureColumn, PictureMark, rank_of
 from stream_dedup.ground.document import OUTCOMES
 
 _HEIGHT: Final = 200
 _HEAD: Final = 20
 _BASE: Final = _HEIGHT - 20
 _TALL: Final = _BASE - _HEAD
+_HATCH: Final = Markup(
+    '<pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse">'
+    '<path class="hatch" d="M0 6 6 0"/></pattern>'
+)
 
 
-def columns(found: Sequence[FigureColumn], minutes: int) -> Markup:
+def columns(
+    found: Sequence[FigureColumn], minutes: int, marks: Sequence[PictureMark] = ()
+) -> Markup:
     """Draw the decisions of `minutes` minutes each as a column, stacked by reason. A column says
-    its time and counts.
+    its time and counts, and is hatched where not all was read; a mark is a line.
     """
     most = max((sum(one.counts.values()) for one in found), default=0)
     total = sum(sum(one.counts.values()) for one in found)
-    parts = []
+    parts = [_HATCH]
     wide = 100 / max(1, len(found))
     for place, one in enumerate(found):
         order = sorted(one.counts, key=rank_of)
         begins = dt.datetime.fromtimestamp(one.begin_ms / 1000, dt.UTC).strftime("%m-%d %H:%MZ")
-        counts = ", ".join(f"{reason} {one.counts[reason]:,}" for reason in order)
-        bars, top = [], float(_BASE)
+        counts = ", ".join(f"{reason} {one.counts[reason]:,}" for reason in order) or "none"
+        if not one.is_read:
+            counts += " of the newest; others were not read" if order else "; not read"
+        back = "back" if one.is_read else "unread"
+        bars, top = [_bar(place * wide, _HEAD, wide, _TALL, back)], float(_BASE)
         for reason in order:
             tall = _TALL * one.counts[reason] / max(1, most)
             top -= tall
@@ -44,8 +53,14 @@ def columns(found: Sequence[FigureColumn], minutes: int) -> Markup:
                     place * wide, top, wide, tall, f"r-{reason if reason in OUTCOMES else 'other'}"
                 )
             )
-        if bars:
-            parts.append(_said(f"{begins}: {sum(one.counts.values()):,} decisions: {counts}", bars))
+        parts.append(_said(f"{begins}: {counts}", bars))
+    span_ms = len(found) * minutes * 60_000
+    for mark in marks:
+        line = Markup(
+            '<g><title>{0}</title><line class="mark" x1="{1}%" x2="{1}%" y1="{2}" y2="{3}"/></g>'
+        )
+        at = 100 * (mark.time_ms - found[0].begin_ms) / span_ms
+        parts.append(line.format(mark.text, f"{at:.2f}", _HEAD, _BASE))
     parts += [
         _text(0, 12, f"at most {most:,} in {_span(minutes)}", "start"),
         _text(0, _HEIGHT - 5, f"{_span(len(found) * minutes)} ago", "start"),
@@ -71,7 +86,8 @@ def histogram(bins: Sequence[int], threshold: float | None) -> Markup:
     for place, count in enumerate(bins):
         tall = _TALL * count / max(1, most)
         text = f"{place / len(bins):.2f} to {(place + 1) / len(bins):.2f}: {count:,}"
-        parts.append(_said(text, [_bar(place * wide, _BASE - tall, wide, tall, "bar")]))
+        back = _bar(place * wide, _HEAD, wide, _TALL, "back")
+        parts.append(_said(text, [back, _bar(place * wide, _BASE - tall, wide, tall, "bar")]))
     parts += [
         _text(
             100 * at, _HEIGHT - 5, f"{at:g}", "middle" if 0 < at < 1 else "end" if at else "start"
@@ -118,8 +134,11 @@ def _svg(title: str, description: str, parts: Sequence[Markup]) -> Markup:
 
 
 def _said(text: str, bars: Sequence[Markup]) -> Markup:
-    """Return bars that say a text under the pointer."""
-    return Markup("<g><title>{0}</title>{1}</g>").format(text, Markup("").join(bars))
+    """Return bars that say a text under the pointer, at once and as their title."""
+    value = Markup('<text class="value" x="100%" y="12" text-anchor="end">{0}</text>')
+    return Markup("<g><title>{0}</title>{1}{2}</g>").format(
+        text, Markup("").join(bars), value.format(text)
+    )
 
 
 def _bar(left: float, top: float, wide: float, tall: float, name: str) -> Markup:

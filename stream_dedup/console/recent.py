@@ -22,6 +22,7 @@ from stream_dedup.console.nouns import (
     HostFigures,
     HostPair,
     NowFigures,
+    PictureMark,
     rank_of,
 )
 from stream_dedup.ground.document import OUTCOMES, SAME_ID
@@ -36,6 +37,7 @@ _COLUMNS_MAX: Final = 60
 BINS: Final = 20
 _LATENCIES: Final = 2_000
 _MEMBERS_MAX: Final = 200
+_MARKS: Final = 50
 FILTERS: Final = ("reason", "verdict", "host", "id", "header", "from", "to", "until")
 
 
@@ -162,7 +164,10 @@ class Recent:
         self._latencies: deque[int] = deque(maxlen=_LATENCIES)
         self._now_ms = now_ms
         self._number = 0
-        self._whole_since_ms = 0
+        self._read_from_ms = 0
+        self._saw_ms = 0
+        self._partial: set[int] = set()  # minutes of which only the newest records were read
+        self._marks: deque[PictureMark] = deque(maxlen=_MARKS)
 
     def saw(self, decisions: Iterable[Decision], whole_since_ms: int = 0) -> None:
         """Take in decisions, the older first; others of before `whole_since_ms` were passed
@@ -170,7 +175,12 @@ class Recent:
         """
         now = self._now_ms()
         with self._lock:
-            self._whole_since_ms = max(self._whole_since_ms, min(whole_since_ms, now))
+            if whole_since_ms and not self._saw_ms:
+                self._read_from_ms = min(whole_since_ms, now)
+            elif whole_since_ms:
+                unread = range(self._saw_ms // 60_000, min(whole_since_ms, now) // 60_000 + 1)
+                self._partial.update(unread[-MINUTES:])
+            self._saw_ms = now
             for one in decisions:
                 self._number += 1
                 seen = min(
@@ -186,6 +196,11 @@ class Recent:
                     self._seconds.append((seen // 1000, 1))
             for minute in sorted(self._minutes)[:-MINUTES]:
                 del self._minutes[minute]
+            self._partial = {one for one in self._partial if one > now // 60_000 - MINUTES}
+
+    def mark(self, text: str) -> None:
+        """Take in that something happened now."""
+        self._marks.append(PictureMark(self._now_ms(), text))
 
     def select(
         self,
@@ -220,8 +235,9 @@ class Recent:
         """How many decisions are remembered."""
         return len(self._decisions)
 
-    def now(self, span: str = "1h") -> NowFigures:
-        """Return the figures of a span that ends now, in at most 60 columns of whole minutes.
+    def now(self, span: str = "1h", marks: Iterable[PictureMark] = ()) -> NowFigures:
+        """Return the figures of a span that ends now, in at most 60 columns of whole minutes; with
+        its marks, of those given and of those that `mark` was told of.
 
         Raises:
             InputError: `span` is none of `SPANS`.
@@ -241,7 +257,8 @@ class Recent:
             )
             latencies = sorted(self._latencies)
             decisions = [one for one in self._decisions if one.seen_ms >= first * 60_000]
-            whole_since = self._whole_since_ms
+            read_from, partial = self._read_from_ms, set(self._partial)
+            marked = sorted((*marks, *self._marks), key=lambda one: one.time_ms)
         by_reason: Counter[str] = Counter()
         for one in counts:
             by_reason.update(one)
@@ -249,11 +266,16 @@ class Recent:
         for decision in decisions:
             if decision.is_duplicate and decision.similarity is not None:
                 bins[min(BINS - 1, int(decision.similarity * BINS + 1e-9))] += 1
+        columns = tuple(
+            FigureColumn(
+                minute * 60_000,
+                dict(counts[at]),
+                read_from <= minute * 60_000 and partial.isdisjoint(range(minute, minute + wide)),
+            )
+            for at, minute in enumerate(range(first, first + SPANS[span], wide))
+        )
         return NowFigures(
-            tuple(
-                FigureColumn((first + at * wide) * 60_000, dict(one))
-                for at, one in enumerate(counts)
-            ),
+            columns,
             wide,
             lately / 60,
             sum(by_reason.values()),
@@ -262,8 +284,9 @@ class Recent:
             _percentile(latencies, 0.99),
             tuple(bins),
             decisions[-1].seen_ms if decisions else 0,
-            whole_since <= first * 60_000,
-            whole_since <= now - 60_000,
+            all(one.is_read for one in columns),
+            read_from <= now - 60_000 and partial.isdisjoint((now // 60_000, now // 60_000 - 1)),
+            tuple(one for one in marked if first * 60_000 <= one.time_ms <= now),
         )
 
     def groups(self, order: str = "largest") -> list[DocumentGroup]:

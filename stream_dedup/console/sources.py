@@ -13,10 +13,10 @@ from stream_dedup.console.nouns import (
     FoundDocuments,
     HostEvent,
     Opened,
+    PlansInForce,
     Remark,
 )
 from stream_dedup.console.recent import Recent
-from stream_dedup.ground.plan import Plan
 
 
 class FindDocuments(Protocol):
@@ -68,8 +68,7 @@ class ConsoleSources:
     `opened` gives a record by its position, with its text or why there is none. `groups` takes `largest` or
     `newest` and how many. `lag`: how many source records of each partition no worker has committed. `events`: what goes on at each
     host, None where nobody tells it; `unwatched` says that nobody does any more, or nothing.
-    `plan` is the one in force, `threshold` the similarity from which on it calls two documents of
-    different sites near, None if it asks for none.
+    `plans`: the one in force and those before it, None before there is one.
     """
 
     recent: Recent = field(default_factory=Recent)
@@ -85,8 +84,7 @@ class ConsoleSources:
     index: Callable[[], Mapping[str, Any]] | None = None
     lag: Callable[[], Mapping[int, int]] | None = None
     remarks: Callable[[], Sequence[Remark]] | None = None
-    threshold: Callable[[], float | None] | None = None
-    plan: Callable[[], Plan | None] | None = None
+    plans: Callable[[], PlansInForce | None] | None = None
 
     def without_kafka(self) -> Self:
         """Return those that stand while Kafka does not answer."""

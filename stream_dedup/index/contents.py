@@ -137,9 +137,8 @@ def read(store: Store) -> Contents:
         ignored=meta.ignored,
     )
     if raw_declared is not None:
-        state.declared, (state.plan, state.window, state.better, state.format) = _declared(
-            raw_declared
-        )
+        state.declared, in_force, state.past_plans = _declared(raw_declared)
+        state.plan, state.window, state.better, state.format = in_force
     named = None if log is None else log.decode("utf-8", "replace")
     return Contents(store, meta, state, named, unanswered, restored is not None)
 
@@ -155,8 +154,9 @@ def damage_refuses_the_volume() -> Iterator[None]:
         raise VolumeError(str(error)) from error
 
 
-def _declared(value: bytes) -> tuple[Declaration, RulesInForce]:
+def _declared(value: bytes) -> tuple[Declaration, RulesInForce, list[tuple[int, int, str]]]:
     fields = layout.decode_object(value)
+    past_plans = [(at, ms, plan) for at, ms, plan in fields.pop("past_plans", [])]
     form = fields.pop("format_in_force", FIRST_FORMAT)
     if isinstance(form, int) and form > max(FORMATS):
         raise OtherFormatError(
@@ -167,7 +167,8 @@ def _declared(value: bytes) -> tuple[Declaration, RulesInForce]:
         raw_window = fields.pop("window_in_force", None)
         window = None if raw_window is None else Window.from_fields(raw_window)
         better = BetterRule.named(fields.pop("better_in_force", None))
-        return Declaration.from_fields(fields), RulesInForce(plan, window, better, format_of(form))
+        in_force = RulesInForce(plan, window, better, format_of(form))
+        return Declaration.from_fields(fields), in_force, past_plans
     except ConfigurationError as error:
         raise FormatError(
             "The volume's declaration of recipe and plan is damaged; rebuild it."

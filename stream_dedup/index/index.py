@@ -109,6 +109,11 @@ class LogIndex:
         return self._state.plan
 
     @property
+    def past_plans(self) -> list[tuple[int, int, str]]:
+        """The plans before it: (log offset and log time of the record that ended it, its id)."""
+        return self._state.past_plans
+
+    @property
     def window(self) -> Window | None:
         """The window in force, likewise; None is no window."""
         return self._state.window

@@ -31,6 +31,7 @@ def stats(index: LogIndex, hottest: int = 10) -> dict[str, Any]:
         "unanswered": figures["unanswered"],
         "recipe": None if declared is None else declared.recipe,
         "plan": None if plan is None else plan.id,
+        "past_plans": list(index.past_plans),
         "format": index.format,
         "formats": sorted(FORMATS),
         "plan_name": None if plan is None else plan.name,

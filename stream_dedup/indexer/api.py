@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -59,6 +60,7 @@ class IndexApi:
     def __init__(self) -> None:
         self._serving: tuple[LogIndex, KeptAnswer[dict[str, Any]]] | None = None
         self._lookups = asyncio.Semaphore(LOOKUPS_MAX)
+        self._started_ms = time.time_ns() // 1_000_000
 
     def serve(self, index: LogIndex | None) -> None:
         """Answer from this index from now on; None: it is being closed."""
@@ -164,7 +166,7 @@ class IndexApi:
         self, _: LogIndex, kept: KeptAnswer[dict[str, Any]], query: Mapping[str, str]
     ) -> object:
         hottest = _number(query, "hottest", 10, 0, _HOTTEST_MAX)
-        return report.shortened(await kept.get(), hottest)
+        return report.shortened(await kept.get(), hottest) | {"started_ms": self._started_ms}
 
 
 def _problem(status: int, error: Exception) -> Response:

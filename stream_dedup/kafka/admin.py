@@ -386,6 +386,10 @@ class Admin:
         """Return how many members the group has now."""
         return len(self._members(group))
 
+    def member_ids(self, group: str) -> frozenset[str]:
+        """Return the ids of its members; one that restarts gets another."""
+        return frozenset(member.member_id for member in self._members(group))
+
     def group_topics(self, group: str) -> frozenset[str]:
         """Return the topics of which members of the group have partitions now."""
         return frozenset(

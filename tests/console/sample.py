@@ -14,6 +14,7 @@ from stream_dedup.console.nouns import (
     LetterKind,
     ListedLetter,
     Opened,
+    PlansInForce,
     Remark,
 )
 from stream_dedup.console.recent import Recent
@@ -179,8 +180,7 @@ def sources(
         "find": find,
         "index": lambda: INDEX,
         "lag": lambda: {0: 12, 1: 0, 2: 30},
-        "threshold": lambda: 0.65,
-        "plan": lambda: PLANS["bands"],
+        "plans": lambda: PlansInForce(PLANS["bands"]),
         "remarks": lambda: [
             Remark(
                 "warning",

@@ -284,6 +284,7 @@ class FakeAdmin:
 
     made = 0
     is_away = False
+    members = frozenset({"worker-a"})
 
     def __init__(self, _: Settings) -> None:
         type(self).made += 1
@@ -298,6 +299,9 @@ class FakeAdmin:
 
     def committed_or_last_known(self, _: str) -> dict[TopicPartitionKey, tuple[int, str | None]]:
         return {}
+
+    def member_ids(self, _: str) -> frozenset[str]:
+        return self.members
 
 
 def follower_of(records: OutputRecords) -> OutputsFollower:
@@ -323,6 +327,17 @@ def test_one_client_asks_until_it_fails(monkeypatch: pytest.MonkeyPatch) -> None
     follower.turn()
     follower.turn()
     assert FakeAdmin.made == 3
+
+
+def test_a_worker_that_restarts_leaves_a_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is another member then; the same members, also at the start, leave none."""
+    records = OutputRecords(Settings())
+    records.kafka = KeptAdmin(Settings(), FakeAdmin)  # type: ignore[arg-type]
+    follower = follower_of(records)
+    for members, marks in (("a", 0), ("a", 0), ("b", 1), ("bc", 2)):
+        monkeypatch.setattr(FakeAdmin, "members", frozenset(members))
+        follower.turn()
+        assert len(follower._recent.now().marks) == marks
 
 
 def test_records_that_were_passed_over_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

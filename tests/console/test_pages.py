@@ -21,8 +21,14 @@ import pytest
 
 from stream_dedup.console import app, rendering
 from stream_dedup.console.app import ConsolePages
-from stream_dedup.console.mount import threshold_in
-from stream_dedup.console.nouns import Decision, FoundDocument, FoundDocuments, Opened
+from stream_dedup.console.mount import plans_in
+from stream_dedup.console.nouns import (
+    Decision,
+    FoundDocument,
+    FoundDocuments,
+    Opened,
+    PlansInForce,
+)
 from stream_dedup.console.recent import Recent
 from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.console.tables import TABLES
@@ -157,8 +163,8 @@ def test_a_decision_is_told_for_people_first() -> None:
         )
     ]
     assert places == sorted(places)
-    for plan in (PLANS["bands"].with_similarity(80), PLANS["blocks"], None):
-        told = shown(address, plan=lambda plan=plan: plan)
+    for plan in (PLANS["bands"].with_similarity(80), PLANS["blocks"]):
+        told = shown(address, plans=lambda plan=plan: PlansInForce(plan))
         assert "0.78 alike." in told, "another plan judged it, or one without a similarity"
 
 
@@ -244,14 +250,50 @@ def test_a_text_kept_no_longer_is_said(address: str) -> None:
 def test_the_threshold_is_that_of_the_plan_in_force() -> None:
     """As the index says it, so that a declared one shows at once; without sketches, or without a
     plan, there is none."""
-    told: dict[str, Any] = {"plan": "128:4:0:28~16:70%:64"}
-    with serving(sources(threshold=threshold_in(lambda: told))) as port:
+    told: dict[str, Any] = {"plan": "128:4:0:28~16:70%:64", "past_plans": [], "started_ms": 0}
+    with serving(sources(plans=lambda: plans_in(told))) as port:
         assert json.loads(get(port, "now.json")[1])["threshold"] == 0.7
         assert "threshold 0.7" in get(port, "")[1]
         told["plan"] = "128:8:1:21:75%"
         assert json.loads(get(port, "now.json")[1])["threshold"] is None
         told["plan"] = None
         assert json.loads(get(port, "now.json")[1])["threshold"] is None
+
+
+def test_a_decision_shows_the_rule_that_judged_it() -> None:
+    """The plan in force at its log offset, and not the one of today, which asks for more."""
+    strict, at = PLANS["bands"].with_similarity(80), "decision?at=duplicates-2@8"
+    assert decision(8).log == "0/8"
+    for end, said in ((1, "are copies from 0.70 on, so this one is a copy"), (0, "0.78 alike.")):
+        plans = PlansInForce(strict, ((end, HOUR_MS, PLANS["bands"]),))
+        assert said in shown(at, plans=lambda plans=plans: plans)
+
+
+def test_the_picture_marks_when_the_rule_changed_or_a_role_came() -> None:
+    """With lines, and as a list below it; what lies outside the span is left out."""
+    past = ((7, HOUR_MS - 60_000, "128:4:0:28~16:70%:64"), (9, 1, "128:4:0:28~16:65%:64"))
+    told = {"plan": PLANS["bands"].id, "past_plans": past, "started_ms": HOUR_MS - 120_000}
+    given = sources(plans=lambda: plans_in(told))
+    given.recent.mark("A worker came or went; there are 2 now.")
+    page, marks = shown("", given), read("now.json", given)["figures"]["marks"]
+    assert [one["text"] for one in marks] == [
+        "The index started.",
+        "The plan changed from 128:4:0:28~16:70%:64 to 128:4:0:28~16:65%:64.",
+        "A worker came or went; there are 2 now.",
+    ]
+    assert page.count('<line class="mark"') == 3
+    assert all(f": {one['text']}</li>" in page for one in marks)
+
+
+def test_the_picture_hatches_what_was_not_read() -> None:
+    """After a restart among many records; not where all are read and nothing was decided."""
+    recent = Recent(now_ms=lambda: HOUR_MS)
+    recent.saw([decision(490)], HOUR_MS - 30 * 60_000)
+    page, figures = shown("", sources(0, recent=recent)), recent.now()
+    assert page.count('class="unread"') == 29
+    assert [one.is_read for one in figures.columns].count(False) == 29
+    assert "not read</title>" in page
+    assert 'class="unread"' not in shown("")
 
 
 def test_what_is_away_is_a_sentence() -> None:
@@ -268,7 +310,7 @@ def test_what_is_away_is_a_sentence() -> None:
         "events",
         "group",
         "remarks",
-        "threshold",
+        "plans",
     )
     away = ConsoleSources(
         trouble=lambda: "The broker kafka:9092 does not answer.", **dict.fromkeys(asking, dead)
@@ -799,9 +841,7 @@ def test_a_decision_says_why_by_site_and_title_and_links_the_sibling(
         site = address.split("/")[2]
         return Opened(at, address, COPY, "", one, site=site, title=title)
 
-    page = shown(
-        f"decision?at={one.at}", sources(0, opened=opened_there, plan=lambda: PLANS["bands"])
-    )
+    page = shown(f"decision?at={one.at}", sources(0, opened=opened_there))
 
     assert sentence in page
     assert ("so this one" in page) == ("so this one" in sentence)

@@ -220,6 +220,7 @@ def test_a_declared_window_is_in_force_and_stays_so() -> None:
     assert reopened.declared is not None
     assert reopened.declared.window == Window(60_000, refresh=True)
     assert reopened.statistics()["ignored_control_records"] == 0
+    assert reopened.past_plans == [(2, 0, BLOCKS.id), (3, 0, PLANS["classic"].id)]
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,8 @@ def _change_rules(state: IndexState, log_offset: int, rules: RulesInForce) -> No
             ) from error
     if rules != (state.plan, state.window, state.better, state.format):
         state.declaration_changed = True
+    if state.plan is not None and rules.plan != state.plan:
+        state.past_plans.append((log_offset, state.generations.now_ms, state.plan.id))
     state.plan, state.better, state.format = rules.plan, rules.better, rules.format
     if rules.window != state.window:
         state.window = rules.window

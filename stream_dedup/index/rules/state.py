@@ -32,7 +32,9 @@ class IndexState:
     """All that the log's prefix has led to. `entries` and `neighbours` exist from the first judged
     batch on.
 
-    `rejected_at` is the log offset of the last record rejected, where there is one.
+    `rejected_at` is the log offset of the last record rejected, where there is one. `past_plans`
+    has (log offset of the record that ended it, log time of that, id) of each plan that was in
+    force before the present one.
     """
 
     sources: Sources
@@ -43,6 +45,7 @@ class IndexState:
     generations: Generations = field(default_factory=Generations)
     declared: Declaration | None = None
     plan: Plan | None = None
+    past_plans: list[tuple[int, int, str]] = field(default_factory=list)
     window: Window | None = None
     better: BetterRule = BetterRule.LONGEST
     format: int = FIRST_FORMAT
@@ -117,6 +120,8 @@ class IndexState:
             }
             if self.format != FIRST_FORMAT:
                 in_force["format_in_force"] = self.format
+            if self.past_plans:
+                in_force["past_plans"] = self.past_plans
             if self.window is not None:
                 in_force["window_in_force"] = self.window.to_fields()
             writes.put(
