@@ -19,7 +19,6 @@ from stream_dedup.cli.options import (
     FormatOption,
     Given,
     JsonOption,
-    TextFieldOption,
     command,
 )
 from stream_dedup.console.differences import SHOWN, compare
@@ -63,7 +62,11 @@ _NAMES = {
 }
 
 
-@command("calibrate", example="stream-dedup calibrate pages.jsonl --documents 50000")
+@command(
+    "calibrate",
+    example="stream-dedup calibrate pages.jsonl --documents 50000",
+    flags=("text_field",),
+)
 def calibrate_command(
     given: Given,
     target: Annotated[
@@ -74,7 +77,6 @@ def calibrate_command(
         ),
     ],
     document_format: FormatOption = DocumentFormat.AUTO,
-    text_field: TextFieldOption = None,
     documents: Annotated[
         int,
         typer.Option(
@@ -89,7 +91,7 @@ def calibrate_command(
     """Show how alike the documents of a sample are, what each threshold drops, and pairs on either
     side of it to read.
     """
-    settings, found = _documents(given, target, document_format.value, documents, text_field)
+    settings, found = _documents(given, target, document_format.value, documents)
     recipe, plan = recipe_of(settings), settings.judging_plan
     if not recipe.sketch_bytes:
         raise ConfigurationError(
@@ -134,17 +136,17 @@ class _Sample:
 
 
 def _documents(
-    given: Given, target: str, form: str, most: int, text_field: str | None
+    given: Given, target: str, form: str, most: int
 ) -> tuple[Settings, Iterator[OfflineDocument]]:
     """Return the settings that fit what is read, and the documents."""
     if target != STANDARD_INPUT and not Path(target).exists():
-        settings = given.quiet_settings(text_field=text_field)
+        settings = given.quiet_settings()
         return settings, _of_topic(settings, target, most)
     others: list[str] = []
     files = find_files(target, form, others)
     if others:
         note(not_read(others))
-    settings = settings_for(files, given, text_field=text_field)
+    settings = settings_for(files, given)
     return settings, decode_documents(read_documents(files), settings, _Unreadable())
 
 

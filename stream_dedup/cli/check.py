@@ -19,28 +19,21 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from stream_dedup.cli.keep import FIRST, Ranks, check_keep
 from stream_dedup.cli.options import (
+    AgainstOption,
     DocumentFormat,
-    FloorOption,
     FormatOption,
     Given,
-    IdFieldOption,
     IndexOption,
     JsonOption,
-    PlanOption,
-    RecipeOption,
+    KeepOption,
     RowsOption,
-    SimilarityOption,
-    SiteFieldOption,
     StrictOption,
-    TextFieldOption,
-    TitleFieldOption,
-    VectorFieldOption,
     command,
-    local_folder,
+    to_option,
 )
 from stream_dedup.cli.remarks import Losses, Remarks, what_is_judged
+from stream_dedup.cli.setting_options import HOW_TO_JUDGE, HOW_TO_READ
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.ground.document import (
     TOPIC_ID_BYTES,
@@ -50,7 +43,7 @@ from stream_dedup.ground.document import (
     Verdict,
     shorten_id,
 )
-from stream_dedup.ground.errors import ConfigurationError, InputError, InvariantError
+from stream_dedup.ground.errors import InputError, InvariantError
 from stream_dedup.ground.hosts import site_of
 from stream_dedup.ground.terminal import (
     console,
@@ -65,6 +58,7 @@ from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.inputs.columnar import columns_of, need_pyarrow
 from stream_dedup.inputs.decoder import PLAIN_TEXT, DecodedDocument, Decoder
+from stream_dedup.inputs.fields import time_ms_of
 from stream_dedup.inputs.html import Pages
 from stream_dedup.inputs.sources import (
     RawDocument,
@@ -77,6 +71,7 @@ from stream_dedup.inputs.sources import (
     read_documents,
     whole_name,
 )
+from stream_dedup.local.keep import FIRST, Ranks, check_keep, need_no_index
 from stream_dedup.local.offline import (
     Judged,
     OfflineDocument,
@@ -101,6 +96,7 @@ Advance: TypeAlias = Callable[[int, int], None]
     "check",
     example="stream-dedup check pages.jsonl --text-field body --plan classic",
     asks_kafka=False,
+    flags=(*HOW_TO_READ, *HOW_TO_JUDGE),
 )
 def check_command(
     given: Given,
@@ -111,34 +107,13 @@ def check_command(
             help="JSONL, Parquet, Arrow, WARC, text or pages; - is standard input.",
         ),
     ],
-    against: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--against",
-            metavar="FILE|DIR",
-            help="Documents that are there already: judged before, and not shown. Repeatable.",
-        ),
-    ] = None,
+    against: AgainstOption = None,
     index: IndexOption = None,
     document_format: FormatOption = DocumentFormat.AUTO,
-    text_field: TextFieldOption = None,
-    vector_field: VectorFieldOption = None,
-    id_field: IdFieldOption = None,
-    site_field: SiteFieldOption = None,
-    title_field: TitleFieldOption = None,
-    recipe: RecipeOption = None,
-    floor: FloorOption = None,
-    plan: PlanOption = None,
-    similarity: SimilarityOption = None,
     rows: RowsOption = 50,
     to: Annotated[
         Path | None,
-        typer.Option(
-            "--to",
-            parser=local_folder,
-            metavar="FOLDER",
-            help="Write kept rows and duplicates there; run again after a kill, it goes on.",
-        ),
+        to_option("Write kept rows and duplicates there; run again after a kill, it goes on."),
     ] = None,
     written_as: Annotated[
         WrittenAs | None,
@@ -163,14 +138,7 @@ def check_command(
             help="Most rows of a file written to --to.  [default: 20000]",
         ),
     ] = None,
-    keep: Annotated[
-        str,
-        typer.Option(
-            "--keep",
-            metavar="WHICH",
-            help="Of copies: first, longest, newest (TIME_FIELD), or the greatest in a COLUMN.",
-        ),
-    ] = FIRST,
+    keep: KeepOption = FIRST,
     strict: StrictOption = False,
     skip_damaged: Annotated[
         bool,
@@ -181,25 +149,12 @@ def check_command(
     """Find the duplicates in files with the same core, without Kafka. With --json one object per
     document.
     """
-    if vector_field is not None:
-        text_field, recipe = vector_field, recipe or "vector"
     chosen = document_format.value
     others: list[str] = []
     files, old = find_all(targets, chosen, others), find_all(against or [], chosen, others)
     if old or index is not None:
         files, old = [whole_name(file) for file in files], [whole_name(file) for file in old]
-    settings = settings_for(
-        [*files, *old],
-        given,
-        text_field=text_field,
-        id_field=id_field,
-        site_field=site_field,
-        title_field=title_field,
-        recipe=recipe,
-        floor=floor,
-        plan=plan,
-        similarity=similarity,
-    )
+    settings = settings_for([*files, *old], given)
     need_outside(targets, to, index)
     part_format = PartFormat(written_as, compression and compression.value.upper(), rows_per_file)
     if part_format != PartFormat() and to is None:
@@ -207,10 +162,7 @@ def check_command(
             "--as, --compression and --rows-per-file describe the files of --to; name a folder "
             "with --to."
         )
-    if keep != FIRST and index is not None:
-        raise ConfigurationError(
-            "An index that is kept has kept what came first; leave out --keep or --index."
-        )
+    need_no_index(keep, index)
     check_keep(keep, files, settings.time_field)
     if written_as is WrittenAs.PARQUET:
         need_pyarrow("Parquet files")
@@ -284,9 +236,9 @@ class CheckTask:
             pending,
             takes_vectors=takes_vectors,
             remarks=remarks,
-            rank=ranks.of,
+            rank=ranks.number_of,
         )
-        return ranks.told(fingerprinted(documents, self.recipe))
+        return ranks.ranked(fingerprinted(documents, self.recipe))
 
     def judged(
         self, batches: Iterator[PrintedBatch], index: LogIndex, run: bytes, first: int
@@ -439,11 +391,22 @@ def check_files(
         store = stack.enter_context(closing(store_at(folder)))
         advance = stack.enter_context(task.progress())
         index = task.open_index(store)
-        task.take_old(index, remarks, lost, advance)
+        ranked: Iterator[Judged] | None = None
+        if write is None or task.keep == FIRST:
+            task.take_old(index, remarks, lost, advance)
+        else:  # which copy is kept is known once all files were read
+            ranked = iter(task.ranked(remarks, lost, advance))
         for files in [task.files] if write is None else [[file] for file in task.files]:
             pending: Pending = deque()
-            batches = task.batches(files, pending, remarks, advance, task.keep)
-            rows = result.told(remarks.counted(task.judged(batches, index, run, first)), pending)
+            keep = task.keep if ranked is None else FIRST
+            batches = task.batches(files, pending, remarks, advance, keep)
+            if ranked is None:
+                judged = task.judged(batches, index, run, first)
+            else:
+                judged = (
+                    one for batch in batches for one in itertools.islice(ranked, len(batch.ids))
+                )
+            rows = result.told(remarks.counted(judged), pending)
             if write is not None:
                 write(files[0].name, rows)
                 first = sum(result.verdicts.values())
@@ -550,10 +513,10 @@ def need_outside(targets: Sequence[str], *folders: Path | None) -> None:
             )
 
 
-def settings_for(files: Sequence[SourceFile], given: Given, **flags: object) -> Settings:
+def settings_for(files: Sequence[SourceFile], given: Given) -> Settings:
     """Return the settings with which these files are read: a line of JSONL is always an object."""
     form = {"value_format": "json"} if hold_objects(files) else {}
-    settings = load_settings(form | given.overrides(**flags), given.config)
+    settings = load_settings(form | given.overrides(), given.config)
     for file in files:
         need_packages(file)
     content = what_is_judged(settings)
@@ -610,7 +573,7 @@ def decode_documents(
     *,
     takes_vectors: bool = False,
     remarks: Remarks | None = None,
-    rank: Callable[[RawDocument, DecodedDocument], float] = lambda _raw, _decoded: 0.0,
+    rank: Callable[[RawDocument], float] = lambda _raw: 0.0,
 ) -> Iterator[OfflineDocument]:
     """Yield what can be judged, decoded as the worker decodes a record with these settings; web
     pages by their main text.
@@ -646,7 +609,12 @@ def decode_documents(
                     read
                     if isinstance(read, DeadLetter)
                     else DecodedDocument(
-                        read.text, shorten_id(written), 0, 0, site_of(written), read.title
+                        read.text,
+                        shorten_id(written),
+                        scope=0,
+                        time_ms=time_ms_of(raw.time) or 0 if raw.form == "warc" else 0,
+                        site=site_of(written),
+                        title=read.title,
                     )
                 )
             else:
@@ -667,9 +635,10 @@ def decode_documents(
                     decoded.id,
                     decoded.text,
                     decoded.scope,
-                    rank(raw, decoded),
+                    rank(raw),
                     site,
                     decoded.title,
+                    decoded.time_ms,
                 )
             else:
                 raise InvariantError(

@@ -41,7 +41,7 @@ from stream_dedup.settings.settings import Settings
 _GONE = "Name a document that is still there, or give a file with its text."
 
 
-@command("explain", example="stream-dedup explain documents-3@8812 documents-0@17")
+@command("explain", example="stream-dedup explain documents-3@8812 documents-0@17", flags=("plan",))
 def explain_command(
     given: Given,
     first: Annotated[
@@ -51,15 +51,12 @@ def explain_command(
     rows: Annotated[
         int, typer.Option("--rows", min=0, help="Show the N features that differ most.")
     ] = 20,
-    plan: Annotated[
-        str | None, typer.Option("--plan", help="Plan to judge with, instead of PLAN.")
-    ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Say why two documents are duplicates or not: distance, threshold, blocks, and the features
     that differ most.
     """
-    settings = given.quiet_settings(plan=plan)
+    settings = given.quiet_settings()
     recipe = recipe_of(settings)
     check_widths(recipe, settings.judging_plan)
     documents = [

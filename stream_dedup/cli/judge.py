@@ -25,28 +25,21 @@ from stream_dedup.cli.check import (
     reading_of,
     settings_for,
 )
-from stream_dedup.cli.keep import FIRST
 from stream_dedup.cli.options import (
+    AgainstOption,
     DocumentFormat,
-    FloorOption,
     FormatOption,
     Given,
-    IdFieldOption,
     IndexOption,
     JsonOption,
-    PlanOption,
-    RecipeOption,
+    KeepOption,
     RowsOption,
-    SimilarityOption,
-    SiteFieldOption,
     StrictOption,
-    TextFieldOption,
-    TitleFieldOption,
-    VectorFieldOption,
     command,
-    local_folder,
+    to_option,
 )
 from stream_dedup.cli.remarks import Losses, Remarks
+from stream_dedup.cli.setting_options import HOW_TO_JUDGE, HOW_TO_PRINT
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.paths import below
@@ -54,26 +47,24 @@ from stream_dedup.ground.printable import counted
 from stream_dedup.ground.terminal import note, print_counts, progress
 from stream_dedup.inputs.columnar import need_pyarrow
 from stream_dedup.inputs.sources import SourceFile, find_files, first_of
+from stream_dedup.local.keep import FIRST, Ranks, check_keep_of_prints, need_no_index
 from stream_dedup.local.offline import PrintedBatch
 from stream_dedup.local.parts import Pending
 from stream_dedup.settings.recipe import recipe_of
 
 
-@command("prints", example="stream-dedup prints data/ --to prints/ --jobs 8", asks_kafka=False)
+@command(
+    "prints",
+    example="stream-dedup prints data/ --to prints/ --jobs 8",
+    asks_kafka=False,
+    flags=HOW_TO_PRINT,
+)
 def prints_command(
     given: Given,
     targets: Annotated[
         list[str], typer.Argument(metavar="FILE|DIR...", help="Documents, as `check` takes them.")
     ],
-    to: Annotated[
-        Path,
-        typer.Option(
-            "--to",
-            parser=local_folder,
-            metavar="FOLDER",
-            help="Where a file of prints is written for each of theirs.",
-        ),
-    ],
+    to: Annotated[Path, to_option("Where a file of prints is written for each of theirs.")],
     jobs: Annotated[
         int,
         typer.Option(
@@ -81,13 +72,6 @@ def prints_command(
         ),
     ] = 1,
     document_format: FormatOption = DocumentFormat.AUTO,
-    text_field: TextFieldOption = None,
-    vector_field: VectorFieldOption = None,
-    id_field: IdFieldOption = None,
-    site_field: SiteFieldOption = None,
-    title_field: TitleFieldOption = None,
-    recipe: RecipeOption = None,
-    floor: FloorOption = None,
     rows: RowsOption = 50,
     strict: StrictOption = False,
     as_json: JsonOption = False,
@@ -99,8 +83,6 @@ def prints_command(
     """
     need_pyarrow("Files of prints")
     need_outside(targets, to)
-    if vector_field is not None:
-        text_field, recipe = vector_field, recipe or "vector"
     others: list[str] = []
     files = [
         file for target in targets for file in find_files(target, document_format.value, others)
@@ -109,16 +91,7 @@ def prints_command(
     if not all(file.can_be_read_again for file in files):
         raise InputError("Prints are written by the names of files; name files or a folder.")
     _need_places(to, names)
-    settings = settings_for(
-        files,
-        given,
-        text_field=text_field,
-        id_field=id_field,
-        site_field=site_field,
-        title_field=title_field,
-        recipe=recipe,
-        floor=floor,
-    )
+    settings = settings_for(files, given)
     task = CheckTask(
         settings, recipe_of(settings), targets, files, [], None, 0, as_json, is_strict=strict
     )
@@ -149,31 +122,23 @@ def prints_command(
     return lost.exit_code(count or len(files) - len(due), is_strict=strict)
 
 
-@command("judge", example="stream-dedup judge prints/ --to verdicts/", asks_kafka=False)
+@command(
+    "judge",
+    example="stream-dedup judge prints/ --to verdicts/",
+    asks_kafka=False,
+    flags=HOW_TO_JUDGE,
+)
 def judge_command(
     given: Given,
     targets: Annotated[list[str], typer.Argument(metavar="FILE|DIR...", help="Files of prints.")],
-    against: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--against", metavar="FILE|DIR", help="Prints of documents that are there already."
-        ),
-    ] = None,
+    against: AgainstOption = None,
     index: IndexOption = None,
-    recipe: RecipeOption = None,
-    floor: FloorOption = None,
-    plan: PlanOption = None,
-    similarity: SimilarityOption = None,
     rows: RowsOption = 50,
     to: Annotated[
         Path | None,
-        typer.Option(
-            "--to",
-            parser=local_folder,
-            metavar="FOLDER",
-            help="Write the verdicts there, a Parquet file for each file, a row for each row.",
-        ),
+        to_option("Write the verdicts there, a Parquet file for each file, a row for each row."),
     ] = None,
+    keep: KeepOption = FIRST,
     strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> int:
@@ -184,9 +149,11 @@ def judge_command(
 
     need_pyarrow("Files of prints")
     need_outside(targets, to, index)
+    need_no_index(keep, index)
+    check_keep_of_prints(keep)
     others: list[str] = []
     files, old = files_of_prints(targets, others), files_of_prints(against or [], others)
-    settings = given.settings(recipe=recipe, floor=floor, plan=plan, similarity=similarity)
+    settings = given.settings()
     if to is not None:
         _need_places(to, [file.name for file in files])
     task = _PrintsTask(
@@ -199,6 +166,7 @@ def judge_command(
         rows,
         as_json,
         strict,
+        keep=keep,
         others=others,
     )
     return check_files(task, None if to is None else partial(_write_verdicts, to))
@@ -215,20 +183,23 @@ class _PrintsTask(CheckTask):
         pending: Pending,
         remarks: Remarks,
         advance: Advance,
-        keep: str = FIRST,  # noqa: ARG002 - prints have no rank
+        keep: str = FIRST,
     ) -> Iterator[PrintedBatch]:
-        """Yield what the files hold, in their order."""
+        """Yield what the files hold, in their order, ranked by `keep`."""
         from stream_dedup.local.columns import batches_of, rows_of
 
-        for file in files:
-            for batch in batches_of(file):
-                for part in rows_of(batch, self.recipe, file.name):
-                    pending.extend(part.outcomes)
-                    for _ in part.batch.ids:
-                        remarks.repeated_ids.read(file.name)
-                    yield part.batch
-                advance(batch.num_rows, 0)
-            advance(0, file.size_bytes)
+        def read() -> Iterator[PrintedBatch]:
+            for file in files:
+                for batch in batches_of(file):
+                    for part in rows_of(batch, self.recipe, file.name):
+                        pending.extend(part.outcomes)
+                        for _ in part.batch.ids:
+                            remarks.repeated_ids.read(file.name)
+                        yield part.batch
+                    advance(batch.num_rows, 0)
+                advance(0, file.size_bytes)
+
+        return Ranks(keep, None).ranked(read())
 
 
 def _write_verdicts(to: Path, name: str, rows: Iterator[dict[str, object]]) -> None:

@@ -12,8 +12,8 @@ import inspect
 import logging
 import os
 import typing
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,6 +21,7 @@ from typing import Annotated, Any
 import typer
 
 from stream_dedup.cli.ending import written_out
+from stream_dedup.cli.setting_options import SETTING_OPTIONS
 from stream_dedup.ground.document import Stage
 from stream_dedup.ground.printable import printable
 from stream_dedup.service import logs
@@ -43,17 +44,20 @@ def local_folder(text: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What `--config`, `--set` and `-b` say, of which the settings are made."""
+    """What `--config`, `--set`, `-b` and the command's `flags` say, of which the settings are made."""
 
     config: Path | None = None
     assignments: Sequence[str] = ()
     brokers: str | None = None
+    flags: Mapping[str, object] = field(default_factory=dict)
 
     def overrides(self, **flags: object) -> dict[str, object]:
         """Return the settings that were given on the command line; of the flags those that are not
         None, above `--set`.
         """
-        own = {"bootstrap_servers": self.brokers, **flags}
+        own = {"bootstrap_servers": self.brokers, **self.flags, **flags}
+        if (vector_field := own.pop("vector_field", None)) is not None:
+            own |= {"text_field": vector_field, "recipe": own.get("recipe") or "vector"}
         given = {
             f"--{name.replace('_', '-')}": value for name, value in own.items() if value is not None
         }
@@ -89,13 +93,15 @@ class Command:
 
     An action whose first parameter is `settings` has the options `--config`, `--set` and, if it
     `asks_kafka`, `-b`, and gets the settings that they say. One whose first parameter is `given`
-    has them too, and makes the settings itself.
+    has them too, and makes the settings itself. `flags` name those of `SETTING_OPTIONS` that it
+    has.
     """
 
     name: str
     example: str
     action: Callable[..., int]
     asks_kafka: bool = True
+    flags: Sequence[str] = ()
 
     def loaded(self) -> Any:
         """Return it as the program runs it; what the action returns is the exit code."""
@@ -116,7 +122,8 @@ class Command:
             else None
         )
         if takes is not None:
-            shared = {"config": ConfigOption, "assignments": SetOption}
+            shared = {name: SETTING_OPTIONS[name] for name in self.flags}
+            shared |= {"config": ConfigOption, "assignments": SetOption}
             if self.asks_kafka:
                 shared["brokers"] = BrokersOption
             end = len(parameters) - (parameters[-1].name == "as_json")
@@ -134,6 +141,7 @@ class Command:
                     options.pop("config"),
                     options.pop("assignments") or [],
                     options.pop("brokers", None),
+                    {name: options.pop(name) for name in self.flags},
                 )
                 options[takes] = given if takes == "given" else given.quiet_settings()
             raise typer.Exit(written_out(partial(self.action, **options)))
@@ -150,10 +158,10 @@ class Command:
 
 
 def command(
-    name: str, *, example: str, asks_kafka: bool = True
+    name: str, *, example: str, asks_kafka: bool = True, flags: Sequence[str] = ()
 ) -> Callable[[Callable[..., int]], Command]:
     """Return what makes a command of a function."""
-    return lambda action: Command(name, example, action, asks_kafka)
+    return lambda action: Command(name, example, action, asks_kafka, flags)
 
 
 class Outlet(enum.StrEnum):
@@ -211,56 +219,30 @@ FormatOption = Annotated[
         "standard input is jsonl.",
     ),
 ]
-TextFieldOption = Annotated[
-    str | None, typer.Option("--text-field", metavar="PATH", help="Field that holds the text.")
-]
-VectorFieldOption = Annotated[
-    str | None,
+AgainstOption = Annotated[
+    list[str] | None,
     typer.Option(
-        "--vector-field",
-        metavar="PATH",
-        help="Field of a vector, to be judged by the recipe vector for the text.",
+        "--against",
+        metavar="FILE|DIR",
+        help="Documents that are there already: judged before, and not shown. Repeatable.",
     ),
 ]
-IdFieldOption = Annotated[
-    str | None,
+KeepOption = Annotated[
+    str,
     typer.Option(
-        "--id-field", metavar="PATH", help="Field that holds the id.  [default: id, else url]"
+        "--keep",
+        metavar="WHICH",
+        help="Of copies: first, longest, newest (TIME_FIELD), or, of documents, the greatest in a "
+        "COLUMN.",
     ),
 ]
-SiteFieldOption = Annotated[
-    str | None,
-    typer.Option(
-        "--site-field",
-        metavar="PATH",
-        help="Field that holds the web site.  [default: the host of the id or url]",
-    ),
-]
-TitleFieldOption = Annotated[
-    str | None,
-    typer.Option(
-        "--title-field", metavar="PATH", help="Field that holds the title.  [default: title]"
-    ),
-]
-RecipeOption = Annotated[
-    str | None,
-    typer.Option(
-        "--recipe",
-        help="Recipe of the prints: words, chars, chars:64, keywords, ... or its stages.",
-    ),
-]
-FloorOption = Annotated[
-    int | None,
-    typer.Option(
-        "--floor",
-        min=0,
-        help="Fewest features of a text that is compared for nearness.  [default: the recipe's]",
-    ),
-]
-PlanOption = Annotated[
-    str | None,
-    typer.Option("--plan", help="Plan to judge with: bands, blocks, classic, or in numbers."),
-]
+
+
+def to_option(what: str) -> Any:
+    """Return the option that names the folder to which a command writes `what`."""
+    return typer.Option("--to", parser=local_folder, metavar="FOLDER", help=what)
+
+
 RowsOption = Annotated[
     int,
     typer.Option(
@@ -274,14 +256,6 @@ IndexOption = Annotated[
         parser=local_folder,
         metavar="FOLDER",
         help="Keep the fingerprints there, and judge against those of earlier runs, too.",
-    ),
-]
-SimilarityOption = Annotated[
-    str | None,
-    typer.Option(
-        "--similarity",
-        metavar="SHARE",
-        help="From which similarity on two texts are near: 0.65, or 65%.",
     ),
 ]
 StrictOption = Annotated[

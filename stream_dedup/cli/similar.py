@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stream_dedup.cli.options import Given, JsonOption, SimilarityOption, command
+from stream_dedup.cli.options import Given, JsonOption, command
 from stream_dedup.fingerprinting import (
     Content,
     Fingerprinter,
@@ -49,6 +49,7 @@ from stream_dedup.settings.settings import Settings
     "similar",
     example="stream-dedup similar page.txt --index http://localhost:8081 --limit 5",
     asks_kafka=False,
+    flags=("similarity",),
 )
 def similar_command(
     given: Given,
@@ -90,7 +91,6 @@ def similar_command(
     title: Annotated[
         str | None, typer.Option("--title", help="Title of the text.  [default: the file's]")
     ] = None,
-    similarity: SimilarityOption = None,
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, max=1000, help="Show at most N.")
     ] = 100,
@@ -107,8 +107,9 @@ def similar_command(
     """
     if index is not None and volume is not None:
         raise typer.BadParameter("give one of --index and --volume")
-    settings = given.quiet_settings(similarity=similarity)
-    asked = None if similarity is None else parse_similarity(similarity)
+    settings = given.quiet_settings()
+    similarity = given.flags["similarity"]
+    asked = None if similarity is None else parse_similarity(str(similarity))
     document = read_text(settings, target, as_text=as_text)
     if scope is not None:
         document = document._replace(scope=scope_number(scope))

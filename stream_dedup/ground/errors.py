@@ -5,6 +5,7 @@
     |   |-- FirstStartError     a partition that was begun has no committed offset
     |   `-- GoneError           a topic, or what is to be read of it, is not there: a role waits for it at its start
     |-- InputError              a file or argument of a command cannot be read as asked: exit 1
+    |-- UsageError              options of a command that say nothing, or not together: exit 2
     |-- FormatError             bytes on a topic or on disk that are not ours, or are damaged
     |   `-- OtherFormatError    ours and whole, of a format that this version does not read: exit 78, an operator must act
     |-- StoreError              the index's volume failed to open, read or write: the role stops, a restart recovers
@@ -54,6 +55,12 @@ class GoneError(ConfigurationError):
 
 class InputError(StreamDedupError):
     """A file or argument given to a command cannot be read as asked."""
+
+
+class UsageError(StreamDedupError):
+    """Options of a command that say nothing, or cannot be given together."""
+
+    exit_code = 2
 
 
 class AwayError(StreamDedupError):

@@ -561,7 +561,7 @@ def parse_similarity(text: str) -> int:
         )
     if not 1 <= share <= 100:
         raise ConfigurationError(
-            "A similarity is written as a share from 0.01 to 1, in hundredths, as in 0.65, not "
+            "A similarity is written as a share from 0.01 to 1, in hundredths, such as 0.65, not "
             f"{text!r:.40}."
         )
     return int(share)

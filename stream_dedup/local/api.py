@@ -526,15 +526,14 @@ class Index:
         # Every log record has as many places as a record may have documents, so positions only
         # grow, also over restarts.
         first = self._index.applied * records.DOCUMENTS_MAX
-        batch = PrintedBatch(
-            ids,
-            made,
-            np.full(count, scope, np.uint64),
-            self._hasher.hash_sites(
+        batch = PrintedBatch.empty(self.recipe, count)._replace(
+            ids=ids,
+            prints=made,
+            scopes=np.full(count, scope, np.uint64),
+            sites=self._hasher.hash_sites(
                 [named_site(site) or site_of(one) for site, one in zip(sites, ids, strict=True)]
             ),
-            self._hasher.hash_titles(titles),
-            np.zeros(count),
+            titles=self._hasher.hash_titles(titles),
         )
         judged = judge_prints(self._index, self.recipe, batch, (first, first))
         return [_answer(*one) for one in zip(names, prints, judged, strict=True)]

@@ -8,6 +8,8 @@ in one process, in order.
     digest     of the normalised text, 16 bytes
     sketch     120 bytes, or none
     is_empty   whether normalising left nothing
+    length     characters of the text
+    time_ms    time of the document, by which `judge --keep newest` goes; 0 for none
     scope      only documents of the same one are compared; may be missing
     site       keyed hash of the web site as a signed number, 0 for none; may be missing
     title      the same of the title
@@ -42,7 +44,17 @@ from stream_dedup.local.parts import Pending, replace_file
 PRINTS = ".parquet"
 _MADE_OF = b"stream_dedup.made_of"
 _BATCHES_OF_GROUP = 20
-_NEEDED = ("id", "recipe", "print", "features", "digest", "sketch", "is_empty")
+_NEEDED = (
+    "id",
+    "recipe",
+    "print",
+    "features",
+    "digest",
+    "sketch",
+    "is_empty",
+    "length",
+    "time_ms",
+)
 
 
 class PrintedRows(NamedTuple):
@@ -63,7 +75,8 @@ class PrintedRows(NamedTuple):
             ids[row] = identifier
         for name in Prints.__slots__:
             getattr(whole.prints, name)[judged] = getattr(self.batch.prints, name)
-        for column, values in zip(whole[2:], self.batch[2:], strict=True):
+        columns: Any = zip(whole[2:], self.batch[2:], strict=True)
+        for column, values in columns:
             column[judged] = values
         return whole._replace(ids=ids)
 
@@ -99,6 +112,8 @@ def table_of(
         ("digest", pa.binary(), [row.tobytes() for row in made.digests]),
         ("sketch", pa.binary(), [row.tobytes() for row in made.sketches]),
         ("is_empty", pa.bool_(), made.empty.tolist()),
+        ("length", pa.uint32(), batch.lengths.tolist()),
+        ("time_ms", pa.int64(), batch.times.tolist()),
         ("scope", pa.uint64(), batch.scopes.tolist()),
         ("site", pa.int64(), batch.sites.view(np.int64).tolist()),
         ("title", pa.int64(), batch.titles.view(np.int64).tolist()),
@@ -176,6 +191,8 @@ def rows_of(table: Any, recipe: Recipe, what: str) -> Iterator[PrintedRows]:
                 np.array(_numbers(part, name, rows), np.int64).view(np.uint64)
                 for name in ("site", "title")
             )
+            lengths = np.array([part["length"][row] for row in rows], np.uint32)
+            times = np.array([part["time_ms"][row] for row in rows], np.int64)
         except (TypeError, ValueError, OverflowError) as error:
             raise InputError(
                 f"{what} holds prints that are damaged ({error}); make them anew."
@@ -185,7 +202,9 @@ def rows_of(table: Any, recipe: Recipe, what: str) -> Iterator[PrintedRows]:
         yield PrintedRows(
             part["id"],
             list(zip(places, letters, strict=True)),
-            PrintedBatch(ids, prints, scopes, sites, titles, np.zeros(len(ids))),
+            PrintedBatch(
+                ids, prints, scopes, sites, titles, lengths, times, ranks=np.zeros(len(ids))
+            ),
         )
 
 
@@ -277,7 +296,11 @@ def is_made_of(path: Path, made_of: str) -> bool:
         InputError: there is something else.
     """
     schema = _schema_there(path, "print", "prints")
-    return schema is not None and (schema.metadata or {}).get(_MADE_OF) == made_of.encode()
+    return (
+        schema is not None
+        and set(_NEEDED) <= set(schema.names)
+        and (schema.metadata or {}).get(_MADE_OF) == made_of.encode()
+    )
 
 
 def _schema_there(path: Path, column: str, what: str) -> Any:

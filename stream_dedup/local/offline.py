@@ -41,7 +41,7 @@ from stream_dedup.ground.errors import ConfigurationError, InvariantError
 from stream_dedup.ground.hosts import site_of
 from stream_dedup.ground.plan import Plan, parse_similarity, plan_for
 from stream_dedup.ground.plan import parse as parse_plan
-from stream_dedup.ground.printable import counted, printable
+from stream_dedup.ground.printable import printable
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.memory import MemoryStore
@@ -58,7 +58,7 @@ class OfflineDocument:
     """A document to judge: a text, or the vector of a recipe that takes vectors.
 
     `scope`: judged only against documents with the same one; 0 is the common scope. `site` and
-    `title`: empty if unknown. `rank`: see `judge_ranked`.
+    `title`: empty if unknown. `time_ms`: 0 if unknown. `rank`: see `judge_ranked`.
     """
 
     id: bytes
@@ -67,6 +67,7 @@ class OfflineDocument:
     rank: float = 0.0
     site: str = ""
     title: str = ""
+    time_ms: int = 0
 
 
 class Sibling(NamedTuple):
@@ -155,9 +156,15 @@ class RepeatedIds:
         if not self._repeated:
             return ""
         name = printable(self._first, 60)
+        if self._repeated == 1:
+            found = f"1 document has the id of a document in another file, {name!r}, so it counts as its"
+        else:
+            found = (
+                f"{self._repeated:,} documents have the id of a document in another file, the first "
+                f"{name!r}, so they count as their"
+            )
         return (
-            f"{counted(self._repeated, 'document')} of one file have the id of one in another, the "
-            f"first {name!r}, so they count as its next versions: unchanged, returned or revised. If "
+            f"{found} next version{'s'[: self._repeated != 1]}: unchanged, returned or revised. If "
             "ids are only unique within a file, name another field (STREAM_DEDUP_ID_FIELD, "
             "--id-field, id=)."
         )
@@ -286,7 +293,8 @@ def apply_record(index: LogIndex, raw: bytes) -> bytes | None:
 
 class PrintedBatch(NamedTuple):
     """Documents as an index takes them, at most `BATCH_DOCUMENTS`: ids, `prints`, one row each,
-    `scopes`, hashes of `sites` and `titles`, and `ranks` (n,).
+    `scopes`, hashes of `sites` and `titles`, `lengths` of the texts in characters, `times` in
+    milliseconds (0: unknown), and `ranks`, all (n,).
     """
 
     ids: Sequence[bytes]
@@ -294,6 +302,8 @@ class PrintedBatch(NamedTuple):
     scopes: NDArray[np.uint64]
     sites: NDArray[np.uint64]
     titles: NDArray[np.uint64]
+    lengths: NDArray[np.uint32]
+    times: NDArray[np.int64]
     ranks: NDArray[np.float64]
 
     @classmethod
@@ -306,8 +316,8 @@ class PrintedBatch(NamedTuple):
             np.zeros((count, DIGEST_BYTES), np.uint8),
             np.ones(count, np.bool_),
         )
-        nothing = np.zeros((3, count), np.uint64)
-        return cls([b""] * count, prints, nothing[0], nothing[1], nothing[2], np.zeros(count))
+        zeros: Any = (np.zeros(count, kind) for kind in ("u8", "u8", "u8", "u4", "i8", "f8"))
+        return cls([b""] * count, prints, *zeros)
 
     @classmethod
     def joined(cls, recipe: Recipe, parts: Sequence[PrintedBatch]) -> PrintedBatch:
@@ -350,6 +360,8 @@ def fingerprinted(
             np.fromiter((document.scope for document in batch), np.uint64, len(batch)),
             hasher.hash_sites([document.site for document in batch]),
             hasher.hash_titles([document.title for document in batch]),
+            np.fromiter((len(document.text) for document in batch), np.uint32, len(batch)),
+            np.fromiter((document.time_ms for document in batch), np.int64, len(batch)),
             np.fromiter((document.rank for document in batch), np.float64, len(batch)),
         )
 

@@ -162,7 +162,7 @@ def test_a_similarity_decides_what_is_near(run: Callable[..., Any], tmp_path: Pa
     assert refused.code == 78
     assert (
         "--similarity is 'near', but a similarity is written as a share from 0.01 to 1, in "
-        "hundredths, as in 0.65." in refused.err
+        "hundredths, such as 0.65." in refused.err
     )
     assert (
         "--set recipe is 'wrds', but there is no recipe 'wrds'; did you mean 'words'?"

@@ -1,20 +1,20 @@
-"""`check --keep`: which of several copies is kept, and what is said where nothing tells it."""
+"""`check --keep` and `judge --keep`: which of several copies is kept, and what is said where nothing tells it."""
 
 from __future__ import annotations
 
 import decimal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NoReturn
 
-import typer
+import numpy as np
 
-from stream_dedup.ground.errors import InputError
+from stream_dedup.ground.errors import ConfigurationError, InputError, UsageError
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import note
 from stream_dedup.inputs.columnar import columns_of
-from stream_dedup.inputs.decoder import DecodedDocument
-from stream_dedup.inputs.fields import field_at, time_ms_of
+from stream_dedup.inputs.fields import field_at
 from stream_dedup.inputs.sources import RawDocument, SourceFile
 from stream_dedup.local.offline import PrintedBatch
 
@@ -23,11 +23,19 @@ _WORDS = (FIRST, LONGEST, NEWEST)
 _NOTHING = float("-inf")
 
 
+def need_no_index(keep: str, index: Path | None) -> None:
+    """Raise ConfigurationError if another copy than the first is to be kept in an index that stays."""
+    if keep != FIRST and index is not None:
+        raise ConfigurationError(
+            "An index that is kept has kept what came first; leave out --keep or --index."
+        )
+
+
 def check_keep(keep: str, files: Sequence[SourceFile], time_field: str | None) -> None:
     """Refuse what no document of these files can have, as far as it is known before they are read.
 
     Raises:
-        typer.BadParameter: the sentence names the columns that are there.
+        UsageError: the sentence names the columns that are there.
     """
     if keep in (FIRST, LONGEST) or any(file.elsewhere is not None for file in files):
         return
@@ -54,6 +62,17 @@ def check_keep(keep: str, files: Sequence[SourceFile], time_field: str | None) -
         _refuse(f"{keep!r} is none of {', '.join(_WORDS)}; did you mean {keep.lower()}?")
 
 
+def check_keep_of_prints(keep: str) -> None:
+    """Refuse what prints do not have.
+
+    Raises:
+        UsageError: the sentence names what they have.
+    """
+    if keep not in _WORDS:
+        meant = f"; did you mean {keep.lower()}?" if keep.lower() in _WORDS else "."
+        _refuse(f"{keep!r} is none of {', '.join(_WORDS)}{meant}")
+
+
 @dataclass(slots=True)
 class Ranks:
     """How high documents stand by what `--keep` names, and how many have nothing that tells it:
@@ -66,38 +85,37 @@ class Ranks:
     _without: int = 0
     _names: list[str] = field(default_factory=list)
 
-    def of(self, raw: RawDocument, decoded: DecodedDocument) -> float:
-        """Return how high a document stands."""
-        if self.keep == FIRST:
-            return 0.0
-        self._documents += 1
+    def number_of(self, raw: RawDocument) -> float:
+        """Return the number in the column that `--keep` names."""
         self._names = self._names or list(map(str, raw.fields or ()))
-        if self.keep == LONGEST:
-            rank: float | None = len(decoded.text)
-        elif self.keep == NEWEST:
-            rank = time_ms_of(raw.time) if raw.form == "warc" else decoded.time_ms or None
-        else:
-            rank = _number(field_at(raw.fields, self.keep))
-        self._without += rank is None
-        return _NOTHING if rank is None else float(rank)
+        return _NOTHING if self.keep in _WORDS else _number(field_at(raw.fields, self.keep))
 
-    def told(self, batches: Iterator[PrintedBatch]) -> Iterator[PrintedBatch]:
-        """Yield what is read, and say behind it how many documents have nothing that tells which
-        copy is kept.
+    def ranked(self, batches: Iterator[PrintedBatch]) -> Iterator[PrintedBatch]:
+        """Yield what is read with its ranks, and say behind it how many documents have nothing that
+        tells which copy is kept.
 
         Raises:
-            typer.BadParameter: none has.
+            UsageError: none has.
         """
-        yield from batches
-        if not self._without:
+        for batch in batches:
+            ranks = batch.ranks
+            if self.keep == LONGEST:
+                ranks = batch.lengths.astype(np.float64)
+            elif self.keep == NEWEST:
+                ranks = np.where(batch.times == 0, _NOTHING, batch.times.astype(np.float64))
+            self._documents += len(batch.ids)
+            self._without += int((ranks == _NOTHING).sum())
+            yield batch._replace(ranks=ranks)
+        if self.keep == FIRST or not self._without:
             return
         what, path = ("time", self.time_field) if self.keep == NEWEST else ("number", self.keep)
+        in_field = "" if path is None else f" in {path!r}"
         if self._without == self._documents:
             names = (
                 f"; the first one has the fields {', '.join(self._names)}" if self._names else ""
             )
-            _refuse(f"None of {self._documents:,} documents has a {what} in {path!r}{names}.")
-        in_field = "" if path is None else f" in {path!r}"
+            hint = "" if names or path else "; make the prints with --set time_field=PATH"
+            _refuse(f"None of {self._documents:,} documents has a {what}{in_field}{names}{hint}.")
         note(
             f"--keep {printable(self.keep)}: {self._without:,} of {self._documents:,} documents "
             f"have no {what}{in_field}; "
@@ -105,16 +123,16 @@ class Ranks:
         )
 
 
-def _number(found: object) -> float | None:
-    """Return a number, also one that is written as a string; None for anything else."""
+def _number(found: object) -> float:
+    """Return a number, also one that is written as a string; `_NOTHING` for anything else."""
     if not isinstance(found, int | float | str | decimal.Decimal):
-        return None
+        return _NOTHING
     try:
         number = float(found)
     except (ValueError, OverflowError):
-        return None
-    return number if abs(number) < float("inf") else None
+        return _NOTHING
+    return number if abs(number) < float("inf") else _NOTHING
 
 
 def _refuse(sentence: str) -> NoReturn:
-    raise typer.BadParameter(printable(sentence, 2000), param_hint="--keep")
+    raise UsageError(f"--keep: {printable(sentence, 2000)}")

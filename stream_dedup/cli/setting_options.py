@@ -1,0 +1,72 @@
+"""Options that are settings, declared once; a command names those that it has."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+SETTING_OPTIONS: dict[str, Any] = {
+    "text_field": Annotated[
+        str | None, typer.Option("--text-field", metavar="PATH", help="Field that holds the text.")
+    ],
+    "vector_field": Annotated[
+        str | None,
+        typer.Option(
+            "--vector-field",
+            metavar="PATH",
+            help="Field of a vector, to be judged by the recipe vector for the text.",
+        ),
+    ],
+    "id_field": Annotated[
+        str | None,
+        typer.Option(
+            "--id-field", metavar="PATH", help="Field that holds the id.  [default: id, else url]"
+        ),
+    ],
+    "site_field": Annotated[
+        str | None,
+        typer.Option(
+            "--site-field",
+            metavar="PATH",
+            help="Field that holds the web site.  [default: the host of the id or url]",
+        ),
+    ],
+    "title_field": Annotated[
+        str | None,
+        typer.Option(
+            "--title-field", metavar="PATH", help="Field that holds the title.  [default: title]"
+        ),
+    ],
+    "recipe": Annotated[
+        str | None,
+        typer.Option(
+            "--recipe",
+            help="Recipe of the prints: words, chars, chars:64, keywords, ... or its stages.",
+        ),
+    ],
+    "floor": Annotated[
+        int | None,
+        typer.Option(
+            "--floor",
+            min=0,
+            help="Fewest features of a text that is compared for nearness.  [default: the recipe's]",
+        ),
+    ],
+    "plan": Annotated[
+        str | None,
+        typer.Option("--plan", help="Plan to judge with: bands, blocks, classic, or in numbers."),
+    ],
+    "similarity": Annotated[
+        str | None,
+        typer.Option(
+            "--similarity",
+            metavar="SHARE",
+            help="From which similarity on two texts are near: 0.65, or 65%.",
+        ),
+    ],
+}
+"""The options, by the name of the setting."""
+HOW_TO_READ = ("text_field", "vector_field", "id_field", "site_field", "title_field")
+HOW_TO_PRINT = (*HOW_TO_READ, "recipe", "floor")
+HOW_TO_JUDGE = ("recipe", "floor", "plan", "similarity")
