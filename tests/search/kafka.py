@@ -228,7 +228,7 @@ if __name__ == "__main__":
     bound = {"search_bytes": "1MB"} if is_bounded else {}
     filler = make_filler(written, Path(sys.argv[1]), changed={"failpoint": sys.argv[2]}, **bound)
     if sys.argv[5:]:
-        while not filler.finder.find("quick brown fox", 1):
+        while not filler.finder.find("quick brown fox", 1).documents:
             filler._turn()
         forget_later(written, *(one.encode() for one in sys.argv[5:]))
     filler.run(threading.Event())
