@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
-from stream_dedup.console import differences
 from stream_dedup.console.nouns import (
     FIND_ORDERS,
     Decision,
@@ -24,6 +23,7 @@ from stream_dedup.console.nouns import (
 from stream_dedup.console.recent import FILTERS, KEEP, SPANS, filter_of
 from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.fingerprinting import Recipe, SiteHasher
+from stream_dedup.ground import differences
 from stream_dedup.ground.document import DUPLICATES, SAME_ID
 from stream_dedup.ground.errors import InputError, StreamDedupError
 from stream_dedup.ground.hosts import asked_host

@@ -15,10 +15,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from stream_dedup.console import pictures
-from stream_dedup.console.differences import shown
 from stream_dedup.console.recent import known_reason
 from stream_dedup.console.tables import TABLES
 from stream_dedup.ground.csv_text import csv_text
+from stream_dedup.ground.differences import shown
 from stream_dedup.ground.document import OUTCOMES, SAME_ID
 from stream_dedup.ground.printable import printable
 

@@ -1,62 +1,137 @@
-"""How alike the documents of a sample are: of each the most similar earlier one, for each
-threshold. Pure.
+"""How similar the documents of a sample are: of each the most similar earlier one, for each
+threshold.
 
-Only pairs whose lengths and prints the plan lets pass are compared, so that the threshold alone
-decides about a pair. Two texts are compared if a block of two values of their sketches is equal: of
-pairs that are .5 alike hardly any is missed. Of a block that many share only the `SHARING_MAX`
-before a document are compared, so time grows with the documents, not with their square.
+Lengths and bits are not compared, so a threshold drops at most what is reported. Two texts are
+compared if a block of two values of their sketches is equal: hardly any pair of similarity .5 is
+missed. Of a block that many share only the 64 before a document are compared, so time
+grows with the documents, not with their square.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.fingerprinting import Prints
+from stream_dedup.fingerprinting import Recipe
+from stream_dedup.ground.differences import compare
+from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.sketch import SKETCH_VALUES, SURE, per_cents
-from stream_dedup.local.offline import PrintedBatch
+from stream_dedup.ground.printable import printable
+from stream_dedup.ground.sketch import SKETCH_VALUES, per_cents
+from stream_dedup.local.offline import OfflineDocument, PrintedBatch, check_widths, fingerprinted
 
-SHARING_MAX: Final = 64
-THRESHOLDS: Final = ("similarity", "unsure", "same_site", "other_title")
+DOCUMENTS_MIN: Final = 50
+BINS: Final = 20
+THRESHOLDS: Final = {
+    "similarity": "Different sites, or the same id",
+    "unsure": "One site and title, or a site unknown",
+    "same_site": "One site, a title unknown",
+    "other_title": "One site, different titles",
+}
 _BLOCK: Final = 2
+_PAIRS: Final = 3
 
 Numbers = NDArray[np.int64]
 
 
 class NearestPairs(NamedTuple):
-    """Documents with the most similar earlier one: rows, and how alike they are in per cent;
-    (pairs,) each.
-    """
+    """Rows with the most similar earlier row, and the similarity in per cent; (pairs,) each."""
 
     rows: Numbers
     of: Numbers
     similarity: Numbers
 
 
-def distinct_rows(prints: Prints, scopes: NDArray[np.uint64], floor: int) -> Numbers:
-    """Return the rows that a plan compares: texts with `floor` features or more, the first of each
-    text in its scope.
+def look(documents: Sequence[OfflineDocument], recipe: Recipe, plan: Plan) -> dict[str, Any]:
+    """Return the two histograms, and of each threshold what it drops and the pairs beside it.
+
+    Raises:
+        ConfigurationError: the recipe makes no sketches, or does not fit the plan.
+        InputError: too few documents can be compared.
     """
-    rows = np.flatnonzero(~prints.empty & (prints.features >= floor))
-    texts = np.concatenate([prints.digests[rows], scopes[rows, None].view(np.uint8)], axis=1)
-    _, first = np.unique(texts, axis=0, return_index=True)
-    return np.sort(rows[first]).astype(np.int64)
+    check_widths(recipe, plan)
+    sample = PrintedBatch.joined(recipe, list(fingerprinted(documents, recipe)))
+    long = np.flatnonzero(~sample.prints.empty & (sample.prints.features >= recipe.floor))
+    scopes = sample.scopes[long, None].view(np.uint8)
+    texts = np.concatenate([sample.prints.digests[long], scopes], axis=1)
+    rows = long[np.sort(np.unique(texts, axis=0, return_index=True)[1])]
+    if len(rows) < DOCUMENTS_MIN:
+        raise InputError(
+            f"{len(rows):,} of {len(documents):,} documents can be compared (different texts, long "
+            f"enough). Give a larger sample: at least {DOCUMENTS_MIN} are needed."
+        )
+    found = nearest_pairs(sample, rows)
+    asked = (plan.similarities[0], *plan.similarities[2:])
+    return {
+        "documents": len(documents),
+        "compared": len(rows),
+        "plan": plan.name,
+        "two_sites": _histogram(found[:1], len(documents)),
+        "one_site": _histogram(found[1:], len(documents)),
+        "thresholds": [
+            {
+                "name": name,
+                "similarity": threshold / 100,
+                "drops": int((pairs.similarity >= threshold).sum()),
+                **_beside(documents, pairs, threshold),
+            }
+            for name, threshold, pairs in zip(THRESHOLDS, asked, found, strict=True)
+        ],
+    }
 
 
-def nearest_pairs(sample: PrintedBatch, rows: Numbers, plan: Plan) -> list[NearestPairs]:
+def _histogram(kinds: list[NearestPairs], count: int) -> list[int]:
+    """Return how many documents have their most similar earlier one in each bin."""
+    best = np.full(count, -1)
+    for pairs in kinds:
+        best[pairs.rows] = np.maximum(best[pairs.rows], pairs.similarity)
+    counts = np.bincount(np.minimum(BINS - 1, best[best >= 0] * BINS // 100), minlength=BINS)
+    return [int(count) for count in counts]
+
+
+def _beside(
+    documents: Sequence[OfflineDocument], pairs: NearestPairs, threshold: int
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the pairs nearest to a threshold, on either side, with the words that differ."""
+    order = np.argsort(pairs.similarity, kind="stable")
+    first = int(np.searchsorted(pairs.similarity[order], threshold))
+    sides = {"dropped": order[first : first + _PAIRS], "kept": order[:first][::-1][:_PAIRS]}
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
+    for name, pair in [(name, pair) for name, chosen in sides.items() for pair in chosen]:
+        page, kept = documents[pairs.rows[pair]], documents[pairs.of[pair]]
+        pieces = compare(str(kept.text), str(page.text)).pieces
+        differ = [piece for piece in pieces if piece.kind in ("changed", "gone", "come")]
+        found[name].append(
+            {
+                "similarity": int(pairs.similarity[pair]) / 100,
+                "id": printable(page.id, 80),
+                "of": printable(kept.id, 80),
+                "words": _joined(piece.right for piece in differ),
+                "of_words": _joined(piece.left for piece in differ),
+            }
+        )
+    return found
+
+
+def _joined(passages: Iterable[str]) -> str:
+    words = (" ".join(passage.split()) for passage in passages)
+    return printable(" … ".join(filter(None, words)), 160)
+
+
+def nearest_pairs(sample: PrintedBatch, rows: Numbers) -> list[NearestPairs]:
     """Return for each of `THRESHOLDS`, of each of `rows`, ascending, that has one, the most similar
     earlier row of its scope that this threshold decides about, or the first of them.
     """
     best, of = np.full((2, len(THRESHOLDS), len(rows)), -1, np.int64)
-    sketches, prints = sample.prints.sketches[rows], sample.prints
+    sketches = sample.prints.sketches[rows]
     scope = np.unique(sample.scopes[rows], return_inverse=True)[1].astype(np.int64)
     for block in range(0, SKETCH_VALUES, _BLOCK):
         keys = scope << 16 | sketches[:, block].astype(np.int64) << 8 | sketches[:, block + 1]
         order = np.argsort(keys, kind="stable")  # those of one key are together, in their order
-        for back in range(1, SHARING_MAX + 1):
+        for back in range(1, 65):
             later, earlier = order[back:], order[:-back]
             is_shared = keys[later] == keys[earlier]
             if not is_shared.any():
@@ -64,12 +139,11 @@ def nearest_pairs(sample: PrintedBatch, rows: Numbers, plan: Plan) -> list[Neare
             later, earlier = later[is_shared], earlier[is_shared]
             alike = per_cents(sketches[later], sketches[earlier]).astype(np.int64)
             kinds = _kinds(sample, rows[later], rows[earlier])
-            passes = _pass(prints, rows[later], rows[earlier], alike, plan)
             best_now, of_now = best[kinds, later], of[kinds, later]
             better = (alike > best_now) | ((alike == best_now) & (earlier < of_now))
-            chosen = passes & better
-            kinds, later, earlier = kinds[chosen], later[chosen], earlier[chosen]
-            best[kinds, later], of[kinds, later] = alike[chosen], earlier
+            better &= alike >= 25  # less is the chance of unlike texts
+            kinds, later, earlier = kinds[better], later[better], earlier[better]
+            best[kinds, later], of[kinds, later] = alike[better], earlier
     found = [np.flatnonzero(one >= 0) for one in of]
     return [
         NearestPairs(rows[at], rows[of[kind, at]], best[kind, at]) for kind, at in enumerate(found)
@@ -86,20 +160,3 @@ def _kinds(sample: PrintedBatch, ones: Numbers, others: Numbers) -> Numbers:
     is_free = same_id | (is_known & (sites[ones] != sites[others]))
     on_site = np.where(titled, np.where(titles[ones] == titles[others], 1, 3), 2)
     return np.where(is_free, 0, np.where(is_known, on_site, 1)).astype(np.int64)
-
-
-def _pass(
-    prints: Prints, ones: Numbers, others: Numbers, alike: Numbers, plan: Plan
-) -> NDArray[np.bool_]:
-    """Return of which pairs of rows the lengths and the bits that differ are as the plan asks."""
-    features = prints.features[ones].astype(np.int64), prints.features[others].astype(np.int64)
-    shorter = np.minimum(*features)
-    limit = np.full(len(ones), plan.threshold)
-    for below, threshold in reversed(plan.by_length):
-        limit[shorter < below] = threshold
-    differing = prints.prints[ones, : plan.limbs] ^ prints.prints[others, : plan.limbs]
-    if plan.width % 64:
-        differing[:, -1] &= np.uint64(2 ** (plan.width % 64) - 1)
-    is_close = (np.bitwise_count(differing).sum(axis=1) <= limit) | (alike >= SURE)
-    passes: NDArray[np.bool_] = is_close & (100 * shorter >= plan.ratio * np.maximum(*features))
-    return passes
