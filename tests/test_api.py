@@ -611,3 +611,21 @@ def test_help_is_of_the_function() -> None:
         for name in stream_dedup.__all__
         if (folder / name).exists() or (folder / f"{name}.py").exists()
     ]
+
+
+def test_a_copy_that_is_fetched_again_is_a_copy_again() -> None:
+    """Only kept pages have a last text: the how-to on host signals says so."""
+    page = " ".join(f"word{number}" for number in range(100))
+    index = Index()
+    index.add("https://a.example/1", page)
+
+    found = {
+        copy: [index.add(f"https://{copy}.example/1", text).reason for _ in range(2)]
+        for copy, text in (("a", page), ("b", page), ("c", f"{page} and more"))
+    }
+
+    assert found == {
+        "a": ["unchanged", "unchanged"],
+        "b": ["exact", "exact"],
+        "c": ["near", "near"],
+    }
