@@ -2,8 +2,8 @@
 goes on.
 
 Invariants: nothing joins a group or commits; of the dead letters at most `LETTERS` are read and of
-the host signals at most `SIGNALS`, the newest; what was found is kept for `KEEP_SECONDS`, however
-many ask; what cannot be looked at is said.
+the host signals at most `SIGNALS`, the newest, each of them once; what was found is kept for
+`KEEP_SECONDS`, however many ask; what cannot be looked at is said.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final, Generic, TypeVar
 from urllib.parse import urlencode
@@ -32,7 +33,7 @@ from stream_dedup.ground.document import Message, TopicPartitionKey
 from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.insights.signals import reading_group
 from stream_dedup.kafka import KeptAdmin, sample
-from stream_dedup.proof.letters import Letter, letter_of, redrive_group
+from stream_dedup.proof.letters import letter_of, redrive_group
 from stream_dedup.settings.settings import Settings
 
 LETTERS: Final = 2_000
@@ -66,7 +67,8 @@ class Attention:
         self._settings = settings
         self._kafka = kafka
         self._now_ms = now_ms
-        self._id_of = id_of
+        self._letters = _Tail(settings, LETTERS, lambda one: _listed(one, id_of(one)))
+        self._signals = _Tail(settings, SIGNALS, _signal)
         self.letters = _Kept(self._read_letters)
         """The dead letters. Raises StreamDedupError: they cannot be read."""
         self.events = _Kept(self._read_events)
@@ -126,7 +128,7 @@ class Attention:
             Remark(
                 "warning",
                 f"{host}: {'; '.join(event.text for event in said)}",
-                "decisions?" + urlencode({"host": host}),
+                _link(host, said),
                 max(event.documents for event in said),
                 host,
             )
@@ -140,25 +142,19 @@ class Attention:
         topic, group = self._settings.topic_names.dead_letters, redrive_group(self._settings.group)
         ends = self._kafka.ask(partial(ends_of, (topic,)))
         committed = self._kafka.ask(lambda admin: admin.committed_or_last_known(group))
-        spans, is_whole = _newest(ends, LETTERS)
-        letters = [letter_of(one) for one in all_of(sample(self._settings, spans))]
-        letters.sort(key=lambda one: one.message.timestamp_ms or 0, reverse=True)
-
-        def is_sent(one: Letter) -> bool:
-            begin, _ = committed.get((topic, one.message.partition), (None, None))
-            return one.message.offset < (begin or 0)
-
+        letters = [
+            replace(one, is_sent_back=offset < committed.get(key, (0, None))[0])
+            for key, offset, one in self._letters.read(ends)
+        ]
+        letters.sort(key=lambda one: one.time_ms, reverse=True)
         counts = Counter((one.stage, one.error_class) for one in letters)
-        left = Counter((one.stage, one.error_class) for one in letters if not is_sent(one))
+        left = Counter((one.stage, one.error_class) for one in letters if not one.is_sent_back)
         kinds = tuple(
             LetterKind(stage, kind, count, left[stage, kind], _redrive(stage, kind))
             for (stage, kind), count in counts.most_common()
         )
-        listed = tuple(
-            _listed(one, self._id_of(one.message), is_sent=is_sent(one))
-            for one in letters[:_LISTED]
-        )
-        return DeadLetters(len(letters), is_whole, kinds, listed)
+        is_whole = all(high - low <= LETTERS // len(ends) for low, high in ends.values())
+        return DeadLetters(len(letters), is_whole, kinds, tuple(letters[:_LISTED]))
 
     def _read_unwatched(self) -> str:
         group = reading_group(self._settings.group)
@@ -175,16 +171,14 @@ class Attention:
         ends = self._kafka.ask(
             lambda admin: ends_of((topic,), admin) if admin.topic_ids([topic]) else {}
         )
-        spans, _ = _newest(ends, SIGNALS)
         since = self._now_ms() - _DAY_MS
         found: dict[str, tuple[HostEvent, ...]] = {}
-        messages = all_of(sample(self._settings, spans))
-        for one in messages:
-            host = (one.key or b"").decode("utf-8", "replace")
+        signals = self._signals.read(ends)
+        for _, _, (host, time_ms, events) in signals:
             found.pop(host, None)
-            if (one.timestamp_ms or 0) >= since and (said := _events(one.value)):
-                found[host] = said
-        return found if messages else None
+            if time_ms >= since and events:
+                found[host] = events
+        return found if signals else None
 
 
 class _Kept(Generic[T]):
@@ -212,17 +206,41 @@ class _Kept(Generic[T]):
             return self._kept[1]
 
 
-def _newest(
-    ends: Mapping[TopicPartitionKey, tuple[int, int]], most: int
-) -> tuple[dict[TopicPartitionKey, list[tuple[int, int]]], bool]:
-    """Return the newest offsets of each partition, `most` of all together; and whether that is all
-    there are.
+class _Tail(Generic[T]):
+    """What `make` returned of the newest records of a topic, `most` of all partitions together;
+    each look reads on from where the last one ended.
     """
-    each = max(1, most // max(1, len(ends)))
-    spans = {
-        key: [(max(low, high - each), high)] for key, (low, high) in ends.items() if low < high
-    }
-    return spans, all(high - low <= each for low, high in ends.values())
+
+    def __init__(self, settings: Settings, most: int, make: Callable[[Message], T]) -> None:
+        self._settings = settings
+        self._most = most
+        self._make = make
+        self._read: dict[TopicPartitionKey, int] = {}
+        self._kept: list[tuple[TopicPartitionKey, int, T]] = []
+
+    def read(
+        self, ends: Mapping[TopicPartitionKey, tuple[int, int]]
+    ) -> Sequence[tuple[TopicPartitionKey, int, T]]:
+        """Return (partition, offset, made) of the newest records, by (first offset, end) of each
+        partition.
+
+        Raises:
+            BrokerError: Kafka failed; the next look reads on from the same place.
+        """
+        each = max(1, self._most // max(1, len(ends)))
+        first = {key: max(low, high - each) for key, (low, high) in ends.items()}
+        if any(self._read.get(key, 0) > high for key, (_, high) in ends.items()):
+            self._read, self._kept = {}, []  # another topic of the same name
+        spans = {
+            key: [(max(first[key], self._read.get(key, 0)), high)]
+            for key, (_, high) in ends.items()
+            if max(first[key], self._read.get(key, 0)) < high
+        }
+        new = all_of(sample(self._settings, spans)) if spans else []
+        self._kept += [((one.topic, one.partition), one.offset, self._make(one)) for one in new]
+        self._kept = [one for one in self._kept if one[1] >= first.get(one[0], one[1] + 1)]
+        self._read = {key: high for key, (_, high) in ends.items()}
+        return self._kept
 
 
 def _redrive(stage: str, kind: str) -> str:
@@ -232,23 +250,27 @@ def _redrive(stage: str, kind: str) -> str:
     )
 
 
-def _listed(letter: Letter, identifier: str, *, is_sent: bool) -> ListedLetter:
-    one = letter.message
-    at = one.at
+def _listed(one: Message, identifier: str) -> ListedLetter:
+    letter = letter_of(one)
     return ListedLetter(
-        at,
+        one.at,
         letter.source,
         letter.stage,
         letter.error_class,
         letter.why,
         letter.size,
         one.timestamp_ms or 0,
-        is_sent,
+        False,
         letter.is_cut,
         (one.key or b"")[:_SHOWN_BYTES].decode("utf-8", "replace"),
         identifier,
         (one.value or b"")[:_SHOWN_BYTES].decode("utf-8", "replace"),
     )
+
+
+def _signal(one: Message) -> tuple[str, int, tuple[HostEvent, ...]]:
+    host = (one.key or b"").decode("utf-8", "replace")
+    return host, one.timestamp_ms or 0, _events(one.value)
 
 
 def _events(raw: bytes | None) -> tuple[HostEvent, ...]:
@@ -263,6 +285,16 @@ def _events(raw: bytes | None) -> tuple[HostEvent, ...]:
         )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return ()
+
+
+def _link(host: str, events: Sequence[HostEvent]) -> str:
+    """Return the page of the document that a host repeats, or else the host's decisions."""
+    position = next((one.position for one in events if one.position), "")
+    return (
+        f"group?{urlencode({'at': position})}"
+        if position
+        else f"decisions?{urlencode({'host': host})}"
+    )
 
 
 def _event(kind: str, documents: int, position: str) -> HostEvent:

@@ -56,7 +56,13 @@ def sources_of(
         plans=None if index is None else lambda: plans_in(index()),
     )
     if engine is not None:
-        sources = replace(sources, find=engine.find, group=engine.group, groups=engine.groups)
+        sources = replace(
+            sources,
+            find=engine.find,
+            group=engine.group,
+            groups=engine.groups,
+            pairs=engine.pairs,
+        )
     follower.start()
     return sources
 

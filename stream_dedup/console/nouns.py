@@ -59,6 +59,7 @@ class Decision:
     seen_ms: int = 0
     latency_ms: int | None = None
     number: int = 0
+    title: str = ""
 
     @property
     def is_duplicate(self) -> bool:
@@ -111,6 +112,7 @@ class FoundDocument:
     time_ms: int = 0
     group: str = ""
     host: str = ""
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,7 @@ class GroupMember:
     similarity: float | None
     size: int
     better: str = ""
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +208,14 @@ class HostPair:
     newest_ms: int
     example: str
     example_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostPairs:
+    """Which hosts copied which, among all documents that were read by `as_of_ms`."""
+
+    pairs: tuple[HostPair, ...]
+    as_of_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +288,23 @@ class FigureColumn:
     begin_ms: int
     counts: dict[str, int] = field(default_factory=dict)
     is_read: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonFigures:
+    """How many documents left for a reason, and which share of all that is, 0 to 1."""
+
+    reason: str
+    documents: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class BucketFigures:
+    """How many buckets of the index hold up to so many entries."""
+
+    up_to: int
+    buckets: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -108,10 +109,11 @@ class OutputRecords:
 
     def decision(self, message: Message, seen_ms: int, *, is_live: bool = False) -> Decision:
         """Return the decision that a record of an output is."""
-        identifier = self._decoded(message)[0]
-        return decision_of(
+        identifier, *_, title = self._decoded(message)
+        found = decision_of(
             message, identifier, self._hosts.of(identifier), seen_ms, is_live=is_live
         )
+        return replace(found, title=title[:_HEADER_CHARACTERS_MAX])
 
     def id_of(self, message: Message) -> str:
         """Return the document's id that a record names, also one that cannot be judged."""
@@ -270,7 +272,7 @@ class OutputsFollower(threading.Thread):
         }
         workers = self._records.kafka.ask(lambda admin: admin.member_ids(self._settings.group))
         if self._workers not in (None, workers):
-            self._recent.mark(f"A worker came or went; there are {len(workers)} now.")
+            self._recent.mark(f"Workers came or went; {len(workers)} now.")
         self._workers = workers
         is_live = bool(self._seen)
         seen_ms = int(time.time() * 1000)

@@ -14,11 +14,13 @@ from typing import Any, Final, Protocol, TypeVar
 
 from stream_dedup.console.nouns import (
     FIND_ORDERS,
+    BucketFigures,
     Decision,
     DocumentGroup,
     FoundDocuments,
     HostFigures,
     Opened,
+    ReasonFigures,
 )
 from stream_dedup.console.recent import FILTERS, KEEP, SPANS, filter_of
 from stream_dedup.console.sources import ConsoleSources
@@ -123,6 +125,10 @@ async def now(sources: ConsoleSources, query: Query, call: Calling) -> dict[str,
         "span": span,
         "spans": tuple(SPANS),
         "duplicates": duplicates,
+        "reasons": [
+            ReasonFigures(reason, count, count / figures.total)
+            for reason, count in figures.by_reason.items()
+        ],
         "lag": None if lag is None else sum(lag.values()),
         "lag_by_partition": lag
         and {one: lag[one] for one in sorted(lag, key=lambda one: -lag[one]) if lag[one]},
@@ -390,13 +396,14 @@ async def group(sources: ConsoleSources, query: Query, call: Calling) -> dict[st
         found = next((one for one in sources.recent.groups() if at in (one.position, one.id)), None)
     else:
         found = await call(lambda: lookup(at))
-    if found is None:
+    position = found.position if found else at if lookup and POSITION.match(at) else ""
+    kept = await _open(sources, call, position, notices, is_named_by_record=True)
+    if found is None and not kept.text:
         raise PageError(404, f"No copies of the document {printable(at[:500])} are known.")
-    kept = await _open(sources, call, found.position, notices)
     return {
         "notices": notices,
-        "group": found,
-        "members": found.members,
+        "group": found or DocumentGroup(at, kept.id, 0, 0, 0),
+        "members": found.members if found else (),
         "kept": kept,
         "is_whole": lookup is not None,
     }
@@ -432,12 +439,23 @@ async def hosts(sources: ConsoleSources, query: Query, call: Calling) -> dict[st
 async def copies(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
     """Answer with which hosts copied which, or what one host copied and who copied it."""
     host = asked_host(query.get("host", ""))
+    recent, listing = sources.recent, sources.pairs
     notices, _ = await _begin(sources, call)
+    found = await _asked(
+        notices,
+        call,
+        None if listing is None else lambda: listing(host),
+        "Counted among the decisions remembered only; run search counts all documents.",
+        "What all documents tell is not known, so only decisions remembered are counted",
+        None,
+    )
     return {
         "notices": notices,
         "host": host,
-        "pairs": await call(lambda: sources.recent.pairs(host)),
-        "remembered": sources.recent.remembered,
+        "pairs": found.pairs if found else await call(lambda: recent.pairs(host)),
+        "as_of_ms": found.as_of_ms if found else recent.time_ms,
+        "is_whole": found is not None,
+        "remembered": recent.remembered,
     }
 
 
@@ -464,7 +482,12 @@ async def index(sources: ConsoleSources, query: Query, call: Calling) -> dict[st
     stats = await _asked(
         notices, call, sources.index, "This console was not told where the index answers.", "", None
     )
-    return {"notices": notices, "stats": stats}
+    buckets = stats["buckets"]["sizes"] if stats else ()
+    return {
+        "notices": notices,
+        "stats": stats,
+        "buckets": [BucketFigures(one["up_to"], one["buckets"]) for one in buckets],
+    }
 
 
 def _position(query: Query) -> str:

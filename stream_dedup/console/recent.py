@@ -322,12 +322,17 @@ class Recent:
 
     def pairs(self, host: str = "") -> list[HostPair]:
         """Return which hosts copied which, of those of `host` and its subdomains if it is given,
-        the most copies first. A page that was fetched again is no copy.
+        the most copies first. Copies within one host, and a page that was fetched again, are none.
         """
         found: dict[tuple[str, str], list[Decision]] = {}
         for one in self._newest_first():
             source = self._hosts.of(one.of_id.encode("utf-8", "replace"))
-            if not one.is_duplicate or one.reason in SAME_ID or not one.host or not source:
+            if (
+                not one.is_duplicate
+                or one.reason in SAME_ID
+                or not one.host
+                or source in ("", one.host)
+            ):
                 continue
             if is_of_host(one.host, host) or is_of_host(source, host):
                 found.setdefault((one.host, source), []).append(one)
@@ -363,7 +368,15 @@ def _group(position: str, found: list[Decision]) -> DocumentGroup:
 
 def _member(one: Decision) -> GroupMember:
     return GroupMember(
-        one.at, one.id, one.host, one.time_ms, one.reason, one.similarity, one.size, one.better
+        one.at,
+        one.id,
+        one.host,
+        one.time_ms,
+        one.reason,
+        one.similarity,
+        one.size,
+        one.better,
+        one.title,
     )
 
 

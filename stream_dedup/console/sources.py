@@ -12,6 +12,7 @@ from stream_dedup.console.nouns import (
     DocumentGroup,
     FoundDocuments,
     HostEvent,
+    HostPairs,
     Opened,
     PlansInForce,
     Remark,
@@ -51,6 +52,9 @@ class TextAnswers(Protocol):
     def groups(self, order: str, limit: int) -> Sequence[DocumentGroup]:
         """Return at most `limit` groups, the `largest` or `newest` first."""
 
+    def pairs(self, host: str) -> HostPairs:
+        """Return which hosts copied which, of `host` if it is given."""
+
     def unless_forgotten(self, record: Opened) -> Opened:
         """Return a record as it may be shown."""
 
@@ -65,9 +69,10 @@ class ConsoleSources:
 
     `away` says that Kafka does not answer, or nothing; a page asks it first, and then nothing else
     of Kafka. `trouble` says, without waiting, what keeps decisions from coming, or nothing.
-    `opened` gives a record by its position, with its text or why there is none. `groups` takes `largest` or
-    `newest` and how many. `lag`: how many source records of each partition no worker has committed. `events`: what goes on at each
-    host, None where nobody tells it; `unwatched` says that nobody does any more, or nothing.
+    `opened` gives a record by its position, with its text or why there is none. `groups` takes
+    `largest` or `newest` and how many, `pairs` a host or nothing. `lag`: how many source records of
+    each partition no worker has committed. `events`: what goes on at each host, None where nobody
+    tells it; `unwatched` says that nobody does any more, or nothing.
     `plans`: the one in force and those before it, None before there is one.
     """
 
@@ -78,6 +83,7 @@ class ConsoleSources:
     find: FindDocuments | None = None
     group: Callable[[str], DocumentGroup | None] | None = None
     groups: Callable[[str, int], Sequence[DocumentGroup]] | None = None
+    pairs: Callable[[str], HostPairs] | None = None
     events: Callable[[], Mapping[str, Sequence[HostEvent]] | None] | None = None
     unwatched: Callable[[], str] = str
     letters: Callable[[], DeadLetters] | None = None

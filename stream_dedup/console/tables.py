@@ -23,6 +23,8 @@ class PageTable:
 
 
 TABLES: Final = {
+    "now": PageTable("reasons", ("reason", "documents", "share")),
+    "index": PageTable("buckets", ("up_to", "buckets")),
     "decisions": PageTable(
         "decisions",
         (
@@ -33,6 +35,7 @@ TABLES: Final = {
             "similarity",
             "distance",
             "id",
+            "title",
             "host",
             "size",
             "of_id",
@@ -42,7 +45,9 @@ TABLES: Final = {
         ),
         shown=50,
     ),
-    "find": PageTable("documents", ("time_ms", "share", "id", "host", "verdict", "at", "group")),
+    "find": PageTable(
+        "documents", ("time_ms", "share", "id", "title", "host", "verdict", "at", "group")
+    ),
     "groups": PageTable(
         "groups",
         (
@@ -60,7 +65,7 @@ TABLES: Final = {
     ),
     "group": PageTable(
         "members",
-        ("time_ms", "id", "host", "reason", "similarity", "size", "better", "at"),
+        ("time_ms", "id", "title", "host", "reason", "similarity", "size", "better", "at"),
     ),
     "hosts": PageTable(
         "hosts",

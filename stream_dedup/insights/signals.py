@@ -39,6 +39,8 @@ _BITS: Final = 256
 _DISTINCT_MAX: Final = 1420  # all bits set: at least so many
 _BEGINS: Final = {"one-page": 20, "template": 50}
 """From how many ids on an event begins; it ends below half of them."""
+_SMALL_BYTES: Final = 200
+"""A smaller record leads to no event: captions and titles are often equal, and waste little."""
 _VANISHING_DOCUMENTS: Final = 50
 _VANISHING_BEGINS, _VANISHING_ENDS = 0.9, 0.8
 _CHANGES: Final = frozenset(label for label, reason in OUTCOMES.items() if reason.is_change)
@@ -119,13 +121,14 @@ class HostRow:
             figures[one.reason] += 1
         if one.reason in WASTED:
             figures["bytes_wasted"] += one.size
+            figures["small"] += one.size < _SMALL_BYTES
         if one.kind == "template":
             figures["siblings"] += 1
         for old in [at for at in self.slices if at <= number - SLICES]:
             del self.slices[old]
         if one.reason in _CHANGES:
             self.last_change_ms = self.latest_ms
-        if one.kind:
+        if one.kind and one.size >= _SMALL_BYTES:
             self._fell_on(one)
         return True
 
@@ -150,7 +153,7 @@ class HostRow:
         total: Counter[str] = sum(self.slices.values(), Counter())
         documents = total["documents"]
         duplicates = sum(total[name] for name in WASTED)
-        events = list(self._events(documents, duplicates))
+        events = list(self._events(documents, duplicates - total["small"]))
         begun = [one for one in events if _name(one) not in self.reported]
         since = {_name(one): self.reported.get(_name(one), self.latest_ms) for one in events}
         self.reported = since

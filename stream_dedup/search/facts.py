@@ -42,6 +42,7 @@ class TextFacts(NamedTuple):
     log_row: int = 0
     better: str = ""
     counted: int = 0
+    title: str = ""
 
     @property
     def ordered_ms(self) -> int:

@@ -18,6 +18,8 @@ from stream_dedup.console.nouns import (
     FoundDocument,
     FoundDocuments,
     GroupMember,
+    HostPair,
+    HostPairs,
     Opened,
 )
 from stream_dedup.fingerprinting import Languages
@@ -35,6 +37,7 @@ _logger = structlog.get_logger("stream_dedup.search")
 
 MEMBERS_MAX = 200
 LISTED_MEMBERS = 50
+PAIRS_MAX = 1_000
 FOUND_MAX = 10_000
 """How many documents that hold a clue are counted, sorted and listed: the best of more."""
 
@@ -82,6 +85,10 @@ class FinderPlace:
     def groups(self, order: str, limit: int) -> list[DocumentGroup]:
         """Answer as `Finder.groups`, or raise StreamDedupError."""
         return self._open.groups(order, limit)
+
+    def pairs(self, host: str) -> HostPairs:
+        """Answer as `Finder.pairs`, or raise StreamDedupError."""
+        return self._open.pairs(host)
 
     def group_count(self) -> int:
         """Answer as `Finder.group_count`, or raise StreamDedupError."""
@@ -162,6 +169,7 @@ class Finder:
                     time_ms=one.facts.time_ms,
                     group=self._group_of(one.facts),
                     host=hosts[one.facts.at],
+                    title=one.facts.title,
                 )
                 for one in page
             ),
@@ -276,6 +284,17 @@ class Finder:
             for one in self._engine.groups(order, limit)
         ]
 
+    def pairs(self, host: str) -> HostPairs:
+        """Return which hosts copied which, the most copies first; of `host` and its subdomains, if
+        it is given.
+        """
+        found = [
+            HostPair(copier, source, copies, first.time_ms, newest_ms, first.at, first.id)
+            for hosts, copies, first, newest_ms in self._engine.pairs(host, PAIRS_MAX)
+            for copier, source in [hosts.split()]
+        ]
+        return HostPairs(tuple(found), self._engine.committed_ms)
+
     def _listed(self, group: GroupFacts, copies: list[TextFacts]) -> DocumentGroup:
         best = self._engine.best_of(group.position)
         return DocumentGroup(
@@ -293,5 +312,13 @@ class Finder:
     def _member(self, one: TextFacts) -> GroupMember:
         host = self._hosts.of(one.id.encode())
         return GroupMember(
-            one.at, one.id, host, one.time_ms, one.reason, one.similarity, one.size, one.better
+            one.at,
+            one.id,
+            host,
+            one.time_ms,
+            one.reason,
+            one.similarity,
+            one.size,
+            one.better,
+            one.title,
         )

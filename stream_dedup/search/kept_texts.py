@@ -34,6 +34,7 @@ class OutputText(NamedTuple):
     id: bytes
     text: str
     why: str = ""
+    title: str = ""
 
 
 class OutputTexts:
@@ -107,7 +108,8 @@ def _each(
             taken += len(fetched)
         said = decoder.decode(message, texts.pop(place, None))
         if isinstance(said, DecodedDocument):
-            yield OutputText(said.id, said.text if isinstance(said.text, str) else "")
+            text = said.text if isinstance(said.text, str) else ""
+            yield OutputText(said.id, text, title=said.title)
         else:
             yield OutputText(
                 decoder.id_of(message) or b"",

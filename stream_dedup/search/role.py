@@ -30,7 +30,7 @@ from stream_dedup.console.mount import pages_of, sources_of
 from stream_dedup.console.outputs import decision_of
 from stream_dedup.control.forget import log_form
 from stream_dedup.fingerprinting import Languages
-from stream_dedup.ground.document import Message, TopicPartitionKey, shorten_id
+from stream_dedup.ground.document import SAME_ID, Message, TopicPartitionKey, shorten_id
 from stream_dedup.ground.errors import (
     AwayError,
     BrokerError,
@@ -39,6 +39,7 @@ from stream_dedup.ground.errors import (
     StreamDedupError,
 )
 from stream_dedup.ground.failpoints import VARIABLE, Failpoints
+from stream_dedup.ground.hosts import HostNames
 from stream_dedup.kafka import Admin, KeptAdmin, PartitionsReader
 from stream_dedup.log.headers import place_of
 from stream_dedup.search.api import SearchApi
@@ -68,6 +69,7 @@ _DROP_SECONDS: Final = 600.0
 _TEXT_SECONDS: Final = 5.0
 _ASK_AGAIN_SECONDS: Final = 2.0
 _QUIET_SECONDS: Final = 60.0
+_TITLE_CHARACTERS_MAX: Final = 200
 
 
 def run(settings: Settings, stop: threading.Event) -> None:
@@ -219,6 +221,7 @@ class TextFiller:
         self._kept = kept
         self._engine = kept.engine
         self._forgotten = kept.forgotten
+        self._hosts = HostNames()
         self._metrics = metrics
         self._health = health
         self._is_silent = is_silent
@@ -442,9 +445,13 @@ class TextFiller:
             log_row=0 if place is None else place.place,
             better=decision.better,
             counted=decision.copies or 0,
+            title=found.title[:_TITLE_CHARACTERS_MAX],
         )
+        pair = [self._hosts.of(one.encode("utf-8", "replace")) for one in (facts.id, facts.of_id)]
+        is_copied = facts.group and facts.reason not in SAME_ID and all(pair) and len(set(pair)) > 1
         text = found.text if self._is_text_kept else ""
-        self._engine.add_text(facts, words_of(found.text, self._kept.languages), text, id_key)
+        words = words_of(found.text, self._kept.languages)
+        self._engine.add_text(facts, words, text, id_key, pair if is_copied else ())
 
     def _tell_of_no_text(self, message: Message, why: str) -> None:
         """Say that a document is found by its id and in its group, and not by its words; say it in

@@ -3,7 +3,8 @@ one folder.
 
 What lies in it, all in tantivy's own segments:
 
-    a document   its words with their positions; where it lies (`unique-3@17`), its group, id and time, and what is told of it
+    a document   its words with their positions; where it lies (`unique-3@17`), its group, id and time, and what is told of it;
+                 of a copy of another page the hosts of both
     a group      a kept document that copies name, by its position in the source: how many copies, how many bytes, since when
     an id        that was forgotten, as a digest, and by which record of the log
     the place    the next offset of every partition, what the engine was made for, and how old a document may be in it
@@ -21,7 +22,7 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,7 +41,7 @@ from stream_dedup.search.facts import (
 )
 from stream_dedup.search.forgotten import ForgottenId, shown_key_of
 
-_VERSION: Final = 4
+_VERSION: Final = 5
 _LOCKED: Final = "LockBusy"
 _HEAP_BYTES: Final = 60_000_000
 _WORDS: Final = "words"
@@ -161,10 +162,15 @@ class TextIndex:
         return sum(_size_of(path) for path in self._folder.iterdir())
 
     def add_text(
-        self, facts: TextFacts, words: Sequence[str], text: str = "", id_key: str = ""
+        self,
+        facts: TextFacts,
+        words: Sequence[str],
+        text: str = "",
+        id_key: str = "",
+        hosts: Sequence[str] = (),
     ) -> None:
         """Take in a document; it is found from the next commit on. `text` is kept where it is
-        given.
+        given. `hosts`: of a copy and of the kept document, where the one copied the other.
 
         By `id_key` (`forgotten.key_of`) a `forget` finds it. One older than what `drop_beyond` has
         left is passed over.
@@ -188,6 +194,10 @@ class TextIndex:
         if facts.group and facts.better:
             found.add_text("better_of", facts.group)
             found.add_unsigned("decided", facts.decided)
+        if hosts:
+            found.add_text("pair", " ".join(hosts))
+            for domain in {host[at:] for host in hosts for at in _starts(host)}:
+                found.add_text("host", domain)
         if words:
             found.add_text(_WORDS, " ".join(words))
         found.add_unsigned("time", facts.ordered_ms)
@@ -567,6 +577,35 @@ class TextIndex:
         found = list(self._ordered(self._term("better_of", position), "decided", 1))
         return TextFacts(*found[0]) if found else None
 
+    @property
+    def committed_ms(self) -> int:
+        """When the last commit was."""
+        return int(1000 * (self._folder / "meta.json").stat().st_mtime)
+
+    def pairs(self, host: str, limit: int) -> list[tuple[str, int, TextFacts, int]]:
+        """Return (hosts of copy and kept document, how many copies, the first of them, time of the
+        newest), those with the most copies first; `host`: of it and its subdomains alone.
+        """
+        query = self._term("host", host) if host else self._term("kind", _COPY)
+        wanted = {
+            "pairs": {
+                "terms": {"field": "pair", "size": limit},
+                "aggs": {"newest": {"max": {"field": "time"}}},
+            }
+        }
+        found = self._index.searcher().aggregate(query, wanted)["pairs"]["buckets"]
+        return [
+            (
+                one["key"],
+                one["doc_count"],
+                TextFacts(
+                    *self._ordered(self._term("pair", one["key"]), "time", 1, ascending=True)[0]
+                ),
+                int(one["newest"]["value"]),
+            )
+            for one in found
+        ]
+
     def groups(self, order: str, limit: int) -> list[GroupFacts]:
         """Return the groups with the most copies, or (`newest`) with the newest."""
         by = "newest" if order == "newest" else "copies"
@@ -574,7 +613,7 @@ class TextIndex:
 
     def _ordered(
         self, query: tantivy.Query, field: str, limit: int | None, *, ascending: bool = False
-    ) -> Iterable[list[Any]]:
+    ) -> list[list[Any]]:
         """Return what is told of those that a query finds, the highest or the lowest first; all of
         them without a limit.
         """
@@ -638,6 +677,11 @@ def _first_held(needed: int, work: Sequence[int]) -> int:
     return held
 
 
+def _starts(host: str) -> list[int]:
+    """Return where a host and each domain above it begin."""
+    return [0, *(at + 1 for at, sign in enumerate(host) if sign == ".")]
+
+
 def _bytes_of(document: tantivy.Document) -> bytes:
     return bytes(document.get_first("facts") or b"")
 
@@ -662,8 +706,10 @@ def _schema() -> tantivy.Schema:
         "root_id",
         "root_key",
         "forgotten",
+        "host",
     ):
         builder.add_text_field(name, tokenizer_name="raw", index_option="basic")
+    builder.add_text_field("pair", tokenizer_name="raw", index_option="basic", fast=True)
     builder.add_text_field(_WORDS, tokenizer_name="words", index_option="position")
     for name in ("time", "copies", "newest", "decided"):
         builder.add_unsigned_field(name, fast=True)

@@ -111,7 +111,12 @@ def searching(folder: Path) -> Iterator[ConsoleSources]:
     recent.saw(decisions.values())
     try:
         yield sources(
-            recent=recent, opened=opened, find=finder.find, group=finder.group, groups=finder.groups
+            recent=recent,
+            opened=opened,
+            find=finder.find,
+            group=finder.group,
+            groups=finder.groups,
+            pairs=finder.pairs,
         )
     finally:
         engine.close()

@@ -51,7 +51,7 @@ class FakeCluster:
         self.away = ""
         self.watchers = 0
         self.watched: dict[TopicPartitionKey, tuple[int, str | None]] = {}
-        self.reads = 0
+        self.reads: list[dict[TopicPartitionKey, list[tuple[int, int]]]] = []
 
     def topic_ids(self, names: Sequence[str]) -> dict[str, tuple[bytes, int]]:
         return {name: (b"", 1) for name in names if name in self.topics}
@@ -73,7 +73,7 @@ class FakeCluster:
     def read(
         self, _: Settings, spans: dict[TopicPartitionKey, list[tuple[int, int]]]
     ) -> Iterator[Message]:
-        self.reads += 1
+        self.reads.append(spans)
         for (topic, _part), [(first, last)] in spans.items():
             yield from self.topics[topic][first:last]
 
@@ -259,7 +259,29 @@ def test_however_many_ask_it_is_looked_once(
 
     assert len({id(one.letters()) for _ in range(5)}) == 1
     one.remarks()
-    assert cluster.reads == 2
+    assert len(cluster.reads) == 1
+
+
+def test_each_look_reads_on_from_the_last(
+    cluster: FakeCluster, looking: Callable[[], Attention], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read is not read again, what the topic has dropped goes, and a topic that was made
+    anew is read from its begin."""
+    monkeypatch.setattr(attention, "KEEP_SECONDS", 0)
+    for name in ("decode", "decode", "fetch"):
+        cluster.add_letter(name, "X")
+        cluster.add_signal(f"{name}.example", [{"event": "vanishing", "documents": 60}])
+    one, letters, signals = looking(), ("dlq.documents", 0), ("host-signals", 0)
+    one.remarks()
+    one.remarks()
+    assert cluster.reads == [{letters: [(0, 3)]}, {signals: [(0, 3)]}]
+    cluster.add_letter("size", "X")
+    cluster.add_signal("decode.example", [])
+    assert (one.letters().read, list(one.events() or ())) == (4, ["fetch.example"])
+    assert cluster.reads[2:] == [{letters: [(3, 4)]}, {signals: [(3, 4)]}]
+    cluster.topics["dlq.documents"].clear()
+    cluster.add_letter("field", "X")
+    assert [kind.stage for kind in one.letters().kinds] == ["field"]
 
 
 def test_what_an_index_refuses_is_told_in_its_own_words() -> None:

@@ -14,6 +14,7 @@ import urllib.parse
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from stream_dedup.console.nouns import (
     Decision,
     FoundDocument,
     FoundDocuments,
+    HostPair,
+    HostPairs,
     Opened,
     PlansInForce,
 )
@@ -274,12 +277,12 @@ def test_the_picture_marks_when_the_rule_changed_or_a_role_came() -> None:
     past = ((7, HOUR_MS - 60_000, "128:4:0:28~16:70%:64"), (9, 1, "128:4:0:28~16:65%:64"))
     told = {"plan": PLANS["bands"].id, "past_plans": past, "started_ms": HOUR_MS - 120_000}
     given = sources(plans=lambda: plans_in(told))
-    given.recent.mark("A worker came or went; there are 2 now.")
+    given.recent.mark("Workers came or went; 2 now.")
     page, marks = shown("", given), read("now.json", given)["figures"]["marks"]
     assert [one["text"] for one in marks] == [
         "The index started.",
         "The plan changed from 128:4:0:28~16:70%:64 to 128:4:0:28~16:65%:64.",
-        "A worker came or went; there are 2 now.",
+        "Workers came or went; 2 now.",
     ]
     assert page.count('<line class="mark"') == 3
     assert all(f": {one['text']}</li>" in page for one in marks)
@@ -482,22 +485,24 @@ def test_a_clue_that_many_hold_has_further_documents() -> None:
 def test_each_table_is_sorted_by_its_address_and_is_there_as_csv(name: str) -> None:
     """By every column, lowest or highest first, the page, its twin and the CSV alike; what has no
     value comes last."""
-    address = {"find": "find?q=harbour", "group": "group?at=documents-0@1"}.get(name, f"{name}?")
+    address = {"find": "find?q=harbour", "group": "group?at=documents-0@1", "now": "?"}.get(
+        name, f"{name}?"
+    )
     page, _, query = address.partition("?")
     with serving(sources()) as port:
         for column in TABLES[name].columns:
             for sort in (column, f"-{column}"):
-                rows = json.loads(get(port, f"{page}.json?{query}&sort={sort}")[1])
+                rows = json.loads(get(port, f"{name}.json?{query}&sort={sort}")[1])
                 cells = [row[column] for row in rows[TABLES[name].rows]]
                 known = [cell for cell in cells if cell not in (None, "")]
                 assert known == sorted(known, reverse=sort[0] == "-")
                 assert cells[: len(known)] == known
-        status, body, _ = get(port, f"{page}.csv?{query}")
+        status, body, _ = get(port, f"{name}.csv?{query}")
         assert status == 200
         assert len(list(csv.DictReader(io.StringIO(body)))) >= len(cells) > 0
         assert get(port, f"{page}?{query}&sort=shoe-size")[0] == 400
         for link in re.findall(r'<th scope="col"[^>]*><a href="([^"]*)"', get(port, address)[1]):
-            assert get(port, html.unescape(link))[0] == 200
+            assert get(port, html.unescape(link).removeprefix("./"))[0] == 200
 
 
 def test_groups_tell_copies_from_pages_fetched_again() -> None:
@@ -794,6 +799,7 @@ def test_who_copies_whom_is_a_table_and_a_page_of_each_host() -> None:
             (2, "exact", "b.example"),
             (3, "near", "c.example"),
             (4, "unchanged", "a.example"),
+            (5, "near", "a.example"),
         )
     )
     pairs = read("copies.json", given)["pairs"]
@@ -806,6 +812,52 @@ def test_who_copies_whom_is_a_table_and_a_page_of_each_host() -> None:
         "c.example"
     ]
     assert len(read("copies.json?host=a.example", given)["pairs"]) == 2
+
+
+def test_who_copies_whom_is_told_of_all_documents_where_they_are_searched() -> None:
+    """As of when they were read; where the search cannot say, or there is none, of those that are
+    remembered, and that is said."""
+    asked = []
+
+    def pairs(host: str) -> HostPairs:
+        asked.append(host)
+        pair = HostPair("b.example", "a.example", 1_234, 1, HOUR_MS, "duplicates-0@1", "")
+        return HostPairs((pair,), HOUR_MS)
+
+    def away(_: str) -> HostPairs:
+        raise StreamDedupError("The search holds nothing yet.")
+
+    page = shown("copies?host=a.example", pairs=pairs)
+    assert asked == ["a.example"]
+    assert "Counted among all documents of the search, as of 2025-11-24 16:00:00Z;" in page
+    assert ">1,234</td>" in page
+    for given, why in (({"pairs": away}, "The search holds nothing yet."), ({}, "run search")):
+        page = shown("copies", **given)
+        assert "Counted among the 500 decisions remembered" in page
+        assert why in page
+
+
+def test_titles_stand_where_they_are_known() -> None:
+    """Beside the ids of decisions, of documents found, of the kept document and of its copies."""
+    title, given = "Pier to <close>", sources(0)
+    given.recent.saw([decision(8, "near", title=title, of_position="documents-0@1")])
+    known = replace(
+        given,
+        opened=lambda at: Opened(at, "id", KEPT, "", decision(8, "near"), title=title),
+        find=lambda *_, **__: FoundDocuments(
+            (FoundDocument("unique-0@1", "id", 1.0, title=title),), 1, True, 1
+        ),
+    )
+    for address in ("decisions", "find?q=a", "decision?at=duplicates-2@8", GROUP):
+        assert shown(address, known).count("Pier to &lt;close&gt;") == 1 + (address == GROUP)
+
+
+def test_a_kept_document_without_copies_has_a_page() -> None:
+    """A signal may name it: many pages resemble it, and were kept because of their titles."""
+    page = shown("group?at=documents-0@777", group=lambda _: None)
+    assert "Kept:" in page
+    assert "No copies of it are known." in page
+    assert "404" in str(read("group.json?at=documents-0@900777", group=lambda _: None)["status"])
 
 
 ALIKE_PAGES = {

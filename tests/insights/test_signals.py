@@ -23,7 +23,7 @@ CHECK = Draft202012Validator(SCHEMA, format_checker=FormatChecker())
 
 
 def record(number: int, reason: str = "new", **more: Any) -> Observed:
-    fields = {"partition": "unique-0", "offset": number, "time_ms": NOW_MS, "size": 10}
+    fields = {"partition": "unique-0", "offset": number, "time_ms": NOW_MS, "size": 1_000}
     return Observed(**{**fields, "reason": reason, "id": b"id-%d" % number, **more})
 
 
@@ -145,6 +145,16 @@ def test_a_host_whose_documents_all_fall_on_others_vanishes() -> None:
         ledger.count("a.example", record(number))
 
     assert events(signals(ledger)) == [("vanishing", "")]
+
+
+@pytest.mark.parametrize(("size", "kinds"), [(10, []), (1_000, ["one-page", "vanishing"])])
+def test_equal_captions_are_no_event(size: int, kinds: list[str]) -> None:
+    """Titles and captions of few characters are often equal; longer texts that are, are."""
+    ledger = HostLedger(DAY, 10)
+    for number in range(60):
+        ledger.count("a.example", dropped(number)._replace(size=size))
+
+    assert sorted(kind for kind, _ in events(signals(ledger))) == kinds
 
 
 def test_a_topic_that_was_made_anew_is_counted() -> None:

@@ -21,6 +21,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from stream_dedup.console.nouns import HostPair
 from stream_dedup.demo.texts import Dice
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.ground.document import Message, digest_id
@@ -467,6 +468,31 @@ def test_a_group_is_told_by_the_headers_of_its_copies(tmp_path: Path) -> None:
     assert (group.best.id, group.best.better) == ("longer", "longest")
     better = dict.fromkeys(("longer", "long", "damaged"), "longest") | {"same": ""}
     assert {one.id: one.better for one in group.members} == better
+
+
+def test_hosts_are_paired_by_the_ids_of_copy_and_kept_document(tmp_path: Path) -> None:
+    """Not where the page was fetched again, both have one host, or one has none."""
+    outputs = MemoryOutputs()
+    for place, (key, of, reason) in enumerate(
+        (
+            (b"https://www.b.example/1", "https://a.example/1", "near"),
+            (b"https://b.example/2", "https://a.example/1", "exact"),
+            (b"https://a.example/1", "https://a.example/1", "revised"),
+            (b"https://a.example/2", "https://a.example/1", "near"),
+            (b"id-7", "https://a.example/1", "near"),
+            (b"https://b.example/3", "kept3", "near"),
+        )
+    ):
+        own = copy_of(3, **{"reason": reason, "of.id": of})
+        outputs.write("duplicates", 0, key, "quick brown fox", own, 1000 + place)
+
+    pairs = run_until_ready(outputs, tmp_path, lambda finder: finder.pairs("")).pairs
+
+    assert pairs == (
+        HostPair(
+            "b.example", "a.example", 2, 1000, 1001, "duplicates-0@0", "https://www.b.example/1"
+        ),
+    )
 
 
 @pytest.mark.parametrize(

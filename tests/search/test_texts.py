@@ -3,6 +3,7 @@ commit."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
@@ -251,6 +252,40 @@ def test_what_was_forgotten_leaves_with_its_counts(make_engine: Callable[..., Te
     engine.forget(forgotten_id("id1", 10))
     engine.commit(PLACE)
     assert engine.group("documents-0@1") is None
+
+
+def test_which_hosts_copied_which_is_counted_among_all_documents(
+    make_engine: Callable[..., TextIndex],
+) -> None:
+    """As a scan counts them: how many, the first copy, the newest; of a host and its subdomains,
+    and without what was forgotten."""
+    engine, hosts = make_engine(), ("b.example", "sub.a.example", "a.example")
+    copies = [
+        (facts(number, group="documents-0@0"), (hosts[number % 2], hosts[2 - number % 3 % 2]))
+        for number in range(1, 13)
+    ]
+    for one, pair in copies:
+        engine.add_text(one, ["one"], "", key_of(one.id.encode()), pair)
+    engine.add_text(facts(20, group="documents-0@0"), ["one"])  # a page that was fetched again
+    engine.commit(PLACE)
+    engine.forget(forgotten_id("id1", 9))
+    engine.commit(PLACE)
+
+    def counted(wanted: str) -> set[tuple[str, int, str, int]]:
+        found: dict[str, list[TextFacts]] = {}
+        for one, pair in copies[1:]:
+            if not wanted or any(host.endswith(wanted) for host in pair):
+                found.setdefault(" ".join(pair), []).append(one)
+        return {(key, len(own), own[0].at, own[-1].time_ms) for key, own in found.items()}
+
+    for wanted in ("", "a.example", "sub.a.example", "b.example", "nobody.example"):
+        told = engine.pairs(wanted, 10)
+        assert {(key, count, first.at, newest) for key, count, first, newest in told} == counted(
+            wanted
+        )
+        assert [one[1] for one in told] == sorted((one[1] for one in told), reverse=True)
+    assert len(engine.pairs("", 1)) == 1
+    assert 0 < engine.committed_ms <= time.time() * 1000
 
 
 @pytest.mark.parametrize("seed", few(range(10)))

@@ -72,7 +72,7 @@
   // Nothing is drawn anew from under the keyboard, a selection or an open table; a click on the page itself holds nothing.
   const held = () => {
     const active = document.activeElement;
-    return (active !== main && (rows ?? main).contains(active)) || String(getSelection()) || main.querySelector("details[open]");
+    return (active !== main && (rows ?? main).contains(active)) || String(getSelection()) || main.querySelector("details[open]:not(.fold)");
   };
   let drawn = "";
   const draw = (page) => {
