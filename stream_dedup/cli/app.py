@@ -57,11 +57,11 @@ PANELS: Final = {
     ),
 }
 GROUPS: Final = {
-    "run": "Run a role of the filter until SIGTERM or Ctrl-C.",
-    "dlq": "Look at the dead letters, and send them back to where they came from.",
-    "topics": "Compare the cluster's topics with the declared ones, and create or correct them.",
-    "config": "Check and show the settings, and print their reference.",
-    "index": "Look after an index's volume: figures, snapshots, proof by the log.",
+    "run": "Run a role until SIGTERM or Ctrl-C.",
+    "dlq": "List dead letters, and send them back.",
+    "topics": "Create and correct topics.",
+    "config": "Check and show settings.",
+    "index": "Inspect, copy and verify an index's volume.",
 }
 _FILES: Final = {"prints": "judge"}  # where it is not the first word
 

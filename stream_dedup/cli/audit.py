@@ -76,13 +76,16 @@ def audit_command(
         bool,
         typer.Option(
             "--finished",
-            help="No documents should wait: one that does is a violation. For a filter at rest.",
+            help="Report waiting documents as violations, for a filter at rest.",
         ),
     ] = False,
     most: Annotated[
         int,
         typer.Option(
-            "--limit", "-n", min=1, help="Violations of each kind to tell; all are counted."
+            "--limit",
+            "-n",
+            min=1,
+            help="Number of violations of each kind to print; all are counted.",
         ),
     ] = 20,
     scan_max: Annotated[
@@ -91,30 +94,25 @@ def audit_command(
             "--scan-max",
             min=0,
             metavar="DOCUMENTS",
-            help="Do not judge a log of more documents anew: it takes the longer, the more there "
-            "are.",
+            help="Do not judge a log of more documents again.",
         ),
     ] = 1_000_000,
     verify: Annotated[
         bool,
         typer.Option(
             "--verify",
-            help="Also have an index judge the log once more, of any size: compare the headers of "
-            "the outputs, and the answers still on `verdicts`.",
+            help="Judge the log again with an index, and compare outputs and answers.",
         ),
     ] = False,
     work: Annotated[
         Path | None,
-        typer.Option(
-            "--work", metavar="FOLDER", help="Where --verify builds its index, and removes it."
-        ),
+        typer.Option("--work", metavar="FOLDER", help="Temporary folder of --verify."),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Hold all promises against what Kafka holds, also while the filter runs: each record once, in
-    order, as it was.
+    """Check all topics, also while the filter runs: each record left once, in order, unchanged.
 
-    Ends with 1 and a sentence for each violation. It reads all topics whole.
+    Exits with 1 and prints a sentence for each violation.
     """
     started = time.monotonic()
     with progress("reading", None) as advance:

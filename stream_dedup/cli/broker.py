@@ -24,19 +24,17 @@ def broker_command(
     port: Annotated[
         int | None,
         typer.Option(
-            "--port", min=1, max=65535, help="Port on 127.0.0.1.  [default: any free one]"
+            "--port", min=1, max=65535, help="Port on 127.0.0.1.  [default: any free port]"
         ),
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option(
-            "--folder", help="Folder for its data, kept.  [default: a temporary one, deleted]"
-        ),
+        typer.Option("--folder", help="Folder for its data.  [default: a temporary one]"),
     ] = None,
     partitions: PartitionsOption = None,
 ) -> int:
-    """Run a real Apache Kafka on this machine to play with, with all topics, until Ctrl-C. Needs no
-    Java and no Docker.
+    """Run an Apache Kafka with all topics on this machine until Ctrl-C. Needs no Java and no
+    Docker.
     """
     broker = LocalBroker(folder, port=port, log=note)
     try:

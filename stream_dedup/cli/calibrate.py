@@ -27,9 +27,7 @@ from stream_dedup.settings.recipe import recipe_of
 @command("calibrate", example="stream-dedup calibrate pages.jsonl", flags=("text_field",))
 def calibrate_command(
     given: Given,
-    path: Annotated[
-        str, typer.Argument(metavar="FILE|DIR|-", help="Documents as `check` takes them.")
-    ],
+    path: Annotated[str, typer.Argument(metavar="FILE|DIR|-", help="Documents as for `check`.")],
     document_format: FormatOption = DocumentFormat.AUTO,
     documents: Annotated[
         int,
@@ -37,7 +35,7 @@ def calibrate_command(
             "--documents",
             min=DOCUMENTS_MIN,
             max=50_000,
-            help="Most documents to read; copies lie near each other.",
+            help="Number of documents to read.",
         ),
     ] = 20_000,
     as_json: JsonOption = False,

@@ -25,19 +25,17 @@ def compile_command(
         typer.Option(
             "--to",
             metavar="FOLDER",
-            help="A cache folder for STREAM_DEDUP_CACHE_DIR instead of the program's own.",
+            help="Cache folder, for STREAM_DEDUP_CACHE_DIR.",
         ),
     ] = None,
     native: Annotated[
-        bool, typer.Option("--native", help="For this very processor, not for its whole family.")
+        bool, typer.Option("--native", help="Compile for this processor only.")
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Make the machine code ahead, when an image or a package is made: a role then starts in a
-    second or two.
+    """Compile machine code in advance, for an image or a package.
 
-    The code is for every x86-64 processor with AVX2, or every 64-bit ARM; any other compiles at
-    start.
+    The code is for every x86-64 processor with AVX2, or every 64-bit ARM; others compile at start.
     """
     directory = to.absolute() / "kernels" if to is not None else compiled.SHIPPED
     target = None if native else compiled.baseline()

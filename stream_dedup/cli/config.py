@@ -19,8 +19,8 @@ from stream_dedup.settings.recipe import recipe_of
 
 @command("config check", example="stream-dedup config check --config stream-dedup.toml")
 def config_check_command(given: Given, as_json: JsonOption = False) -> int:
-    """Check all settings, the key and the Kafka properties, without connecting. All problems at
-    once; 78 if any.
+    """Check all settings, the key and the Kafka properties, without connecting. Exits with 78 on
+    any problem.
     """
     checked = check_settings(given.overrides(), given.config)
     problems = checked.problems + _problems_of_use(checked)
@@ -38,13 +38,11 @@ def config_check_command(given: Given, as_json: JsonOption = False) -> int:
 def config_show_command(
     given: Given,
     origin: Annotated[
-        bool, typer.Option("--origin", help="Also say where each value came from.")
+        bool, typer.Option("--origin", help="Also print the source of each value.")
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Show every setting in force, secrets masked; then the plan, the similarity and the topics
-    that follow from them.
-    """
+    """Print all settings, with masked secrets, and the resulting plan, thresholds and topics."""
     settings = given.settings()
     shown = list(settings.shown())
     plan = settings.judging_plan
@@ -78,7 +76,7 @@ def config_show_command(
 
 @command("config reference", example="stream-dedup config reference")
 def config_reference_command() -> int:
-    """Print the reference page of all settings, as Markdown."""
+    """Print the reference of all settings as Markdown."""
     sys.stdout.write(reference_page())
     return 0
 

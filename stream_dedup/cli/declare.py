@@ -41,14 +41,14 @@ def declare_command(
     settings: Settings,
     plan: Annotated[
         str | None,
-        typer.Option("--plan", help="Plan from now on: bands, blocks, classic, or in numbers."),
+        typer.Option("--plan", help="New plan: bands, blocks, classic, or numbers."),
     ] = None,
     similarity: Annotated[
         str | None,
         typer.Option(
             "--similarity",
             metavar="SHARE",
-            help="Similarity from which on texts are near from now on, such as 0.7.",
+            help="New least similarity of copies, such as 0.7.",
         ),
     ] = None,
     unsure: Annotated[
@@ -56,7 +56,7 @@ def declare_command(
         typer.Option(
             "--unsure",
             metavar="SHARE",
-            help="The same for pages of one site and title, and where a site is unknown.",
+            help="The same for pages of one site and title, or of an unknown site.",
         ),
     ] = None,
     same_site: Annotated[
@@ -64,7 +64,7 @@ def declare_command(
         typer.Option(
             "--same-site",
             metavar="SHARE",
-            help="The same for pages of one site where a title is unknown.",
+            help="The same for pages of one site without a title.",
         ),
     ] = None,
     other_title: Annotated[
@@ -77,13 +77,13 @@ def declare_command(
     ] = None,
     window: Annotated[
         str | None,
-        typer.Option("--window", metavar="TIME|none", help="Window from now on, such as 30d."),
+        typer.Option("--window", metavar="TIME|none", help="New window, such as 30d."),
     ] = None,
     refresh: Annotated[
         bool | None,
         typer.Option(
             "--refresh/--no-refresh",
-            help="Whether a duplicate refreshes what it names.",
+            help="Whether duplicates refresh the document that they name.",
             show_default=False,
         ),
     ] = None,
@@ -92,7 +92,7 @@ def declare_command(
         typer.Option(
             "--better",
             metavar="RULE",
-            help="Which copy is better from now on: longest or newest.",
+            help="Which copy is better: longest or newest.",
         ),
     ] = None,
     form: Annotated[
@@ -100,16 +100,14 @@ def declare_command(
         typer.Option(
             "--format",
             metavar="N",
-            help="Format of the log and its answers from now on, once every role is upgraded: "
-            "there is no way back.",
+            help="New format of the log, after you upgraded every role. It cannot be lowered.",
         ),
     ] = None,
     reading: Annotated[
         bool,
         typer.Option(
             "--reading",
-            help="Documents are read as these settings say from now on: their format and fields. "
-            "Restart workers.",
+            help="Set how documents are read to the present settings. Restart the workers.",
         ),
     ] = False,
     index: Annotated[
@@ -117,26 +115,22 @@ def declare_command(
         typer.Option(
             "--index",
             metavar="URL",
-            help="Index that is asked whether its memory holds the plan, and whether it knows the "
-            "format, as http://HOST:PORT; "
-            "once for each replica. Default: the one on this machine.",
+            help="Index to ask for memory and format first; once for each replica. Default: on "
+            "this machine.",
         ),
     ] = None,
     unasked: Annotated[
         bool,
         typer.Option(
             "--unasked",
-            help="Write what no index was asked about; one that cannot do it ends with 78.",
+            help="Write the order without asking an index. An index that cannot apply it exits "
+            "with 78.",
         ),
     ] = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Show which plan, window, reading and format are in force and which copy is better, or change
-    them for all that follows.
-
-    Nothing has to stop for it.
-    """
+    """Show or change plan, thresholds, window, format and input settings of a running filter."""
     wanted_plan = None if plan is None else parse_plan(plan)
     rule = None if better is None else BetterRule.named(better)
     asked = {

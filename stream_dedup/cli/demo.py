@@ -13,19 +13,15 @@ from stream_dedup.demo.run import run_demo
 @command("demo", example="stream-dedup demo --documents 2000 --seed 7")
 def demo_command(
     documents: Annotated[
-        int | None, typer.Option("--documents", min=100, help="Size of the generated crawl.")
+        int | None, typer.Option("--documents", min=100, help="Number of documents.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the generated crawl.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the crawl.")] = 1,
     serve: Annotated[
         bool,
-        typer.Option(
-            "--serve", help="Leave everything up until Ctrl-C, with the console to look into it."
-        ),
+        typer.Option("--serve", help="Keep everything running until Ctrl-C, with the console."),
     ] = False,
     brokers: OwnBrokerOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Run the whole filter on a generated crawl in many languages, on a real Kafka, and show what
-    it found.
-    """
+    """Run the filter on a generated crawl and a real Kafka, and print the results."""
     return run_demo(documents, seed, brokers, as_json=as_json, serve=serve)

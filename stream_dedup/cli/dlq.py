@@ -61,9 +61,7 @@ def dlq_show_command(
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Show N letters.")] = 50,
     as_json: JsonOption = False,
 ) -> int:
-    """List dead letters: where each came from, why it could not go on, its size, and whether it was
-    sent back.
-    """
+    """List dead letters: position, reason, size, and whether they were sent back."""
     wanted = Filter(tuple(stages or ()), tuple(classes or ()), contains)
     topic, partitions = _topic(settings)
     bounds = topic_bounds(settings, topic, partitions)
@@ -115,17 +113,17 @@ def dlq_redrive_command(
     classes: ClassesOption = None,
     contains: ContainsOption = "",
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="Send N letters.")
+        int | None, typer.Option("--limit", "-n", min=1, help="Send at most N letters.")
     ] = None,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Send them; without it only the figures are shown.")
+        bool, typer.Option("--yes", "-y", help="Send them; without it they are only counted.")
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Send dead letters back to `documents` as they first came, from the first that was not sent
-    back.
+    """Send dead letters back to `documents` in their original form, from the first that was not
+    sent.
 
-    Correct first what made them dead letters: each is judged as a new document.
+    Fix the cause first: each is judged as a new document.
     """
     wanted = Filter(tuple(stages or ()), tuple(classes or ()), contains)
     topic, partitions = _topic(settings)

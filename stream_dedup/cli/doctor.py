@@ -61,10 +61,10 @@ _OF_THE_CLUSTER = (
     example="stream-dedup doctor --bootstrap-servers kafka:9093 --set kafka.security.protocol=ssl",
 )
 def doctor_command(settings: Settings, as_json: JsonOption = False) -> int:
-    """Look at everything that must hold: settings, clients, this machine, topics, offsets, recipe,
-    volume. Changes nothing.
+    """Check all requirements: settings, clients, this machine, topics, offsets, recipe, volume.
+    Changes nothing.
 
-    Ends with 78 if anything is refused.
+    Exits with 78 if anything is refused.
     """
     findings = examine(settings)
     counts = {state: sum(one.state is state for one in findings) for state in CheckState}

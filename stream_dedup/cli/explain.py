@@ -44,17 +44,15 @@ _GONE = "Name a document that is still there, or give a file with its text."
 @command("explain", example="stream-dedup explain documents-3@8812 documents-0@17", flags=("plan",))
 def explain_command(
     given: Given,
-    first: Annotated[
-        str, typer.Argument(metavar="A", help="A file, or a record's position: documents-3@8812.")
-    ],
-    second: Annotated[str, typer.Argument(metavar="B", help="The other one.")],
+    first: Annotated[str, typer.Argument(metavar="A", help="File or position: documents-3@8812.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="The other document.")],
     rows: Annotated[
-        int, typer.Option("--rows", min=0, help="Show the N features that differ most.")
+        int, typer.Option("--rows", min=0, help="Number of differing features to show.")
     ] = 20,
     as_json: JsonOption = False,
 ) -> int:
-    """Say why two documents are duplicates or not: distance, threshold, blocks, and the features
-    that differ most.
+    """Explain why two documents are copies or not: similarity, distance, thresholds, and the
+    features that differ most.
     """
     settings = given.quiet_settings()
     recipe = recipe_of(settings)

@@ -33,7 +33,7 @@ SearchOption = Annotated[
     typer.Option(
         "--search",
         metavar="URL",
-        help="A running search.  [default: on this machine, HTTP_PORT or one of the next]",
+        help="Address of a running search.  [default: on this machine]",
     ),
 ]
 
@@ -49,12 +49,12 @@ def find_command(
         str,
         typer.Argument(
             metavar="CLUE|FILE|-",
-            help="A piece of text, a file that holds one, or - for standard input.",
+            help="A text, a file with one, or - for standard input.",
         ),
     ],
     as_text: Annotated[
         bool,
-        typer.Option("--text", help="Take the argument as the clue even if a file has that name."),
+        typer.Option("--text", help="Use the argument as text even if a file has that name."),
     ] = False,
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, max=100, help="Show at most N documents.")
@@ -64,31 +64,27 @@ def find_command(
         typer.Option(
             "--least",
             metavar="SHARE",
-            help="Only documents that hold so much of the clue, 0 to 1.  [default: 0.5; 0.4 of a "
-            "clue of up to eleven words]",
+            help="Least share of the query that a document contains, 0 to 1.  [default: 0.5; 0.4"
+            " for up to eleven words]",
         ),
     ] = None,
-    page: Annotated[
-        int, typer.Option("--page", min=1, max=10_000, help="Which N documents, counted from 1.")
-    ] = 1,
+    page: Annotated[int, typer.Option("--page", min=1, max=10_000, help="Page of results.")] = 1,
     order: Annotated[
         str,
-        typer.Option("--order", metavar="|".join(FIND_ORDERS), help="Which documents come first."),
+        typer.Option("--order", metavar="|".join(FIND_ORDERS), help="Order of documents."),
     ] = "best",
     host: Annotated[
         str | None,
-        typer.Option("--host", help="Only documents of this host and its subdomains."),
+        typer.Option("--host", help="Only this host and its subdomains."),
     ] = None,
     as_csv: Annotated[
         bool,
-        typer.Option("--csv", help="Write all documents as CSV, without pieces of their texts."),
+        typer.Option("--csv", help="Print all documents as CSV, without snippets."),
     ] = False,
     search: SearchOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Find the documents that hold a clue, a sentence or two, or most of it: how many, how much of
-    it, when, where, and their group. --order earliest lists who was first.
-    """
+    """Find the documents that contain a sentence or two, or most of it."""
     if as_csv and as_json:
         raise InputError("Documents are written as CSV or as JSON; give one of --csv and --json.")
     text = str(read_text(settings, clue, as_text=as_text).text)

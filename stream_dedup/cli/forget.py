@@ -17,15 +17,14 @@ def forget_command(
     settings: Settings,
     identifier: Annotated[
         str,
-        typer.Argument(metavar="ID", help="The document's id: the record's key, or its id field."),
+        typer.Argument(metavar="ID", help="Id of the document: the record's key, or its id field."),
     ],
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Take down what is kept of an id: its representatives and the id leave every index, its
-    documents the search.
+    """Delete an id and its representatives from every index and search.
 
-    What stays, where and until when, is printed.
+    Prints what remains, where and until when.
     """
     found = forget(settings, identifier, dry_run=dry_run)
     if as_json:

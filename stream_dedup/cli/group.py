@@ -22,16 +22,13 @@ def group_command(
         str | None,
         typer.Argument(
             metavar="[ID|POSITION]",
-            help="A document by its id or position, kept or a copy; without one, the groups are "
-            "listed.",
+            help="Id or position of a document; without one, groups are listed.",
             show_default=False,
         ),
     ] = None,
     newest: Annotated[
         bool,
-        typer.Option(
-            "--newest", help="List the groups with the newest copies instead of the largest."
-        ),
+        typer.Option("--newest", help="List the newest groups instead of the largest."),
     ] = False,
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, max=1000, help="List at most N groups.")
@@ -39,9 +36,7 @@ def group_command(
     search: SearchOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Show a kept document with all its copies: id, host, time, similarity, reason, size; or the
-    largest groups of copies.
-    """
+    """Show a kept document with its copies, or the largest groups of copies."""
     if named is None:
         return list_groups(settings, search, newest=newest, limit=limit, as_json=as_json)
     return show_group(settings, search, named, as_json=as_json)

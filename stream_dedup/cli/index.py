@@ -35,7 +35,7 @@ PlaceArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="PLACE",
-        help="A folder or an address of snapshots.  [default: SNAPSHOTS]",
+        help="Folder or address of snapshots.  [default: SNAPSHOTS]",
         show_default=False,
     ),
 ]
@@ -48,19 +48,15 @@ def index_stats_command(
     settings: Settings,
     volume: VolumeArgument = None,
     hottest: Annotated[
-        int, typer.Option("--hottest", min=0, help="Show the N fullest buckets.")
+        int, typer.Option("--hottest", min=0, help="Number of fullest buckets to show.")
     ] = 10,
     digest: Annotated[
         bool,
-        typer.Option(
-            "--digest/--no-digest", help="Compute the state digest: one pass over the volume."
-        ),
+        typer.Option("--digest/--no-digest", help="Compute the state digest."),
     ] = True,
     as_json: JsonOption = False,
 ) -> int:
-    """Print what an index holds: entries, bytes, buckets, offsets, recipe, plan, state digest. Also
-    while it runs.
-    """
+    """Print figures of an index: entries, bytes, buckets, offsets, recipe, plan, state digest."""
     directory = volume_in(volume or settings.index_dir)
     with closing(RocksStore(directory, read_only=True)) as store:
         index = LogIndex(store)
@@ -84,13 +80,11 @@ def index_snapshot_command(
     place: PlaceArgument = None,
     volume: VolumeOption = None,
     wait: Annotated[
-        str, typer.Option("--wait", metavar="TIME", help="How long a running index may take.")
+        str, typer.Option("--wait", metavar="TIME", help="Time limit for a running index.")
     ] = "1h",
     as_json: JsonOption = False,
 ) -> int:
-    """Copy an index's volume to a folder or a store, with a manifest; a running index is asked to
-    do it at its own place.
-    """
+    """Copy an index's volume to a folder or a store; a running index does it itself."""
     try:
         seconds = parse_duration(wait).total_seconds()
     except ValueError as error:
@@ -122,7 +116,7 @@ def index_restore_command(
         Path | None,
         typer.Argument(
             metavar="DIR",
-            help="Where the index will run; empty or new.  [default: INDEX_DIR]",
+            help="Empty directory.  [default: INDEX_DIR]",
             show_default=False,
         ),
     ] = None,
@@ -131,7 +125,7 @@ def index_restore_command(
         typer.Option(
             "--snapshot",
             metavar="NAME",
-            help="One of the place.  [default: the newest]",
+            help="Name of the snapshot.  [default: the newest]",
             show_default=False,
         ),
     ] = None,
@@ -139,13 +133,12 @@ def index_restore_command(
         bool,
         typer.Option(
             "--offline",
-            help="Do not ask Kafka whether the snapshot follows this log; the index does at its "
-            "start.",
+            help="Do not compare the snapshot with Kafka; the index does at its start.",
         ),
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Make an index volume of a snapshot, so that a new replica need not read the whole log."""
+    """Restore an index volume from a snapshot."""
     started, directory, where = (
         time.monotonic(),
         volume_in(volume or settings.index_dir),
@@ -169,20 +162,16 @@ def index_verify_command(
         typer.Option(
             "--snapshots",
             metavar="PLACE",
-            help="Begin with the newest snapshot instead of the log's first record.",
+            help="Start with the newest snapshot.",
         ),
     ] = None,
     work: Annotated[
         Path | None,
-        typer.Option(
-            "--work", metavar="DIR", help="Where the fold's own volume is put.  [default: TMPDIR]"
-        ),
+        typer.Option("--work", metavar="DIR", help="Temporary folder.  [default: TMPDIR]"),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Judge the log again up to where the volume is, and compare the state digests. Ends with 1 if
-    they differ.
-    """
+    """Judge the log again and compare the state digests. Exits with 1 if they differ."""
     directory = volume_in(volume or settings.index_dir)
     name = _log_name(settings)
     with (

@@ -64,7 +64,7 @@ def load_command(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="FILE|DIR|-", help="JSONL, Parquet, WARC, text or pages; - is stdin."
+            metavar="FILE|DIR|-", help="JSONL, Parquet, WARC, text or pages; - is standard input."
         ),
     ],
     topic: Annotated[
@@ -76,21 +76,19 @@ def load_command(
         typer.Option(
             "--key-field",
             metavar="PATH",
-            help="Field that becomes the record's key.  [default: ID_FIELD, else id, else url]",
+            help="Field with the record's key.  [default: ID_FIELD, else id, else url]",
         ),
     ] = None,
     strict: StrictOption = False,
     again: Annotated[
         bool,
         typer.Option(
-            "--again", help="Begin anew where an earlier run was stopped, instead of going on."
+            "--again", help="Start from the beginning, instead of continuing an earlier run."
         ),
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Write documents from files into `documents`, for a first try or a backfill. Stopped, it goes
-    on when it is run again.
-    """
+    """Write documents from files to `documents`. If stopped, run it again to continue."""
     topic = topic or settings.topic_names.documents
     if settings.value_format in ("confluent-json", "avro"):
         raise ConfigurationError(

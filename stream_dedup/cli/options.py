@@ -186,7 +186,9 @@ class DocumentFormat(enum.StrEnum):
 ConfigOption = Annotated[
     Path | None,
     typer.Option(
-        "--config", metavar="FILE", help="Settings file (TOML or YAML); else STREAM_DEDUP_CONFIG."
+        "--config",
+        metavar="FILE",
+        help="Settings file (TOML or YAML); default STREAM_DEDUP_CONFIG.",
     ),
 ]
 SetOption = Annotated[
@@ -194,13 +196,17 @@ SetOption = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="Any setting, above environment and file: --set group=crawl; can be given several "
-        "times.",
+        help="Any setting, above environment and file: --set group=crawl. Repeatable.",
     ),
 ]
 BrokersOption = Annotated[
     str | None,
-    typer.Option("--bootstrap-servers", "-b", metavar="HOST:PORT", help="First brokers to ask."),
+    typer.Option(
+        "--bootstrap-servers",
+        "-b",
+        metavar="HOST:PORT",
+        help="Bootstrap servers of the Kafka cluster.",
+    ),
 ]
 OwnBrokerOption = Annotated[
     str | None,
@@ -208,15 +214,13 @@ OwnBrokerOption = Annotated[
         "--broker",
         envvar="BROKER",
         metavar="HOST:PORT",
-        help="Use this Kafka.  [default: a local one, set up for you]",
+        help="Use this Kafka.  [default: a local one]",
     ),
 ]
 FormatOption = Annotated[
     DocumentFormat,
     typer.Option(
-        "--format",
-        help="auto: by the name (.jsonl, .parquet, .arrow, .txt, .html, .warc; + .gz, .zst); "
-        "standard input is jsonl.",
+        "--format", help="Format of the files; auto: by the name (standard input: jsonl)."
     ),
 ]
 AgainstOption = Annotated[
@@ -224,7 +228,7 @@ AgainstOption = Annotated[
     typer.Option(
         "--against",
         metavar="FILE|DIR",
-        help="Documents that are there already: judged before, and not shown. Repeatable.",
+        help="Documents to compare with, which are not listed. Repeatable.",
     ),
 ]
 KeepOption = Annotated[
@@ -246,7 +250,7 @@ def to_option(what: str) -> Any:
 RowsOption = Annotated[
     int,
     typer.Option(
-        "--rows", min=0, help="Most duplicates to list, and most dead letters; 0 lists all."
+        "--rows", min=0, help="Number of duplicates and dead letters to list; 0 lists all."
     ),
 ]
 IndexOption = Annotated[
@@ -255,48 +259,35 @@ IndexOption = Annotated[
         "--index",
         parser=local_folder,
         metavar="FOLDER",
-        help="Keep the fingerprints there, and judge against those of earlier runs, too.",
+        help="Store fingerprints there, and compare with those of earlier runs.",
     ),
 ]
 StrictOption = Annotated[
     bool,
-    typer.Option(
-        "--strict",
-        help="End with 1 if anything is not read, not only if a file or all of them cannot be.",
-    ),
+    typer.Option("--strict", help="Exit with 1 if anything could not be read."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 FitOption = Annotated[
     bool,
     typer.Option(
         "--fit-brokers",
-        help="Lower replicas and min.insync.replicas to the brokers there are. For a broker to "
-        "play with.",
+        help="Lower replicas and min.insync.replicas to the number of brokers, for a test broker.",
     ),
 ]
 PartitionsOption = Annotated[
     int | None,
-    typer.Option(
-        "--partitions",
-        min=1,
-        max=10_000,
-        help="Partitions of documents and the outputs where they are created.",
-    ),
+    typer.Option("--partitions", min=1, max=10_000, help="Number of partitions of new topics."),
 ]
 TopicFilesOption = Annotated[
     Path | None,
-    typer.Option(
-        "--from",
-        metavar="FOLDER",
-        help="Your own copy of the topic files instead of the packaged one.",
-    ),
+    typer.Option("--from", metavar="FOLDER", help="Folder with your topic files."),
 ]
 StopWithParentOption = Annotated[bool, typer.Option("--stop-with-parent", hidden=True)]
 FirstStartOption = Annotated[
     bool | None,
     typer.Option(
         "--first-start",
-        help="Confirm that a group without committed offsets may begin at the beginning.",
+        help="Confirm that a group without committed offsets starts at the beginning.",
         show_default=False,
     ),
 ]
@@ -319,23 +310,26 @@ StagesOption = Annotated[
     ),
 ]
 ClassesOption = Annotated[
-    list[str] | None, typer.Option("--class", help="Only letters of this class of error.")
+    list[str] | None, typer.Option("--class", help="Only letters of this class.")
 ]
 ContainsOption = Annotated[
-    str, typer.Option("--contains", metavar="TEXT", help="Only letters whose reason has this text.")
+    str,
+    typer.Option(
+        "--contains", metavar="TEXT", help="Only letters whose reason contains this text."
+    ),
 ]
 DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Show what would be written, and change nothing.")
+    bool, typer.Option("--dry-run", help="Print the changes without making them.")
 ]
 VolumeArgument = Annotated[
     Path | None,
     typer.Argument(
-        metavar="DIR", help="The index's directory.  [default: INDEX_DIR]", show_default=False
+        metavar="DIR", help="Directory of the index.  [default: INDEX_DIR]", show_default=False
     ),
 ]
 VolumeOption = Annotated[
     Path | None,
-    typer.Option("--volume", metavar="DIR", help="The index's directory.  [default: INDEX_DIR]"),
+    typer.Option("--volume", metavar="DIR", help="Directory of the index.  [default: INDEX_DIR]"),
 ]
 
 

@@ -22,16 +22,15 @@ def release_command(
         str,
         typer.Argument(
             metavar="POSITION|ID|-",
-            help="Where it lies in documents (documents-3@8812, 3@8812) or on duplicates "
-            "(duplicates-3@17), or its id; - reads positions in documents from standard input, one "
-            "a line.",
+            help="Position (documents-3@8812, duplicates-3@17) or id; - reads positions from "
+            "standard input, one a line.",
             show_default=False,
         ),
     ],
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Send what was wrongly dropped to `unique` after all, once, however often this is run."""
+    """Send a wrongly dropped document to `unique`, once."""
     dependencies, names = OrderDependencies.of_process(), settings.topic_names
     if position == "-":
         many = release_many(settings, sys.stdin, dependencies, dry_run=dry_run)

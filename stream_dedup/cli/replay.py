@@ -37,25 +37,24 @@ def replay_command(
         typer.Option(
             "--diff",
             metavar="NAME=VALUE",
-            help="What another plan would change: plan=classic; several together. Or another rule: "
-            "better=newest.",
+            help="A change of the plan (plan=classic) or a rule (better=newest). Repeatable.",
         ),
     ],
     most: Annotated[
         int,
-        typer.Option("--limit", "-n", min=1, help="Samples of each change to show."),
+        typer.Option("--limit", "-n", min=1, help="Number of samples of each change."),
     ] = 10,
     work: Annotated[
         Path | None,
         typer.Option(
             "--work",
             metavar="FOLDER",
-            help="Where the index that judges is built, and removed again.",
+            help="Temporary folder of the index.",
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Judge the whole log once more under another plan, and show which verdicts would be others.
+    """Judge the log again under another plan or rule, and print the verdicts that differ.
     Changes nothing.
     """
     return show_diff(settings, diff, work, most, as_json=as_json)

@@ -23,23 +23,22 @@ def rewind_command(
         list[str] | None,
         typer.Argument(
             metavar="PARTITION@OFFSET",
-            help="Where to read on: 3@8812 or documents-3@8812; several at once.",
+            help="Where to start reading: 3@8812 or documents-3@8812. Repeatable.",
         ),
     ] = None,
     from_outputs: Annotated[
         bool,
         typer.Option(
             "--from-outputs",
-            help="For lost offsets: read on behind what outputs and log prove to have left.",
+            help="For lost offsets: continue after the documents that outputs and log contain.",
         ),
     ] = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Have partitions of `documents` read again from an offset on, while no worker runs. What left
-    already leaves again.
+    """Make workers read partitions of `documents` again from an offset, while no worker runs.
 
-    Other tools must not set the group's offsets.
+    Documents that left already leave again. Do not set the group's offsets with other tools.
     """
     if bool(positions) == from_outputs:
         raise typer.BadParameter(

@@ -43,9 +43,7 @@ def run_worker_command(
     first_start: FirstStartOption = None,
     stop_with_parent: StopWithParentOption = False,
 ) -> int:
-    """Fingerprint documents, ask the index, and write each to `unique` or `duplicates` in a
-    transaction.
-    """
+    """Fingerprint documents, and write each to `unique` or `duplicates` in a transaction."""
     return run_role(
         "worker", given.settings(first_start=first_start), stop_with_parent=stop_with_parent
     )
@@ -53,25 +51,19 @@ def run_worker_command(
 
 @command("run index", example="stream-dedup run index --set index_dir=/data/index")
 def run_index_command(given: Given, stop_with_parent: StopWithParentOption = False) -> int:
-    """Apply the log of fingerprints to an index on disk, and answer each record with its
-    verdicts.
-    """
+    """Apply the log to an index, and answer each record with verdicts."""
     return run_role("index", given.settings(), stop_with_parent=stop_with_parent)
 
 
 @command("run insights", example="stream-dedup run insights --set insights_window=7d")
 def run_insights_command(given: Given, stop_with_parent: StopWithParentOption = False) -> int:
-    """Add up the workers' counts per host, write `host-signals` for the crawler's frontier, and
-    show a page of the hosts.
-    """
+    """Count documents by host, and write `host-signals`."""
     return run_role("insights", given.settings(), stop_with_parent=stop_with_parent)
 
 
 @command("run search", example="stream-dedup run search --set search_dir=/data/search")
 def run_search_command(given: Given, stop_with_parent: StopWithParentOption = False) -> int:
-    """Read what leaves, and answer which documents hold a clue and which are copies of which;
-    writes nothing to Kafka.
-    """
+    """Serve full-text search, groups of copies, and the console."""
     return run_role("search", given.settings(), stop_with_parent=stop_with_parent)
 
 
@@ -81,9 +73,7 @@ def run_search_command(given: Given, stop_with_parent: StopWithParentOption = Fa
     "http_port=8090",
 )
 def run_console_command(given: Given, stop_with_parent: StopWithParentOption = False) -> int:
-    """Serve the pages for people: what is decided now, one decision with both texts, groups of
-    copies, hosts, the index.
-    """
+    """Serve the console without full-text search."""
     return run_role("console", given.settings(), stop_with_parent=stop_with_parent)
 
 
@@ -93,21 +83,21 @@ def run_all_command(
     first_start: FirstStartOption = None,
     insights: Annotated[
         bool,
-        typer.Option("--insights", help="Run insights too, on the second port after HTTP_PORT."),
+        typer.Option("--insights", help="Also run insights, on the second port after HTTP_PORT."),
     ] = False,
     search: Annotated[
         bool | None,
         typer.Option(
             "--search/--no-search",
-            help="Run a search with the console too, on the third port after HTTP_PORT.  [default: "
-            "with its extra]",
+            help="Also run a search with the console, on the third port after HTTP_PORT.  "
+            "[default: with its extra]",
             show_default=False,
         ),
     ] = None,
 ) -> int:
-    """Run an index, a worker and a search with the console together, each a process, for a laptop.
+    """Run an index, a worker and a search with the console, each a process, on a laptop.
 
-    The worker takes HTTP_PORT, the index the next one.
+    The worker uses HTTP_PORT, the index the next port.
     """
     from stream_dedup.cli.supervise import supervise
 

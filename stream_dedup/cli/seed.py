@@ -50,9 +50,7 @@ def seed_command(
     settings: Settings,
     target: Annotated[
         str,
-        typer.Argument(
-            metavar="FILE|DIR|-|TOPIC", help="Documents as `load` takes them, or a topic."
-        ),
+        typer.Argument(metavar="FILE|DIR|-|TOPIC", help="Documents as for `load`, or a topic."),
     ],
     document_format: FormatOption = DocumentFormat.AUTO,
     key_field: Annotated[
@@ -60,15 +58,14 @@ def seed_command(
         typer.Option(
             "--key-field",
             metavar="PATH",
-            help="Field of a file's documents that is their key.  [default: ID_FIELD, else id, "
-            "else url]",
+            help="Field with the key.  [default: ID_FIELD, else id, else url]",
         ),
     ] = None,
     strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Make documents that were delivered elsewhere count as kept: copies of them are duplicates.
-    Run again, it goes on.
+    """Add documents that were delivered elsewhere, so that their copies are duplicates. If
+    stopped, run it again to continue.
     """
     is_file = target == STANDARD_INPUT or Path(target).exists()
     names = log_names(

@@ -8,20 +8,20 @@ import typer
 
 SETTING_OPTIONS: dict[str, Any] = {
     "text_field": Annotated[
-        str | None, typer.Option("--text-field", metavar="PATH", help="Field that holds the text.")
+        str | None, typer.Option("--text-field", metavar="PATH", help="Field with the text.")
     ],
     "vector_field": Annotated[
         str | None,
         typer.Option(
             "--vector-field",
             metavar="PATH",
-            help="Field of a vector, to be judged by the recipe vector for the text.",
+            help="Field with a vector, to compare instead of the text.",
         ),
     ],
     "id_field": Annotated[
         str | None,
         typer.Option(
-            "--id-field", metavar="PATH", help="Field that holds the id.  [default: id, else url]"
+            "--id-field", metavar="PATH", help="Field with the id.  [default: id, else url]"
         ),
     ],
     "site_field": Annotated[
@@ -29,20 +29,20 @@ SETTING_OPTIONS: dict[str, Any] = {
         typer.Option(
             "--site-field",
             metavar="PATH",
-            help="Field that holds the web site.  [default: the host of the id or url]",
+            help="Field with the web site.  [default: the host of the id or url]",
         ),
     ],
     "title_field": Annotated[
         str | None,
         typer.Option(
-            "--title-field", metavar="PATH", help="Field that holds the title.  [default: title]"
+            "--title-field", metavar="PATH", help="Field with the title.  [default: title]"
         ),
     ],
     "recipe": Annotated[
         str | None,
         typer.Option(
             "--recipe",
-            help="Recipe of the prints: words, chars, chars:64, keywords, ... or its stages.",
+            help="Recipe of the fingerprints: words, chars, chars:64, keywords, ... or its stages.",
         ),
     ],
     "floor": Annotated[
@@ -50,19 +50,20 @@ SETTING_OPTIONS: dict[str, Any] = {
         typer.Option(
             "--floor",
             min=0,
-            help="Fewest features of a text that is compared for nearness.  [default: the recipe's]",
+            help="Least number of features of a text that is compared for similarity.  [default:"
+            " the recipe's]",
         ),
     ],
     "plan": Annotated[
         str | None,
-        typer.Option("--plan", help="Plan to judge with: bands, blocks, classic, or in numbers."),
+        typer.Option("--plan", help="Plan: bands, blocks, classic, or numbers."),
     ],
     "similarity": Annotated[
         str | None,
         typer.Option(
             "--similarity",
             metavar="SHARE",
-            help="From which similarity on two texts are near: 0.65, or 65%.",
+            help="Least similarity of copies: 0.65, or 65%.",
         ),
     ],
 }

@@ -56,19 +56,19 @@ def similar_command(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="TEXT|FILE|-", help="A text, a file that holds one, or - for standard input."
+            metavar="TEXT|FILE|-", help="A text, a file with one, or - for standard input."
         ),
     ],
     as_text: Annotated[
         bool,
-        typer.Option("--text", help="Take the argument as a text even if a file has that name."),
+        typer.Option("--text", help="Use the argument as text even if a file has that name."),
     ] = False,
     index: Annotated[
         str | None,
         typer.Option(
             "--index",
             metavar="URL",
-            help="A running index.  [default: on this machine, HTTP_PORT or one of the next]",
+            help="Address of a running index.  [default: on this machine]",
         ),
     ] = None,
     volume: Annotated[
@@ -76,11 +76,11 @@ def similar_command(
         typer.Option(
             "--volume",
             metavar="DIR",
-            help="Look into the volume of an index, running or not, or of `check --index`.",
+            help="Read the volume of an index, running or not, or of `check --index`.",
         ),
     ] = None,
     scope: Annotated[
-        str | None, typer.Option("--scope", help="Among documents with this value of SCOPE_FIELD.")
+        str | None, typer.Option("--scope", help="Only documents with this value of SCOPE_FIELD.")
     ] = None,
     site: Annotated[
         str | None,
@@ -96,14 +96,10 @@ def similar_command(
     ] = 100,
     as_json: JsonOption = False,
 ) -> int:
-    """Find the kept documents that are near a text as a whole: similarity, distance in bits, id,
-    position, time. Nearest first.
+    """Find the kept documents that are similar to a text as a whole, nearest first.
 
-    All that reach SIMILARITY are shown; whether the text would be a copy of the nearest one, by site
-    and title, is said below.
-
-    Without `--similarity` an index says what its own plan takes for near. For documents that hold a
-    sentence or two, take `find`.
+    All that reach SIMILARITY are shown, with whether the text would be a copy of the nearest one.
+    To find documents that contain a sentence, use `find`.
     """
     if index is not None and volume is not None:
         raise typer.BadParameter("give one of --index and --volume")

@@ -33,31 +33,29 @@ def tap_command(
     settings: Settings,
     only: Annotated[
         list[Outlet] | None,
-        typer.Option("--only", help="Show these only; can be given several times."),
+        typer.Option("--only", help="Show only these. Repeatable."),
     ] = None,
     from_beginning: Annotated[
         bool,
-        typer.Option(
-            "--from-beginning", help="Begin with the oldest verdicts instead of the next one."
-        ),
+        typer.Option("--from-beginning", help="Start with the oldest decisions."),
     ] = False,
     until_now: Annotated[
         bool,
         typer.Option(
             "--until-now",
-            help="Show what the topics hold, by topic and partition, instead of waiting for more.",
+            help="Exit at the end of the topics.",
         ),
     ] = False,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="End after N decisions.")
+        int | None, typer.Option("--limit", "-n", min=1, help="Exit after N decisions.")
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Watch verdicts as they are given: time, verdict, reason, similarity or distance, id, kept
-    document and its position.
+    """Print decisions as they are made: time, verdict, reason, similarity, id, kept document and
+    its position.
 
-    Behind a duplicate stands the command that lets it through after all; behind a page that only its
-    site or title kept, the page of its site that is like it.
+    After a duplicate it prints the command that releases it, after a page that its site or title
+    kept, its sibling.
     """
     outlets = [one.value for one in only or []]
     names = settings.topic_names

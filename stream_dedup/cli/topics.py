@@ -55,9 +55,7 @@ def topics_plan_command(
     folder: TopicFilesOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Show what the cluster's topics lack, and change nothing. Ends with 78 if something cannot be
-    corrected.
-    """
+    """Print what the cluster's topics lack. Exits with 78 if something cannot be corrected."""
     found = _compare(settings, folder, partitions, fit_brokers=fit_brokers)
     _print(found, as_json=as_json)
     return ConfigurationError.exit_code if refusals(found.changes) else 0
@@ -71,9 +69,7 @@ def topics_apply_command(
     folder: TopicFilesOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Create missing topics, add partitions, correct settings. Nothing is ever deleted or
-    shrunk.
-    """
+    """Create missing topics, add partitions, correct settings. Deletes nothing."""
     _print(
         _carry_out(settings, folder, partitions, fit_brokers=fit_brokers),
         as_json=as_json,

@@ -16,43 +16,37 @@ _CANDIDATE_BUCKETS = tuple(2**power - 1 for power in range(21))
 _FIGURES = {
     "numbers_used": (
         "stream_dedup_index_numbers_used",
-        (
-            "Numbers of kept documents that are in use, of 4,294,967,280; at 4.2 billion an index "
-            "without a window ends."
-        ),
+        ("Numbers in use, of 4,294,967,280; at 4.2 billion an index without a window ends."),
     ),
-    "bytes_on_disk": ("stream_dedup_index_size_bytes", "Bytes that the index takes on its volume."),
+    "bytes_on_disk": ("stream_dedup_index_size_bytes", "Bytes of the index on its volume."),
     "applied": (
         "stream_dedup_index_applied_offset",
-        "The next log offset that the index will read.",
+        "Next log offset to read.",
     ),
     "hottest_bucket": (
         "stream_dedup_index_hottest_bucket_entries",
-        (
-            "The most entries that a look-up reads in one table; one table is looked at each second, "
-            "in turn."
-        ),
+        ("Entries of the fullest bucket; one table is measured each second."),
     ),
     "full_blocks": (
         "stream_dedup_full_blocks",
         (
-            "Blocks that more representatives share than the plan asks of one; one table is looked at "
-            "each second, in turn."
+            "Blocks with more representatives than the plan compares; one table is measured"
+            " each second."
         ),
     ),
 }
 _GROWN = {
     "tables_unwritten": (
         "stream_dedup_index_unwritten_tables",
-        "Tables that could not be written beside the volume.",
+        "Table files that could not be written.",
     ),
     "rejected": (
         "stream_dedup_rejected_records",
-        "Log records that the index refused, since the log began; `/readyz` names the last.",
+        "Log records refused since the log began.",
     ),
     "ignored_control_records": (
         "stream_dedup_ignored_orders",
-        "Orders that the index passed over, since the log began.",
+        "Orders ignored since the log began.",
     ),
 }
 
@@ -66,29 +60,29 @@ class IndexMetrics(KeptMetrics):
         counter, gauge = self._counter, self._gauge
         self.restored_empty = counter(
             "stream_dedup_index_restored_empty",
-            "Starts with an empty volume beside a log that was answered before.",
+            "Starts with an empty volume although the log was answered before.",
         )
         self.made_anew = counter(
             "stream_dedup_index_made_anew",
-            "Rows and tables beside the volume that were made anew at a start.",
+            "Table files rebuilt at a start.",
         )
         self.threshold = gauge(
             "stream_dedup_similarity_threshold",
-            "Similarity from which on documents are near, 0 to 1; 0 where the plan asks for none.",
+            "Least similarity of copies, 0 to 1; 0 without sketches.",
         )
         self._snapshot_taken = math.nan
         gauge(
             "stream_dedup_snapshot_age_seconds",
-            "Time since the last whole snapshot, or since the start; NaN without "
+            "Time since the last complete snapshot, or the start; NaN without "
             "STREAM_DEDUP_SNAPSHOTS.",
         ).set_function(lambda: time.time() - self._snapshot_taken)
         self._snapshot_size = gauge(
             "stream_dedup_snapshot_size_bytes",
-            "Bytes of the last whole snapshot; 0 while there is none.",
+            "Bytes of the last complete snapshot, or 0.",
         )
         self._candidates = BatchHistogram(
             "stream_dedup_candidates",
-            "Prints compared for one document.",
+            "Fingerprints compared for one document.",
             _CANDIDATE_BUCKETS,
             self.registry,
         )
@@ -96,7 +90,7 @@ class IndexMetrics(KeptMetrics):
         self._figures = {name: gauge(*about) for name, about in _FIGURES.items()}
         memory = gauge(
             "stream_dedup_index_memory_bytes",
-            "Bytes of the index's rows and tables, in memory or in files.",
+            "Bytes of rows and tables, in memory or in files.",
             ["where"],
         )
         self._figures |= {
@@ -106,7 +100,7 @@ class IndexMetrics(KeptMetrics):
         self._grown = {name: counter(*about) for name, about in _GROWN.items()}
         evicted = counter(
             "stream_dedup_index_evicted",
-            "Representatives that left the index: by its window, forgotten, or retracted.",
+            "Representatives removed by window, forget or retraction.",
             ["reason"],
         )
         self._grown |= {

@@ -14,16 +14,14 @@ class InsightsMetrics(RoleMetrics):
         counter, gauge = self._counter, self._gauge
         self.read = counter(
             "stream_dedup_insights_records",
-            "Records of the outputs: counted, counted before, or without a host.",
+            "Output records: counted, counted before, or without a host.",
             ["result"],
         )
-        self.hosts = gauge("stream_dedup_insights_hosts", "Hosts that are remembered.")
+        self.hosts = gauge("stream_dedup_insights_hosts", "Hosts with statistics.")
         self.signals = counter("stream_dedup_host_signals", "Records written to host-signals.")
-        self.events = counter(
-            "stream_dedup_host_events", "Times that an event began at a host.", ["event"]
-        )
+        self.events = counter("stream_dedup_host_events", "Events that began at a host.", ["event"])
         self.lag = gauge(
-            "stream_dedup_insights_lag_records", "Records of the outputs that wait to be read."
+            "stream_dedup_insights_lag_records", "Output records that wait to be read."
         )
         for result in ("counted", "repeated", "no-host"):
             self.read.labels(result)

@@ -18,24 +18,22 @@ class SearchMetrics(DecodingMetrics):
         counter, gauge = self._counter, self._gauge
         self.read = counter(
             "stream_dedup_search_records",
-            "Records of the outputs that were taken into the full-text engine.",
+            "Output records added to the full-text engine.",
         )
         self.without_text = counter(
             "stream_dedup_search_without_text",
-            "Records of the outputs whose text cannot be had: not found by words.",
+            "Output records without an available text.",
         )
         self._documents = gauge(
             "stream_dedup_search_documents", "Documents and groups in the full-text engine."
         )
         self._size = gauge(
-            "stream_dedup_search_size_bytes", "Bytes that the full-text engine takes on its volume."
+            "stream_dedup_search_size_bytes", "Bytes of the full-text engine on its volume."
         )
-        self.lag = gauge(
-            "stream_dedup_search_lag_records", "Records of the outputs that wait to be read."
-        )
+        self.lag = gauge("stream_dedup_search_lag_records", "Output records that wait to be read.")
         self.answers = Histogram(
             "stream_dedup_search_answer_seconds",
-            "How long it took to find the documents that hold a clue, snippets included.",
+            "Time of a search query, with snippets.",
             buckets=_ANSWER_BUCKETS_SECONDS,
             registry=self.registry,
         )

@@ -107,12 +107,12 @@ class RoleMetrics:
         ProcessCollector(registry=self.registry)
         self._build = self._gauge(
             "stream_dedup_build_info",
-            "Always 1; the labels say which version runs, and with which recipe.",
+            "Always 1; version and recipe are labels.",
             ["version", "recipe"],
         )
         self._stages = Histogram(
             "stream_dedup_stage_duration_seconds",
-            "Time that one batch spent in one stage of the role's loop.",
+            "Time of one batch in one stage of the role's loop.",
             ["stage"],
             buckets=_STAGE_BUCKETS_SECONDS,
             registry=self.registry,
@@ -136,8 +136,7 @@ class KeptMetrics(RoleMetrics):
         super().__init__()
         self.unkept = self._gauge(
             "stream_dedup_topic_unkept",
-            "1 where Kafka removes, or has removed, records of the topic that the role needs, else "
-            "0.",
+            "1 if Kafka removes, or has removed, records that the role needs, else 0.",
             ["topic"],
         )
 
@@ -149,12 +148,11 @@ class KeptSourceMetrics(KeptMetrics):
         super().__init__()
         self.oldest_unread = self._gauge(
             "stream_dedup_oldest_unread_seconds",
-            "Age of the oldest record of documents that the group has not committed, by its "
-            "timestamp; 0 if there is none.",
+            "Age of the oldest uncommitted document, by its timestamp, or 0.",
         )
         self.retention = self._gauge(
             "stream_dedup_documents_retention_seconds",
-            "Age at which Kafka deletes a record of documents; NaN if it deletes none by age.",
+            "Retention of documents; NaN without a limit by age.",
         )
         self.retention.set(math.nan)
 
@@ -167,12 +165,11 @@ class DecodingMetrics(RoleMetrics):
         self._away = {
             RegistryAwayError: self._gauge(
                 "stream_dedup_schema_registry_away",
-                "1 while records wait because the schema registry does not answer, else 0.",
+                "1 while records wait for the schema registry, else 0.",
             ),
             TextAwayError: self._gauge(
                 "stream_dedup_texts_away",
-                "1 while records wait because the store that has their texts does not answer, else "
-                "0.",
+                "1 while records wait for the store of their texts, else 0.",
             ),
         }
 

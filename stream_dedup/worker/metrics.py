@@ -48,11 +48,11 @@ class WorkerMetrics(KeptSourceMetrics, DecodingMetrics):
         counter, gauge = self._counter, self._gauge
         histogram = partial(BatchHistogram, registry=self.registry)
         self.records = counter(
-            "stream_dedup_records", "Source records whose transaction committed: what went in."
+            "stream_dedup_records", "Source records whose transaction committed."
         )
         self._documents = counter(
             "stream_dedup_documents",
-            "Documents that left with a verdict, by verdict and reason.",
+            "Documents that left with a verdict.",
             ["verdict", "reason"],
         )
         self._bytes = counter(
@@ -60,19 +60,19 @@ class WorkerMetrics(KeptSourceMetrics, DecodingMetrics):
         )
         self._dead_letters = counter(
             "stream_dedup_dead_letters",
-            "Documents that went to the dead letters, by the stage that could not go on.",
+            "Documents that became dead letters, by stage.",
             ["stage"],
         )
         self.transactions = counter(
-            "stream_dedup_transactions", "Transactions, by how they ended.", ["result"]
+            "stream_dedup_transactions", "Transactions by result.", ["result"]
         )
         self._rebalances = counter(
             "stream_dedup_rebalances",
-            "Times that the group moved partitions to or from this worker.",
+            "Times that the group moved partitions of this worker.",
         )
         self._lag = gauge(
             "stream_dedup_consumer_lag_records",
-            "Records between the committed offset and the end of each partition of this worker.",
+            "Records between committed offset and end of a partition.",
             ["topic", "partition"],
         )
         self._batches_in_flight = gauge(
@@ -82,33 +82,33 @@ class WorkerMetrics(KeptSourceMetrics, DecodingMetrics):
             "stream_dedup_documents_in_flight", "Documents in those batches."
         )
         self._bytes_in_flight = gauge(
-            "stream_dedup_bytes_in_flight", "Memory that those batches take, about."
+            "stream_dedup_bytes_in_flight", "Approximate memory of those batches."
         )
         self.allowed = gauge(
             "stream_dedup_transaction_documents_max",
-            "Documents that one transaction may carry now: fewer when outputs are written slowly.",
+            "Present limit of documents in a transaction; lower if outputs are slow.",
         )
         self.unemitted = gauge(
             "stream_dedup_unemitted_representatives",
-            "Representatives that this worker has not committed to the output yet.",
+            "Representatives that this worker has not yet committed.",
         )
         self.unanswered = gauge(
             "stream_dedup_unanswered_seconds",
-            "Age of the oldest question to the index without an answer; 0 if none is.",
+            "Age of the oldest log record without an answer, or 0.",
         )
         self._distance = histogram(
             "stream_dedup_distance_bits",
-            "Distance of duplicates from the document they name.",
+            "Distance of duplicates from their original.",
             _DISTANCE_BUCKETS_BITS,
         )
         self._similarity = histogram(
             "stream_dedup_similarity",
-            "Similarity of near and revised duplicates to the document they name, 0 to 1.",
+            "Similarity of near and revised duplicates to their original, 0 to 1.",
             _SIMILARITY_BUCKETS,
         )
         self._latency = histogram(
             "stream_dedup_verdict_latency_seconds",
-            "Age of a document, by its record's timestamp, when its verdict was committed.",
+            "Age of a document, by its timestamp, when its verdict was committed.",
             _LATENCY_BUCKETS_SECONDS,
         )
         for reason in Reason:

@@ -78,7 +78,7 @@ def test_the_page_of_commands_is_as_the_program_says() -> None:
     assert EXAMPLES.keys() == {" ".join(command) for command in COMMANDS}
     for command in COMMANDS:
         assert f"### `{' '.join(command)}`\n" in page
-    assert "- `-n, --limit <int>`: End after N decisions." in page
+    assert "- `-n, --limit <int>`: Exit after N decisions." in page
     assert "--stop-with-parent" not in page
 
 
