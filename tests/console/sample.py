@@ -38,6 +38,7 @@ COPY = (
     .replace("eleven", "twelve")
     .replace("閉鎖される", "閉じられる")
 )
+TITLE = "Northern pier to close in May"
 REASONS = ("new", "new", "near", "new", "exact", "unchanged", "new", "revised", "near", "new")
 SIZES = [{"up_to": 1, "buckets": 18_000}, {"up_to": 4, "buckets": 3_004}]
 INDEX = {
@@ -107,6 +108,7 @@ def decision(place: int, reason: str | None = None, **given: object) -> Decision
         "recipe": "words.1:abc",
         "log": f"{place // 10}/{place % 10}",
         "headers": (("crawl", "2026-11"), ("dedup.reason", reason)),
+        "title": TITLE,
         "seen_ms": HOUR_MS - (500 - place) * 6_000,
         "latency_ms": 30 + place % 40,
     }
@@ -137,7 +139,12 @@ def opened(at: str) -> Opened:
         )
     of = None if topic == "documents" else decision(int(offset))
     return Opened(
-        at, of.id if of else f"https://news.example/articles/{offset}", COPY if of else KEPT, "", of
+        at,
+        of.id if of else f"https://news.example/articles/{offset}",
+        COPY if of else KEPT,
+        "",
+        of,
+        title=TITLE,
     )
 
 

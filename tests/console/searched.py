@@ -16,7 +16,7 @@ from stream_dedup.search.clue import words_of
 from stream_dedup.search.facts import EnginePlace, TextFacts
 from stream_dedup.search.finding import Finder
 from stream_dedup.search.texts import TextIndex
-from tests.console.sample import COPY, EVIL, HOUR_MS, KEPT, decision, sources
+from tests.console.sample import COPY, EVIL, HOUR_MS, KEPT, TITLE, decision, sources
 
 # As an editor would paste them: two sentences, one word of which the article does not have.
 SENTENCES = (
@@ -95,7 +95,7 @@ def searching(folder: Path) -> Iterator[ConsoleSources]:
             one.similarity,
             one.of_position,
             one.of_id,
-        )._replace(position=one.position, better=one.better)
+        )._replace(position=one.position, better=one.better, title=one.title)
         engine.add_text(facts, words_of(texts[one.at], Languages()))
     engine.commit(EnginePlace({}, {}))
 
@@ -104,7 +104,7 @@ def searching(folder: Path) -> Iterator[ConsoleSources]:
 
     def opened(at: str) -> Opened:
         known = next((one for one in decisions.values() if one.at == at), None)
-        return Opened(at, known.id if known else "", texts.get(at, ""), "", known)
+        return Opened(at, known.id if known else "", texts.get(at, ""), "", known, title=TITLE)
 
     finder = Finder(engine, Languages(), texts_at)
     recent = Recent(now_ms=lambda: HOUR_MS)

@@ -243,6 +243,36 @@ def test_the_page_now_draws_itself_anew(chrome: Chrome) -> None:
         wait_for(chrome, "document.getElementById('live').textContent.startsWith('Held still')")
 
 
+def test_filters_fold_on_a_phone_only(chrome: Chrome) -> None:
+    """There what is asked for stands in the heading, and a press opens them."""
+    select = "document.querySelector('.filters select')"
+    shown = f"{select}.checkVisibility({{contentVisibilityAuto: true}})"
+    with serving(sources()) as port:
+        for width, is_shown in ((1200, True), (390, False)):
+            browser.view(chrome, width=width)
+            chrome.get(f"http://127.0.0.1:{port}/decisions?reason=near")
+            assert chrome.execute_script(f"return {shown}") == is_shown
+        summary = chrome.find_element("css selector", ".fold summary")
+        assert summary.text == "Filters: reason near"
+        summary.click()
+        assert chrome.execute_script(f"return {shown}")
+
+
+def test_a_column_of_the_picture_tells_its_values_under_the_pointer(chrome: Chrome) -> None:
+    """Without waiting for the browser's own hint."""
+    from selenium.webdriver import ActionChains
+
+    with serving(sources()) as port:
+        browser.view(chrome, width=1200)
+        chrome.get(f"http://127.0.0.1:{port}/")
+        column = chrome.find_elements("css selector", ".picture g")[20]
+        value = column.find_element("css selector", ".value")
+        assert not value.is_displayed()
+        ActionChains(chrome).move_to_element(column).perform()
+        assert value.is_displayed()
+        assert ": new 5, exact 1, near 2" in value.text
+
+
 def test_keys_and_names(chrome: Chrome) -> None:
     """The first stop leads to the content; each field has a name; pictures say what they show; one
     heading leads the page."""
