@@ -18,17 +18,17 @@ ROOT = Path(__file__).parent.parent
 FOLDERS = ("docs", "deploy", "topics", "tests", "peers", "examples")
 
 CEILINGS = {
-    r"told|tells?": 4,
-    r"stands?|stood": 11,
-    r"lies|lay": 4,
-    r"whoever|whatever|wherever": 3,
-    r"so many|so much": 1,
+    r"told|tells?": 2,
+    r"stands?|stood": 7,
+    r"lies|lay": 2,
+    r"whoever|whatever|wherever": 1,
+    r"so many|so much": 0,
     r"nothing but": 0,
-    r"by itself|by themselves": 2,
-    r"anew": 6,
-    r"what (?:is|was|are|were|it|they|came|comes|left)": 43,
-    r"of its own|of their own|of our own": 8,
-    r"from on|from then on": 2,
+    r"by itself|by themselves": 0,
+    r"anew": 3,
+    r"what (?:is|was|are|were|it|they|came|comes|left)": 16,
+    r"of its own|of their own|of our own": 5,
+    r"from on|from then on": 0,
 }
 # Uses that say exactly what they mean.
 RIGHT = ("stand-in", "standing for", "what it is", "what is not obvious")

@@ -30,11 +30,11 @@ PANELS: Final = {
         *("run worker", "run index", "run insights", "run search", "run console", "run all"),
         *("demo", "broker", "load"),
     ),
-    "See what it does": (
+    "Watch, search and compare": (
         *("tap", "explain", "find", "group", "similar"),
         *("check", "prints", "judge"),
     ),
-    "Change what it keeps": (
+    "Change the filter": (
         "declare",
         "seed",
         "forget",
@@ -47,7 +47,7 @@ PANELS: Final = {
         *("topics plan", "topics apply", "config check", "config show", "config reference"),
         *("doctor", "calibrate", "compile"),
     ),
-    "Prove and measure": (
+    "Audit and verify": (
         "audit",
         "replay",
         "index stats",
