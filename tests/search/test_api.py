@@ -243,7 +243,12 @@ def test_a_group_tells_its_best_copy_and_what_the_log_has_counted(
         "time_ms": 1009,
         "size": 99,
     }
-    assert told["best"] == where | {"reason": "near", "similarity": 0.8, "better": "longest"}
+    assert told["best"] == where | {
+        "reason": "near",
+        "similarity": 0.8,
+        "better": "longest",
+        "title": "",
+    }
     assert told["members"][0] == told["best"]
     assert ask(server, "/v1/groups")[1]["groups"][0]["best"] == told["best"]
 
