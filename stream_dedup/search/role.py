@@ -30,7 +30,7 @@ from stream_dedup.console.mount import pages_of, sources_of
 from stream_dedup.console.outputs import decision_of
 from stream_dedup.control.forget import log_form
 from stream_dedup.fingerprinting import Languages
-from stream_dedup.ground.document import SAME_ID, Message, TopicPartitionKey, shorten_id
+from stream_dedup.ground.document import Message, TopicPartitionKey, shorten_id
 from stream_dedup.ground.errors import (
     AwayError,
     BrokerError,
@@ -448,7 +448,7 @@ class TextFiller:
             title=found.title[:_TITLE_CHARACTERS_MAX],
         )
         pair = [self._hosts.of(one.encode("utf-8", "replace")) for one in (facts.id, facts.of_id)]
-        is_copied = facts.group and facts.reason not in SAME_ID and all(pair) and len(set(pair)) > 1
+        is_copied = facts.group and all(pair) and pair[0] != pair[1]
         text = found.text if self._is_text_kept else ""
         words = words_of(found.text, self._kept.languages)
         self._engine.add_text(facts, words, text, id_key, pair if is_copied else ())
