@@ -203,21 +203,18 @@ LONG_COMMANDS = {
     "app.py": 200,
     "audit.py": 470,
     "calibrate.py": 88,
-    "check.py": 692,
     "compile.py": 90,
     "config.py": 100,
-    "declare.py": 330,
+    "declare.py": 337,
     "dlq.py": 380,
     "doctor.py": 220,
     "ending.py": 120,
-    "explain.py": 407,
+    "explain.py": 408,
     "find.py": 140,
     "group.py": 160,
     "index.py": 370,
-    "judge.py": 309,
-    "load.py": 450,
-    "options.py": 357,
-    "remarks.py": 262,
+    "load.py": 292,
+    "options.py": 333,
     "replay.py": 180,
     "rewind.py": 110,
     "run.py": 180,
@@ -287,30 +284,34 @@ def test_no_kernel_takes_more_than_twelve_parameters() -> None:
 
 
 LONGER = {
-    "cli/check.py: _check_into": 71,
-    "cli/declare.py: declare_command": 71,
-    "cli/explain.py: _reason": 72,
+    "checks/volume.py: check_volume": 61,
+    "cli/audit.py: examine": 64,
+    "console/pages.py: _found": 61,
+    "fingerprinting/characters.py: make_foldings": 62,
     "fingerprinting/normalise.py: _normalise_each": 80,
+    "fingerprinting/tokens.py: words_between": 64,
+    "index/snapshot.py: _restore": 65,
     "index/tables/keyed_kernels.py: search": 96,
     "index/tables/keyed_kernels.py: judge_in_order": 75,
-    "indexer/metrics.py: __init__": 75,
-    "indexer/role.py: __init__": 82,
-    "log/header_columns.py: _write": 76,
-    "worker/metrics.py: __init__": 83,
-    "worker/role.py: build_worker": 82,
+    "indexer/role.py: __init__": 78,
+    "kafka/security.py: security_of": 64,
+    "log/header_columns.py: _write": 72,
+    "worker/metrics.py: __init__": 76,
+    "worker/prepare.py: _pack": 64,
+    "worker/role.py: build_worker": 80,
 }
-"""Functions that were longer when the line became 100 columns; none may grow, none may be added."""
+"""Functions that are longer; none may grow, none may be added."""
 
 
 def test_functions_are_as_long_as_a_colleague_reads_at_once() -> None:
-    """A function has at most 70 lines without its parameters and docstring."""
+    """A function has at most 60 lines without its parameters and docstring."""
     long = {}
     for name, node in nodes(ast.FunctionDef, ast.AsyncFunctionDef):
         body = node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
         first = body[0].lineno if body else node.lineno
         length = node.end_lineno - first + 1
         function = f"{name}: {node.name}"
-        if length > LONGER.get(function, 70):
+        if length > LONGER.get(function, 60):
             long[function] = length
 
     assert long == {}

@@ -63,7 +63,6 @@ GROUPS: Final = {
     "config": "Check and show settings.",
     "index": "Inspect, copy and verify an index's volume.",
 }
-_FILES: Final = {"prints": "judge"}  # where it is not the first word
 
 
 class _Unloaded(TyperCommand):
@@ -104,7 +103,7 @@ class _LazyGroup(TyperGroup):
 def _place(whole_name: str) -> tuple[str, str]:
     """Return the file and the function of a command."""
     first = whole_name.split(maxsplit=1)[0]
-    return _FILES.get(first, first), f"{whole_name.replace(' ', '_')}_command"
+    return first, f"{whole_name.replace(' ', '_')}_command"
 
 
 def command_named(whole_name: str) -> Command:

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from stream_dedup.cli.check import decode_documents, settings_for
 from stream_dedup.cli.options import (
     DocumentFormat,
     FormatOption,
@@ -20,6 +19,7 @@ from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
 from stream_dedup.inputs.sources import find_files, not_read, read_documents
+from stream_dedup.local.checking import decode_documents, settings_for
 from stream_dedup.local.threshold import BINS, DOCUMENTS_MIN, THRESHOLDS, look
 from stream_dedup.settings.recipe import recipe_of
 
@@ -43,7 +43,7 @@ def calibrate_command(
     """Show how similar documents are, what each threshold drops, and pairs on either side of it."""
     others, read = list[str](), deque[tuple[str, DeadLetter | None]]()
     files = find_files(path, document_format.value, others)
-    settings = settings_for(files, given)
+    settings = settings_for(files, given.overrides(), given.config)
     plan = settings.judging_plan if settings.judging_plan.needs_sketch else PLANS["bands"]
     with progress(f"reading {path}", None):
         sample = list(islice(decode_documents(read_documents(files), settings, read), documents))

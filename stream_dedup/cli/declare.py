@@ -176,6 +176,27 @@ def declare_command(
         ["reading", *("" if one is None else reading_text(one) for one in read)],
         ["format", str(now.declared.format), str(now.format), str(becomes.format)],
     ]
+    _show(rows, read, log_offset, as_json=as_json)
+    if log_offset is not None:
+        note(f"Written at log offset {log_offset}; it holds for all that follows there.")
+    if will_be != was and not dry_run:
+        note(
+            f"Written to {names.begun}. Restart every worker with these settings; those that run "
+            "read as before until then, "
+            "and a start with any others is refused."
+        )
+    if dry_run and (fields or will_be != was):
+        note("Nothing was written (--dry-run).")
+    return 0
+
+
+def _show(
+    rows: list[list[str]],
+    read: Sequence[Reading | None],
+    log_offset: int | None,
+    *,
+    as_json: bool,
+) -> None:
     if as_json:
         keys = ("begun_with", "in_force", "becomes")
         print_json(
@@ -191,17 +212,6 @@ def declare_command(
             ["", "begun with", "in force", "becomes"],
             [row for row in rows if row[0] != "reading"] + each,
         )
-    if log_offset is not None:
-        note(f"Written at log offset {log_offset}; it holds for all that follows there.")
-    if will_be != was and not dry_run:
-        note(
-            f"Written to {names.begun}. Restart every worker with these settings; those that run "
-            "read as before until then, "
-            "and a start with any others is refused."
-        )
-    if dry_run and (fields or will_be != was):
-        note("Nothing was written (--dry-run).")
-    return 0
 
 
 def _in_force(settings: Settings, wanted: Plan | None) -> InForce:

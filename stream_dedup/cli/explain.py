@@ -101,6 +101,19 @@ class _Side:
     origin: Origin
 
 
+def _fields(recipe: Recipe, side: _Side) -> dict[str, object]:
+    return {
+        "name": side.name,
+        "id": side.document.id.decode("utf-8", "replace"),
+        "fingerprint": f"{side.number:0{recipe.width // 4}x}",
+        "features": side.features,
+        "characters": len(side.document.text),
+        "scope": f"{side.document.scope:016x}",
+        "site": side.document.site,
+        "title": side.document.title,
+    }
+
+
 def compare(recipe: Recipe, plan: Plan, one: _Side, other: _Side, rows: int) -> dict[str, Any]:
     """Return verdict, distance, threshold, blocks and the features that differ most, as fields for
     JSON.
@@ -142,19 +155,7 @@ def compare(recipe: Recipe, plan: Plan, one: _Side, other: _Side, rows: int) -> 
             for begin, end in plan.bounds
         ],
         "floor": recipe.floor,
-        "documents": [
-            {
-                "name": side.name,
-                "id": side.document.id.decode("utf-8", "replace"),
-                "fingerprint": f"{side.number:0{recipe.width // 4}x}",
-                "features": side.features,
-                "characters": len(side.document.text),
-                "scope": f"{side.document.scope:016x}",
-                "site": side.document.site,
-                "title": side.document.title,
-            }
-            for side in (one, other)
-        ],
+        "documents": [_fields(recipe, side) for side in (one, other)],
         "features_shared": sum(1 for _, a, b in pairs if a and b),
         "features_all": len(pairs),
         "weight_shared": round(1 - sum(abs(a - b) for _, a, b in pairs) / larger, 4)

@@ -34,7 +34,6 @@ import typer
 from filelock import FileLock, Timeout
 
 from stream_dedup.cli.options import DocumentFormat, FormatOption, JsonOption, StrictOption, command
-from stream_dedup.cli.remarks import Losses, say_passed_over
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
 from stream_dedup.ground.paths import make_folder
 from stream_dedup.ground.terminal import note, print_counts, progress
@@ -50,6 +49,7 @@ from stream_dedup.inputs.sources import (
     whole_name,
 )
 from stream_dedup.kafka import Admin, LoadProducer
+from stream_dedup.local.remarks import Losses, say_passed_over
 from stream_dedup.settings.settings import Settings
 
 _PROBLEMS_NAMED = 5

@@ -223,30 +223,6 @@ FormatOption = Annotated[
         "--format", help="Format of the files; auto: by the name (standard input: jsonl)."
     ),
 ]
-AgainstOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--against",
-        metavar="FILE|DIR",
-        help="Documents to compare with, which are not listed. Repeatable.",
-    ),
-]
-KeepOption = Annotated[
-    str,
-    typer.Option(
-        "--keep",
-        metavar="WHICH",
-        help="Of copies: first, longest, newest (TIME_FIELD), or, of documents, the greatest in a "
-        "COLUMN.",
-    ),
-]
-
-
-def to_option(what: str) -> Any:
-    """Return the option that names the folder to which a command writes `what`."""
-    return typer.Option("--to", parser=local_folder, metavar="FOLDER", help=what)
-
-
 RowsOption = Annotated[
     int,
     typer.Option(

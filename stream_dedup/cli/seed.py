@@ -21,7 +21,6 @@ import typer
 
 from stream_dedup.cli.load import hint_of_pages, record_of
 from stream_dedup.cli.options import DocumentFormat, FormatOption, JsonOption, StrictOption, command
-from stream_dedup.cli.remarks import Losses, say_passed_over
 from stream_dedup.control import declaration
 from stream_dedup.control.inforce import InForce
 from stream_dedup.control.orders import log_names
@@ -34,6 +33,7 @@ from stream_dedup.ground.terminal import note, print_counts, progress
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.inputs.sources import STANDARD_INPUT, find_files, read_documents
 from stream_dedup.kafka import Admin, LogAppender, read_partition, read_whole
+from stream_dedup.local.remarks import Losses, say_passed_over
 from stream_dedup.log.records import Source, encode_seed
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings

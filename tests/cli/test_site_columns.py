@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 from stream_dedup import Index, dedup, prints
-from stream_dedup.cli.check import decode_documents
 from stream_dedup.fingerprinting import Recipe, SiteHasher
 from stream_dedup.ground.errors import InputError
 from stream_dedup.inputs.sources import find_files, read_documents
 from stream_dedup.local import offline
+from stream_dedup.local.checking import decode_documents
 from stream_dedup.local.columns import rows_of
 from stream_dedup.log import records
 from stream_dedup.settings.settings import Settings

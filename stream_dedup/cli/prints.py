@@ -1,0 +1,57 @@
+"""`prints`: the part of `check` that many machines can do at once; see `judge`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stream_dedup.cli.file_options import to_option
+from stream_dedup.cli.options import (
+    DocumentFormat,
+    FormatOption,
+    Given,
+    JsonOption,
+    RowsOption,
+    StrictOption,
+    command,
+)
+from stream_dedup.cli.setting_options import HOW_TO_PRINT
+from stream_dedup.inputs.columnar import need_pyarrow
+from stream_dedup.local.checking import Asked
+
+
+@command(
+    "prints",
+    example="stream-dedup prints data/ --to prints/ --jobs 8",
+    asks_kafka=False,
+    flags=HOW_TO_PRINT,
+)
+def prints_command(
+    given: Given,
+    targets: Annotated[
+        list[str], typer.Argument(metavar="FILE|DIR...", help="Documents, as `check` takes them.")
+    ],
+    to: Annotated[Path, to_option("Where a file of prints is written for each of theirs.")],
+    jobs: Annotated[
+        int,
+        typer.Option(
+            "--jobs", min=1, help="How many processes work at once, each at a file of its own."
+        ),
+    ] = 1,
+    document_format: FormatOption = DocumentFormat.AUTO,
+    rows: RowsOption = 50,
+    strict: StrictOption = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Fingerprint the documents of files: the part of `check` that many machines can do at once, in
+    any order. See `judge`.
+
+    A run that was killed goes on.
+    """
+    need_pyarrow("Files of prints")
+    from stream_dedup.local.printing import print_files  # which needs pyarrow
+
+    asked = Asked(targets=targets, rows_max=rows, as_json=as_json, is_strict=strict)
+    return print_files(asked, to, document_format.value, jobs, given.overrides(), given.config)

@@ -1,0 +1,622 @@
+"""Judge the documents of files: what `check` does with them, and `judge` with their prints."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import secrets
+import tempfile
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from stream_dedup.fingerprinting import Recipe
+from stream_dedup.ground.document import (
+    TOPIC_ID_BYTES,
+    DeadLetter,
+    Message,
+    Reason,
+    Verdict,
+    shorten_id,
+)
+from stream_dedup.ground.errors import InputError, InvariantError, UsageError
+from stream_dedup.ground.hosts import site_of
+from stream_dedup.ground.terminal import (
+    console,
+    note,
+    print_counts,
+    print_json,
+    print_table,
+    progress,
+)
+from stream_dedup.index.index import LogIndex
+from stream_dedup.index.volume.contract import Store
+from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.inputs.columnar import columns_of, need_pyarrow
+from stream_dedup.inputs.decoder import PLAIN_TEXT, DecodedDocument, Decoder
+from stream_dedup.inputs.fields import time_ms_of
+from stream_dedup.inputs.html import Pages
+from stream_dedup.inputs.sources import (
+    RawDocument,
+    SourceFile,
+    find_all,
+    first_of,
+    hold_objects,
+    key_of,
+    need_packages,
+    read_documents,
+    whole_name,
+)
+from stream_dedup.local.keep import FIRST, Ranks, check_keep, need_no_index
+from stream_dedup.local.offline import (
+    Judged,
+    OfflineDocument,
+    PrintedBatch,
+    fingerprinted,
+    judge_batches,
+    judge_ranked,
+    open_index,
+    store_at,
+)
+from stream_dedup.local.parts import PartedOutput, PartFormat, Pending
+from stream_dedup.local.remarks import Losses, Remarks, what_is_judged
+from stream_dedup.local.rows import EquallyLong
+from stream_dedup.settings.layers import load_settings
+from stream_dedup.settings.recipe import recipe_of
+from stream_dedup.settings.settings import Settings
+
+Advance: TypeAlias = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a command that judges files was asked for: the first files, what is there already, and
+    what is shown.
+    """
+
+    targets: Sequence[str]
+    against: Sequence[str] = ()
+    index: Path | None = None
+    to: Path | None = None
+    keep: str = FIRST
+    rows_max: int = 0
+    as_json: bool = False
+    is_strict: bool = False
+    skips_damaged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CheckTask:
+    """What is to be judged: `files`, against each other, `old` files, and an index that is kept.
+
+    `others`: names of files that were found and are not read.
+    """
+
+    asked: Asked
+    settings: Settings
+    files: Sequence[SourceFile]
+    old: Sequence[SourceFile] = ()
+    others: Sequence[str] = ()
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of the settings."""
+        return recipe_of(self.settings)
+
+    def progress(self) -> AbstractContextManager[Advance]:
+        """Show how far it is."""
+        return progress(
+            f"checking {' '.join(self.asked.targets)}",
+            sum(file.size_bytes for file in (*self.files, *self.old)),
+        )
+
+    def open_index(self, store: Store) -> LogIndex:
+        """Return the index on a store, which judges as the settings ask."""
+        settings = self.settings
+        return open_index(store, self.recipe, settings.plan, **settings.similarities)
+
+    def batches(
+        self,
+        files: Sequence[SourceFile],
+        pending: Pending,
+        remarks: Remarks,
+        advance: Advance,
+        keep: str = FIRST,
+    ) -> Iterator[PrintedBatch]:
+        """Yield the documents of files with their prints, ranked by `keep`; `pending` as
+        `decode_documents` takes it.
+        """
+        raws = read_documents(files, advance, remarks.passed_over)
+        takes_vectors = self.recipe.method.takes_vectors
+        ranks = Ranks(keep, self.settings.time_field)
+        documents = decode_documents(
+            raws,
+            self.settings,
+            pending,
+            takes_vectors=takes_vectors,
+            remarks=remarks,
+            rank=ranks.number_of,
+        )
+        return ranks.ranked(fingerprinted(documents, self.recipe))
+
+    def judged(
+        self, batches: Iterator[PrintedBatch], index: LogIndex, run: bytes, first: int
+    ) -> Iterator[Judged]:
+        """Yield the verdicts on documents that begin with a number, in their order."""
+        if self.asked.keep == FIRST:
+            return judge_batches(batches, self.recipe, index, run=run, first=first)
+        return iter(judge_ranked(batches, self.recipe, index))
+
+    def take_old(self, index: LogIndex, remarks: Remarks, lost: Losses, advance: Advance) -> None:
+        """Judge the documents of the old files; nothing is said of them but what cannot be read.
+
+        Raises:
+            InputError: there are such files, and nothing in them can be judged.
+        """
+        pending: Pending = deque()
+        batches = self.batches(self.old, pending, remarks, advance)
+        count = 0
+        for _ in judge_batches(
+            batches, self.recipe, index, run=secrets.token_bytes(TOPIC_ID_BYTES)
+        ):
+            count += 1
+            while (letter := pending[0][1]) is not None:
+                lost.tell(pending.popleft()[0], letter)
+            pending.popleft()
+        for where, letter in pending:
+            if letter is not None:
+                lost.tell(where, letter)
+        remarks.repeated_ids.begin(0)
+        if self.old and not count:
+            names = first_of([file.name for file in self.old])
+            raise InputError(
+                f"Nothing in --against ({names}) can be judged; name other files, or leave it out."
+            )
+
+    def need_any(self, count: int) -> None:
+        """Raise InputError if no document, nor anything that cannot be read, was found."""
+        if not count:
+            raise InputError(
+                f"There is no document in {first_of([file.name for file in self.files])}."
+            )
+
+    def ranked(self, remarks: Remarks, lost: Losses, advance: Advance) -> list[Judged]:
+        """Return the verdicts on all documents, which are read once for that; what is said is said
+        of the old files only.
+        """
+        index = self.open_index(MemoryStore())
+        self.take_old(index, remarks, lost, advance)
+        batches = self.batches(
+            self.files, deque(), Remarks(self.settings), advance, self.asked.keep
+        )
+        return judge_ranked(batches, self.recipe, index)
+
+
+@dataclass(slots=True)
+class _Result:
+    """What is shown at the end; of the duplicates, and of what is `lost`, only as many as are
+    listed: 0 is all.
+    """
+
+    rows_max: int
+    lost: Losses
+    names_letters: bool
+    reasons: Counter[Reason] = field(default_factory=Counter)
+    verdicts: Counter[str] = field(default_factory=Counter)
+    stages: Counter[str] = field(default_factory=Counter)
+    rows: list[list[str]] = field(default_factory=list)
+
+    def told(self, verdicts: Iterator[Judged], pending: Pending) -> Iterator[dict[str, object]]:
+        """Count and yield, as a JSON object each, verdicts and dead letters in the order of the
+        documents.
+
+        `pending` has what was read and not yet shown: the name of a document that is being judged,
+        or a dead letter beside it.
+        """
+        for judged in verdicts:
+            yield from self._letters(pending)
+            where, _ = pending.popleft()
+            self._add(where, judged)
+            yield _as_json(where, judged)
+        yield from self._letters(pending)
+
+    def _letters(self, pending: Pending) -> Iterator[dict[str, object]]:
+        while pending and (letter := pending[0][1]) is not None:
+            where, _ = pending.popleft()
+            self.stages[letter.stage] += 1
+            if self.names_letters:
+                self.lost.tell(where, letter)
+            else:
+                self.lost.add(letter)
+            yield {
+                "where": where,
+                "verdict": "dead-letter",
+                "reason": letter.stage,
+                "message": letter.message,
+            }
+
+    def _add(self, where: str, judged: Judged) -> None:
+        self.reasons[judged.reason] += 1
+        self.verdicts[judged.verdict.value] += 1
+        if judged.verdict is Verdict.DUPLICATE and (
+            not self.rows_max or len(self.rows) < self.rows_max
+        ):
+            of = (judged.of_id or b"").decode("utf-8", "replace")
+            name = judged.id.decode("utf-8", "replace")
+            similarity = "" if judged.similarity is None else f"{judged.similarity:.2f}"
+            self.rows.append(
+                [name or where, judged.reason.label, similarity, str(judged.distance), of, where]
+            )
+
+
+def check(
+    asked: Asked,
+    form: str,
+    overrides: Mapping[str, object],
+    config: Path | None,
+    part_format: PartFormat,
+) -> int:
+    """Find and judge the documents of files, whose format is `form`; return the exit code.
+
+    Raises:
+        UsageError: options do not go together.
+        InputError, ConfigurationError: see `settings_for`, `check_files` and `check_into`.
+    """
+    others: list[str] = []
+    files, old = find_all(asked.targets, form, others), find_all(asked.against, form, others)
+    if old or asked.index is not None:
+        files, old = [whole_name(file) for file in files], [whole_name(file) for file in old]
+    settings = settings_for([*files, *old], overrides, config)
+    need_outside(asked.targets, asked.to, asked.index)
+    if part_format != PartFormat() and asked.to is None:
+        raise UsageError(
+            "--as, --compression and --rows-per-file describe the files of --to; name a folder "
+            "with --to."
+        )
+    need_no_index(asked.keep, asked.index)
+    check_keep(asked.keep, files, settings.time_field)
+    if part_format.name == "parquet":
+        need_pyarrow("Parquet files")
+    task = CheckTask(asked, settings, files, old, others)
+    return check_files(task) if asked.to is None else check_into(task, asked.to, part_format)
+
+
+def check_files(
+    task: CheckTask, write: Callable[[str, Iterator[dict[str, object]]], None] | None = None
+) -> int:
+    """Judge every document in order, print duplicates and totals (or one JSON object each); return
+    the exit code.
+
+    `write` gets of each file, by its name, what `--json` would print of its documents, which then
+    is not printed.
+    """
+    remarks, lost = Remarks(task.settings), Losses(task.asked.rows_max)
+    result = _Result(task.asked.rows_max, lost, write is not None or not task.asked.as_json)
+    first, run = 0, secrets.token_bytes(TOPIC_ID_BYTES)
+    lost.pass_over(task.others)
+    with contextlib.ExitStack() as stack:
+        folder = task.asked.index
+        if folder is None:
+            # On disk, so that memory holds the tables of the fingerprints, and not what they are
+            # made anew from.
+            with contextlib.suppress(OSError):
+                folder = Path(
+                    stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dedup-"))
+                )
+        store = stack.enter_context(closing(store_at(folder)))
+        advance = stack.enter_context(task.progress())
+        index = task.open_index(store)
+        ranked: Iterator[Judged] | None = None
+        if write is None or task.asked.keep == FIRST:
+            task.take_old(index, remarks, lost, advance)
+        else:  # which copy is kept is known once all files were read
+            ranked = iter(task.ranked(remarks, lost, advance))
+        for files in [task.files] if write is None else [[file] for file in task.files]:
+            pending: Pending = deque()
+            keep = task.asked.keep if ranked is None else FIRST
+            batches = task.batches(files, pending, remarks, advance, keep)
+            if ranked is None:
+                judged = task.judged(batches, index, run, first)
+            else:
+                judged = (
+                    one for batch in batches for one in itertools.islice(ranked, len(batch.ids))
+                )
+            rows = result.told(remarks.counted(judged), pending)
+            if write is not None:
+                write(files[0].name, rows)
+                first = sum(result.verdicts.values())
+                continue
+            for row in rows:
+                if task.asked.as_json:
+                    print_json(row)
+    if write is not None and task.asked.as_json:
+        print_json({"verdicts": dict(result.verdicts), "unreadable": lost.count})
+    elif result.names_letters:
+        _print(result)
+    lost.close()
+    remarks.close()
+    count = sum(result.verdicts.values())
+    task.need_any(count + lost.count)
+    return lost.exit_code(
+        count, is_strict=task.asked.is_strict, skips_damaged=task.asked.skips_damaged
+    )
+
+
+def check_into(task: CheckTask, folder: Path, part_format: PartFormat) -> int:
+    """Judge every document and write kept rows and duplicates into `folder`; return the exit code.
+
+    Raises:
+        InputError: it cannot be read twice, or the folder holds something else.
+    """
+    settings, files = task.settings, task.files
+    if not all(file.can_be_read_again for file in files):
+        raise InputError(
+            "Standard input and pipes cannot be gone back to; name a file or a folder with --to."
+        )
+    identity = {
+        "files": [[file.name, file.size_bytes, file.stamp] for file in (*files, *task.old)],
+        "index": None if task.asked.index is None else str(task.asked.index.resolve()),
+        "settings": reading_of(settings),
+        "recipe": task.recipe.id,
+        "plan": settings.judging_plan.id,
+        "keep": task.asked.keep,
+        "as": [part_format.name, part_format.compression, part_format.rows],
+    }
+    remarks = Remarks(settings)
+    lost, of_old = Losses(task.asked.rows_max), Losses(task.asked.rows_max)
+    lost.pass_over(task.others)
+    output = PartedOutput(
+        folder, files, identity, task.asked.index, part_format, lost.tell, remarks.passed_over
+    )
+    output.open()
+    if output.resumed:
+        is_over = ", which is complete" if output.is_done else ""
+        note(f"{output.resumed:,} rows were written by an earlier run{is_over}.")
+    if not output.is_done:
+        _fill(task, output, remarks, of_old)
+    counts = {kind: output.counts[kind] for kind in ("kept", "duplicates", "unreadable")}
+    print_counts(counts, heading="rows", as_json=task.asked.as_json, to=str(folder))
+    if replaced := output.replaced():
+        note(replaced)
+    lost.count, lost.damaged = (
+        counts["unreadable"] + of_old.count,
+        output.counts["damaged"],
+    )  # of earlier runs, too
+    lost.close()
+    remarks.close()
+    task.need_any(sum(counts.values()))
+    return lost.exit_code(
+        counts["kept"] + counts["duplicates"],
+        is_strict=task.asked.is_strict,
+        skips_damaged=task.asked.skips_damaged,
+    )
+
+
+def _fill(task: CheckTask, output: PartedOutput, remarks: Remarks, of_old: Losses) -> None:
+    """Judge and write what an earlier run did not; `of_old` gets what cannot be read of old files."""
+
+    def decode(raws: Iterator[RawDocument], pending: Pending) -> Iterator[OfflineDocument]:
+        takes_vectors = task.recipe.method.takes_vectors
+        return decode_documents(
+            raws, task.settings, pending, takes_vectors=takes_vectors, remarks=remarks
+        )
+
+    with task.progress() as advance, contextlib.ExitStack() as stack:
+        if task.asked.keep == FIRST:
+            index = stack.enter_context(output.opened_index(task.open_index))
+            if not output.judged:
+                task.take_old(index, remarks, of_old, advance)
+        else:
+            verdicts = task.ranked(remarks, of_old, advance)
+
+        def judge(documents: Iterator[OfflineDocument], first: int) -> Iterator[Judged]:
+            if task.asked.keep == FIRST:
+                judged = judge_batches(
+                    fingerprinted(documents, task.recipe),
+                    task.recipe,
+                    index,
+                    run=output.run_id,
+                    first=first,
+                    safe=lambda: output.judged,
+                )
+            else:
+                pairs = zip(documents, verdicts[first:], strict=False)
+                judged = (one for _, one in pairs)
+            return remarks.counted(judged)
+
+        output.counts["damaged"] += of_old.damaged
+        remarks.repeated_ids.begin(output.judged)
+        output.run(decode, judge, advance)
+
+
+def need_outside(targets: Sequence[str], *folders: Path | None) -> None:
+    """Raise `InputError` if a folder that is written lies in one that is read."""
+    for folder, target in itertools.product(folders, targets):
+        if folder is not None and folder.resolve().is_relative_to(Path(target).resolve()):
+            raise InputError(
+                f"{folder} lies in {target}, so it would be read as well; name a folder outside."
+            )
+
+
+def settings_for(
+    files: Sequence[SourceFile], overrides: Mapping[str, object], config: Path | None
+) -> Settings:
+    """Return the settings with which these files are read: a line of JSONL is always an object."""
+    form = {"value_format": "json"} if hold_objects(files) else {}
+    settings = load_settings({**form, **overrides}, config)
+    for file in files:
+        need_packages(file)
+    content = what_is_judged(settings)
+    needed = {
+        content: settings.text_field if settings.text_at is None else settings.text_at,
+        "id": settings.id_field,
+        "site": settings.site_field,
+    }
+    for what, path in needed.items():
+        if path:
+            need_columns(files, path, what)
+    return settings
+
+
+def reading_of(settings: Settings) -> dict[str, str]:
+    """Return what of the settings decides how documents are read."""
+    names = (
+        "value_format",
+        "text_is",
+        "text_encoding",
+        "text_field",
+        "id_field",
+        "time_field",
+        "scope_field",
+        "site_field",
+        "title_field",
+    )
+    at = {} if settings.text_at is None else {"text_at": str(settings.text_at)}
+    return {name: str(getattr(settings, name)) for name in names} | at
+
+
+def need_columns(files: Sequence[SourceFile], field_path: str, what: str) -> None:
+    """Raise `InputError` if a file of columns that can be read has none for the text, or the id: no
+    row would have one.
+    """
+    for file in files:
+        if file.form == "columns" and file.path is not None and file.elsewhere is None:
+            try:
+                names = columns_of(file.path)
+            except (InputError, OSError):
+                continue  # told where it is read
+            if not {field_path, field_path.split(".", maxsplit=1)[0]} & set(names):
+                raise InputError(
+                    f"{file.name} has no column {field_path!r}; its columns are "
+                    f"{', '.join(names)}. Name the one with the "
+                    f"{what} by --{what}-field."
+                )
+
+
+def decode_documents(
+    raws: Iterator[RawDocument],
+    settings: Settings,
+    pending: Pending,
+    *,
+    takes_vectors: bool = False,
+    remarks: Remarks | None = None,
+    rank: Callable[[RawDocument], float] = lambda _raw: 0.0,
+) -> Iterator[OfflineDocument]:
+    """Yield what can be judged, decoded as the worker decodes a record with these settings; web
+    pages by their main text.
+
+    `pending` gets (where, None) for each document that is yielded and (where, letter) for each that
+    cannot be, in order.
+
+    Raises:
+        ConfigurationError: a setting cannot be used, or there is a web page, and no extractor is
+        installed.
+    """
+    json_decoder = Decoder(settings, takes_vectors=takes_vectors)
+    text_decoder = Decoder(settings.model_copy(update=PLAIN_TEXT))
+    remarks = Remarks(settings) if remarks is None else remarks
+    equally_long = EquallyLong()
+    with closing(Pages(settings.page_cpu.total_seconds())) as pages:
+        for number, raw in enumerate(raws):
+            is_json = raw.form == "jsonl"
+            if raw.lost is not None:
+                pending.append((raw.name, raw.lost))
+                continue
+            if takes_vectors and not is_json:
+                sentence = f"{raw.name} is a text, and the recipe takes vectors: give JSONL with a list of numbers."
+                pending.append((raw.name, DeadLetter("field", "NotAVector", sentence)))
+                continue
+            key = key_of(raw.fields, None) if is_json else raw.name
+            # What has no id is known by its place, so that its duplicates can name it.
+            written = (raw.name if key is None else key).encode("utf-8", "surrogatepass")
+            decoded: DecodedDocument | DeadLetter | Reason
+            if raw.is_page or raw.form == "warc":
+                read = pages.read(raw)
+                decoded = (
+                    read
+                    if isinstance(read, DeadLetter)
+                    else DecodedDocument(
+                        read.text,
+                        shorten_id(written),
+                        scope=0,
+                        time_ms=time_ms_of(raw.time) or 0 if raw.form == "warc" else 0,
+                        site=site_of(written),
+                        title=read.title,
+                    )
+                )
+            else:
+                decoded = (json_decoder if is_json else text_decoder).decode(
+                    Message("file", 0, number, written, raw.raw, None, [])
+                )
+            vector = decoded.text if takes_vectors and isinstance(decoded, DecodedDocument) else ""
+            if not isinstance(vector, str) and (why := equally_long.refuses(vector)):
+                decoded = DeadLetter("field", "NotAVector", why)
+            if isinstance(decoded, DeadLetter):
+                remarks.refused(raw, decoded)
+                pending.append((raw.name, decoded))
+            elif isinstance(decoded, DecodedDocument):
+                site = decoded.site or site_of((key_of(raw.fields, "url") or "").encode())
+                remarks.read(raw, decoded.text, site)
+                pending.append((raw.name, None))
+                yield OfflineDocument(
+                    decoded.id,
+                    decoded.text,
+                    decoded.scope,
+                    rank(raw),
+                    site,
+                    decoded.title,
+                    decoded.time_ms,
+                )
+            else:
+                raise InvariantError(
+                    f"{raw.name} was passed on as {decoded.label}, which a file cannot ask for."
+                )
+
+
+def _as_json(where: str, judged: Judged) -> dict[str, object]:
+    return {
+        "where": where,
+        "id": judged.id.decode("utf-8", "replace"),
+        "verdict": judged.verdict.value,
+        "reason": judged.reason.label,
+        "distance": judged.distance,
+        "similarity": judged.similarity,
+        "of": None if judged.of_id is None else judged.of_id.decode("utf-8", "replace"),
+        "of_number": judged.of_number,
+        "sibling": None
+        if judged.sibling is None
+        else {
+            "id": judged.sibling.id.decode("utf-8", "replace"),
+            "number": judged.sibling.number,
+            "similarity": judged.sibling.similarity,
+        },
+        "fingerprint": judged.fingerprint,
+    }
+
+
+def _print(result: _Result) -> None:
+    if result.rows:
+        print_table(["id", "reason", "similarity", "distance", "of", "where"], result.rows)
+        left = result.verdicts["duplicate"] - len(result.rows)
+        if left:
+            console().print(
+                f"... and {left:,} more; --rows 0 lists all, --json every document.", style="dim"
+            )
+        console().print()
+    documents = sum(result.verdicts.values()) + sum(result.stages.values())
+    totals = [["documents", f"{documents:,}"]]
+    for verdict in Verdict:
+        parts = [
+            f"{reason.label} {count:,}"
+            for reason, count in sorted(result.reasons.items())
+            if reason.verdict is verdict
+        ]
+        count = result.verdicts[verdict.value]
+        totals.append([verdict.value, f"{count:,}" + (f" ({', '.join(parts)})" if parts else "")])
+    if result.stages:
+        parts = [f"{stage} {count:,}" for stage, count in sorted(result.stages.items())]
+        totals.append(["dead letters", f"{sum(result.stages.values()):,} ({', '.join(parts)})"])
+    print_table(["", "documents"], totals)
