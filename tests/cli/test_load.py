@@ -1,35 +1,27 @@
-"""`load`: what is sent for a document; it goes on where it stopped: nothing is missing, and little
-comes twice."""
+"""`load`: what is sent for a document; with `--skip` it goes on where it stopped: nothing is
+missing, and little comes twice."""
 
 from __future__ import annotations
 
 import base64
 import json
-import os
-import random
+import re
 from pathlib import Path
 
 import pytest
 
 from stream_dedup.cli import load
 from stream_dedup.cli import seed as seed_command
-from stream_dedup.cli.load import Journal, Loading, record_of
-from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
+from stream_dedup.cli.load import Loading, record_of
+from stream_dedup.ground.errors import BrokerError, ConfigurationError
 from stream_dedup.inputs.sources import RawDocument, find_files, key_of, read_documents
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.settings import Settings
 
 
-class Killed(BaseException):
-    """The end of a process, which nothing in it catches."""
-
-
 class Broker:
-    """A producer that keeps what was flushed. After `left` more records it ends the process, or
-    fails from then on.
-
-    Of a killed process nothing works any more, and of what it sent without an answer the first
-    `luck` are written.
+    """A producer that keeps what was flushed. After `left` more records it is interrupted, or fails
+    from then on.
     """
 
     first_failure = "No space left."
@@ -39,10 +31,7 @@ class Broker:
         self.sent: list[bytes] = []
         self.left: int | None = None
         self.fails = self.is_gone = False
-        self.ends: type[BaseException] = Killed
         self.failed = 0
-        self.luck = 0
-        self.is_dead = False
         self.refuses = b"never"
         self.too_large: list[tuple[str, int]] = []
 
@@ -57,8 +46,7 @@ class Broker:
             self.too_large.append(name)
             return
         if self.left == 0 and not self.fails:
-            self.is_dead = self.ends is Killed
-            raise self.ends
+            raise KeyboardInterrupt
         if self.left == 0:
             self.failed += 1
             return
@@ -66,33 +54,22 @@ class Broker:
         self.sent.append(value)
 
     def flush(self, _seconds: float) -> int:
-        if self.is_dead:
-            self.written += self.sent[: self.luck]
-            self.sent.clear()
-            raise Killed
         self.written += self.sent
         self.sent.clear()
         return self.failed
 
 
-def run(folder: Path, state: Path, broker: Broker, *, again: bool = False) -> int:
-    journal = Journal(state, ["test"], again=again)
-    loading = Loading(
-        load_settings({"value_format": "json"}, environ={}), "documents", None, broker, journal
-    )  # type: ignore[arg-type]
-    broker.failed = 0
-    broker.is_dead = False
-    return loading.run(find_files(str(folder), "auto"), as_json=True)
-
-
 def loaded(
-    folder: Path, broker: Broker, left: int | None = None, **more: bool
+    folder: Path, broker: Broker, left: int | None = None, skip: int = 0
 ) -> tuple[int, list[bytes]]:
     """Load the files of a folder, until the broker has taken so many; return the exit code, and
     what this run has written."""
-    broker.left = left
+    broker.left, broker.failed = left, 0
     broker.written.clear()
-    return run(folder / "files", folder / "state", broker, **more), [*broker.written]
+    settings = load_settings({"value_format": "json"}, environ={})
+    loading = Loading(settings, "documents", None, broker, skip)  # type: ignore[arg-type]
+    code = loading.run(find_files(str(folder / "files"), "auto"), as_json=True)
+    return code, [*broker.written]
 
 
 def make_files(folder: Path) -> list[bytes]:
@@ -105,84 +82,46 @@ def make_files(folder: Path) -> list[bytes]:
     return [*(b'{"id":"a%d"}' % n for n in range(20)), b, *(b'{"id":"c%d"}' % n for n in range(20))]
 
 
-def test_killed_anywhere_nothing_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """After any number of kills everything was written, in order but for what came after the last
-    line of the journal."""
-    dice = random.Random(int(os.environ["TEST_SEED"]))
-    values = make_files(tmp_path / "files")
-    resumed = 0
-    for attempt in range(10):
-        broker = Broker()
-        state = tmp_path / f"state-{attempt}"
-        clock = iter(range(10**9))
-        every = dice.randint(1, 12)
-        monkeypatch.setattr(load, "CHECKPOINT_SECONDS", every)
-        monkeypatch.setattr(load.time, "monotonic", lambda clock=clock: next(clock))
-        kills = 0
-        while True:
-            broker.left, broker.luck = dice.randint(0, 30), dice.randint(0, 25)
-            try:
-                run(tmp_path / "files", state, broker)
-                break
-            except Killed:
-                kills += 1
-                with next(state.glob("*.jsonl")).open("ab") as stream:
-                    stream.write(b'{"file": "' if dice.random() < 0.5 else b"")
-        assert set(broker.written) == set(values)
-        assert list(dict.fromkeys(broker.written)) == values
-        # A run repeats at most what the one before it sent since its last line: `every` ticks of
-        # the clock.
-        assert len(broker.written) <= len(values) + kills * (every + 1)
-        resumed += kills
-        assert list(state.glob("*.jsonl")) == []
-    assert resumed > 10
-    capsys.readouterr()
-
-
 def test_interrupted_it_repeats_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """After Ctrl-C what was sent is waited for and written down; the next run sends the rest, and
-    the one after all again."""
+    """After Ctrl-C what was sent is waited for; with `--skip` the next run sends the rest, also of
+    several interruptions."""
     values, broker = make_files(tmp_path / "files"), Broker()
-    broker.ends = KeyboardInterrupt
 
     assert loaded(tmp_path, broker, 25) == (130, values[:25])
-    assert loaded(tmp_path, broker) == (0, values[25:])
-    assert "Going on after 25 documents" in capsys.readouterr().err
+    assert "To go on: --skip 25, which sends at most 0 twice." in capsys.readouterr().err
+    assert loaded(tmp_path, broker, 10, skip=25) == (130, values[25:35])
+    assert "To go on: --skip 35, which sends at most 0 twice." in capsys.readouterr().err
+    assert loaded(tmp_path, broker, skip=35) == (0, values[35:])
     assert loaded(tmp_path, broker) == (0, values)
 
 
-def test_again_and_changed_files_begin_anew(tmp_path: Path) -> None:
-    """`--again` forgets the earlier run; a file that changed meanwhile is another file."""
-    values, broker = make_files(tmp_path / "files"), Broker()
-    broker.ends = KeyboardInterrupt
-    loaded(tmp_path, broker, 25)
-    (tmp_path / "files" / "a.jsonl").write_text('{"id":"new"}\n')
-
-    assert loaded(tmp_path, broker) == (0, [b'{"id":"new"}', *values[25:]])
-    assert loaded(tmp_path, broker, 5)[0] == 130
-    assert loaded(tmp_path, broker, again=True) == (0, [b'{"id":"new"}', *values[20:]])
-
-
 @pytest.mark.parametrize(("is_gone", "failed"), [(False, "31 of 41"), (True, "1 of 11")])
-def test_what_kafka_refused_is_sent_again(is_gone: bool, failed: str, tmp_path: Path) -> None:
-    """Nothing that follows a refused document is written down as loaded; where Kafka is gone,
-    nothing more is read."""
+def test_what_kafka_refused_is_sent_again(
+    is_gone: bool, failed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing that follows a refused document counts as loaded; where Kafka is gone, nothing more
+    is read."""
+    monkeypatch.setattr(load, "CHECKPOINT_SECONDS", 4)
+    clock = iter(range(10**9))
+    monkeypatch.setattr(load.time, "monotonic", lambda: next(clock))
     values, broker = make_files(tmp_path / "files"), Broker()
     broker.fails, broker.is_gone = True, is_gone
 
-    with pytest.raises(BrokerError, match=f"{failed} documents"):
+    with pytest.raises(BrokerError, match=f"{failed} documents") as refused:
         loaded(tmp_path, broker, 10)
     before = [*broker.written]
-    assert {*before, *loaded(tmp_path, broker)[1]} == set(values)
+    found = re.search(r"--skip (\d+), which sends at most (\d+) twice", str(refused.value))
+    assert found is not None
+    skip, twice = map(int, found.groups())
+    assert 0 < skip <= 10
+    assert len(before) - skip <= twice
+    assert {*before, *loaded(tmp_path, broker, skip=skip)[1]} == set(values)
 
 
 def test_what_is_too_large_is_named_and_passed_over(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It would fail for ever: the others are loaded and written down, the exit code is 1, and
-    nothing is sent again."""
+    """It would fail for ever: the others are loaded, and the exit code is 1."""
     values, broker = make_files(tmp_path / "files"), Broker()
     broker.refuses = b'"a7"'
 
@@ -191,17 +130,6 @@ def test_what_is_too_large_is_named_and_passed_over(
         "a.jsonl:8 is larger than Kafka takes (11 bytes) and was passed over."
         in capsys.readouterr().err
     )
-    assert list((tmp_path / "state").glob("*.jsonl")) == []
-
-
-def test_the_same_load_twice_at_once_is_refused(tmp_path: Path) -> None:
-    """Two runs would each write down what the other has not sent."""
-    journal = Journal(tmp_path, ["x"], again=False)
-
-    with pytest.raises(InputError, match="being loaded"):
-        Journal(tmp_path, ["x"], again=False)
-    journal.close(is_complete=False)
-    Journal(tmp_path, ["x"], again=False).close(is_complete=True)
 
 
 # -- what is sent for a document
