@@ -35,19 +35,9 @@ class Remarks:
 
     settings: Settings
     passed_over: Counter[str] = field(default_factory=Counter)
-    _documents: int = 0
-    _without_id: int = 0
-    _rows: int = 0
-    _without_site: int = 0
-    _no_utf8: int = 0
-    _first_no_utf8: str = ""
-    _texts: int = 0
-    _markup: int = 0
-    _first_markup: str = ""
     repeated_ids: RepeatedIds = field(default_factory=RepeatedIds)
-    _judged: int = 0
-    _too_short: int = 0
-    _siblings: int = 0
+    _counts: Counter[str] = field(default_factory=Counter)
+    _firsts: dict[str, str] = field(default_factory=dict)
     _most_alike: Judged | None = None
     _share: float = 0.0
     _sentences: dict[str, str] = field(default_factory=dict)
@@ -88,28 +78,31 @@ class Remarks:
             and raw.form != "warc"
             and not _is_utf8(raw.raw)
         ):
-            self._no_utf8 += 1
-            self._first_no_utf8 = self._first_no_utf8 or raw.name
-        self._rows += raw.form == "jsonl"
-        self._without_site += raw.form == "jsonl" and not site
+            self._note("no UTF-8", raw)
+        self._counts["rows"] += raw.form == "jsonl"
+        self._counts["without a site"] += raw.form == "jsonl" and not site
         if raw.form == "jsonl" and self.settings.id_field:
-            self._documents += 1
-            self._without_id += scalar(field_at(raw.fields, self.settings.id_field)) is None
+            self._counts["documents"] += 1
+            named = scalar(field_at(raw.fields, self.settings.id_field))
+            self._counts["without an id"] += named is None
         self.repeated_ids.read(self._read)
         is_extracted = raw.is_page or (self.settings.text_is == "html" and raw.form != "warc")
-        self._texts += 1
+        self._counts["texts"] += 1
         if not is_extracted and isinstance(text, str) and looks_like_markup(text):
-            self._markup += 1
-            self._first_markup = self._first_markup or raw.name
+            self._note("markup", raw)
+
+    def _note(self, what: str, raw: RawDocument) -> None:
+        self._counts[what] += 1
+        self._firsts.setdefault(what, raw.name)
 
     def counted(self, verdicts: Iterator[Judged]) -> Iterator[Judged]:
         """Yield the verdicts, counting texts that are too short to compare."""
         for judged in verdicts:
-            self._judged += 1
+            self._counts["judged"] += 1
             self.repeated_ids.count(judged)
-            self._too_short += judged.reason is Reason.TOO_SHORT
+            self._counts["too short"] += judged.reason is Reason.TOO_SHORT
             if judged.sibling is not None:
-                self._siblings += 1
+                self._counts["siblings"] += 1
                 if judged.sibling.similarity > self._share:
                     self._most_alike, self._share = judged, judged.sibling.similarity
             yield judged
@@ -117,46 +110,40 @@ class Remarks:
     def add(self, other: Remarks) -> None:
         """Take what another process, or another time, found remarkable."""
         self.passed_over += other.passed_over
-        self._documents += other._documents
-        self._without_id += other._without_id
-        self._rows += other._rows
-        self._without_site += other._without_site
-        self._no_utf8 += other._no_utf8
-        self._first_no_utf8 = self._first_no_utf8 or other._first_no_utf8
-        self._texts += other._texts
-        self._markup += other._markup
-        self._first_markup = self._first_markup or other._first_markup
+        self._counts += other._counts
+        self._firsts = {**other._firsts, **self._firsts}
         self._sentences = {**self._sentences, **other._sentences, **self._sentences}
 
     def close(self) -> None:
         """Say what was remarkable."""
+        counts = self._counts
         for sentence in self._sentences.values():
             note(sentence)
-        if is_worth_a_remark(self._markup, self._texts):
+        if is_worth_a_remark(counts["markup"], counts["texts"]):
             note(
-                f"{self._markup:,} of {counted(self._texts, 'document')} look like web pages, and "
+                f"{counts['markup']:,} of {counted(counts['texts'], 'document')} look like web pages, and "
                 "are judged with their tags, which pages of one site share; the first is "
-                f"{self._first_markup}. If the texts are pages, set STREAM_DEDUP_TEXT_IS=html "
+                f"{self._firsts['markup']}. If the texts are pages, set STREAM_DEDUP_TEXT_IS=html "
                 "(--set text_is=html), and their main text is judged."
             )
         if sentence := self.repeated_ids.note():
             note(sentence)
-        if self._no_utf8:
+        if counts["no UTF-8"]:
             note(
                 "Bytes that are no UTF-8 were judged as U+FFFD, in "
-                f"{counted(self._no_utf8, 'document')}; the first is "
-                f"{self._first_no_utf8}."
+                f"{counted(counts['no UTF-8'], 'document')}; the first is "
+                f"{self._firsts['no UTF-8']}."
             )
-        if self._without_id:
+        if counts["without an id"]:
             note(
-                f"{self._without_id:,} of {self._documents:,} documents have no "
+                f"{counts['without an id']:,} of {counts['documents']:,} documents have no "
                 f"{self.settings.id_field!r} "
                 "(STREAM_DEDUP_ID_FIELD, --id-field); they are known by their id, url or place in "
                 "the file instead."
             )
-        if self._without_site > self._rows // 2 and self._rows >= 20:
+        if counts["without a site"] > counts["rows"] // 2 and counts["rows"] >= 20:
             note(
-                f"{self._without_site:,} of {self._rows:,} documents have no web site, because their "
+                f"{counts['without a site']:,} of {counts['rows']:,} documents have no web site, because their "
                 "ids are not addresses, so pages of one site cannot be told from copies on others. "
                 "Name the field with the site or the address: --site-field "
                 "(STREAM_DEDUP_SITE_FIELD)."
@@ -164,14 +151,14 @@ class Remarks:
         if (one := self._most_alike) is not None and one.sibling is not None:
             note(
                 f"Kept only for its site or title, though it would be a copy on another site: "
-                f"{counted(self._siblings, 'document')}; the most alike is {_name(one.id)}, "
+                f"{counted(counts['siblings'], 'document')}; the most alike is {_name(one.id)}, "
                 f"{one.sibling.similarity:.2f} alike to {_name(one.sibling.id)}. Pages of one site "
                 f"are copies from {_share(self.settings, Relation.SAME_TITLE)} on with one title, "
                 f"{_share(self.settings, Relation.OTHER_TITLE)} with different titles, else "
                 f"{_share(self.settings, Relation.UNKNOWN_TITLE)}."
             )
         floor = recipe_of(self.settings).floor
-        if sentence := short_texts_note(self._too_short, self._judged, floor):
+        if sentence := short_texts_note(counts["too short"], counts["judged"], floor):
             note(sentence)
         say_passed_over(self.passed_over)
 
