@@ -9,7 +9,7 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 34_351
+WHOLE = 34_337
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 512,
@@ -25,7 +25,7 @@ CEILINGS = {
     "inputs": 2_752,
     "insights": 483,
     "kafka": 1_879,
-    "local": 2_191,
+    "local": 2_177,
     "log": 1_090,
     "machine": 273,
     "proof": 1_801,
