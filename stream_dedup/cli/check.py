@@ -26,7 +26,7 @@ from stream_dedup.cli.options import (
     command,
 )
 from stream_dedup.cli.setting_options import HOW_TO_JUDGE, HOW_TO_READ
-from stream_dedup.local.checking import Asked, check
+from stream_dedup.local.checking import FileRequest, check
 from stream_dedup.local.keep import FIRST
 from stream_dedup.local.parts import PartFormat
 
@@ -63,7 +63,7 @@ def check_command(
     as_json: JsonOption = False,
 ) -> int:
     """Find the duplicates in files without Kafka. With --json print one object per document."""
-    asked = Asked(
+    asked = FileRequest(
         targets=targets,
         against=against or [],
         index=index,

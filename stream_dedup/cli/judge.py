@@ -18,7 +18,7 @@ from stream_dedup.cli.options import (
 )
 from stream_dedup.cli.setting_options import HOW_TO_JUDGE
 from stream_dedup.inputs.columnar import need_pyarrow
-from stream_dedup.local.checking import Asked
+from stream_dedup.local.checking import FileRequest
 from stream_dedup.local.keep import FIRST
 
 
@@ -48,7 +48,7 @@ def judge_command(
     need_pyarrow("Files of prints")
     from stream_dedup.local.printing import judge_files  # which needs pyarrow
 
-    asked = Asked(
+    asked = FileRequest(
         targets=targets,
         against=against or [],
         index=index,

@@ -19,7 +19,7 @@ from stream_dedup.cli.options import (
 )
 from stream_dedup.cli.setting_options import HOW_TO_PRINT
 from stream_dedup.inputs.columnar import need_pyarrow
-from stream_dedup.local.checking import Asked
+from stream_dedup.local.checking import FileRequest
 
 
 @command(
@@ -53,5 +53,5 @@ def prints_command(
     need_pyarrow("Files of prints")
     from stream_dedup.local.printing import print_files  # which needs pyarrow
 
-    asked = Asked(targets=targets, rows_max=rows, as_json=as_json, is_strict=strict)
+    asked = FileRequest(targets=targets, rows_max=rows, as_json=as_json, is_strict=strict)
     return print_files(asked, to, document_format.value, jobs, given.overrides(), given.config)

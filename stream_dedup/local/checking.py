@@ -72,7 +72,7 @@ Advance: TypeAlias = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class FileRequest:
     """What a command that judges files was asked for: the first files, what is there already, and
     what is shown.
     """
@@ -95,7 +95,7 @@ class CheckTask:
     `others`: names of files that were found and are not read.
     """
 
-    asked: Asked
+    asked: FileRequest
     settings: Settings
     files: Sequence[SourceFile]
     old: Sequence[SourceFile] = ()
@@ -253,7 +253,7 @@ class _Result:
 
 
 def check(
-    asked: Asked,
+    asked: FileRequest,
     form: str,
     overrides: Mapping[str, object],
     config: Path | None,

@@ -24,8 +24,8 @@ from stream_dedup.ground.terminal import note, print_counts, progress
 from stream_dedup.inputs.sources import SourceFile, find_files, first_of
 from stream_dedup.local.checking import (
     Advance,
-    Asked,
     CheckTask,
+    FileRequest,
     check_files,
     need_outside,
     reading_of,
@@ -48,7 +48,7 @@ from stream_dedup.settings.settings import Settings
 
 
 def print_files(
-    asked: Asked,
+    asked: FileRequest,
     to: Path,
     form: str,
     jobs: int,
@@ -96,7 +96,7 @@ def print_files(
     return lost.exit_code(count or len(files) - len(due), is_strict=asked.is_strict)
 
 
-def judge_files(asked: Asked, settings: Settings) -> int:
+def judge_files(asked: FileRequest, settings: Settings) -> int:
     """Judge files of prints; return the exit code.
 
     Raises:
