@@ -151,7 +151,7 @@ def output(number: int, *headers: tuple[str, str]) -> tuple[int, bytes, bytes, H
         ("dedup.reason", b"new"),
         *((name, value.encode()) for name, value in headers),
     ]
-    return (0, f"https://{HOST}/{number}".encode(), b"a page", found)
+    return (0, f"https://{HOST}/{number}".encode(), b"a page " * 50, found)
 
 
 def test_what_an_aborted_transaction_wrote_is_not_counted(
