@@ -23,6 +23,7 @@ from aiohttp import web
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.messages import Messages
+from stream_dedup.inputs import elsewhere
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.log import records
 from stream_dedup.settings.layers import load_settings
@@ -103,7 +104,8 @@ def main() -> None:
             server.start()
             url = f"http://127.0.0.1:{ours.recv()}"
             values = [{"uri": f"{url}/{number}"} for number in range(count)]
-            found = rate(values, text_at="uri", text_prefixes=url, text_fetches=str(fetches))
+            elsewhere.AT_ONCE = fetches
+            found = rate(values, text_at="uri", text_prefixes=url)
             print(
                 f"{delay_ms} ms a fetch, {fetches} at once: {found:,.0f} (at most "
                 f"{1000 * fetches / delay_ms:,.0f})",

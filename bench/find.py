@@ -255,7 +255,7 @@ def _load(
             "new",
             log_offset=number // 500,
         )
-        engine.add_text(facts, words_of(text, languages), "", key_of(identifier.encode()))
+        engine.add_text(facts, words_of(text, languages), key_of(identifier.encode()))
         if engine.added == COMMIT_DOCUMENTS:
             engine.commit(EnginePlace({}, {}))
         if (number + 1) % _TELL_DOCUMENTS == 0:

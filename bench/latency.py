@@ -13,7 +13,6 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -26,7 +25,6 @@ from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.kafka import LINGER_MS, LoadProducer, RecordColumns, reader
 from stream_dedup.log.header_columns import HeaderColumns
-from stream_dedup.log.headers import TRACE, text_of
 from stream_dedup.settings.settings import Settings
 
 PERCENTILES = {"p50_ms": 50.0, "p99_ms": 99.0, "p99_9_ms": 99.9, "max_ms": 100.0}
@@ -40,13 +38,10 @@ _WAIT_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """The ages of all records of one steady rate, in ms, and those at which they passed the
-    worker's steps, if they told.
-    """
+    """The ages of all records of one steady rate, in ms."""
 
     documents_per_second: float
     ages_ms: Sequence[float]
-    steps_ms: Mapping[str, Sequence[float]]
 
     def as_json(self) -> Mapping[str, float]:
         """Return the figures."""
@@ -58,10 +53,7 @@ class Latency:
         found |= {
             name: round(value, 1) for name, value in zip(PERCENTILES, percentiles, strict=True)
         }
-        return found | {
-            f"{step}_p50_ms": round(float(np.median(ages)), 1)
-            for step, ages in self.steps_ms.items()
-        }
+        return found
 
 
 def measure(
@@ -86,14 +78,14 @@ def measure(
     # at 3,000 records a second; 0.26 with it.
     producer = LoadProducer(settings, linger_ms=LINGER_MS)
 
-    def run(count: int, per_second: float) -> tuple[list[float], Mapping[str, list[float]]]:
+    def run(count: int, per_second: float) -> list[float]:
         chosen = list(itertools.islice(pages, count))
         return _run(
             _Sender(producer, names.documents, chosen, per_second, partitions), outputs, children
         )
 
     run(_WARM_UP_DOCUMENTS, _WARM_UP_PER_SECOND)
-    return [Latency(rate, *run(max(1, round(rate * seconds)), rate)) for rate in rates]
+    return [Latency(rate, run(max(1, round(rate * seconds)), rate)) for rate in rates]
 
 
 class _Sender(threading.Thread):
@@ -163,20 +155,16 @@ class _Sender(threading.Thread):
 
 def _run(
     sender: _Sender, outputs: Iterator[Message | None], children: Sequence[MeasuredChild]
-) -> tuple[list[float], Mapping[str, list[float]]]:
-    """Have the pages sent, and return how old each of the observed partition was when it came out,
-    and at each step, in ms.
+) -> list[float]:
+    """Have the pages sent, and return how old each of the observed partition was when it came out, in
+    ms.
     """
     until = time.monotonic() + sender.seconds + _WAIT_SECONDS
     sender.start()
     ages_ms: list[float] = []
-    steps_ms: dict[str, list[float]] = defaultdict(list)
     for message in outputs:
         if message is not None and message.timestamp_ms is not None:
             ages_ms.append(time.time() * 1000 - message.timestamp_ms)
-            for told in text_of(message.headers, TRACE).split():
-                step, _, at_ms = told.partition("=")
-                steps_ms[step].append(int(at_ms) - message.timestamp_ms)
             if len(ages_ms) == sender.observed:
                 break
             continue
@@ -189,4 +177,4 @@ def _run(
                 f"turn. {sender.failure}"
             )
     sender.join()
-    return ages_ms, steps_ms
+    return ages_ms

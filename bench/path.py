@@ -244,7 +244,7 @@ class Bench:
         rates = self._options.rates
         with (
             self._prepared(plan) as (settings, _, folder),
-            self._running(plan, settings, folder, {"trace": "true"}) as children,
+            self._running(plan, settings, folder, {}) as children,
             beside(settings, folder, children),
         ):
             self._say(
@@ -426,7 +426,7 @@ def _own(variant: str, settings: Settings, folder: Path) -> dict[str, str]:
             "plan": variant,
             "state_dir": str(folder),
         }
-        own |= {"http_port": "0", "log_format": "json"}
+        own |= {"http_port": "0"}
     return own
 
 

@@ -63,7 +63,7 @@ class People:
             name: str(getattr(settings, name))
             for name in ("kafka_bootstrap_servers", "topic_prefix", "group")
         }
-        own |= {"value_format": "json", "id_field": "url", "http_port": "0", "log_format": "json"}
+        own |= {"value_format": "json", "id_field": "url", "http_port": "0"}
         own["console_index"] = f"http://127.0.0.1:{_port(children[0])}"
         role = [sys.executable, "-m", "stream_dedup", "run", "console", "--stop-with-parent"]
         console = MeasuredChild("console", role, child_environment(own), folder)

@@ -46,7 +46,7 @@ def bench_index_command(
         typer.Option(
             "--memory",
             metavar="SIZE",
-            help="Hold the measured process to it, as INDEX_MEMORY does.",
+            help="Hold the measured process to it, as MEMORY does.",
         ),
     ] = None,
     reopen: Annotated[

@@ -10,15 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stream_dedup.checks.declaration import window_of
 from stream_dedup.fingerprinting import PRESETS, Recipe
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.failpoints import VARIABLE as FAILPOINT_VARIABLE
 from stream_dedup.ground.plan import PLANS
+from stream_dedup.index.rules.window import Window
 from stream_dedup.settings.layers import check_settings, load_settings
 from stream_dedup.settings.page import GROUPS, reference_page
 from stream_dedup.settings.properties import FROM_FILE_PROPERTIES, MASK, environment_name, is_secret
 from stream_dedup.settings.settings import Settings
-from stream_dedup.settings.units import format_duration, parse_duration, parse_size
+from stream_dedup.settings.units import (
+    KeptBounds,
+    format_duration,
+    parse_bounds,
+    parse_duration,
+    parse_size,
+)
 
 ROOT = Path(__file__).parent.parent
 
@@ -98,12 +106,12 @@ class TestOrder:
         toml = write(
             tmp_path,
             "a.toml",
-            'http_port = 9\nlivez_after = "2m"\n[kafka]\nsasl.username = "u"\n"linger.ms" = 5\n',
+            'http_port = 9\nfail_open = "2m"\n[kafka]\nsasl.username = "u"\n"linger.ms" = 5\n',
         )
         yaml = write(
             tmp_path,
             "a.yml",
-            "http_port: 9\nlivez_after: 2m\nkafka:\n  sasl.username: u\n  linger.ms: 5\n",
+            "http_port: 9\nfail_open: 2m\nkafka:\n  sasl.username: u\n  linger.ms: 5\n",
         )
 
         assert (
@@ -114,6 +122,36 @@ class TestOrder:
             "sasl.username": "u",
             "linger.ms": "5",
         }
+
+    def test_settings_of_several_parts(self) -> None:
+        """Each part is told apart, whatever their order and spaces."""
+        given = {
+            "search_keep": "20GB, 90d",
+            "languages": "same-han, ICU",
+            "http_allowed_hosts": "a.example, tools.example/dedup",
+        }
+        found = load_settings(given, environ={})
+
+        assert parse_bounds(str(found.search_keep)) == KeptBounds(timedelta(days=90), 20 * 10**9)
+        assert (found.segmenter, found.han_variants) == ("icu", "same")
+        assert found.console_prefix == "/dedup"
+        windows = [
+            window_of(load_settings({"window": one}, environ={}))
+            for one in ("48h", "2d, refresh", "none")
+        ]
+        assert windows == [Window(172_800_000, refresh) for refresh in (False, True)] + [None]
+
+    def test_a_registry_s_login_is_read_from_a_file_and_never_shown(self, tmp_path: Path) -> None:
+        """Its address can hold user and password."""
+        file = write(tmp_path, "address", "https://crawler:s3cret@registry.example:8081\n")
+        found = load_settings(environ=env(REGISTRY_URL_FILE=str(file)))
+
+        assert found.registry_url == "https://crawler:s3cret@registry.example:8081"
+        assert "s3cret" not in repr(found)
+        (shown,) = [one.value for one in found.shown() if one.name == "registry_url"]
+        assert shown == f"https://{MASK}@registry.example:8081"
+        both = env(REGISTRY_URL="https://a", REGISTRY_URL_FILE=str(file))
+        assert "remove one of them" in problems(both)[0]
 
     def test_one_name_on_the_cluster_and_on_the_disk(self) -> None:
         """Two filters with two prefixes have no group and no folder in common, nor has a shadow; a
@@ -130,9 +168,6 @@ class TestOrder:
         assert [one.group for one in found] == list(names)
         assert [one.state_dir.name for one in found] == [one.group for one in found]
         assert [one.index_dir for one in found] == [one.state_dir / "index" for one in found]
-        assert load_settings(
-            {"state_dir": "/s", "index_dir": "/fast"}, environ={}
-        ).index_dir == Path("/fast")
         assert len(problems({"STREAM_DEDUP_TOPIC_PREFIX": "ö"})) == 1
         assert len(problems({"STREAM_DEDUP_GROUP": "ö"})) == 1
 
@@ -332,7 +367,12 @@ class TestErrors:
             ("HTTP_PORT", "abc", "must be a whole number"),
             ("HTTP_PORT", "80.5", "must be a whole number"),
             ("HTTP_PORT", "-1", "must be at least 0"),
-            ("FIRST_START", "perhaps", "must be true or false"),
+            ("ALLOW_BYPASS", "perhaps", "must be true or false"),
+            ("WINDOW", "30d,later", "must be a time such as 30d, or 30d,refresh"),
+            ("WINDOW", "10ms", "must be at least 1 second and at most a thousand years"),
+            ("SEARCH_KEEP", "10s", "must keep documents for at least 1 minute"),
+            ("SEARCH_KEEP", "90d,5kB", "must keep at least 1MB"),
+            ("LANGUAGES", "icu,thai", "must be icu, same-han, or both"),
             ("GROUP", "a b", "must be made of 1 to 200 letters"),
             ("WORKER_ID", "x" * 101, "must have at most 100 characters"),
             ("TOPIC_PREFIX", "a_b", "must consist of letters, digits, dots and hyphens"),
@@ -341,9 +381,8 @@ class TestErrors:
             *(("KAFKA_BOOTSTRAP_SERVERS", brokers, "must be host:port") for brokers in NO_PAIRS),
             *(("KAFKA_BOOTSTRAP_SERVERS", brokers, "', but ") for brokers in NO_BROKERS),
             ("TEXT_FIELD", "a..b", "must be a dotted path"),
-            ("LIVEZ_AFTER", "60", "must be a time with its unit"),
-            ("LIVEZ_AFTER", "10ms", "must be at least 1 second"),
-            ("LIVEZ_AFTER", "9" * 400 + "d", "must be a time"),
+            ("FAIL_OPEN", "60", "must be a time with its unit"),
+            ("FAIL_OPEN", "9" * 400 + "d", "must be a time"),
             ("HTTP_HOST", "a b", "must be a host name or an address"),
             *(("HTTP_HOST", host, "', but ") for host in ("999.0.0.1", ":::", "-")),
             ("KEY_FILE", "/does/not/exist", "must name a file that exists"),

@@ -9,12 +9,12 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 34_337
+WHOLE = 34_313
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 512,
-    "checks": 703,
-    "cli": 2_723,
+    "checks": 701,
+    "cli": 2_713,
     "console": 1_523,
     "control": 969,
     "demo": 1_103,
@@ -22,17 +22,17 @@ CEILINGS = {
     "ground": 1_790,
     "index": 5_952,
     "indexer": 655,
-    "inputs": 2_752,
+    "inputs": 2_745,
     "insights": 483,
     "kafka": 1_879,
     "local": 2_177,
-    "log": 1_090,
+    "log": 1_084,
     "machine": 273,
     "proof": 1_801,
-    "search": 1_372,
+    "search": 1_359,
     "service": 1_037,
-    "settings": 706,
-    "worker": 1_992,
+    "settings": 745,
+    "worker": 1_967,
     "": 44,
 }
 """Statements of each package; "" is the modules beside them. Lower a ceiling with each step that

@@ -344,30 +344,22 @@ def offsets_are_ours(settings: Settings, names: TopicNames, facts: Facts) -> Ite
             )
     log_end = 0 if facts.log is None else facts.log[1]
     vanished = sorted((facts.begun or frozenset()) - facts.known)
-    if vanished and not settings.first_start:
+    if vanished:
         wheres = ", ".join(f"{names.documents}-{part}" for part in vanished)
         problems.refuse(
             f"The group {settings.group} has no committed offset for {wheres}, though "
             f"{names.begun} says that it "
             "was begun: its offset has vanished (Kafka forgets a group's offsets after seven idle "
             "days), or was deleted. A "
-            "worker ends there with code 78. Restore the offsets with: stream-dedup rewind; or "
-            "have everything that the "
-            "topic still holds delivered again, with STREAM_DEDUP_FIRST_START=true for one start."
+            "worker ends there with code 78. Restore the offsets with: stream-dedup rewind "
+            "--from-outputs"
         )
-    if facts.begun is None and not facts.committed and log_end > 1 and not settings.first_start:
+    if facts.begun is None and not facts.committed and log_end > 1:
         problems.warn(
             f"The group {settings.group} has no committed offsets, though the log is not empty: if "
             "it ever had any, "
             "they have "
-            "vanished (Kafka forgets them after seven idle days), and workers will ask for "
-            "STREAM_DEDUP_FIRST_START=true."
-        )
-    if settings.first_start and facts.committed:
-        problems.warn(
-            "STREAM_DEDUP_FIRST_START is set, and the group has offsets: should they ever vanish, "
-            "everything is read again "
-            "without a question. Remove it."
+            "vanished (Kafka forgets them after seven idle days), and workers will ask for them."
         )
     waiting = sum(
         max(0, end - facts.committed.get(part, (low, None))[0])

@@ -20,13 +20,15 @@ from stream_dedup.ground.plan import Plan
 from stream_dedup.index.rules.window import Window
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
+from stream_dedup.settings.units import parse_duration
 
 
 def window_of(settings: Settings) -> Window | None:
     """Return the window that the settings name."""
     if settings.window is None:
         return None
-    return Window(round(settings.window.total_seconds() * 1000), settings.window_refresh)
+    length, _, refresh = settings.window.partition(",")
+    return Window(round(parse_duration(length).total_seconds() * 1000), bool(refresh))
 
 
 def check_declaration(
@@ -180,8 +182,6 @@ def reading_of(settings: Settings) -> dict[str, str | None]:
     if settings.value_format == "raw":
         found["text_field"] = found["title_field"] = None
     # What is not set is left out: older logs do not name it.
-    if settings.value_format == "avro" and settings.reader_schema is not None:
-        found["reader_schema"] = str(settings.reader_schema)
     if settings.text_at is not None:
         found["text_at"] = settings.text_at
     return found

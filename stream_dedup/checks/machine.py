@@ -26,7 +26,7 @@ def check_machine(
     """Return what there is to say; `role` None: about both, and about a search."""
     findings = [*_open_files(), *_probes(settings)]
     if role != "worker":
-        findings += _folder("index folder", settings.index_dir, "STREAM_DEDUP_INDEX_DIR")
+        findings += _folder("index folder", settings.index_dir, "STREAM_DEDUP_STATE_DIR")
         findings += _disk(
             "disk",
             settings.index_dir,
@@ -49,7 +49,7 @@ def _of_search(folder: Path) -> Iterator[CheckFinding]:
     if lack := lacking("search"):
         yield not_checked("search folder", lack)
         return
-    yield from _folder("search folder", folder, "STREAM_DEDUP_SEARCH_DIR")
+    yield from _folder("search folder", folder, "STREAM_DEDUP_STATE_DIR")
     if _nearest(folder) == folder:
         engine = "the engine takes as much again while it merges its segments"
         yield from _disk("search disk", folder, "a full-text engine", engine, "the search")

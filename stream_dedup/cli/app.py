@@ -26,10 +26,7 @@ if TYPE_CHECKING:
     from stream_dedup.cli.options import Command
 
 PANELS: Final = {
-    "Run the filter": (
-        *("run worker", "run index", "run insights", "run search", "run console", "run all"),
-        *("demo", "broker", "load"),
-    ),
+    "Run the filter": ("run", "demo", "broker", "load"),
     "Watch, search and compare": (
         *("tap", "explain", "find", "group", "similar"),
         *("check", "prints", "judge"),
@@ -44,20 +41,19 @@ PANELS: Final = {
         "dlq redrive",
     ),
     "Set it up": (
-        *("topics plan", "topics apply", "config check", "config show", "config reference"),
+        *("topics plan", "topics apply", "config check", "config show"),
         *("doctor", "calibrate", "compile"),
     ),
     "Audit and verify": (
         "audit",
         "replay",
         "index stats",
-        "index snapshot",
+        "index checkpoint",
         "index restore",
         "index verify",
     ),
 }
 GROUPS: Final = {
-    "run": "Run a role until SIGTERM or Ctrl-C.",
     "dlq": "List dead letters, and send them back.",
     "topics": "Create and correct topics.",
     "config": "Check and show settings.",

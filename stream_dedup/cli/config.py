@@ -40,9 +40,16 @@ def config_show_command(
     origin: Annotated[
         bool, typer.Option("--origin", help="Also print the source of each value.")
     ] = False,
+    reference: Annotated[
+        bool,
+        typer.Option("--reference", help="Print the reference page of all settings, as Markdown."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Print all settings, with masked secrets, and the resulting plan, thresholds and topics."""
+    if reference:
+        sys.stdout.write(reference_page())
+        return 0
     settings = given.settings()
     shown = list(settings.shown())
     plan = settings.judging_plan
@@ -71,13 +78,6 @@ def config_show_command(
         *([f"topic {kind}", name] for kind, name in topics.items()),
     ]
     print_table(["in force", "value"], rows)
-    return 0
-
-
-@command("config reference", example="stream-dedup config reference")
-def config_reference_command() -> int:
-    """Print the reference of all settings as Markdown."""
-    sys.stdout.write(reference_page())
     return 0
 
 

@@ -256,7 +256,7 @@ def _ask_for_memory(addresses: Sequence[str], plan: Plan) -> None:
         raise ConfigurationError(
             f"The index at {base} needs at least {needed + 1:,} MiB of memory for the plan "
             f"{plan.name} (documents kept: "
-            f"{found['entries']:,}), and its index_memory is {allowed:,} MiB. Nothing was written: "
+            f"{found['entries']:,}), and its STREAM_DEDUP_MEMORY is {allowed:,} MiB. Nothing was written: "
             "raise it for every index, "
             "restart them, and declare the plan then."
         )

@@ -1,4 +1,4 @@
-"""`index snapshot`, `restore`, `verify` and `stats`: what an operator does with an index's
+"""`index checkpoint`, `restore`, `verify` and `stats`: what an operator does with an index's
 volume.
 """
 
@@ -26,6 +26,7 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.snapshot import Snapshot
 from stream_dedup.index.volume.place import volume_in
 from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.indexer.snapshots import KEPT
 from stream_dedup.inputs.addressed import sentences
 from stream_dedup.kafka import Admin, Bounds, read_log, topic_bounds
 from stream_dedup.settings.settings import Settings
@@ -71,11 +72,11 @@ def index_stats_command(
 
 
 @command(
-    "index snapshot",
-    example="stream-dedup index snapshot s3://backup/crawl --volume /data/index",
+    "index checkpoint",
+    example="stream-dedup index checkpoint s3://backup/crawl --volume /data/index",
     asks_kafka=False,
 )
-def index_snapshot_command(
+def index_checkpoint_command(
     settings: Settings,
     place: PlaceArgument = None,
     volume: VolumeOption = None,
@@ -101,7 +102,7 @@ def index_snapshot_command(
             taken = snapshot.take(
                 directory,
                 where,
-                keep=settings.snapshots_kept,
+                keep=KEPT,
                 advance=lambda size: advance(0, size),
             )
     _print_snapshot(taken, where, time.monotonic() - started, as_json=as_json)
@@ -116,7 +117,7 @@ def index_restore_command(
         Path | None,
         typer.Argument(
             metavar="DIR",
-            help="Empty directory.  [default: INDEX_DIR]",
+            help="Empty directory.  [default: index in STATE_DIR]",
             show_default=False,
         ),
     ] = None,

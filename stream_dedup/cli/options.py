@@ -79,7 +79,7 @@ class Given:
         """Do the same for a command that is not a role, which logs warnings and errors only."""
         settings = self.settings(**flags)
         is_debug = settings.log_level == "debug"
-        logs.configure("debug" if is_debug else "warning", settings.log_format)
+        logs.configure("debug" if is_debug else "warning")
         # librdkafka warns of each call that it will try again; a command says at its end whether it
         # worked.
         logging.getLogger(logs.KAFKA_LOGGER).setLevel(logging.DEBUG if is_debug else logging.ERROR)
@@ -259,14 +259,6 @@ TopicFilesOption = Annotated[
     typer.Option("--from", metavar="FOLDER", help="Folder with your topic files."),
 ]
 StopWithParentOption = Annotated[bool, typer.Option("--stop-with-parent", hidden=True)]
-FirstStartOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--first-start",
-        help="Confirm that a group without committed offsets starts at the beginning.",
-        show_default=False,
-    ),
-]
 
 
 def _known_stages(given: list[str] | None) -> list[str] | None:
@@ -300,12 +292,16 @@ DryRunOption = Annotated[
 VolumeArgument = Annotated[
     Path | None,
     typer.Argument(
-        metavar="DIR", help="Directory of the index.  [default: INDEX_DIR]", show_default=False
+        metavar="DIR",
+        help="Directory of the index.  [default: index in STATE_DIR]",
+        show_default=False,
     ),
 ]
 VolumeOption = Annotated[
     Path | None,
-    typer.Option("--volume", metavar="DIR", help="Directory of the index.  [default: INDEX_DIR]"),
+    typer.Option(
+        "--volume", metavar="DIR", help="Directory of the index.  [default: index in STATE_DIR]"
+    ),
 ]
 
 

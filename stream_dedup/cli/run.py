@@ -1,18 +1,17 @@
-"""`run worker`, `run index` and their like: one role in this process, with logs, signals and exit
-codes.
-"""
+"""`run`: one role in this process, with logs, signals and exit codes."""
 
 from __future__ import annotations
 
+import enum
 import importlib
 import logging
 import os
 import threading
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, cast
 
 import typer
 
-from stream_dedup.cli.options import FirstStartOption, Given, StopWithParentOption, command
+from stream_dedup.cli.options import Given, StopWithParentOption, command
 from stream_dedup.ground.compiling import StoppedError
 from stream_dedup.ground.errors import (
     ConfigurationError,
@@ -34,81 +33,91 @@ MODULES: Final[dict[Role, str]] = {
 }
 
 
-@command(
-    "run worker",
-    example="stream-dedup run worker --set value_format=json --set text_field=page.body",
-)
-def run_worker_command(
+AnyRole = enum.StrEnum("AnyRole", [(name.upper(), name) for name in (*MODULES, "all")])  # type: ignore[misc]
+
+
+class LogFormat(enum.StrEnum):
+    """Lines for people, JSON for collectors, or `auto`: for people on a terminal, else JSON."""
+
+    AUTO = "auto"
+    CONSOLE = "console"
+    JSON = "json"
+
+
+@command("run", example="stream-dedup run worker --set value_format=json")
+def run_command(
     given: Given,
-    first_start: FirstStartOption = None,
-    stop_with_parent: StopWithParentOption = False,
-) -> int:
-    """Fingerprint documents, and write each to `unique` or `duplicates` in a transaction."""
-    return run_role(
-        "worker", given.settings(first_start=first_start), stop_with_parent=stop_with_parent
-    )
-
-
-@command("run index", example="stream-dedup run index --set index_dir=/data/index")
-def run_index_command(given: Given, stop_with_parent: StopWithParentOption = False) -> int:
-    """Apply the log to an index, and answer each record with verdicts."""
-    return run_role("index", given.settings(), stop_with_parent=stop_with_parent)
-
-
-@command("run insights", example="stream-dedup run insights --set insights_window=7d")
-def run_insights_command(given: Given, stop_with_parent: StopWithParentOption = False) -> int:
-    """Count documents by host, and write `host-signals`."""
-    return run_role("insights", given.settings(), stop_with_parent=stop_with_parent)
-
-
-@command("run search", example="stream-dedup run search --set search_dir=/data/search")
-def run_search_command(given: Given, stop_with_parent: StopWithParentOption = False) -> int:
-    """Serve full-text search, groups of copies, and the console."""
-    return run_role("search", given.settings(), stop_with_parent=stop_with_parent)
-
-
-@command(
-    "run console",
-    example="stream-dedup run console --set console_index=http://127.0.0.1:8081 --set "
-    "http_port=8090",
-)
-def run_console_command(given: Given, stop_with_parent: StopWithParentOption = False) -> int:
-    """Serve the console without full-text search."""
-    return run_role("console", given.settings(), stop_with_parent=stop_with_parent)
-
-
-@command("run all", example="stream-dedup run all --bootstrap-servers localhost:9092")
-def run_all_command(
-    given: Given,
-    first_start: FirstStartOption = None,
+    role: Annotated[
+        AnyRole,
+        typer.Argument(
+            metavar="ROLE",
+            help="worker, index, insights, search, console, or all.",
+            show_choices=False,
+        ),
+    ],
     insights: Annotated[
         bool,
-        typer.Option("--insights", help="Also run insights, on the second port after HTTP_PORT."),
+        typer.Option(
+            "--insights", help="With all: run insights too, on the second port after HTTP_PORT."
+        ),
     ] = False,
     search: Annotated[
         bool | None,
         typer.Option(
             "--search/--no-search",
-            help="Also run a search with the console, on the third port after HTTP_PORT.  "
+            help="With all: run a search with the console too, on the third port after HTTP_PORT.  "
             "[default: with its extra]",
             show_default=False,
         ),
     ] = None,
+    log_format: Annotated[
+        LogFormat,
+        typer.Option(
+            "--log-format",
+            metavar="FORMAT",
+            help="auto, console or json; auto: lines for people on a terminal, else JSON.",
+        ),
+    ] = LogFormat.AUTO,
+    stop_with_parent: StopWithParentOption = False,
 ) -> int:
-    """Run an index, a worker and a search with the console, each a process, on a laptop.
+    """Run a role of the filter until SIGTERM or Ctrl-C; `all` runs index, worker and search, each a process.
 
-    The worker uses HTTP_PORT, the index the next port.
+    `worker` fingerprints documents, asks the index, and writes each to `unique` or `duplicates` in
+    a transaction.
+
+    `index` applies the log of fingerprints to its state on disk, and answers each record with its
+    verdicts.
+
+    `insights` counts per host, and writes `host-signals` for the crawler's frontier.
+
+    `search` reads the outputs, finds documents by a clue and copies of a document, and serves the
+    console's pages; `console` serves the pages alone.
     """
+    if role.value != "all":
+        return run_role(
+            cast("Role", role.value),
+            given.settings(),
+            log_format=log_format,
+            stop_with_parent=stop_with_parent,
+        )
     from stream_dedup.cli.supervise import supervise
 
-    worker_only = ["--first-start"] if first_start else []
-    settings = given.settings(first_start=first_start)
     return supervise(
-        settings, given.arguments(), worker_only, with_insights=insights, with_search=search
+        given.settings(),
+        given.arguments(),
+        log_format=log_format,
+        with_insights=insights,
+        with_search=search,
     )
 
 
-def run_role(role: Role, settings: Settings, *, stop_with_parent: bool = False) -> int:
+def run_role(
+    role: Role,
+    settings: Settings,
+    *,
+    log_format: LogFormat = LogFormat.AUTO,
+    stop_with_parent: bool = False,
+) -> int:
     """Run a role until it is told to stop; return its exit code. What ends it is one log line,
     traceback if unexpected.
     """
@@ -117,7 +126,7 @@ def run_role(role: Role, settings: Settings, *, stop_with_parent: bool = False) 
     from stream_dedup.service import logs
     from stream_dedup.service.process import allow_many_files
 
-    logs.configure(settings.log_level, settings.log_format, role=role)
+    logs.configure(settings.log_level, log_format, role=role)
     log = structlog.get_logger("stream_dedup.run")
     allow_many_files()
     os.umask(0o077)  # RocksDB, the full-text engine and Faust make files with the rights it leaves

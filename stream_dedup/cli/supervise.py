@@ -50,8 +50,8 @@ class _Child:
 def supervise(
     settings: Settings,
     common: Sequence[str],
-    worker_only: Sequence[str],
     *,
+    log_format: str = "auto",
     with_insights: bool = False,
     with_search: bool | None = None,
 ) -> int:
@@ -64,18 +64,14 @@ def supervise(
     Raises:
         ConfigurationError: a search is asked for, and its extra is not installed.
     """
-    is_console = settings.log_format == "console" or (
-        settings.log_format == "auto" and sys.stderr.isatty()
-    )
+    is_console = log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
     lack = "" if with_search is False else lacking("search")
     if lack and with_search:
         raise ConfigurationError(lack)
     if lack:
         _say(f"There is no console, and nothing is found by a clue. {lack}")
     with_search = with_search is not False and not lack
-    options = options_of(
-        settings, common, worker_only, with_insights=with_insights, with_search=with_search
-    )
+    options = options_of(settings, common, with_insights=with_insights, with_search=with_search)
     with stop_on_signals() as stop:
         children: list[_Child] = []
         try:
@@ -107,7 +103,6 @@ def supervise(
 def options_of(
     settings: Settings,
     common: Sequence[str],
-    worker_only: Sequence[str],
     *,
     with_insights: bool,
     with_search: bool,
@@ -118,7 +113,6 @@ def options_of(
     roles += ["search"] if with_search else []
     ports = {role: settings.http_port + AFTER[role] if settings.http_port else 0 for role in roles}
     options = {role: [*common, "--set", f"http_port={port}"] for role, port in ports.items()}
-    options["worker"][len(common) : len(common)] = worker_only
     if with_search and settings.console_index is None and ports["index"]:
         options["search"] += ["--set", f"console_index={address_of(settings, 'index')}"]
     return options
@@ -136,7 +130,7 @@ def _tell_when_ready(console: str, stop: threading.Event) -> None:
 
 def _start(role: str, arguments: Sequence[str], *, is_console: bool) -> _Child:
     command = [sys.executable, "-m", "stream_dedup", "run", role, "--stop-with-parent", *arguments]
-    command += ["--set", f"log_format={'console' if is_console else 'json'}"]
+    command += ["--log-format", "console" if is_console else "json"]
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,

@@ -32,7 +32,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
     Raises:
         ConfigurationError: the port cannot be taken, or the token's file cannot be read.
     """
-    health = Health(stalled_after_seconds=settings.livez_after.total_seconds())
+    health = Health()
     sources = sources_of(settings, stop)
     server = HttpServer(
         settings.http_host,

@@ -287,7 +287,6 @@ def _settings(bootstrap: str, folder: Path, port: int) -> Settings:
         "state_dir": str(folder / "state"),
         "http_port": port,
         "console_index": f"http://127.0.0.1:{port + AFTER['index']}" if port else None,
-        "log_format": "console",
         "log_level": "info",
     }
     return load_settings(overrides, environ={})
@@ -313,12 +312,19 @@ def _roles(
         "state_dir",
         "http_port",
     )
-    environment = child_environment(
-        {name: getattr(settings, name) for name in (*chosen, "log_format")}
-    )
+    environment = child_environment({name: getattr(settings, name) for name in chosen})
     with (folder / _ROLES_LOG).open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "stream_dedup", "run", "all", *options],
+            [
+                sys.executable,
+                "-m",
+                "stream_dedup",
+                "run",
+                "all",
+                "--log-format",
+                "console",
+                *options,
+            ],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -165,7 +165,7 @@ def take(
     """
     if not (volume / _CURRENT).exists():
         raise InputError(
-            f"There is no index volume at {volume}; name the directory of an index (INDEX_DIR)."
+            f"There is no index volume at {volume}; name the directory of an index (index in STATE_DIR)."
         )
     storage = storage_at(place)
     if volume.resolve() in (Path(storage.where).resolve(), *Path(storage.where).resolve().parents):

@@ -102,7 +102,7 @@ class Indexer:
         self._monotonic = dependencies.monotonic
         self._logger = dependencies.logger
         self._failpoints = Failpoints(dependencies.failpoint)
-        self._memory = settings.index_memory
+        self._memory = settings.memory
         self._warned: set[str] = set()
         self._announced_at: int | None = None
         self._undelivered: dict[int, bool] = {}
@@ -436,10 +436,10 @@ class Indexer:
             self._warn_once(
                 "The index nears its memory budget; beyond it, tables go to files and looking up "
                 "becomes slower. Raise "
-                "index_memory.",
+                "STREAM_DEDUP_MEMORY.",
                 bytes_in_memory=statistics["bytes_in_memory"],
                 bytes_mapped=statistics["bytes_mapped"],
-                index_memory=self._memory,
+                memory=self._memory,
             )
         if statistics["tables_unwritten"]:
             self._warn_once(

@@ -28,6 +28,8 @@ from stream_dedup.settings.settings import Settings
 
 CHILD_BYTES: Final = 320 << 20
 """What the process takes at most: 293 MB with files of 68 MB and S3, 2026-11-28."""
+KEPT: Final = 2  # snapshots of a log; older ones are removed
+EVERY_SECONDS = 86_400.0  # the alert on old snapshots fires after two such
 _AGAIN_SECONDS: Final = 300.0
 _DAY_SECONDS: Final = 86_400.0  # a store that hangs: what is not whole by then never is
 _POLL_SECONDS: Final = 0.2
@@ -48,8 +50,6 @@ class Snapshots:
         start: Child | None = None,
     ) -> None:
         self._place = str(settings.snapshots)
-        self._every = settings.snapshots_every.total_seconds()
-        self._keep = settings.snapshots_kept
         self._folder = folder
         self._host = host
         self._metrics = metrics
@@ -114,8 +114,8 @@ class Snapshots:
             "do": "take",
             "place": self._place,
             "by": self._host,
-            "keep": self._keep,
-            "every_seconds": self._every,
+            "keep": KEPT,
+            "every_seconds": EVERY_SECONDS,
         }
         if not self._looked and not is_wanted:
             job["do"], job["log"] = "look", index.log
@@ -157,7 +157,7 @@ class Snapshots:
         )
 
     def _failed(self, why: str) -> None:
-        self._due = time.time() + min(self._every, _AGAIN_SECONDS)
+        self._due = time.time() + min(EVERY_SECONDS, _AGAIN_SECONDS)
         self._logger.warning("no snapshot was taken; it is tried again", place=self._place, why=why)
 
 

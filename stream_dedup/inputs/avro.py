@@ -64,7 +64,7 @@ class AvroSchemas:
         }
         return AvroSchema(wrapped, _is_deep(schema, known))
 
-    def reader(self, written: AvroSchema, asked: AvroSchema | None) -> Callable[[bytes], Any]:
+    def reader(self, written: AvroSchema) -> Callable[[bytes], Any]:
         """Return what reads values."""
         import fastavro  # noqa: PLC0415 - an extra
         from fastavro import _read_py  # noqa: PLC0415 - an extra
@@ -72,8 +72,7 @@ class AvroSchemas:
         # The compiled reader ends the process on a value nested a million deep; the other one
         # raises RecursionError.
         read: Any = _read_py.schemaless_reader if written.is_deep else fastavro.schemaless_reader
-        target = None if asked is None else asked.wrapped
-        return lambda body: read(io.BytesIO(body), written.wrapped, target)[_VALUE]
+        return lambda body: read(io.BytesIO(body), written.wrapped, None)[_VALUE]
 
 
 def _checked(text: str) -> Any:

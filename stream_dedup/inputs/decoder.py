@@ -38,7 +38,7 @@ from stream_dedup.ground.hosts import HostNames, named_site, site_of
 from stream_dedup.ground.messages import Messages
 from stream_dedup.ground.unforeseen import Unforeseen
 from stream_dedup.inputs.charset import REPLACED, decode_page, lost_letters
-from stream_dedup.inputs.elsewhere import Fetched, FetchLimits, TextFetcher
+from stream_dedup.inputs.elsewhere import Fetched, TextFetcher, fetch_limits
 from stream_dedup.inputs.fields import (
     MISSING,
     decode_json,
@@ -156,11 +156,7 @@ class Decoder:
         self._takes_vectors = takes_vectors
         self._text_at = settings.text_at
         self._fetcher = _fetcher_of(settings) if fetches and settings.text_at is not None else None
-        self._extractor = (
-            Extractor(settings.page_cpu.total_seconds())
-            if settings.text_is == "html" and not takes_vectors
-            else None
-        )
+        self._extractor = Extractor() if settings.text_is == "html" and not takes_vectors else None
         self._base64 = settings.text_encoding == "base64"
         self._text_field = settings.text_field
         self._id_field = settings.id_field
@@ -629,12 +625,8 @@ def ids_of(settings: Settings) -> Callable[[Message], bytes | None]:
 
 
 def _fetcher_of(settings: Settings) -> TextFetcher:
-    seconds, patience = (
-        settings.text_timeout.total_seconds(),
-        settings.text_patience.total_seconds(),
-    )
-    limits = FetchLimits(settings.text_fetches, settings.text_bytes, seconds, patience)
-    return TextFetcher(parse_prefixes(settings.text_prefixes or ""), limits)
+    prefixes = parse_prefixes(settings.text_prefixes or "")
+    return TextFetcher(prefixes, fetch_limits(settings.text_bytes))
 
 
 def _unreadable(message: Unreadable) -> DeadLetter:

@@ -41,6 +41,14 @@ from stream_dedup.inputs.stores import (
 
 Fetched: TypeAlias = bytes | DeadLetter
 
+AT_ONCE = 64
+"""Most texts that one worker fetches at once: enough for the kernel at 50 ms a fetch."""
+ATTEMPT_SECONDS = 10.0
+"""Least time for one attempt to fetch a text."""
+PATIENCE_SECONDS = 600.0
+"""Time after which a text is given up that is away while its store answers for others: longer than a
+store's failover."""
+_ATTEMPT_BYTES_PER_SECOND: Final = 1_000_000
 _ATTEMPTS: Final = 3
 _RETRY_SECONDS: Final = 0.1
 # The taker is given what is there after this time, or once it is this much: a kernel does many
@@ -63,6 +71,14 @@ class FetchLimits(NamedTuple):
     text_bytes: int
     seconds: float
     patience_seconds: float = math.inf
+
+
+def fetch_limits(text_bytes: int) -> FetchLimits:
+    """Return the limits of a worker whose texts have at most `text_bytes`; an attempt has time to
+    read that many at 1 MB a second.
+    """
+    seconds = max(ATTEMPT_SECONDS, text_bytes / _ATTEMPT_BYTES_PER_SECOND)
+    return FetchLimits(AT_ONCE, text_bytes, seconds, PATIENCE_SECONDS)
 
 
 class _Answer(NamedTuple):

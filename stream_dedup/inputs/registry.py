@@ -21,6 +21,7 @@ from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import ConfigurationError, RegistryAwayError
 from stream_dedup.ground.printable import printable
 from stream_dedup.inputs.avro import AvroSchemas
+from stream_dedup.settings.properties import without_login
 from stream_dedup.settings.settings import Settings
 
 SCHEMA_BYTES_MAX = 1 << 20
@@ -85,23 +86,14 @@ class SchemaRegistry:
             "timeout": _TIMEOUT_SECONDS,
             "max.retries": 0,
         }
-        if settings.registry_ca_file is not None:
-            told["ssl.ca.location"] = str(settings.registry_ca_file)
         try:
-            if settings.registry_credentials_file is not None:
-                told["basic.auth.user.info"] = settings.registry_credentials_file.read_text(
-                    "utf-8"
-                ).strip()
             self._client = SchemaRegistryClient(told)
         except (OSError, ValueError, TypeError) as error:
             raise ConfigurationError(
                 f"The settings of the schema registry cannot be used: {error}; correct "
-                "STREAM_DEDUP_REGISTRY_URL, "
-                "STREAM_DEDUP_REGISTRY_CA_FILE and STREAM_DEDUP_REGISTRY_CREDENTIALS_FILE."
+                "STREAM_DEDUP_REGISTRY_URL and SSL_CERT_FILE."
             ) from error
-        self._url = settings.registry_url
-        self._asked_id = settings.reader_schema
-        self._asked: Any = None
+        self._url = without_login(settings.registry_url)
         self._readers: dict[int, Reader | DeadLetter] = {}
         self._kept_bytes = 0
         self._unknown_until: dict[int, float] = {}
@@ -140,9 +132,7 @@ class SchemaRegistry:
             written = self._load(number)
             if written is not None:
                 if not isinstance(written, DeadLetter):
-                    written = self._tried(
-                        number, partial(self._schemas.reader, written, self._asked_schema())
-                    )
+                    written = self._tried(number, partial(self._schemas.reader, written))
                 self._readers[number] = written
                 return written
             if len(self._unknown_until) >= _SCHEMAS_MAX:
@@ -154,18 +144,6 @@ class SchemaRegistry:
             f"The registry {self._url} has no schema with the id {number}.",
             True,
         )
-
-    def _asked_schema(self) -> Any:
-        """Return the schema by which all values are read; None if each is read by its own."""
-        if self._asked_id is not None and self._asked is None:
-            found = self._load(self._asked_id)
-            if found is None or isinstance(found, DeadLetter):
-                why = "the registry does not have it" if found is None else found.message
-                raise RegistryAwayError(
-                    f"STREAM_DEDUP_READER_SCHEMA={self._asked_id} cannot be used: {why}"
-                )
-            self._asked = found
-        return self._asked
 
     def _load(self, number: int) -> Any | DeadLetter | None:
         """Return a schema, None if the registry does not know it."""

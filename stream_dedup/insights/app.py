@@ -36,7 +36,7 @@ from faust.types import TP
 
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, GoneError, StreamDedupError
-from stream_dedup.ground.hosts import HostNames, named_host, shown_host
+from stream_dedup.ground.hosts import HostNames
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.inputs.decoder import ids_of
 from stream_dedup.insights.metrics import InsightsMetrics
@@ -50,6 +50,10 @@ from stream_dedup.settings.units import parse_duration
 
 _logger = structlog.get_logger("stream_dedup.insights")
 
+WRITE_SECONDS = 10.0  # between writes of the signals of hosts that sent something
+# How far back signals reach from a host's latest document, and how many hosts are remembered, at up
+# to 10 kB each.
+WINDOW_SECONDS, HOSTS_MAX = 86_400, 20_000
 _TURN_SECONDS = 0.1
 _LOOK_SECONDS = 5.0
 _STUCK_SECONDS = 45.0
@@ -155,9 +159,7 @@ class _Insights:
         self._settings = settings = role.settings
         self._names, self._ids, self._metrics, self._role = settings.topic_names, ids, metrics, role
         self._hosts, self._id_of = HostNames(), ids_of(settings)
-        self._ledger = HostLedger(
-            round(settings.insights_window.total_seconds()), settings.insights_hosts
-        )
+        self._ledger = HostLedger(WINDOW_SECONDS, HOSTS_MAX)
         self._unwritten: list[Any] = []
         self._generation = 0
         self._owns = False
@@ -176,7 +178,6 @@ class _Insights:
     async def run(self, stop: threading.Event) -> None:
         self._role.health.startup(0.5, "joining the group and reading the table")
         looking, writing, next_write = asyncio.create_task(self._look_around()), None, 0.0
-        interval = self._settings.insights_interval.total_seconds()
         try:
             await self._app.start()
             _logger.info("insights started", signals=self._names.host_signals)
@@ -192,7 +193,7 @@ class _Insights:
                         task.result()
                 is_due = time.monotonic() >= next_write or len(self._unwritten) >= _UNWRITTEN_MAX
                 if self._owns and is_due and (writing is None or writing.done()):
-                    next_write = time.monotonic() + interval
+                    next_write = time.monotonic() + WRITE_SECONDS
                     writing = asyncio.create_task(self._write())
                 await asyncio.sleep(_TURN_SECONDS)
             if writing is not None:
@@ -225,8 +226,7 @@ class _Insights:
             record.topic, record.partition, record.offset, record.key, value, time_ms, []
         )
         identifier = self._id_of(message) or b""
-        named = found.get(self._settings.insights_host_header or "", b"")
-        host = shown_host(named_host(named)) or self._hosts.of(identifier)
+        host = self._hosts.of(identifier)
         reason, kind, of = _text(found, headers.REASON), "", ("", "")
         if reason in WASTED:
             kind, of = "one-page", (headers.OF_ID, headers.OF_POSITION)

@@ -519,7 +519,7 @@ def decode_documents(
     text_decoder = Decoder(settings.model_copy(update=PLAIN_TEXT))
     remarks = Remarks(settings) if remarks is None else remarks
     equally_long = EquallyLong()
-    with closing(Pages(settings.page_cpu.total_seconds())) as pages:
+    with closing(Pages()) as pages:
         for number, raw in enumerate(raws):
             is_json = raw.form == "jsonl"
             if raw.lost is not None:

@@ -38,11 +38,10 @@ NAMES = (
     headers.SIBLING_ID,
     headers.SIBLING_POSITION,
     headers.LOG,
-    headers.TRACE,
 )
 _VERDICT, _REASON, _RECIPE, _POSITION, _FINGERPRINT, _DISTANCE = range(6)
 _SIMILARITY, _COPIES, _BETTER, _OF_ID, _OF_POSITION, _OF_TIME = range(6, 12)
-_SIBLING_SIMILARITY, _SIBLING_ID, _SIBLING_POSITION, _LOG, _TRACE = range(12, len(NAMES))
+_SIBLING_SIMILARITY, _SIBLING_ID, _SIBLING_POSITION, _LOG = range(12, len(NAMES))
 _NEW = int(Reason.NEW)
 # A position's partition and offset of 10 and 20 digits with a dash and an at sign, a distance of 3,
 # a similarity of 4, copies of 10, a rule of 9, an offset in a position of 20, a time of 24, a log
@@ -129,13 +128,11 @@ def of_verdicts(
     fingerprints: NDArray[np.uint8],
     verdicts: Verdicts,
     wanted: NDArray[np.bool_],
-    traces: NDArray[np.uint8] | None = None,
 ) -> HeaderColumns:
     """Return our headers for n records; `fingerprints` (n, digits) are written in hex, and `wanted`
     (n,) says for which.
 
     The others get none: they have no verdict that a reader sees, or something else makes theirs.
-    `traces` (n, characters) are the texts of their `dedup.trace`; without them none is written.
 
     Raises:
         ValueError: a reason is no outcome for a reader.
@@ -143,14 +140,13 @@ def of_verdicts(
     if not verdicts.are_outcomes[wanted].all():
         raise ValueError("a verdict that is to be written is no outcome for a reader")
     count, digits = fingerprints.shape
-    traces = np.zeros((count, 0), np.uint8) if traces is None else np.ascontiguousarray(traces)
     named = NamedRepresentatives.of(verdicts.named)
     outcomes, outcome_stops = _outcomes()
     prefixes = [f"{topic}-{partition}@".encode() for topic, _, partition in named.partitions]
     prefix, prefix_stops = _joined(prefixes)
     topic, recipe_bytes = _bytes(places.topic.encode()), _bytes(recipe.encode())
     most_bytes = max(map(len, prefixes), default=0) + _NUMBERS_BYTES_MAX + digits
-    most_bytes += len(topic) + len(recipe_bytes) + len(outcomes) + traces.shape[1]
+    most_bytes += len(topic) + len(recipe_bytes) + len(outcomes)
     of = np.empty(count * len(NAMES), np.uint8)
     ends = np.empty(count * len(NAMES), np.int64)
     stops = np.empty(count, np.int64)
@@ -186,7 +182,6 @@ def of_verdicts(
         recipe_bytes,
         lying,
         digits_given,
-        traces,
         judged,
         representatives,
         room,
@@ -332,7 +327,6 @@ def _write(
     recipe: Any,
     places: Any,
     fingerprints: Any,
-    traces: Any,
     judged: Any,
     named: Any,
     written: Any,
@@ -402,10 +396,6 @@ def _write(
             at = _decimal(values, at + 1, np.uint64(judged.decided_places[i]))
             of[j], ends[j] = _LOG, at
             j += 1
-            if traces.shape[1]:
-                at = _copied(values, at, traces[i], 0, traces.shape[1])
-                of[j], ends[j] = _TRACE, at
-                j += 1
         if is_duplicate or has_sibling:
             row += 1
         written.stops[i] = j

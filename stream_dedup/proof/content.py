@@ -66,12 +66,10 @@ def cut_of(own: Headers) -> Cut:
 
 
 def split_verdict(found: Headers) -> tuple[Headers, Headers]:
-    """Return (foreign headers, ours) of a record of `unique` or `duplicates`, without the trace,
-    which no log knows.
-    """
+    """Return (foreign headers, ours) of a record of `unique` or `duplicates`."""
     for at, (name, _) in enumerate(found):
         if name.startswith(headers.OWN_PREFIX) and not name.startswith(headers.PRIOR_PREFIX):
-            return found[:at], [one for one in found[at:] if one[0] != headers.TRACE]
+            return found[:at], found[at:]
     return found, []
 
 

@@ -179,13 +179,8 @@ class Finder:
         )
 
     def _texts_of(self, page: list[FoundText]) -> dict[str, str]:
-        texts = {one.facts.at: self._engine.text_at(one.facts.at) for one in page}
-        lacking = [at for at, text in texts.items() if not text]
-        return texts | dict(self._asked(lacking) if lacking else {})
-
-    def _asked(self, places: list[str]) -> Mapping[str, str]:
         try:
-            return self._texts_at(places)
+            return dict(self._texts_at([one.facts.at for one in page]))
         except StreamDedupError as error:
             _logger.warning(
                 "texts could not be read, and documents are told without snippets", why=str(error)

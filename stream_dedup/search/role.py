@@ -55,6 +55,7 @@ from stream_dedup.service.process import give_back
 from stream_dedup.service.running import RoleFrame, RunningRole, run_role
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
+from stream_dedup.settings.units import KeptBounds, parse_bounds
 
 _logger = structlog.get_logger("stream_dedup.search")
 
@@ -151,7 +152,7 @@ class KeptTexts:
         """
         recipe = recipe_of(settings)
         self._folder = settings.search_dir
-        self._rules = {"words": recipe.languages.digest.hex(), "texts": settings.search_texts}
+        self._rules = {"words": recipe.languages.digest.hex()}
         self.languages: Languages = recipe.languages
         self.log_ids = (settings.log_ids, recipe.key)
         self.texts = dependencies.make_texts(settings)
@@ -187,10 +188,10 @@ class KeptTexts:
             raise ConfigurationError(
                 f"The full-text engine in {self._folder} was made for something else "
                 f"({', '.join(changed)} differ): topics of "
-                "another cluster or made anew, other settings of languages, another SEARCH_TEXTS. "
+                "another cluster or made anew, other settings of languages, "
                 "Delete the folder, and it is "
                 "filled anew from Kafka; or give this search one of its own with "
-                "STREAM_DEDUP_SEARCH_DIR."
+                "STREAM_DEDUP_STATE_DIR."
             )
         return wanted
 
@@ -218,6 +219,7 @@ class TextFiller:
             hold any more. BrokerError: Kafka does not say what there is.
         """
         self._settings = settings
+        self._bounds = parse_bounds(settings.search_keep) if settings.search_keep else KeptBounds()
         self._kept = kept
         self._engine = kept.engine
         self._forgotten = kept.forgotten
@@ -231,7 +233,6 @@ class TextFiller:
         names = settings.topic_names
         self._topics = (names.unique, names.duplicates, names.fingerprints)
         self._log = (names.fingerprints, 0)
-        self._is_text_kept = settings.search_texts == "engine"
         self._kafka = KeptAdmin(settings, dependencies.make_admin)
         self._made_for = kept.made_for(self._kafka.ask(self._topics_there))
         ends = self._kafka.ask(lambda admin: admin.ends(self._partitions(admin)))
@@ -449,9 +450,8 @@ class TextFiller:
         )
         pair = [self._hosts.of(one.encode("utf-8", "replace")) for one in (facts.id, facts.of_id)]
         is_copied = facts.group and all(pair) and pair[0] != pair[1]
-        text = found.text if self._is_text_kept else ""
         words = words_of(found.text, self._kept.languages)
-        self._engine.add_text(facts, words, text, id_key, pair if is_copied else ())
+        self._engine.add_text(facts, words, id_key, pair if is_copied else ())
 
     def _tell_of_no_text(self, message: Message, why: str) -> None:
         """Say that a document is found by its id and in its group, and not by its words; say it in
@@ -539,7 +539,7 @@ class TextFiller:
         """Let the oldest go, in a commit of their own behind what was added, where the engine has
         become too large.
         """
-        most = self._settings.search_bytes
+        most = self._bounds.size_bytes
         gone = 0 if most is None else self._engine.drop_beyond(most)
         if gone:
             self._commit(now, leaving=gone)
@@ -549,7 +549,7 @@ class TextFiller:
             )
 
     def _drop_the_old(self, now: float) -> None:
-        keep = self._settings.search_keep
+        keep = self._bounds.age
         if keep is not None:
             self._engine.drop_before(
                 int((self._dependencies.now_seconds() - keep.total_seconds()) * 1000)

@@ -97,12 +97,12 @@ class TextIndex:
                 raise StoreError(
                     f"Could not open the full-text engine in {folder}: another process has it "
                     "open; stop that search, or give "
-                    "this one a folder of its own with STREAM_DEDUP_SEARCH_DIR."
+                    "this one a folder of its own with STREAM_DEDUP_STATE_DIR."
                 ) from error
             raise VolumeError(
                 f"Could not open the full-text engine in {folder}: it is damaged, or may not be "
                 "written. Delete it, and it is "
-                "filled anew from Kafka, or name another folder with STREAM_DEDUP_SEARCH_DIR (the "
+                "filled anew from Kafka, or name another folder with STREAM_DEDUP_STATE_DIR (the "
                 f"engine says: {error})."
             ) from error
         self._groups: dict[str, GroupFacts] = {}
@@ -162,15 +162,10 @@ class TextIndex:
         return sum(_size_of(path) for path in self._folder.iterdir())
 
     def add_text(
-        self,
-        facts: TextFacts,
-        words: Sequence[str],
-        text: str = "",
-        id_key: str = "",
-        hosts: Sequence[str] = (),
+        self, facts: TextFacts, words: Sequence[str], id_key: str = "", hosts: Sequence[str] = ()
     ) -> None:
-        """Take in a document; it is found from the next commit on. `text` is kept where it is
-        given. `hosts`: of a copy and of the kept document, where the one copied the other.
+        """Take in a document; it is found from the next commit on. `hosts`: of a copy and of the
+        kept document, where the one copied the other.
 
         By `id_key` (`forgotten.key_of`) a `forget` finds it. One older than what `drop_beyond` has
         left is passed over.
@@ -204,8 +199,6 @@ class TextIndex:
         found.add_bytes(
             "facts", json.dumps(facts._replace(of_id="", counted=0), separators=(",", ":")).encode()
         )
-        if text:
-            found.add_bytes("text", text.encode("utf-8", "replace"))
         with self._writing() as writer:
             writer.add_document(found)
 
@@ -532,13 +525,6 @@ class TextIndex:
     def _term(self, field: str, value: str) -> tantivy.Query:
         return tantivy.Query.term_query(self._schema, field, value, "basic")
 
-    def text_at(self, at: str) -> str:
-        """Return the text of the document that lies there; empty where texts are not kept here."""
-        searcher = self._index.searcher()
-        for _, address in searcher.search(self._term("at", at), 1, count=False).hits:
-            return bytes(searcher.doc(address).get_first("text") or b"").decode()
-        return ""
-
     def facts_at(self, at: str) -> TextFacts | None:
         """Return what is told of the document that lies there."""
         found = self._first("at", at)
@@ -713,6 +699,5 @@ def _schema() -> tantivy.Schema:
     builder.add_text_field(_WORDS, tokenizer_name="words", index_option="position")
     for name in ("time", "copies", "newest", "decided"):
         builder.add_unsigned_field(name, fast=True)
-    for name in ("facts", "text"):
-        builder.add_bytes_field(name, stored=True)
+    builder.add_bytes_field("facts", stored=True)
     return builder.build()

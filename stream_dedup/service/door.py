@@ -147,7 +147,7 @@ class AllowedHosts:
         """Take names with commas between them; `*.example.org` stands for all below it, `*` for
         any.
         """
-        given = [one.strip().lower() for one in written.split(",") if one.strip()]
+        given = [one.strip().partition("/")[0].lower() for one in written.split(",") if one.strip()]
         self._names = frozenset({*given, "localhost", os.uname().nodename.lower()})
         self._ends = (".localhost", *(one[1:] for one in given if one.startswith("*.")))
 

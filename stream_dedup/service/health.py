@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+STALLED_SECONDS = 60.0  # without a turn of the loop, before `/livez` fails
+
 
 @dataclass(frozen=True, slots=True)
 class RoleState:
@@ -27,15 +29,9 @@ class RoleState:
 
 
 class Health:
-    """Written by the role's loop, read by the HTTP server's thread.
+    """Written by the role's loop, read by the HTTP server's thread."""
 
-    `stalled_after_seconds` is how long the loop may go without a turn before `/livez` fails.
-    """
-
-    def __init__(
-        self, stalled_after_seconds: float = 60.0, now_seconds: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._stalled_after_seconds = stalled_after_seconds
+    def __init__(self, now_seconds: Callable[[], float] = time.monotonic) -> None:
         self._now_seconds = now_seconds
         self._lock = threading.Lock()
         self._last_beat_seconds: float | None = None
@@ -71,12 +67,11 @@ class Health:
         if beat is None:
             return RoleState(True, "The role is starting; its loop has not turned yet.")
         age = self._now_seconds() - beat
-        if age > self._stalled_after_seconds:
+        if age > STALLED_SECONDS:
             return RoleState(
                 False,
-                f"The loop has not turned for {age:.0f} s, and {self._stalled_after_seconds:.0f} s "
-                "are allowed "
-                "(STREAM_DEDUP_LIVEZ_AFTER); the role hangs and should be restarted.",
+                f"The loop has not turned for {age:.0f} s, and {STALLED_SECONDS:.0f} s are allowed; "
+                "the role hangs and should be restarted.",
             )
         return RoleState(True, f"The loop turned {age:.1f} s ago.")
 

@@ -34,7 +34,7 @@ _TRACEBACK = "exception"
 
 def configure(
     level: Literal["debug", "info", "warning", "error"] = "info",
-    log_format: Literal["auto", "console", "json"] = "auto",
+    log_format: str = "auto",
     *,
     role: str | None = None,
     stream: TextIO | None = None,

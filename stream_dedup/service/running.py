@@ -70,7 +70,7 @@ def run_role(
         ConfigurationError: something must be changed by an operator (exit 78).
         StreamDedupError: as the role's loop.
     """
-    health = Health(stalled_after_seconds=settings.livez_after.total_seconds())
+    health = Health()
     health.startup(0.0, frame.opening)
     server = HttpServer(
         settings.http_host,

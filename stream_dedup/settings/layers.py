@@ -24,6 +24,7 @@ from stream_dedup.settings.properties import (
     BOOTSTRAP_VARIABLE,
     CONFIG_VARIABLE,
     DECIDED_PROPERTIES,
+    FROM_FILE_FIELDS,
     FROM_FILE_PROPERTIES,
     KAFKA_PREFIX,
     NOT_SETTINGS,
@@ -212,6 +213,7 @@ def _read_flags(layer: Layer, overrides: Mapping[str, object]) -> None:
 
 def _read_environment(layer: Layer, environ: Mapping[str, str]) -> None:
     by_variable = {environment_name(name): name for name in _field_names()}
+    by_file = {f"{environment_name(name)}_FILE": name for name in FROM_FILE_FIELDS}
     if environ.get(BOOTSTRAP_VARIABLE):
         layer.put("kafka_bootstrap_servers", environ[BOOTSTRAP_VARIABLE], BOOTSTRAP_VARIABLE)
     for variable, value in sorted(environ.items()):
@@ -226,6 +228,9 @@ def _read_environment(layer: Layer, environ: Mapping[str, str]) -> None:
             # `NAME=` for that.
             if value:
                 layer.put(by_variable[variable], value, variable)
+        elif variable in by_file:
+            if value:
+                _read_secret_file(layer, by_file[variable], variable, value, environ)
         elif variable.startswith(KAFKA_PREFIX) and variable != KAFKA_PREFIX:
             if value:
                 _read_property_variable(layer, variable, value, environ)
@@ -244,6 +249,13 @@ def _read_property_variable(
     if prop == secret or secret not in FROM_FILE_PROPERTIES:
         layer.put_property(prop, value, variable)
         return
+    _read_secret_file(layer, f"kafka.{secret}", variable, value, environ)
+
+
+def _read_secret_file(
+    layer: Layer, name: str, variable: str, value: str, environ: Mapping[str, str]
+) -> None:
+    """Take a setting, or a property called `kafka.<property>`, from the file that `value` names."""
     direct = variable.removesuffix("_FILE")
     if environ.get(direct):
         layer.problems.append(f"Both {direct} and {variable} are set; remove one of them.")
@@ -255,7 +267,11 @@ def _read_property_variable(
             f"{variable} names the file {cut(value)}, which cannot be read: {why(error)}."
         )
         return
-    layer.put_property(secret, content.rstrip("\r\n"), f"{variable} ({value})")
+    content, where = content.rstrip("\r\n"), f"{variable} ({value})"
+    if name.startswith("kafka."):
+        layer.put_property(name.removeprefix("kafka."), content, where)
+    else:
+        layer.put(name, content, where)
 
 
 def _read_file(layer: Layer, path: Path) -> None:
@@ -335,6 +351,6 @@ def _unknown(what: str, name: str, known: list[str]) -> str:
     hint = (
         f"did you mean {near[0]}?"
         if near
-        else "`stream-dedup config reference` lists those there are."
+        else "`stream-dedup config show --reference` lists those there are."
     )
     return f"{what} is not a setting; {hint}"

@@ -19,7 +19,7 @@ from stream_dedup.settings.units import as_text
 _HEAD = f"""\
 # Settings
 
-Made by `stream-dedup config reference`; do not edit by hand.
+Made by `stream-dedup config show --reference`; do not edit by hand.
 
 Where a value comes from, the first that has it: a flag (`--set NAME=VALUE`, or one of its own), the environment
 (`{PREFIX}*`), a file (TOML or YAML; `--config FILE` or `{PREFIX}CONFIG`), the input preset, the default. `stream-dedup config
@@ -77,12 +77,11 @@ GROUPS = {
     "What is alike": "recipe",
     "Languages": "user_dictionary",
     "Throughput and memory": "batch_documents",
-    "Folders": "state_dir",
+    "Folder": "state_dir",
     "Probes and logs": "http_host",
     "Snapshots of the index": "snapshots",
-    "Search": "search_texts",
+    "Search": "search_keep",
     "Console": "console_token_file",
-    "Hosts": "insights_host_header",
 }
 """The headings of the page, and with which setting each begins; the others follow as they stand in
 `Settings`."""
@@ -91,8 +90,8 @@ _TAIL = f"""
 ## Secrets from files
 
 For these Kafka properties a variable that ends in `_FILE` names a file that holds the value (a line break at its end is
-cut off): {{properties}}. So `{PREFIX}KAFKA_SASL_PASSWORD_FILE=/run/secrets/kafka-password`. `{PREFIX}KEY_FILE` is a file
-anyway.
+cut off): {{properties}}. So `{PREFIX}KAFKA_SASL_PASSWORD_FILE=/run/secrets/kafka-password`. `{PREFIX}REGISTRY_URL_FILE` does
+so for the registry's address with its password; `{PREFIX}KEY_FILE` is a file anyway.
 
 ## Kubernetes
 

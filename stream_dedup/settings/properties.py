@@ -112,6 +112,14 @@ def is_secret(prop: str) -> bool:
     return _SECRET_PROPERTY.search(prop) is not None
 
 
+FROM_FILE_FIELDS = ("registry_url",)
+
+
+def without_login(address: str) -> str:
+    """Return a web address, or several of them, with a mask for user and password."""
+    return re.sub(r"//[^/@,]*@", f"//{MASK}@", address)
+
+
 def property_value(name: str, text: str) -> str:
     """Return a property's value as librdkafka reads it.
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeAlias
 
@@ -35,12 +34,11 @@ from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import PLANS, Plan, parse_similarity, plan_for
 from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.topics import NAMED, TopicNames, normalise_prefix
-from stream_dedup.settings.properties import MASK, PREFIX, is_secret
+from stream_dedup.settings.properties import MASK, PREFIX, is_secret, without_login
 from stream_dedup.settings.units import (
     HEADER_PLACE,
     HOSTS,
     WEB_ADDRESS,
-    WEB_PATH,
     Brokers,
     Duration,
     FieldPath,
@@ -55,7 +53,9 @@ from stream_dedup.settings.units import (
     TopicName,
     Whole,
     as_text,
-    parse_window,
+    check_bounds,
+    check_languages,
+    check_window,
     within,
 )
 
@@ -152,19 +152,6 @@ class Settings(BaseModel):
         description="Honour a producer's header `dedup.bypass: true`: the record leaves as unique "
         "without being judged.",
     )
-    first_start: bool = Field(
-        default=False,
-        description="Confirms that a partition without a committed offset is read from its "
-        "beginning though it was begun "
-        "before: Kafka drops offsets after seven idle days. Without it the worker ends there with "
-        "code 78. "
-        "Set it for one start only.",
-    )
-    trace: bool = Field(
-        default=False,
-        description="Outputs say on `dedup.trace` when each passed which step, to find what a "
-        "document waits for.",
-    )
     topic_prefix: Annotated[str, AfterValidator(normalise_prefix)] = Field(
         default="",
         description="Put before every topic name (`crawl` gives `crawl.documents`). Changing it "
@@ -253,57 +240,18 @@ class Settings(BaseModel):
         "for all workers of a group.",
         json_schema_extra={"default_text": "`10MB`"},
     )
-    text_timeout: Duration = Field(
-        default=timedelta(seconds=10),
-        ge=timedelta(milliseconds=100),
-        le=timedelta(minutes=10),
-        description="Time for one attempt to fetch a text; three are made.",
-    )
-    text_patience: Duration = Field(
-        default=timedelta(minutes=10),
-        ge=timedelta(seconds=1),
-        le=timedelta(days=7),
-        description="How long a text may be away while its store answers for others; then its "
-        "record becomes a dead letter, "
-        "`GivenUp`.",
-    )
-    text_fetches: Annotated[int, Whole] = Field(
-        default=64,
-        ge=1,
-        le=1000,
-        description="Most texts that one worker fetches at once.",
-    )
     registry_url: str | None = Field(
         default=None,
-        description="Address of the schema registry for `avro`, several with commas.",
-    )
-    registry_credentials_file: Path | None = Field(
-        default=None,
-        description="File with `user:password` for the schema registry's basic authentication.",
-    )
-    registry_ca_file: Path | None = Field(
-        default=None,
-        description="PEM file of the authority that signed the schema registry's certificate.",
-    )
-    reader_schema: int | None = Field(
-        default=None,
-        ge=1,
-        description="Id of the schema by which every value in Avro is read, so that a "
-        "renamed field has one name.",
+        repr=False,
+        description="Address of the schema registry for `avro`, several with commas, the first perhaps with "
+        "`user:password@`; `STREAM_DEDUP_REGISTRY_URL_FILE` names a file that holds it. "
+        "`SSL_CERT_FILE` names the authority of a private one.",
     )
     text_is: Literal["text", "html"] = Field(
         default="text",
         description="`html`: the text is a web page, and its main text is judged; needs "
         "`crawl-dedup[html]`. A page that "
-        "breaks the extractor, or takes more CPU than `page_cpu`, becomes a dead letter.",
-    )
-    page_cpu: Duration = Field(
-        default=timedelta(seconds=2),
-        ge=timedelta(milliseconds=100),
-        le=timedelta(minutes=1),
-        description="Most CPU for one page with `text_is` `html`; a page of 1 MB takes some 50 ms. "
-        "The same for all "
-        "workers of a group.",
+        "breaks the extractor, or takes more than two seconds of CPU, becomes a dead letter.",
     )
     text_encoding: Literal["plain", "base64"] = Field(
         default="plain",
@@ -395,18 +343,14 @@ class Settings(BaseModel):
         description="The same for pages of one site with different titles: `0.97` of `bands`.",
         json_schema_extra={"default_text": "the plan's own"},
     )
-    window: Annotated[timedelta | None, BeforeValidator(parse_window)] = Field(
+    window: Annotated[str | None, BeforeValidator(check_window)] = Field(
         default=None,
         description="How long, by the log's time, a kept document is compared with: `30d`. Older "
         "ones leave the index, and a "
-        "later copy is unique again. Taken and changed like `plan`.",
+        "later copy is unique again. `30d,refresh` counts from the last duplicate: what is seen again "
+        "and again stays a duplicate, and is written anew once in a sixteenth of the window. Taken "
+        "and changed like `plan`.",
         json_schema_extra={"default_text": "none, for ever"},
-    )
-    window_refresh: bool = Field(
-        default=False,
-        description="Count the window from the last duplicate: what is seen again and again stays "
-        "a duplicate, and is written "
-        "anew once in a sixteenth of the window. Taken and changed like `plan`.",
     )
     better: Literal["longest", "newest"] = Field(
         default="longest",
@@ -444,67 +388,39 @@ class Settings(BaseModel):
         "begins a comment. Part "
         "of the recipe, as `user_dictionary` is.",
     )
-    segmenter: Literal["pairs", "icu"] = Field(
-        default="pairs",
-        description="Where words are in scripts without spaces. `pairs`: every two neighbouring "
-        "characters. `icu`: ICU's "
-        "dictionaries for Japanese, Thai, Lao, Khmer and Burmese, at a fifth of the speed; needs "
-        "`crawl-dedup[segment]`. Part of the recipe.",
-    )
-    han_variants: Literal["distinct", "same"] = Field(
-        default="distinct",
-        description="`same`: traditional Han is read as simplified, also for `exact`. Part of the "
-        "recipe.",
+    languages: Annotated[str, AfterValidator(check_languages)] = Field(
+        default="",
+        description="Further rules, separated by commas. `icu`: ICU's dictionaries cut words in "
+        "Japanese, Thai, Lao, Khmer and Burmese, at a fifth of the speed, instead of every two "
+        "neighbouring characters; needs `crawl-dedup[segment]`. `same-han`: traditional Han is read "
+        "as simplified, also for `exact`. Part of the recipe.",
+        json_schema_extra={"default_text": "none"},
     )
     batch_documents: Annotated[int, Whole] = Field(
         default=8000,
         ge=1,
         le=100_000,
-        description="Most documents in one transaction; fewer of large ones, as `worker_memory` "
+        description="Most documents in one transaction; fewer of large ones, as `memory` "
         "allows. A lone document leaves"
         " at once.",
     )
-    batches_in_flight: Annotated[int, Whole] = Field(
-        default=4,
-        ge=1,
-        le=64,
-        description="Most batches that wait for the index at once.",
-    )
-    worker_memory: Annotated[Size, Field(ge=384 << 20)] | None = Field(
+    memory: Annotated[Size, Field(ge=384 << 20)] | None = Field(
         default=None,
-        description="Most memory that a worker may take, such as `1GiB`. Without it, the limit of "
-        "the pod or container; "
-        "without that, a quarter of the machine, at most 1 GiB.",
-        json_schema_extra={"default_text": "the pod's limit"},
-    )
-    index_memory: Annotated[Size, Field(ge=512 << 20)] | None = Field(
-        default=None,
-        description="Most memory that the index may take, such as `8GB`; without it, what its "
-        "entries need. The rest lies "
-        "in files in `index_dir`, which makes looking up slower; when what must be in memory does "
-        "not fit (with `bands` a "
-        "third), the index stops and says so.",
+        description="Most memory that this role may take, such as `8GB`. A worker without it takes "
+        "the limit of the pod or container; without that, a quarter of the machine, at most 1 GiB. "
+        "An index without it takes what its entries need; with it, the rest lies in files in "
+        "`state_dir`, which makes looking up slower, and when what must be in memory does not fit "
+        "(with `bands` a third), the index stops and says so.",
+        json_schema_extra={"default_text": "a worker: the pod's limit; an index: no limit"},
     )
     state_dir: Folder = Field(
         default_factory=lambda data: Path(platformdirs.user_state_dir(data["group"])),
-        description="Folder for what a role keeps between starts, such as the worker's name. "
-        "Small.",
+        description="Folder for what a role keeps between starts, on a fast local disk: the "
+        "worker's name in `workers`, the index's RocksDB in `index` (losing it costs a rebuild from "
+        "the log), the engine of `run search` in `search` (it may be deleted at any time).",
         json_schema_extra={
             "default_text": "a folder named after the group, where the user's state lies"
         },
-    )
-    index_dir: Folder = Field(
-        default_factory=lambda data: data["state_dir"] / "index",
-        description="Folder of the index's RocksDB, on a fast local disk, for one process. Losing "
-        "it costs a rebuild from "
-        "the log.",
-        json_schema_extra={"default_text": "`index` in `state_dir`"},
-    )
-    search_dir: Folder = Field(
-        default_factory=lambda data: data["state_dir"] / "search",
-        description="Folder of the engine of `run search`, for one process. It may be deleted at "
-        "any time.",
-        json_schema_extra={"default_text": "`search` in `state_dir`"},
     )
     http_host: Host = Field(
         default="127.0.0.1",
@@ -523,27 +439,15 @@ class Settings(BaseModel):
         pattern=HOSTS,
         description="Further names under which pages and API may be asked for, separated by "
         "commas, such as a proxy's; "
-        "`*.example.org` stands for all below it, `*` for any. Others are refused, so that no page "
+        "`*.example.org` stands for all below it, `*` for any; `tools.example/dedup` names the path that "
+        "a proxy leaves in front of the console's. Others are refused, so that no page "
         "of another site"
         " reads them; probes and metrics answer under any name.",
         json_schema_extra={"default_text": "none"},
     )
-    livez_after: Duration = Field(
-        default=timedelta(minutes=1),
-        ge=timedelta(seconds=1),
-        le=timedelta(days=1),
-        description="`/livez` fails when the role's loop has not turned for this long. Lag never "
-        "fails it.",
-    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
         description="Least level that is logged. `debug` also shows librdkafka's own.",
-    )
-    log_format: Literal["auto", "console", "json"] = Field(
-        default="auto",
-        description="`json`: one object a line, for collectors; `console`: for people; `auto`: "
-        "console on a terminal, "
-        "else JSON.",
     )
     snapshots: Place | None = Field(
         default=None,
@@ -553,38 +457,13 @@ class Settings(BaseModel):
         "folder on another disk. Replicas "
         "share it.",
     )
-    snapshots_every: Duration = Field(
-        default=timedelta(days=1),
-        ge=timedelta(seconds=10),
-        le=timedelta(days=30),
-        description="How old the newest snapshot may become before another is taken.",
-    )
-    snapshots_kept: Annotated[int, Whole] = Field(
-        default=2,
-        ge=1,
-        le=1000,
-        description="How many snapshots of a log stay; older ones are removed.",
-    )
-    search_texts: Literal["kafka", "engine"] = Field(
-        default="kafka",
-        description="Where snippets come from. `kafka`: read by position, as long as the topics "
-        "keep them. `engine`: kept "
-        "in `search_dir`, which doubles it. A change needs an empty folder.",
-    )
-    search_keep: (
-        Annotated[Duration, within("1m", "3660d", "at least 1 minute and at most 3660 days")] | None
-    ) = Field(
+    search_keep: Annotated[str, AfterValidator(check_bounds)] | None = Field(
         default=None,
-        description="How old a document may be, by its record's timestamp, before `run search` "
-        "drops it: `90d`.",
-        json_schema_extra={"default_text": "none, for ever"},
-    )
-    search_bytes: Annotated[Size, Field(ge=1_000_000)] | None = Field(
-        default=None,
-        description="Most of `search_dir` that documents may take, such as `20GB`, before the "
-        "oldest are dropped. The "
-        "engine frees space late: give the volume two and a half times as much.",
-        json_schema_extra={"default_text": "none, without bound"},
+        description="How long `run search` keeps a document, by its record's timestamp: `90d`; how "
+        "much of `search` in `state_dir` documents may take before the oldest are dropped: `20GB`; "
+        "or both: `90d,20GB`. The engine frees space late: give the volume two and a half times as "
+        "much.",
+        json_schema_extra={"default_text": "all"},
     )
     console_token_file: Path | None = Field(
         default=None,
@@ -592,44 +471,11 @@ class Settings(BaseModel):
         "`Authorization: Bearer`. Without it, "
         "everyone who reaches the port reads the texts.",
     )
-    console_prefix: str = Field(
-        default="",
-        pattern=WEB_PATH,
-        description="Path under which a proxy that does not cut it off asks for the console, such "
-        "as `/dedup`.",
-    )
     console_index: str | None = Field(
         default=None,
         pattern=WEB_ADDRESS,
         description="Where the index answers, such as `http://index:8080`, for the console's page "
         "about it.",
-    )
-    insights_host_header: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=200,
-        description="Header of a record that names its host, as a name or a URL. Without it the "
-        "host is that of the "
-        "document's id, if this is an absolute URL.",
-    )
-    insights_window: Duration = Field(
-        default=timedelta(hours=24),
-        ge=timedelta(minutes=1),
-        le=timedelta(days=366),
-        description="How far back a host's signals reach from its latest document. Changing it "
-        "empties the windows.",
-    )
-    insights_interval: Duration = Field(
-        default=timedelta(seconds=10),
-        ge=timedelta(seconds=1),
-        le=timedelta(hours=1),
-        description="How often `run insights` writes the signals of hosts that sent something.",
-    )
-    insights_hosts: Annotated[int, Whole] = Field(
-        default=20_000,
-        ge=1,
-        le=5_000_000,
-        description="Most hosts that are remembered, at up to 10 kB each.",
     )
 
     _origins: Mapping[str, ValueOrigin] = PrivateAttr(default_factory=dict)
@@ -718,12 +564,31 @@ class Settings(BaseModel):
             )
         return self
 
-    @field_validator("window")
-    @classmethod
-    def _check_window(cls, value: timedelta | None) -> timedelta | None:
-        if value is not None and not timedelta(seconds=1) <= value <= timedelta(days=366_000):
-            raise ValueError("must be at least 1 second and at most a thousand years, or none")
-        return value
+    @property
+    def segmenter(self) -> Literal["pairs", "icu"]:
+        """What cuts words in scripts without spaces."""
+        return "icu" if "icu" in self.languages.split(",") else "pairs"
+
+    @property
+    def han_variants(self) -> Literal["distinct", "same"]:
+        """Whether traditional and simplified Han are the same."""
+        return "same" if "same-han" in self.languages.split(",") else "distinct"
+
+    @property
+    def console_prefix(self) -> str:
+        """The path that a proxy leaves in front of the console's."""
+        paths = (one.strip().partition("/")[2] for one in self.http_allowed_hosts.split(","))
+        return next((f"/{path}" for path in paths if path), "")
+
+    @property
+    def index_dir(self) -> Path:
+        """The folder of the index, for one process."""
+        return self.state_dir / "index"
+
+    @property
+    def search_dir(self) -> Path:
+        """The folder of the full-text engine, for one process."""
+        return self.state_dir / "search"
 
     @property
     def judging_mode(self) -> Mode:
@@ -788,4 +653,5 @@ class Settings(BaseModel):
                     key = f"kafka.{prop}"
                     yield ShownSetting(key, MASK if is_secret(prop) else text, self.origin(key))
             else:
-                yield ShownSetting(name, as_text(value), self.origin(name))
+                shown = as_text(value) if name != "registry_url" else without_login(as_text(value))
+                yield ShownSetting(name, shown, self.origin(name))

@@ -10,7 +10,7 @@ import ipaddress
 import re
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import (
     AfterValidator,
@@ -36,8 +36,8 @@ _DURATION_UNIT_MS = {
 }
 BROKERS = r"^\s*[^\s,/]+:\d{1,5}\s*(,\s*[^\s,/]+:\d{1,5}\s*)*$"
 HOST = r"^[A-Za-z0-9.:_-]+$"
-HOSTS = r"^\s*(\*|(\*\.)?[A-Za-z0-9._-]+)(\s*,\s*(\*|(\*\.)?[A-Za-z0-9._-]+))*\s*$|^$"
-WEB_PATH = r"^(/[A-Za-z0-9._~-]{1,64}){0,8}$"
+_HOST_AND_PATH = r"(\*|(\*\.)?[A-Za-z0-9._-]+)(/[A-Za-z0-9._~-]{1,64}){0,8}"
+HOSTS = rf"^\s*{_HOST_AND_PATH}(\s*,\s*{_HOST_AND_PATH})*\s*$|^$"
 WEB_ADDRESS = r"^https?://[A-Za-z0-9.\[\]:_-]{1,255}(/[A-Za-z0-9._~/-]*)?$"
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 HEADER_PLACE = "header:"
@@ -49,8 +49,8 @@ NAME = r"^[A-Za-z0-9._-]{1,200}$"
 PATTERNS = {
     BROKERS: "host:port, or several of them separated by commas",
     HOST: "a host name or an address, without a port",
-    HOSTS: "host names without a port, separated by commas; *.example.org stands for all below it",
-    WEB_PATH: "a path such as /dedup, without a slash at its end",
+    HOSTS: "host names without a port, perhaps with a path such as /dedup, separated by commas; *.example.org stands for all "
+    "below it",
     WEB_ADDRESS: "an address such as http://index:8080",
     NAME: "made of 1 to 200 letters, digits, dots, underscores and hyphens",
 }
@@ -156,6 +156,69 @@ def parse_window(value: object) -> timedelta | None:
     if value is None or (isinstance(value, str) and value.strip().lower() == "none"):
         return None
     return parse_duration(value)
+
+
+def check_window(value: object) -> str | None:
+    """Return a window's length, perhaps with `,refresh` behind it; None for `none`.
+
+    Raises:
+        ValueError: it is not written so, or its length cannot be.
+    """
+    if value is None:
+        return None
+    length, comma, rest = str(value).partition(",")
+    if comma and rest.strip() != "refresh":
+        raise ValueError("must be a time such as 30d, or 30d,refresh")
+    window = parse_window(length)
+    if window is None:
+        return None
+    if not timedelta(seconds=1) <= window <= timedelta(days=366_000):
+        raise ValueError("must be at least 1 second and at most a thousand years, or none")
+    return format_duration(window) + (",refresh" if comma else "")
+
+
+class KeptBounds(NamedTuple):
+    """The age and the bytes of documents that are kept; None is no bound."""
+
+    age: timedelta | None = None
+    size_bytes: int | None = None
+
+
+def parse_bounds(value: str) -> KeptBounds:
+    """Return the bounds of `90d`, `20GB` or `90d,20GB`.
+
+    Raises:
+        ValueError: it is not written so, or one is out of range.
+    """
+    found = KeptBounds()
+    for part in value.split(","):
+        if _DURATION.match(part.strip().lower()):
+            found = found._replace(age=parse_duration(part))
+        else:
+            found = found._replace(size_bytes=parse_size(part))
+    if found.age is not None and not timedelta(minutes=1) <= found.age <= timedelta(days=3660):
+        raise ValueError("must keep documents for at least 1 minute and at most 3660 days")
+    if found.size_bytes is not None and found.size_bytes < 1_000_000:
+        raise ValueError("must keep at least 1MB")
+    return found
+
+
+def check_bounds(value: str) -> str:
+    """Return what `parse_bounds` takes, as it is written."""
+    parse_bounds(value)
+    return value
+
+
+def check_languages(value: str) -> str:
+    """Return the names of rules without spaces.
+
+    Raises:
+        ValueError: one is none.
+    """
+    names = [one.strip().lower() for one in value.split(",") if one.strip()]
+    if not {"icu", "same-han"}.issuperset(names):
+        raise ValueError("must be icu, same-han, or both separated by a comma")
+    return ",".join(names)
 
 
 def _field_path(value: str) -> str:

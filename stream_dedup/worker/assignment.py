@@ -216,9 +216,7 @@ class Assignment:
 
     def _first_epoch(self, key: TopicPartitionKey) -> int:
         try:
-            return startup.first_epoch(
-                self._settings, self._cluster, self._beginnings, key, self._beat
-            )
+            return startup.first_epoch(self._settings, self._cluster, self._beginnings, key)
         except FirstStartError:
             # the offsets of a topic that was created again went with the old one
             self.check_topics()

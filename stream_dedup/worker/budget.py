@@ -93,11 +93,11 @@ class WorkerBudget:
         return settings.model_copy(update={"kafka": self.queues(record_bytes_max) | settings.kafka})
 
 
-def limit_of(worker_memory: int | None, group_limit: int | None, machine_bytes: int) -> int:
+def limit_of(memory: int | None, group_limit: int | None, machine_bytes: int) -> int:
     """Return how many bytes a worker may take: what is set, what its control group allows, or a
     part of the machine.
     """
-    return worker_memory or group_limit or min(_UNLIMITED_BYTES, machine_bytes // _MACHINE_SHARE)
+    return memory or group_limit or min(_UNLIMITED_BYTES, machine_bytes // _MACHINE_SHARE)
 
 
 def budget_of(settings: Settings, resident_bytes: int, logger: Any) -> WorkerBudget:
@@ -105,13 +105,12 @@ def budget_of(settings: Settings, resident_bytes: int, logger: Any) -> WorkerBud
     tells it.
     """
     budget = WorkerBudget.of(
-        limit_of(settings.worker_memory, limit_of_group(), machine_bytes()), resident_bytes
+        limit_of(settings.memory, limit_of_group(), machine_bytes()), resident_bytes
     )
     sizes = {"limit_mib": budget.limit_bytes >> 20, "batch_mib": budget.part_bytes >> 20}
     if budget.is_tight:
         logger.warning(
-            "memory is tight: raise the limit, or set STREAM_DEDUP_WORKER_MEMORY to what may be "
-            "taken",
+            "memory is tight: raise the limit, or set STREAM_DEDUP_MEMORY to what may be taken",
             **sizes,
         )
     else:

@@ -169,7 +169,7 @@ class Delivery:
 
     def _carry_out(self, transaction: _Transaction) -> _Ended:
         """Run one transaction, in its own thread."""
-        leaving = self._outputs.of(*transaction.batches, now_ms=round(self._clock.time() * 1000))
+        leaving = self._outputs.of(*transaction.batches)
         began = self._clock.monotonic()
         return _Ended(
             self._transact(leaving, transaction), leaving, self._clock.monotonic() - began

@@ -42,6 +42,9 @@ from stream_dedup.log.records import DOCUMENTS_MAX, Source
 from stream_dedup.worker.allowance import Amount
 from stream_dedup.worker.prepare import InFlight, Part
 
+BATCHES_IN_FLIGHT = 4
+"""Most batches that wait for the index at once: more hide no more of its latency."""
+
 _CHAINS_REMEMBERED = 10_000
 _REPRESENTS = np.isin(np.arange(256), [Reason.NEW, Reason.TOO_SHORT])
 

@@ -36,14 +36,11 @@ _ASK_AGAIN_SECONDS = 2.0
 
 
 class Unprepared(NamedTuple):
-    """What was read, in one or more reads, and is not yet prepared; the stamp, and the time in ms,
-    are those of the first.
-    """
+    """What was read, in one or more reads, and is not yet prepared; the stamp is that of the first."""
 
     messages: list[Messages]
     sources: dict[TopicPartitionKey, records.Source]
     stamp: bytes
-    read_ms: int
 
     @property
     def amount(self) -> Amount:
@@ -211,9 +208,7 @@ class Intake:
         self._read_at = self._clock.monotonic()
         self._sizes.read_messages(messages)
         sources = {key: self._flow.source(key) for key in messages.last_offsets()}
-        self._prepare_or_keep(
-            Unprepared([messages], sources, self._source.stamp(), round(self._clock.time() * 1000))
-        )
+        self._prepare_or_keep(Unprepared([messages], sources, self._source.stamp()))
 
     def _poll_without_reading(self) -> None:
         """Poll without taking records in. What was fetched ahead is kept for a moment, then given
@@ -292,7 +287,6 @@ class Intake:
                 else:
                     for kind in away:
                         self._logger.info(f"{kind.back} again")
-                    batch.passed["read"] = read.read_ms
                     return batch, left_of(read, messages, len(batch.messages))
         finally:
             for kind in away:

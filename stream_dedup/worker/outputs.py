@@ -98,8 +98,7 @@ _REFUSED = DeadLetter(
     "Refused",
     "When this record was first judged, an output topic refused it, or its page took too long; it "
     "was retracted and represents "
-    "no other document. See max.message.bytes and the timestamp bounds of the output topics, and "
-    "STREAM_DEDUP_PAGE_CPU.",
+    "no other document. See max.message.bytes and the timestamp bounds of the output topics.",
 )
 
 
@@ -180,8 +179,7 @@ class OutputWriter:
     """Writes the headers, and says where each record goes.
 
     `unique`, `duplicates` and `dead` are names of topics; in mode `annotate` duplicates go to
-    `unique` too. What leaves in mode `shadow` is for the metrics: nobody writes it. With `traces`
-    each tells what it waited for.
+    `unique` too. What leaves in mode `shadow` is for the metrics: nobody writes it.
     """
 
     def __init__(
@@ -193,8 +191,6 @@ class OutputWriter:
         recipe: str,
         dead_bytes_max: int,
         mode: Mode = Mode.ENFORCE,
-        *,
-        traces: bool = False,
     ) -> None:
         self._unique = unique
         self._duplicates = unique if mode is Mode.ANNOTATE else duplicates
@@ -202,20 +198,17 @@ class OutputWriter:
         self._group = group
         self._recipe = recipe
         self._dead_bytes_max = dead_bytes_max
-        self._traces = traces
 
-    def of(self, *batches: InFlight, now_ms: int = 0) -> EmittedBatch:
-        """Return what leaves at `now_ms` for batches whose records are all decided, in the order in
-        which they were read.
+    def of(self, *batches: InFlight) -> EmittedBatch:
+        """Return what leaves for batches whose records are all decided, in the order in which they
+        were read.
 
         Raises:
             InvariantError: when it is asked for: a record has no verdict, or one that is no
             outcome.
         """
-        traces = [batch.trace(now_ms) for batch in batches] if self._traces else None
-        return EmittedBatch(
-            batches, self._leaving, self._recipe, (self._unique, self._duplicates), traces
-        )
+        topics = (self._unique, self._duplicates)
+        return EmittedBatch(batches, self._leaving, self._recipe, topics)
 
     def _leaving(
         self, message: Message, decided: Decided | None, fingerprint: bytes | None
@@ -281,8 +274,7 @@ class EmittedBatch(Lazy[EmittedRecord]):
     """What leaves for some batches: each record by itself, when it is asked for; in columns, most
     of all of them.
 
-    `topics` are those for documents that are kept and for duplicates, `traces` what each batch
-    waited for.
+    `topics` are those for documents that are kept and for duplicates.
     """
 
     def __init__(
@@ -291,7 +283,6 @@ class EmittedBatch(Lazy[EmittedRecord]):
         leaving: Callable[[Message, Decided | None, bytes | None], EmittedRecord],
         recipe: str,
         topics: tuple[str, str],
-        traces: Sequence[bytes] | None,
     ) -> None:
         self._batches = batches
         self._leaving = leaving
@@ -300,7 +291,6 @@ class EmittedBatch(Lazy[EmittedRecord]):
         # Of a batch that lost a partition only some leave; which, is asked once.
         self._rows = [_live_rows(batch) for batch in batches]
         self._made: dict[int, EmittedRecord] = {}
-        self._traces = traces
         self._count = sum(map(len, self._rows))
 
     def __len__(self) -> int:
@@ -339,11 +329,6 @@ class EmittedBatch(Lazy[EmittedRecord]):
                 written,
                 verdicts,
                 packed,
-                None
-                if self._traces is None
-                else np.frombuffer(b"".join(self._traces), np.uint8).reshape(len(self._traces), -1)[
-                    self._batch_of
-                ],
             ),
             packed=packed,
         )
@@ -364,11 +349,6 @@ class EmittedBatch(Lazy[EmittedRecord]):
             np.concatenate([rest.similarities, _similarities(verdicts.similarity[named])]),
             times[times != NO_TIMESTAMP],
         )
-
-    @cached_property
-    def _batch_of(self) -> NDArray[np.int64]:
-        """The number of the batch that each comes from, (n,)."""
-        return np.repeat(np.arange(len(self._rows)), list(map(len, self._rows)))
 
     @cached_property
     def _messages(self) -> Messages:
@@ -409,11 +389,6 @@ class EmittedBatch(Lazy[EmittedRecord]):
         made = self._made.get(place)
         if made is None:
             made = self._leaving(self._messages[place], self._decisions[place], self._prints[place])
-            if self._traces is not None and not isinstance(made.decided, DeadLetter):
-                trace = (headers.TRACE, self._traces[self._batch_of[place]])
-                made = made._replace(
-                    output=made.output._replace(headers=[*made.output.headers, trace])
-                )
             self._made[place] = made
         return made
 

@@ -54,10 +54,6 @@ _OURS: Final[Mapping[bool, list[Content]]] = {
     True: [as_vector([1.0, 2.0])],
 }
 
-# Read by the worker, asked of the log, acknowledged by it, answered by the index (the broker's
-# clock), heard, being written.
-STEPS: Final = ("read", "asked", "logged", "answered", "heard", "writing")
-
 Decided: TypeAlias = DeadLetter | Reason | Judgement
 
 
@@ -66,8 +62,7 @@ class Part:
     """One log record of a batch: its number, its bytes, and which of the batch's records its
     documents are.
 
-    `verdicts` are the index's; an answered part without any was let pass. `passed` says when it
-    passed which `STEPS`, in milliseconds since 1970.
+    `verdicts` are the index's; an answered part without any was let pass.
     """
 
     number: int
@@ -76,7 +71,6 @@ class Part:
     log_offset: int | None = None
     answered: bool = False
     verdicts: Verdicts | None = None
-    passed: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -86,7 +80,7 @@ class InFlight:
     `decided[i]` is what was decided of record i, unless the index did: then it is None, and its
     part has the verdict. `live` are the partitions whose records may still be committed. `taken` is
     when it was read, in seconds of the monotonic clock. `ids` are the documents' own ids, no
-    digests; the key where there is no document. `passed` is as a part's.
+    digests; the key where there is no document.
     """
 
     messages: Messages
@@ -98,7 +92,6 @@ class InFlight:
     live: set[TopicPartitionKey] = field(default_factory=set)
     taken: float = 0.0
     ids: list[bytes] = field(default_factory=list)
-    passed: dict[str, int] = field(default_factory=dict)
     _last: dict[TopicPartitionKey, int] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -122,20 +115,6 @@ class InFlight:
             if self.is_whole
             else int(self.messages.of_partitions(self.live).sum())
         )
-
-    def trace(self, writing_ms: int) -> bytes:
-        """Return when it passed each of the `STEPS`, the last of its parts each, as a `dedup.trace`
-        says it.
-
-        `writing_ms`: now. What it did not pass, as of a batch of which the log was asked nothing,
-        is 0.
-        """
-        passed = {
-            step: max((part.passed.get(step, 0) for part in self.parts), default=0)
-            for step in STEPS
-        }
-        passed |= self.passed | {STEPS[-1]: writing_ms}
-        return " ".join(f"{step}={passed[step]:013}" for step in STEPS).encode()
 
     def decisions(self) -> list[Decided | None]:
         """Return the outcome of each record; None for those that still wait."""

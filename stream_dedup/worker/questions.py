@@ -77,7 +77,6 @@ class Questions:
     def ask(self, batch: InFlight) -> None:
         """Take a batch in flight, and append its log records."""
         batch.taken = self._clock.monotonic()
-        batch.passed["asked"] = self._now_ms()
         for part in self._flow.admit(batch):
             self._append(part)
         self._appender.poll()
@@ -132,8 +131,7 @@ class Questions:
                         number=part.number,
                     )
                     self._append(part)
-            elif answered := self._flow.answered(answer):
-                answered.passed |= {"answered": message.timestamp_ms or 0, "heard": self._now_ms()}
+            elif self._flow.answered(answer):
                 self._failpoints.hit("worker.verdict-in", self._flow.in_flight)
         if was_open and not self._flow.is_open:
             self._logger.warning("the index answers again: documents wait for their verdicts")
@@ -164,15 +162,11 @@ class Questions:
 
     def _append(self, part: Part) -> None:
         def delivered(log_offset: int) -> None:
-            part.passed["logged"] = self._now_ms()
             self._failpoints.hit("worker.append-acked", self._flow.in_flight)
             for again in self._flow.appended(part.number, log_offset):
                 self._append(again)
 
         self._appender.send(part.raw, None, delivered)
-
-    def _now_ms(self) -> int:
-        return round(self._clock.time() * 1000)
 
     def _fail_open(self) -> None:
         """Stop waiting for an index that has been silent for too long, if the settings say so."""

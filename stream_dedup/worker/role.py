@@ -27,7 +27,7 @@ from stream_dedup.worker.awaited import Awaited
 from stream_dedup.worker.budget import WorkerBudget, budget_of
 from stream_dedup.worker.delivery import Delivery
 from stream_dedup.worker.dependencies import WorkerContext, WorkerDependencies
-from stream_dedup.worker.flow import Flow
+from stream_dedup.worker.flow import BATCHES_IN_FLIGHT, Flow
 from stream_dedup.worker.intake import Intake
 from stream_dedup.worker.loop import Worker, WorkerParts
 from stream_dedup.worker.metrics import WorkerMetrics
@@ -93,9 +93,7 @@ def build_worker(
     claimed = identity.claim(settings)
     client = claimed.name
     nonce = around.random_bytes(NONCE_BYTES)
-    flow = Flow(
-        settings.batches_in_flight, settings.batch_documents, nonce, around.pace.record_documents
-    )
+    flow = Flow(BATCHES_IN_FLIGHT, settings.batch_documents, nonce, around.pace.record_documents)
     failpoints = Failpoints(around.failpoint)
     context = WorkerContext(
         flow, stop, health.beat, metrics, failpoints, around.clock, logger, patience
@@ -232,5 +230,4 @@ def _make_writer(settings: Settings, recipe: Recipe, cluster: SourceCluster) -> 
         recipe.id,
         cluster.dead_bytes_max,
         settings.judging_mode,
-        traces=settings.trace,
     )

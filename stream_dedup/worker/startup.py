@@ -7,7 +7,6 @@ Invariant: nothing is read or written before the topics, the log's settings and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from stream_dedup.checks.cluster import FRAMING_BYTES
@@ -15,7 +14,7 @@ from stream_dedup.checks.declaration import check_declaration, check_key
 from stream_dedup.checks.roles import check_group
 from stream_dedup.checks.start import hold, report
 from stream_dedup.control import declaration
-from stream_dedup.control.beginnings import Beginnings, read_marks
+from stream_dedup.control.beginnings import Beginnings
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.ground.document import TopicPartitionKey
 from stream_dedup.ground.errors import FirstStartError
@@ -88,33 +87,20 @@ def first_epoch(
     cluster: SourceCluster,
     beginnings: Beginnings,
     key: TopicPartitionKey,
-    beat: Callable[[], None],
 ) -> int:
     """Return the epoch with which a partition without a committed offset is read from its
     beginning.
 
-    It is 0 if the partition was never begun. If it was, and an operator said that all is to be read
-    again, it is one more than the highest of the log: below the index's watermark everything would
-    be stale. The whole log is read for that, and `beat` called meanwhile.
-
     Raises:
-        FirstStartError: the partition's offset has vanished, and nobody said what to do.
+        FirstStartError: the partition was begun, so its offset has vanished.
     """
     if not beginnings.has(key[1]):
         return 0
-    if settings.first_start:
-        marks = read_marks(
-            settings, cluster.names, cluster.source_id, lambda *_: beat()
-        ).by_partition
-        return marks[key[1]][0] + 1 if key[1] in marks else 0
     raise FirstStartError(
         f"The group {settings.group} has no committed offset for {key[0]}-{key[1]}, though "
         f"{cluster.names.begun} says that "
         "this partition was begun: its offset has vanished (Kafka forgets a group's offsets after "
         "seven idle days), or was "
-        "deleted. Reading from the beginning gives every document that the topic still holds to "
-        "the outputs again. To do so, "
-        "start once with STREAM_DEDUP_FIRST_START=true; to go on from a known place, restore the "
-        "offsets with: "
-        "stream-dedup rewind"
+        "deleted. Restore it with: stream-dedup rewind --from-outputs; or have every document that "
+        f"the topic still holds delivered again with: stream-dedup rewind {key[1]}@0"
     )

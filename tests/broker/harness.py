@@ -18,7 +18,7 @@ import time
 import urllib.request
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ from stream_dedup.settings.settings import Settings
 from stream_dedup.worker import role as worker_role
 from stream_dedup.worker.dependencies import WorkerDependencies
 from tests.broker.latin1 import has_latin1, write_latin1
-from tests.broker.nursery import NURSERY, Forked
+from tests.broker.nursery import CONSTANTS_VARIABLE, NURSERY, Forked
 
 WAIT_SECONDS = 120.0
 
@@ -87,11 +87,17 @@ class Role:
         environment = child_environment({}) | environment
         self.process: Forked | subprocess.Popen[bytes]
         if hasattr(os, "pidfd_open"):
-            self.process = NURSERY.start(["run", name], environment, log_path)
+            self.process = NURSERY.start(
+                ["run", name, "--log-format", "console"], environment, log_path
+            )
             return
         with log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "stream_dedup", "run", name],
+                [
+                    *(sys.executable, "-c"),
+                    "import sys; from tests.broker.nursery import run_patched; sys.exit(run_patched())",
+                    *("run", name, "--log-format", "console"),
+                ],
                 env=environment,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -212,6 +218,7 @@ class Filter:
         partitions: int = 4,
         prefix: str | None = None,
         replicas: int = 1,
+        constants: Mapping[str, float] | None = None,
         **settings: Any,
     ) -> None:
         self.replicas = replicas
@@ -226,11 +233,11 @@ class Filter:
             "STREAM_DEDUP_GROUP": group,
             "STREAM_DEDUP_STATE_DIR": str(folder / "state"),
             "STREAM_DEDUP_HTTP_PORT": "0",
-            "STREAM_DEDUP_LOG_FORMAT": "console",
             # A killed worker's partitions move after the session's end: short, so that tests need
             # not wait for 45 s.
             "STREAM_DEDUP_KAFKA_SESSION_TIMEOUT_MS": "3000",
             "STREAM_DEDUP_KAFKA_HEARTBEAT_INTERVAL_MS": "300",
+            CONSTANTS_VARIABLE: json.dumps(constants or {}),
         }
         self.environment |= {
             f"STREAM_DEDUP_{name.upper()}": str(value) for name, value in settings.items()

@@ -31,6 +31,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+CONSTANTS_VARIABLE = "TESTS_CONSTANTS"
+"""Constants of the product, by dotted name, that a role has other values of, as JSON."""
+
 
 class Forked:
     """A process that the nursery forked, with what `subprocess.Popen` offers of it."""
@@ -175,10 +178,20 @@ def _note_end(pid: int, ended: str) -> None:
         partial.replace(ended)
 
 
-def _become(order: dict[str, Any]) -> int:
-    """Be the process that was ordered."""
+def run_patched() -> int:
+    """Run the command line with the constants of `CONSTANTS_VARIABLE` in place of the product's."""
     from stream_dedup.__main__ import main
 
+    for name, value in json.loads(os.environ.pop(CONSTANTS_VARIABLE, "{}")).items():
+        module, _, constant = name.rpartition(".")
+        known = importlib.import_module(module)
+        getattr(known, constant)  # a name that is none would change nothing
+        setattr(known, constant, value)
+    return main()
+
+
+def _become(order: dict[str, Any]) -> int:
+    """Be the process that was ordered."""
     log = os.open(order["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -192,7 +205,7 @@ def _become(order: dict[str, Any]) -> int:
     random.seed()
     sys.argv = ["stream-dedup", *order["arguments"]]
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    return main()
+    return run_patched()
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ def refuses(crawl: Filter, partition: int) -> None:
         f"no committed offset for {crawl.names.documents}-{partition}, though {crawl.names.begun} "
         "says" in worker.log
     )
-    assert "STREAM_DEDUP_FIRST_START=true" in worker.log
+    assert f"stream-dedup rewind {partition}@0" in worker.log
     crawl.roles.remove(worker)
 
 

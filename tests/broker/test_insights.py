@@ -30,7 +30,9 @@ PAGE = Path(__file__).parent.parent.parent / "docs" / "how-to" / "host-signals.m
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[tuple[LocalBroker, Filter]]:
     """A broker that may be killed, and a filter on it."""
-    with own_filter(tmp_path, partitions=1, insights_interval="1s") as (broker, crawl):
+    with own_filter(
+        tmp_path, partitions=1, constants={"stream_dedup.insights.app.WRITE_SECONDS": 1.0}
+    ) as (broker, crawl):
         yield broker, crawl
 
 
@@ -159,7 +161,7 @@ def test_what_an_aborted_transaction_wrote_is_not_counted(
 ) -> None:
     """The role reads what was committed; pages that resemble one page of their site are a
     template."""
-    crawl = make_filter(partitions=2, insights_interval="1s")
+    crawl = make_filter(partitions=2, constants={"stream_dedup.insights.app.WRITE_SECONDS": 1.0})
     producer = Producer({"bootstrap.servers": crawl.bootstrap, "transactional.id": "a-worker"})
     producer.init_transactions(20)
     for first, is_committed in ((0, False), (100, True), (160, False)):
@@ -185,7 +187,7 @@ def test_a_second_role_waits_and_takes_over_all_partitions(
     make_filter: Callable[..., Filter],
 ) -> None:
     """Whoever counts has every partition of both outputs; what both read counts once."""
-    crawl = make_filter(partitions=4, insights_interval="1s")
+    crawl = make_filter(partitions=4, constants={"stream_dedup.insights.app.WRITE_SECONDS": 1.0})
     topics = (crawl.names.unique, crawl.names.duplicates)
 
     def write(first: int) -> None:

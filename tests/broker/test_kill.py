@@ -24,7 +24,6 @@ LOT = 15_000
 # after the first.
 REBUILT_RECORDS = 48
 FAILPOINT = "STREAM_DEDUP_FAILPOINT"
-VOLUME = "STREAM_DEDUP_INDEX_DIR"
 
 # Every step of both roles, each killed once; behind the colon, how often a step is reached first.
 # Two workers side by side take half the time, and each sees the other's partitions come and go.
@@ -91,7 +90,7 @@ def test_kill_9_at_every_step_of_each_role(make_filter: Callable[..., Filter]) -
     documents = iter(synthetic(DOCUMENTS_MOST, 5, partitions=4))
     count = crawl.produce(itertools.islice(documents, 2 * LOT))
     left = {name: list(plans) for name, plans in PLANS.items()}
-    volume = crawl.folder / "volume-0"
+    volume = crawl.folder / "replica-0" / "index"
     running: dict[str, tuple[Role, str]] = {}
 
     def rebuilds_little() -> bool:
@@ -102,8 +101,10 @@ def test_kill_9_at_every_step_of_each_role(make_filter: Callable[..., Filter]) -
         waits = name == "index" and rebuilds_little()
         plan = left[name].pop(0) if left[name] and not waits else ""
         if plan.startswith("index.in-rebuild"):
-            volume = crawl.folder / "volume-1"  # this one begins at the log's beginning
-        given = {VOLUME: str(volume)} | ({FAILPOINT: plan} if plan else {})
+            volume = crawl.folder / "replica-1" / "index"  # this one begins at the log's beginning
+        given = {FAILPOINT: plan} if plan else {}
+        if name == "index":
+            given["STREAM_DEDUP_STATE_DIR"] = str(volume.parent)
         if "in-flush" in plan or "in-checkpoint" in plan:
             given["STREAM_DEDUP_SNAPSHOTS"] = str(crawl.folder / "snapshots")
         running[name] = (crawl.start(name.partition(" ")[0], **given), plan)

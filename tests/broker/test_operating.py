@@ -139,7 +139,7 @@ def test_a_filter_at_work_is_seen_by_its_operators(
     assert (ours.total("documents_total") or 0) + BROKEN == total
 
     # A replica with an empty volume beside an answered log says so.
-    second = crawl.start("index", STREAM_DEDUP_INDEX_DIR=str(crawl.folder / "second"))
+    second = crawl.start("index", STREAM_DEDUP_STATE_DIR=str(crawl.folder / "second"))
     wait_until(
         lambda: reading(second).total("index_restored_empty_total") == 1,
         "the second index says that it began empty",

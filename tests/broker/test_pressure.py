@@ -26,7 +26,7 @@ def test_a_backlog_is_carried_within_the_memory_limit(
     make_filter: Callable[..., Filter], size: int, count: int
 ) -> None:
     """Whatever the size of its documents, a worker takes no more memory than it was given."""
-    crawl = make_filter(partitions=4, documents_bytes_max=2_000_000, worker_memory=MEMORY_BYTES)
+    crawl = make_filter(partitions=4, documents_bytes_max=2_000_000, memory=MEMORY_BYTES)
     crawl.produce(large_documents(count, size, 1, partitions=4), **AS_CRAWLERS_SEND)
     crawl.start("index")
     worker = crawl.start("worker")
@@ -43,7 +43,7 @@ def test_slow_outputs_are_carried_in_smaller_transactions_within_the_memory_limi
 ) -> None:
     """Under a quota of 250 kB/s no transaction ends in time that fills what memory allows; smaller
     ones do."""
-    crawl = make_filter(partitions=4, worker_memory=MEMORY_BYTES)
+    crawl = make_filter(partitions=4, memory=MEMORY_BYTES)
     count = crawl.produce(large_documents(10_000, 12_000, 2, partitions=4), **AS_CRAWLERS_SEND)
     crawl.start("index")
     with producer_quota(crawl.bootstrap, f"{crawl.settings.group}-slow-outputs", QUOTA_BYTES):

@@ -21,7 +21,7 @@ from tests.broker.harness import Filter, Outcome, synthetic, wait_until
 
 pytestmark = pytest.mark.broker
 
-VOLUME = "STREAM_DEDUP_INDEX_DIR"
+FOLDER = "STREAM_DEDUP_STATE_DIR"
 
 
 def json_of(ended: subprocess.CompletedProcess[str]) -> Any:
@@ -53,22 +53,22 @@ def test_a_replica_from_a_snapshot_answers_alike(make_filter: Callable[..., Filt
     either. So does the first, killed and without its volume."""
     crawl = make_filter(partitions=2, batch_documents=500)
     one, two, taken = (
-        crawl.folder / "volume-1",
-        crawl.folder / "volume-2",
+        crawl.folder / "replica-1" / "index",
+        crawl.folder / "replica-2" / "index",
         crawl.folder / "snapshots",
     )
     keeps = {"STREAM_DEDUP_SNAPSHOTS": str(taken)}
     documents = synthetic(8000, 11, partitions=2)
-    first = crawl.start("index", **{VOLUME: str(one), **keeps})
+    first = crawl.start("index", **{FOLDER: str(one.parent), **keeps})
     worker = crawl.start("worker")
     crawl.produce(documents[:3000])
     crawl.wait_until_committed(1000)
     manifest = json_of(
-        crawl.command("index", "snapshot", taken, "--volume", one, "--json", code=None)
+        crawl.command("index", "checkpoint", taken, "--volume", one, "--json", code=None)
     )
     crawl.wait_until_committed(3000)
     assert manifest["applied"] > 0
-    second = crawl.start("index", **{VOLUME: str(two), **keeps})
+    second = crawl.start("index", **{FOLDER: str(two.parent), **keeps})
     second.says("index started")
     assert "snapshot restored" in second.log
     assert manifest["name"] in second.log
@@ -117,7 +117,7 @@ def test_a_replica_from_a_snapshot_answers_alike(make_filter: Callable[..., Filt
         assert "is what the log gives" in verified.stdout
     first.kill()
     shutil.rmtree(one)
-    first = crawl.start("index", **{VOLUME: str(one), **keeps})
+    first = crawl.start("index", **{FOLDER: str(one.parent), **keeps})
     first.says("index started")
     assert "snapshot restored" in first.log
     crawl.produce(documents[6000:])
@@ -150,9 +150,9 @@ def test_diverged_replicas_stop_the_worker(make_filter: Callable[..., Filter]) -
     """A replica whose volume holds something else gives another answer: the worker ends and says
     what to do, and what it tells to run finds the volume."""
     crawl = make_filter(partitions=2, batch_documents=500)
-    one, two = crawl.folder / "volume-1", crawl.folder / "volume-2"
-    crawl.start("index", **{VOLUME: str(one)})
-    second = crawl.start("index", **{VOLUME: str(two)})
+    one, two = crawl.folder / "replica-1" / "index", crawl.folder / "replica-2" / "index"
+    crawl.start("index", **{FOLDER: str(one.parent)})
+    second = crawl.start("index", **{FOLDER: str(two.parent)})
     worker = crawl.start("worker")
     documents = synthetic(1000, 12, partitions=2, duplicate_share=0.0)
     crawl.produce(documents)
@@ -160,7 +160,7 @@ def test_diverged_replicas_stop_the_worker(make_filter: Callable[..., Filter]) -
     stats_when_level(crawl, one, two)
     assert second.stop() == 0
     spoil(two)
-    crawl.start("index", **{VOLUME: str(two)}).says("index started")
+    crawl.start("index", **{FOLDER: str(two.parent)}).says("index started")
     crawl.produce(documents[:300])
 
     assert worker.wait() == 1

@@ -229,7 +229,7 @@ def test_insights_reads_and_writes_over_tls_with_its_acls(secured: Secured, tmp_
     for number, connection in enumerate((by_password, by_certificate), start=1):
         page = (0, b"https://a.example/1", b"a page", [("dedup.reason", b"new")])
         crawl.produce([page] * 3, topic=crawl.names.unique)
-        role = crawl.start("insights", STREAM_DEDUP_INSIGHTS_INTERVAL="1s", **connection)
+        role = crawl.start("insights", **connection)
 
         def counted(wanted: int = 3 * number, role: Role = role) -> bool:
             assert role.process.poll() is None, role.log
@@ -256,7 +256,7 @@ def test_a_search_reads_with_its_acls_and_shows_it(secured: Secured, tmp_path: P
     )
     search = crawl.start(
         "search",
-        STREAM_DEDUP_SEARCH_DIR=str(tmp_path / "search"),
+        STREAM_DEDUP_STATE_DIR=str(tmp_path / "state"),
         STREAM_DEDUP_HTTP_PORT="0",
         **connection,
     )

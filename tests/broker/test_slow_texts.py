@@ -20,7 +20,7 @@ from tests.broker.test_operating import text
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
-LIVEZ_SECONDS = 3
+LIVEZ_SECONDS = 3.0
 # The extractor's work grows with the square of the depth: this page would keep it busy for a
 # quarter of a minute. It is given two seconds of CPU; eight such pages take more than one interval,
 # and one takes less on a machine that is five times too busy.
@@ -67,7 +67,7 @@ def test_pages_that_hang_the_extractor_end_no_worker(make_filter: Callable[..., 
     crawl = make_filter(
         partitions=1,
         text_is="html",
-        livez_after=f"{LIVEZ_SECONDS}s",
+        constants={"stream_dedup.service.health.STALLED_SECONDS": LIVEZ_SECONDS},
         kafka_max_poll_interval_ms=HANGS_POLL_MS,
         log_level="info",
     )

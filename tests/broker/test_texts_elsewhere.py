@@ -6,7 +6,6 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,7 +35,6 @@ def elsewhere(make_filter: Callable[..., Filter], pages: Pages, **settings: Any)
         value_format="json",
         text_at="uri",
         text_prefixes=f"{pages.url}/pages",
-        text_timeout="2s",
         log_level="info",
         **settings,
     )
@@ -93,11 +91,19 @@ def test_one_that_is_away_holds_and_every_record_leaves_once(
 
 
 def test_one_that_never_comes_holds_nobody_and_comes_by_redrive(
-    make_filter: Callable[..., Filter], pages: Pages, tmp_path: Path
+    make_filter: Callable[..., Filter], pages: Pages
 ) -> None:
     """One address answers 401 and one drips, among others that come: their records are dead
     letters, those behind them leave, and a search has all of it, also what was sent back."""
-    crawl = elsewhere(make_filter, pages, text_patience="3s")
+    crawl = elsewhere(
+        make_filter,
+        pages,
+        constants={
+            "stream_dedup.inputs.elsewhere.PATIENCE_SECONDS": 3.0,
+            "stream_dedup.inputs.elsewhere.ATTEMPT_SECONDS": 2.0,
+        },
+        text_bytes="1MB",
+    )
     for number in range(COUNT):
         pages.by_path[f"/pages/{number}"] = Reply(text(number).encode())
     pages.by_path["/pages/7"] = Reply(status=401)
@@ -114,7 +120,7 @@ def test_one_that_never_comes_holds_nobody_and_comes_by_redrive(
 
     for number in (7, 30):
         pages.by_path[f"/pages/{number}"] = Reply(text(number).encode())
-    search = crawl.start("search", STREAM_DEDUP_SEARCH_DIR=str(tmp_path / "search"))
+    search = crawl.start("search")
     wait_until(lambda: is_ready(search), "the search has read what left")
     sent = json.loads(run(crawl, "dlq", "redrive", "--class", "GivenUp", "--yes", "--json")[0])
     assert sent["letters"] == 2
@@ -131,7 +137,7 @@ def test_large_texts_stay_within_the_worker_s_memory(
 ) -> None:
     """160 MB of texts, packed so that they come much faster than they are read, and a bomb among
     them."""
-    crawl = elsewhere(make_filter, pages, worker_memory=str(MEMORY_BYTES), text_bytes="5MB")
+    crawl = elsewhere(make_filter, pages, memory=str(MEMORY_BYTES), text_bytes="5MB")
     for number in range(40):
         content = " ".join(f"{number}word{place}" for place in range(300_000))[:4_000_000]
         pages.by_path[f"/pages/{number}"] = Reply(gzip.compress(content.encode(), 1))

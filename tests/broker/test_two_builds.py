@@ -50,7 +50,6 @@ def test_a_filter_goes_forward_and_back(make_filter: Callable[..., Filter], tmp_
     print(f"the older build is {commit}")
     folder = files_of(commit, tmp_path / "older")
     crawl = make_filter(partitions=2)
-    crawl.environment["STREAM_DEDUP_INDEX_DIR"] = str(crawl.folder / "volume")
 
     def older(name: str) -> Role:
         role = OlderRole(

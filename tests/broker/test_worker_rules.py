@@ -88,13 +88,13 @@ def test_an_old_index_beside_a_fresh_broker_is_one_sentence(
     """It names the folder and both ways out, and ends with 78; the worker says where its own state
     lies."""
     crawl = make_filter(partitions=1)
-    old = tmp_path / "old index"
+    old = tmp_path / "old state" / "index"
     index = LogIndex(RocksStore(old))
     index.bind("another cluster/its log")
     index.flush()
     index.close()
 
-    refused = crawl.start("index", STREAM_DEDUP_INDEX_DIR=str(old))
+    refused = crawl.start("index", STREAM_DEDUP_STATE_DIR=str(old.parent))
     assert refused.wait() == 78
     assert (
         f"The index in {old} follows another log than this cluster's {crawl.names.fingerprints}"

@@ -298,14 +298,14 @@ class Nemesis:
         """The log changes to a plan for which an index has too little memory: it ends with 78, and
         goes on once it has more."""
         self._kill(self.index[at])
-        self.index[at] = self._start_index(at, STREAM_DEDUP_INDEX_MEMORY=LITTLE_MEMORY)
+        self.index[at] = self._start_index(at, STREAM_DEDUP_MEMORY=LITTLE_MEMORY)
         self._declare(LARGE_PLAN)
         try:
             code = self.index[at].process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
             code = None
             self._kill(self.index[at])
-        if code != 78 or "index_memory allows" not in self.index[at].log:
+        if code != 78 or "STREAM_DEDUP_MEMORY allows" not in self.index[at].log:
             self.beyond.append(
                 f"{self.index[at].name} ended with {code}: {self.index[at].log[-2000:]}"
             )
@@ -512,7 +512,7 @@ class Nemesis:
     # -- inside
 
     def _volume(self, at: int) -> Path:
-        return self.crawl.folder / f"volume-{at}"
+        return self.crawl.folder / f"replica-{at}" / "index"
 
     def _address(self, at: int) -> str:
         return self.proxy.bootstrap if at else self.crawl.bootstrap
@@ -528,7 +528,7 @@ class Nemesis:
         return self.crawl.start(
             "index",
             STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS=self._address(at),
-            STREAM_DEDUP_INDEX_DIR=str(self._volume(at)),
+            STREAM_DEDUP_STATE_DIR=str(self._volume(at).parent),
             **environment,
         )
 
@@ -561,14 +561,13 @@ def main() -> int:
         KafkaProxy(int(broker.bootstrap.rpartition(":")[2])) as proxy,
         serving() as pages,
     ):
-        elsewhere = {"text_at": "header:text-uri", "text_prefixes": pages.url, "text_timeout": "2s"}
+        elsewhere = {"text_at": "header:text-uri", "text_prefixes": pages.url}
         crawl = Filter(
             *(broker.bootstrap, Path(folder)),
             partitions=4,
             batch_documents=500,
             text_is="html",
-            page_cpu="300ms",
-            worker_memory=MEMORY_BYTES,
+            memory=MEMORY_BYTES,
             count_copies=True,
             **(elsewhere if asked.elsewhere else {}),
         )

@@ -292,7 +292,7 @@ def test_a_named_topic_is_for_its_owner_to_change() -> None:
             "refused",
             r"behind the end of documents-0 \(9\)",
         ),
-        ({"committed": {}}, {}, "warning", "STREAM_DEDUP_FIRST_START=true"),
+        ({"committed": {}}, {}, "warning", "workers will ask for them"),
         (
             {"committed": {}, "begun": frozenset({0, 1})},
             {},
@@ -305,7 +305,6 @@ def test_a_named_topic_is_for_its_owner_to_change() -> None:
             "refused",
             "no committed offset for documents-1, though",
         ),
-        ({}, {"first_start": True}, "warning", "Remove it"),
         ({"appended_ms": NOW_MS + 60_000}, {}, "warning", "at least 60 s behind the broker's"),
         (
             {"topics": as_declared() | {"unique": Existing(12, 3, {"retention.ms": "9" * 6})}},

@@ -167,9 +167,7 @@ class TestMachine:
         monkeypatch.setattr(machine, "_FREE_BYTES_MIN", 1 << 62)
         (tmp_path / "file").write_text("")
 
-        findings = check_machine(
-            Settings(state_dir=tmp_path / "file", index_dir=tmp_path / "file" / "index"), None
-        )
+        findings = check_machine(Settings(state_dir=tmp_path / "file"), None)
 
         assert of(findings, "disk").state is CheckState.WARNING
         assert (
@@ -177,12 +175,12 @@ class TestMachine:
             is of(findings, "state folder").state
             is CheckState.REFUSED
         )
-        assert "STREAM_DEDUP_INDEX_DIR" in of(findings, "index folder").sentence
+        assert "STREAM_DEDUP_STATE_DIR" in of(findings, "index folder").sentence
 
     def test_the_folder_of_a_search(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Can it be written, and is there room beside what it holds; without its extra that is not
         asked, and why is said."""
-        settings = Settings(search_dir=tmp_path / "search")
+        settings = Settings(state_dir=tmp_path)
         findings = check_machine(settings, None)
         assert of(findings, "search folder").state is CheckState.OK
         assert "search disk" not in {one.check for one in findings}, "nobody has begun one here"
@@ -204,7 +202,7 @@ class TestMachine:
     @pytest.mark.parametrize("place", ["/proc/nope", "/dev/null/below", "x" * 300])
     def test_a_folder_that_no_system_would_make(self, place: str) -> None:
         """Whatever is named as a folder, the checks end with findings and not with an exception."""
-        settings = Settings(state_dir=Path(place), index_dir=Path(place))
+        settings = Settings(state_dir=Path(place))
 
         assert {one.check for one in check_machine(settings, None)} >= {
             "index folder",
@@ -266,14 +264,14 @@ class TestRecipe:
 def test_a_volume_is_read_beside_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its log and offset must fit, its representatives the memory; none is not called well, and a
     damaged one is refused."""
-    index = LogIndex(RocksStore(tmp_path / "v"))
+    index = LogIndex(RocksStore(tmp_path / "v" / "index"))
     index.bind("cluster/topic")
     index.flush()
     index.close()
 
     def states(log: str | None, end: int | None, name: str = "v") -> list[CheckState]:
         return [
-            one.state for one in check_volume(Settings(index_dir=tmp_path / name), log, lambda: end)
+            one.state for one in check_volume(Settings(state_dir=tmp_path / name), log, lambda: end)
         ]
 
     assert states("cluster/topic", 0) == states(None, None) == [CheckState.OK, CheckState.OK]
@@ -282,5 +280,5 @@ def test_a_volume_is_read_beside_its_log(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(volume, "limit_of_group", lambda: 1000)
     assert states("cluster/topic", 0)[1] is CheckState.WARNING
     assert states(None, None, "none") == [CheckState.NOT_CHECKED]
-    (tmp_path / "v" / "CURRENT").write_text("nonsense\n")
+    (tmp_path / "v" / "index" / "CURRENT").write_text("nonsense\n")
     assert states(None, None) == [CheckState.REFUSED]

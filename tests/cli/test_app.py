@@ -35,7 +35,7 @@ def in_a_child(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **more)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["dlq", "--help"]])
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     """The overview and completion answer at once, because no command is loaded for them."""
     code = f"import sys; from stream_dedup.__main__ import main; assert main({arguments!r}) == 0; "

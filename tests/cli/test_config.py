@@ -101,7 +101,7 @@ def test_show_masks_secrets_and_tells_origins(
 
 
 def test_reference_prints_the_page(run: Callable[..., Any]) -> None:
-    assert run("config", "reference").out == reference_page()
+    assert run("config", "show", "--reference").out == reference_page()
 
 
 # -- doctor, where there is no Kafka: every check ends in a line all the same

@@ -29,7 +29,7 @@ def server(tmp_path: Path) -> Iterator[HttpServer]:
     facts = TextFacts(
         "unique-0@0", "https://a.example/\x1b[2J", 1_700_000_000_000, 50, "unique", "new"
     )
-    engine.add_text(facts, words_of(TEXT, Languages()), TEXT)
+    engine.add_text(facts, words_of(TEXT, Languages()))
     copy = TextFacts(
         "duplicates-1@7",
         "https://b.example/",
@@ -44,7 +44,7 @@ def server(tmp_path: Path) -> Iterator[HttpServer]:
     engine.add_text(copy._replace(better="longest", counted=3), ["other"])
     engine.commit(EnginePlace({}, {}))
     place = FinderPlace()
-    place.serve(Finder(engine, Languages(), lambda _: {}))
+    place.serve(Finder(engine, Languages(), lambda _: {"unique-0@0": TEXT}))
     token = tmp_path / "token"
     token.write_text("secret\n")
     with serving(SearchApi(place, token).routes()) as one:

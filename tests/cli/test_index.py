@@ -53,7 +53,7 @@ def test_a_snapshot_goes_there_and_back(
 ) -> None:
     """What is taken, restored and looked at has one state digest; a second restore into the same
     place is refused."""
-    taken = json.loads(run("index", "snapshot", tmp_path / "s", "--json").out)
+    taken = json.loads(run("index", "checkpoint", tmp_path / "s", "--json").out)
     monkeypatch.setenv("STREAM_DEDUP_SNAPSHOTS", str(tmp_path / "s"))
     table = run(
         "index",
@@ -72,19 +72,19 @@ def test_a_snapshot_goes_there_and_back(
     assert found["state_digest"] == {"log_offset": 6, "digest": taken["state_digest"]}
     assert (again.code, "only put into an empty directory" in again.err) == (1, True)
     for _ in range(2):
-        assert run("index", "snapshot").code == 0
-    assert len(list((tmp_path / "s").iterdir())) == 2  # SNAPSHOTS_KEPT
+        assert run("index", "checkpoint").code == 0
+    assert len(list((tmp_path / "s").iterdir())) == 2  # KEPT
 
 
 def test_bad_arguments(run: Callable[..., Any], volume: Path, tmp_path: Path) -> None:
-    assert run("index", "snapshot", tmp_path / "s", "--wait", "5").code == 2
+    assert run("index", "checkpoint", tmp_path / "s", "--wait", "5").code == 2
     missing = run("index", "stats", tmp_path / "none")
     assert (missing.code, "no index volume" in missing.err, (tmp_path / "none").exists()) == (
         1,
         True,
         False,
     )
-    nowhere = run("index", "snapshot")
+    nowhere = run("index", "checkpoint")
     ended = run("index", "restore", volume, tmp_path / "new", "--offline")
     program = f"from stream_dedup.index.volume.store import RocksStore as R; s = R({str(volume)!r}); print(1, flush=True); input()"
     with subprocess.Popen(
@@ -92,7 +92,7 @@ def test_bad_arguments(run: Callable[..., Any], volume: Path, tmp_path: Path) ->
     ) as child:
         assert child.stdout is not None
         child.stdout.readline()
-        silent = run("index", "snapshot", tmp_path / "s", "--wait", "0s")
+        silent = run("index", "checkpoint", tmp_path / "s", "--wait", "0s")
         child.communicate("\n")
 
     assert (nowhere.code, "set STREAM_DEDUP_SNAPSHOTS" in nowhere.err) == (78, True)

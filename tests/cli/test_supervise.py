@@ -23,7 +23,7 @@ def options_of(
     settings: Settings, *, insights: bool = False, search: bool = True
 ) -> dict[str, list[str]]:
     found = supervise.options_of(
-        settings, ["--config", "f"], ["--first-start"], with_insights=insights, with_search=search
+        settings, ["--config", "f"], with_insights=insights, with_search=search
     )
     return {role: own for role, own in found.items()}  # noqa: C416 - to the type that the tests name
 
@@ -42,12 +42,11 @@ def test_each_role_has_a_port_of_its_own() -> None:
     assert "search" not in options_of(Settings(), search=False)
 
 
-def test_only_the_worker_is_told_of_a_first_start_and_only_the_search_of_the_index() -> None:
+def test_only_the_search_is_told_of_the_index() -> None:
     """Unless the settings say where the index answers; where its port is not known, nothing is
     said."""
     found = options_of(Settings(http_port=9000, http_host="::"))
-    assert found["worker"][:3] == ["--config", "f", "--first-start"]
-    assert [role for role, own in found.items() if "--first-start" in own] == ["worker"]
+    assert all(own[:2] == ["--config", "f"] for own in found.values())
     assert [
         role for role, own in found.items() if "console_index=http://127.0.0.1:9001" in own
     ] == ["search"]
@@ -175,7 +174,7 @@ def test_a_role_that_is_killed_is_named_at_once_and_ends_the_others(
 
     killer = threading.Thread(target=kill)
     killer.start()
-    code = supervise.supervise(Settings(http_port=0, log_format="json"), [], [], with_search=False)
+    code = supervise.supervise(Settings(http_port=0), [], with_search=False)
     killer.join()
 
     assert code == 128 + signal.SIGKILL

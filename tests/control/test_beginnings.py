@@ -72,7 +72,7 @@ def epoch(found: Beginnings, partition: int, settings: Settings = SETTINGS) -> i
     cluster: Any = startup.SourceCluster(
         NAMES, LOG, TOPIC, 3, 3, 1, 1, plan=None, answers_id=b"answers"
     )  # type: ignore[arg-type]
-    return startup.first_epoch(settings, cluster, found, (NAMES.documents, partition), lambda: None)
+    return startup.first_epoch(settings, cluster, found, (NAMES.documents, partition))
 
 
 def test_a_partition_begins_once(kafka: Kafka) -> None:
@@ -165,19 +165,6 @@ def test_a_worker_that_opens_beside_one_that_begins_takes_its_documents_for_no_l
     assert [kafka.started().has(part) for part in range(3)] == [True, False, False]
 
 
-def test_an_operator_may_have_all_read_again(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then the epoch is above all that the log holds; where it holds nothing, or nothing was begun,
-    it is the first."""
-    found = kafka.started()
-    found.note([0, 1])
-    monkeypatch.setattr(
-        startup, "read_marks", lambda *_: type("Marks", (), {"by_partition": {0: (4, 9)}})
-    )
-    confirmed = Settings(topic_prefix="crawl", first_start=True)
-
-    assert [epoch(found, part, confirmed) for part in range(3)] == [5, 0, 0]
-
-
 def test_the_records_are_folded_in_any_order() -> None:
     """As they are written, and with what somebody else wrote between."""
     found = BegunTopic(LOG, TOPIC)
@@ -240,25 +227,6 @@ def test_of_two_first_workers_both_follow_one(kafka: Kafka) -> None:
 def test_what_a_setting_does_not_decide_is_left_free() -> None:
     """A text's field says nothing of raw values; time, batches and the rest may differ from worker
     to worker."""
-    assert reading_of(Settings()) == reading_of(
-        Settings(batch_documents=7, page_cpu="5s", allow_bypass=True)
-    )
+    assert reading_of(Settings()) == reading_of(Settings(batch_documents=7, allow_bypass=True))
     for changed in ({"value_format": "json"}, {"text_is": "html"}, {"text_encoding": "base64"}):
         assert reading_of(Settings()) != reading_of(Settings(**changed))  # type: ignore[arg-type]
-
-
-def test_workers_of_a_log_read_avro_by_one_schema(kafka: Kafka) -> None:
-    """Another reader's schema may give a field another name or none; a log whose reading does not
-    name one still fits."""
-    plain, renamed = (
-        Settings(topic_prefix="crawl", value_format="avro", reader_schema=one) for one in (None, 7)
-    )
-    assert "reader_schema" not in reading_of(plain)
-    kafka.known(plain).hold_reading()
-    kafka.known(plain).hold_reading()
-
-    with pytest.raises(
-        ConfigurationError,
-        match=r"STREAM_DEDUP_READER_SCHEMA=, and the settings say \S+READER_SCHEMA=7:",
-    ):
-        kafka.known(renamed).hold_reading()

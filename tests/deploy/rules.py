@@ -448,7 +448,7 @@ def configured(manifests: list[Manifest]) -> Iterator[str]:
         for one in container.get("env", []):
             is_limit = "resourceFieldRef" in one.get("valueFrom", {})
             environment[one["name"]] = f"{limit}B" if is_limit else one.get("value", "from-the-pod")
-        if role == "index" and environment.get("STREAM_DEDUP_INDEX_MEMORY") != f"{limit}B":
+        if role == "index" and environment.get("STREAM_DEDUP_MEMORY") != f"{limit}B":
             yield f"{named(workload)} does not keep within the memory that it is given"
         # Files are there only in the pod; that they are mounted is looked at here.
         files = {

@@ -176,10 +176,8 @@ def test_values_are_where_kubernetes_reads_them(all_on: list[Manifest]) -> None:
     )
     config = of(all_on, "ConfigMap", "news-stream-dedup-settings")
     hosts = config["data"]["STREAM_DEDUP_HTTP_ALLOWED_HOSTS"].split(",")
-    assert {"crawl.example", "news-stream-dedup-index-api", "*.news-stream-dedup-index"} <= set(
-        hosts
-    )
-    assert config["data"]["STREAM_DEDUP_CONSOLE_PREFIX"] == "/dedup"
+    names = {"crawl.example", "news-stream-dedup-index-api", "*.news-stream-dedup-index"}
+    assert {*names, "news-stream-dedup-search/dedup"} <= set(hosts)
 
     on_all = ALL_ON["pods"]
     for workload, pod in rules.pods(all_on):
@@ -432,13 +430,13 @@ def test_strimzi_topics_and_users_follow_the_values(tmp_path: Path) -> None:
 
 
 def test_settings_are_text_numbers_or_booleans(tmp_path: Path) -> None:
-    settings = {"WORKER_MEMORY": 30000000, "SIMILARITY": 0.95, "ALLOW_BYPASS": True}
+    settings = {"MEMORY": 30000000, "SIMILARITY": 0.95, "ALLOW_BYPASS": True}
     named = {f"STREAM_DEDUP_{name}": value for name, value in settings.items()}
     data = of(
         template_with({"settings": named}, tmp_path), "ConfigMap", "news-stream-dedup-settings"
     )["data"]
     assert {name: data[name] for name in named} == {
-        "STREAM_DEDUP_WORKER_MEMORY": "30000000",
+        "STREAM_DEDUP_MEMORY": "30000000",
         "STREAM_DEDUP_SIMILARITY": "0.95",
         "STREAM_DEDUP_ALLOW_BYPASS": "true",
     }

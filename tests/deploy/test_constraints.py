@@ -203,11 +203,8 @@ def test_the_roles_work_and_drain(make_filter: Callable[..., Filter], tmp_path: 
         if name.startswith("STREAM_DEDUP_") and not name.endswith("_DIR")
     } | {
         "STREAM_DEDUP_STATE_DIR": str(VOLUME),
-        "STREAM_DEDUP_INDEX_DIR": str(VOLUME / "index"),
-        "STREAM_DEDUP_SEARCH_DIR": str(VOLUME / "search"),
         "STREAM_DEDUP_CACHE_DIR": str(VOLUME / "cache"),
         "STREAM_DEDUP_WORKER_ID": "stream-dedup-worker-0",
-        "STREAM_DEDUP_LOG_FORMAT": "json",
     }
     roles = {
         role: start_in_pod(

@@ -253,7 +253,7 @@ def test_the_toolbox_reaches_kafka_and_the_roles(manifests: list[Manifest]) -> N
     assert [rules.selects(one["podSelector"], labels) for one in asked["from"]] == [True]
 
 
-JUDGING = ("_PLAN", "_SIMILARITY", "_RECIPE", "_WINDOW", "_MODE", "_SEGMENTER", "_BETTER")
+JUDGING = ("_PLAN", "_SIMILARITY", "_RECIPE", "_WINDOW", "_MODE", "_LANGUAGES", "_BETTER")
 
 
 def test_every_setting_of_a_pod_differs_from_its_default(manifests: list[Manifest]) -> None:

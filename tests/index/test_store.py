@@ -262,7 +262,7 @@ def test_two_openings_exclude_each_other(tmp_path: Path) -> None:
     do."""
     store = RocksStore(tmp_path / "v")
     with pytest.raises(
-        StoreError, match=r"another process has it open; .* STREAM_DEDUP_INDEX_DIR\.$"
+        StoreError, match=r"another process has it open; .* STREAM_DEDUP_STATE_DIR\.$"
     ) as caught:
         RocksStore(tmp_path / "v")
     assert caught.value.exit_code == 1  # it may have ended by the next start
@@ -310,7 +310,7 @@ def test_a_directory_that_cannot_be_is_a_sentence(place: str, read_only: bool) -
         RocksStore(place, read_only=read_only)
 
     assert place in str(caught.value)
-    assert read_only or (caught.value.exit_code, "STREAM_DEDUP_INDEX_DIR" in str(caught.value)) == (
+    assert read_only or (caught.value.exit_code, "STREAM_DEDUP_STATE_DIR" in str(caught.value)) == (
         78,
         True,
     )

@@ -88,7 +88,7 @@ class Replica:
         self.begin()
 
     def begin(self) -> None:
-        settings = Settings(snapshots=str(self.place), snapshots_every=timedelta(hours=1))
+        settings = Settings(snapshots=str(self.place))
         self.snapshots = Snapshots(
             settings, self.folder, self.host, self.metrics, structlog.get_logger(), self._start
         )
@@ -117,6 +117,7 @@ class Replica:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
+    monkeypatch.setattr(module, "EVERY_SECONDS", HOUR)
     monkeypatch.setattr(module.time, "time", clock.time)
     real = snapshot.dt.datetime
 

@@ -214,8 +214,6 @@ def test_who_fetches_nothing_says_so_and_knows_the_id(pages: Pages) -> None:
             "must begin with one of s3://",
         ),
         ({"text_bytes": "10"}, "at least"),
-        ({"text_timeout": "10"}, "with its unit"),
-        ({"text_fetches": "0"}, "at least 1"),
     ],
 )
 def test_settings_that_cannot_be_are_told_with_the_remedy(given: dict[str, str], says: str) -> None:

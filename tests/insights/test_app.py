@@ -61,17 +61,12 @@ def record(key: bytes | None, value: bytes | None, *headers: tuple[str, bytes], 
 
 
 def test_a_record_is_of_the_host_of_its_id() -> None:
-    """The id is read as the worker reads it; a header of that name goes first."""
+    """The id is read as the worker reads it."""
     by_key, by_field = role_of(Settings()), role_of(Settings(value_format="json", id_field="url"))
-    by_header = role_of(Settings(insights_host_header="site"))
     url = b"https://a.example/1"
 
     assert by_key._observed(record(url, b"text"))[0] == "a.example"
     assert by_field._observed(record(b"k", b'{"url": "https://b.example/"}'))[0] == "b.example"
-    assert (
-        by_header._observed(record(url, None, ("site", b"https://C.example/x")))[0] == "c.example"
-    )
-    assert by_header._observed(record(url, None))[0] == "a.example"
     assert by_key._observed(record(None, b"text"))[0] == ""
 
 

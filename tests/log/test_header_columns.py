@@ -106,10 +106,6 @@ def test_the_same_as_one_by_one(seed: int) -> None:
         [one.reason.verdict is not None and chance.random() < 0.8 for one in judgements], np.bool_
     )
     sent = decode(encode(LogAnswer(7, bytes(16), 1, judgements), CHAIN_START)[0])
-    traces = np.array(
-        [list(b"read=%013d" % chance.getrandbits(40)) for _ in range(count)], np.uint8
-    ).reshape(count, 18)
-    traces = traces if chance.random() < 0.5 else None
     expected = [
         [
             *headers.of_verdict(
@@ -122,7 +118,6 @@ def test_the_same_as_one_by_one(seed: int) -> None:
                 one.of,
                 *one[4:],
             ),
-            *([] if traces is None else [(headers.TRACE, traces[at].tobytes())]),
         ]
         if wanted[at]
         else []
@@ -132,7 +127,7 @@ def test_the_same_as_one_by_one(seed: int) -> None:
     for verdicts in (Verdicts.of(judgements), sent.judgements):  # type: ignore[union-attr]
         assert isinstance(verdicts, Verdicts)
         assert (
-            written(header_columns.of_verdicts(RECIPE, places, prints, verdicts, wanted, traces))
+            written(header_columns.of_verdicts(RECIPE, places, prints, verdicts, wanted))
             == expected
         ), f"seed {seed}"
 

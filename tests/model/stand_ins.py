@@ -201,13 +201,13 @@ class Volume(MemoryStore):
 
 @functools.cache
 def settings_of(slot: str, batch_documents: int, more: tuple[tuple[str, Any], ...]) -> Settings:
+    folder = Path(tempfile.gettempdir()) / "stream-dedup-model"
+    (folder / "index").mkdir(parents=True, exist_ok=True)  # no store makes it here
     return Settings(
         worker_id=slot,
-        state_dir=Path(tempfile.gettempdir()),
-        index_dir=Path(tempfile.gettempdir()),
+        state_dir=folder,
         value_format="json",
         batch_documents=batch_documents,
-        batches_in_flight=3,
         **dict(more),
     )
 

@@ -370,7 +370,7 @@ class World:
         if (
             process.slot in self.little_memory
             and isinstance(error, ConfigurationError)
-            and "index_memory" in str(error)
+            and "STREAM_DEDUP_MEMORY" in str(error)
         ):
             self.say("operator", f"{process.slot} gets more memory")
             self.little_memory.remove(process.slot)
@@ -452,7 +452,7 @@ class World:
         more = dict(self.tuning.settings)
         settings = stand_ins.settings_of(slot, self.batch_documents, tuple(more.items()))
         if slot in self.little_memory:
-            settings = settings.model_copy(update={"index_memory": LITTLE_BYTES})
+            settings = settings.model_copy(update={"memory": LITTLE_BYTES})
 
         def body() -> None:
             if slot.startswith("worker"):

@@ -144,18 +144,9 @@ def kinds(found: tuple[list[Violation], AuditLedger, AuditedOutputs]) -> list[st
 @pytest.mark.parametrize("scan", [True, False])
 def test_what_workers_write_is_clean(scan: bool) -> None:
     """All six come out once; the fold compares what the log judged, also where it only follows the
-    log's orders.
-
-    A trace is not from the log.
-    """
+    log's orders."""
     scene = Scene(scan=scan)
-    traced = [
-        one
-        if one.topic == NAMES[2]
-        else one._replace(headers=[*one.headers, (headers.TRACE, b"read=1764300000123")])
-        for one in scene.left()
-    ]
-    found, book, outputs = scene.audit(traced)
+    found, book, outputs = scene.audit(scene.left())
 
     assert found == []
     assert (outputs.compared, dict(book.counts)) == (4, {})

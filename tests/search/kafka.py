@@ -149,7 +149,7 @@ def make_filler(
     """`finder` of what is returned answers out of it; its loop closes the folder, as its end
     does."""
     own, dependencies = (
-        Settings(search_dir=folder, **settings),
+        Settings(state_dir=folder, **settings),
         outputs.dependencies(**changed or {}),
     )
     kept = KeptTexts(own, dependencies)
@@ -225,7 +225,7 @@ if __name__ == "__main__":
     written = (
         long_crawl(int(sys.argv[3])) if is_bounded else crawl(int(sys.argv[3]), int(sys.argv[4]))
     )
-    bound = {"search_bytes": "1MB"} if is_bounded else {}
+    bound = {"search_keep": "1MB"} if is_bounded else {}
     filler = make_filler(written, Path(sys.argv[1]), changed={"failpoint": sys.argv[2]}, **bound)
     if sys.argv[5:]:
         while not filler.finder.find("quick brown fox", 1).documents:

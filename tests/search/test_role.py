@@ -327,7 +327,7 @@ def test_without_kafka_it_finds_what_it_holds(
     monkeypatch.setattr(search_role.os, "nice", lambda _: 0)
     run_until_ready(crawl(3, 2), tmp_path, all_of)
     stop, said = threading.Event(), ""
-    settings = Settings(kafka_bootstrap_servers="127.0.0.1:1", http_port=0, search_dir=tmp_path)
+    settings = Settings(kafka_bootstrap_servers="127.0.0.1:1", http_port=0, state_dir=tmp_path)
     role = threading.Thread(target=search_role.run, args=(settings, stop))
     role.start()
     try:
@@ -402,9 +402,7 @@ def test_a_folder_of_something_else_is_refused_with_what_to_do(tmp_path: Path) -
     ):
         make_filler(MemoryOutputs(generation=2), tmp_path)
     with pytest.raises(ConfigurationError, match=r"\(words differ\)"):
-        make_filler(crawl(2, 0), tmp_path, han_variants="same")
-    with pytest.raises(ConfigurationError, match=r"\(texts differ\)"):
-        make_filler(crawl(2, 0), tmp_path, search_texts="engine")
+        make_filler(crawl(2, 0), tmp_path, languages="same-han")
     with pytest.raises(ConfigurationError, match="records of it are gone"):
         make_filler(MemoryOutputs(), tmp_path)
     empty = MemoryOutputs()
@@ -508,7 +506,7 @@ def test_the_newest_stay_over_kills_where_the_engine_may_grow_no_larger(
     documents, folder = 5000, tmp_path / "engine"
     killed(folder, step, documents, commit=500)
     monkeypatch.setattr(search_role, "COMMIT_DOCUMENTS", 500)
-    filler = make_filler(long_crawl(documents), folder, search_bytes="1MB")
+    filler = make_filler(long_crawl(documents), folder, search_keep="1MB")
     while not filler._is_caught_up or filler._is_grown:
         filler._turn()
 
@@ -528,14 +526,6 @@ def test_records_without_a_text_are_no_trouble(tmp_path: Path) -> None:
     outputs.write("unique", 1, b"d", "quick brown fox", [("dedup.similarity", b"\xff")])
 
     assert run_until_ready(outputs, tmp_path, all_of) == (["unique-1@0"], {"documents-0@3": 1})
-
-
-def test_texts_are_kept_in_the_engine_where_the_settings_say(tmp_path: Path) -> None:
-    (found,) = run_until_ready(
-        crawl(1, 0), tmp_path, lambda finder: finder.find(CLUE, 9).documents, search_texts="engine"
-    )
-
-    assert found.snippet == (("quick brown fox", True), (" number0", False))
 
 
 # -- texts that lie elsewhere
@@ -565,7 +555,6 @@ def elsewhere_in(pages: Pages) -> dict[str, str]:
         "text_at": "at",
         "text_prefixes": pages.url,
         "id_field": "url",
-        "text_timeout": "5s",
     }
 
 
@@ -620,16 +609,15 @@ def test_a_search_waits_while_its_store_is_away_and_reads_the_log_meanwhile(
 
 
 def test_a_text_that_is_gone_or_given_up_is_said_and_its_document_is_found_by_its_id(
-    tmp_path: Path, pages: Pages
+    tmp_path: Path, pages: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its id is that of its record, so that a take-down covers it."""
     outputs = crawl_of(pages, 6)
     del pages.by_path["/1"], pages.by_path["/2"]
     pages.by_path["/4"] = Reply(status=401)
     outputs.forget(b"kept2")
-    filler = make_filler(
-        outputs, tmp_path, health := Health(), **elsewhere_in(pages), text_patience="1s"
-    )
+    monkeypatch.setattr(elsewhere, "PATIENCE_SECONDS", 1.0)
+    filler = make_filler(outputs, tmp_path, health := Health(), **elsewhere_in(pages))
     logger = filler._logger = MagicMock()
 
     known = run_until(
@@ -670,7 +658,7 @@ def test_a_registry_that_is_away_is_waited_for_too(
 
 
 def texts_of(
-    pages: Pages, monkeypatch: pytest.MonkeyPatch, count: int, timeout: str = "500ms"
+    pages: Pages, monkeypatch: pytest.MonkeyPatch, count: int, attempt_seconds: float = 0.5
 ) -> OutputTexts:
     """Return texts of records that a topic keeps, each of which names a page."""
 
@@ -687,8 +675,9 @@ def texts_of(
         "value_format": "json",
         "text_at": "at",
         "text_prefixes": pages.url,
-        "text_timeout": timeout,
+        "text_bytes": "500kB",
     }
+    monkeypatch.setattr(elsewhere, "ATTEMPT_SECONDS", attempt_seconds)
     return OutputTexts(load_settings(given, environ={}))
 
 
@@ -713,7 +702,7 @@ def test_whoever_asks_does_not_wait_for_what_is_read_meanwhile(
 ) -> None:
     """The role waits for a page that never comes, and keeps what it fetched ahead."""
     monkeypatch.setattr(kept_texts, "_PATIENCE_SECONDS", 60.0)  # a busy machine is no silent page
-    by = texts_of(pages, monkeypatch, 4, timeout="60s")
+    by = texts_of(pages, monkeypatch, 4, attempt_seconds=60.0)
     pages.by_path["/1"] = Reply(worse=pages.silent)
     values = [json.dumps({"at": f"{pages.url}/{number}"}).encode() for number in range(4)]
     messages = [

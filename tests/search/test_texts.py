@@ -229,7 +229,7 @@ def test_what_was_forgotten_leaves_with_its_counts(make_engine: Callable[..., Te
             log_offset=number,
             size=10 + number,
         )
-        engine.add_text(known, ["one"], "", key_of(b"id%d" % number))
+        engine.add_text(known, ["one"], key_of(b"id%d" % number))
     with pytest.raises(StoreError, match="since the last commit"):
         engine.forget(forgotten_id("id1", 9))
     engine.commit(PLACE)
@@ -265,7 +265,7 @@ def test_which_hosts_copied_which_is_counted_among_all_documents(
         for number in range(1, 13)
     ]
     for one, pair in copies:
-        engine.add_text(one, ["one"], "", key_of(one.id.encode()), pair)
+        engine.add_text(one, ["one"], key_of(one.id.encode()), pair)
     engine.add_text(facts(20, group="documents-0@0"), ["one"])  # a page that was fetched again
     engine.commit(PLACE)
     engine.forget(forgotten_id("id1", 9))
@@ -312,7 +312,7 @@ def test_a_group_tells_since_when_and_which_copy_is_the_best(
     on_the_way = list(copies)
     while on_the_way:
         one = on_the_way.pop(dice.below(len(on_the_way)))
-        engine.add_text(one, ["w"], "", key_of(one.id.encode()))
+        engine.add_text(one, ["w"], key_of(one.id.encode()))
         if dice.below(5) == 0:
             engine.commit(PLACE)
     engine.commit(PLACE)
@@ -541,7 +541,7 @@ def test_a_folder_that_is_open_or_damaged_is_refused_in_a_sentence(tmp_path: Pat
     engine = TextIndex(tmp_path / "one")
     with pytest.raises(
         StoreError,
-        match=r"another process has it open; stop that search, or .* STREAM_DEDUP_SEARCH_DIR\.$",
+        match=r"another process has it open; stop that search, or .* STREAM_DEDUP_STATE_DIR\.$",
     ) as held:
         TextIndex(tmp_path / "one")
     assert held.value.exit_code == 1, "it may have ended by the next start"

@@ -37,7 +37,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def health(clock: Clock) -> Health:
-    return Health(60.0, clock)
+    return Health(clock)
 
 
 @pytest.fixture
@@ -243,8 +243,7 @@ def test_each_role_takes_the_names_of_the_setting(
         kafka_bootstrap_servers="127.0.0.1:1",
         http_port=port,
         http_allowed_hosts="pages.example",
-        index_dir=tmp_path / "index",
-        search_dir=tmp_path / "search",
+        state_dir=tmp_path,
     )
     stop = threading.Event()
     thread = threading.Thread(

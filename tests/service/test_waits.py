@@ -30,7 +30,7 @@ def test_a_loop_that_stops_turning_is_dead_and_one_that_turns_again_is_not() -> 
     """Before its first turn a role is alive, however long it takes; unreadiness and lag never
     kill."""
     clock = Clock()
-    health = Health(60.0, clock)
+    health = Health(clock)
     clock.seconds = 1e6
     assert (health.live_state().ok, health.startup_state().ok, health.ready_state().ok) == (
         True,

@@ -215,22 +215,13 @@ def test_columns_are_the_records_one_by_one(seed: int) -> None:
     counted."""
     chance = random.Random(seed)
     mode = chance.choice([Mode.ENFORCE, Mode.ANNOTATE])
-    traces = chance.random() < 0.5
     leaving = batches(chance)
-    for number, batch in enumerate(leaving):
-        batch.passed["read"] = 1_764_300_000_000 + number
-    writer = OutputWriter("unique", "duplicates", "dead", "g", "r", 10_000, mode, traces=traces)
-    leavings = writer.of(*leaving, now_ms=1_764_300_000_100)
+    writer = OutputWriter("unique", "duplicates", "dead", "g", "r", 10_000, mode)
+    leavings = writer.of(*leaving)
     columns = leavings.columns
     stops, ends = [0, *columns.headers.stops.tolist()], [0, *columns.headers.ends.tolist()]
     texts = columns.headers.values.tobytes()
 
-    told = {
-        dict(one.output.headers).get("dedup.trace")
-        for one in leavings
-        if not isinstance(one.decided, DeadLetter)
-    }
-    assert told <= ({batch.trace(1_764_300_000_100) for batch in leaving} if traces else {None})
     for at, expected in enumerate(leavings.outputs):
         if columns.packed[at]:
             headers = [

@@ -40,14 +40,12 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
         yield pages
 
 
-def preparer_of(pages: Pages, text_patience: str = "10m", **limits: int) -> Preparer:
+def preparer_of(pages: Pages, **limits: int) -> Preparer:
     given = {
         "value_format": "json",
         "text_at": "uri",
         "text_prefixes": pages.url,
-        "text_timeout": "5s",
     }
-    given["text_patience"] = text_patience
     return Preparer(
         Decoder(load_settings(given, environ={})),
         Fingerprinter(Recipe()),

@@ -60,11 +60,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
        Numbers that values files write without quotes come as floating point: 30000000, not 3e+07. */ -}}
 {{- define "stream-dedup.settings" -}}
 {{- $name := include "stream-dedup.fullname" . -}}
-{{- $hosts := list (printf "%s-index" $name) (printf "%s-index-api" $name) (printf "%s-insights" $name) (printf "%s-search" $name) (printf "*.%s-index" $name) "*.svc" "*.svc.cluster.local" -}}
+{{- $hosts := list (printf "%s-index" $name) (printf "%s-index-api" $name) (printf "%s-insights" $name) (printf "%s-search%s" $name (trimSuffix "/" .Values.console.path)) (printf "*.%s-index" $name) "*.svc" "*.svc.cluster.local" -}}
 {{- $all := dict "STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS" "kafka-bootstrap:9092" "STREAM_DEDUP_HTTP_ALLOWED_HOSTS" (join "," (concat $hosts .Values.console.hosts)) -}}
-{{- if ne .Values.console.path "/" -}}
-{{- $_ := set $all "STREAM_DEDUP_CONSOLE_PREFIX" (trimSuffix "/" .Values.console.path) -}}
-{{- end -}}
 {{- with .Values.strimzi -}}
 {{- if .cluster -}}
 {{- $_ := set $all "STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS" (printf "%s-kafka-bootstrap:%s" .cluster (ternary "9093" "9092" .users)) -}}

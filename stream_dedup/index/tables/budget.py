@@ -79,7 +79,7 @@ class Budget:
         if missing > 0:
             raise ConfigurationError(
                 f"The index's live entries need at least {(self.memory_bytes + missing) >> 20} MiB "
-                "of memory, and index_memory "
+                "of memory, and STREAM_DEDUP_MEMORY "
                 f"allows {self.memory_bytes >> 20} MiB; raise it."
             )
 

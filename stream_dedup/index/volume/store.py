@@ -47,7 +47,7 @@ _FOREIGN: Final = frozenset({"lost+found"})  # what a freshly made file system h
 _READ_ONLY_TRIES: Final = 5
 _NUMBER: Final = b"\xff#"  # of the last write; behind all keys of an index
 _MARKER: Final = '{"raw_mode":true,"prefix_extractors":{}}'
-_SET: Final = "name one that can be, with STREAM_DEDUP_INDEX_DIR"
+_SET: Final = "name one that can be, with STREAM_DEDUP_STATE_DIR"
 _LOCKED: Final = ("lock hold by current process", "No locks available", "While lock file")
 _CAUSES: Final[tuple[tuple[tuple[str, ...], str, type[StoreError]], ...]] = (
     (
@@ -262,7 +262,7 @@ class RocksStore:
             return StoreError(
                 f"Could not open the index volume {self._path}: another process has it open; stop "
                 "that index, or give this one "
-                "its own volume with STREAM_DEDUP_INDEX_DIR."
+                "its own volume with STREAM_DEDUP_STATE_DIR."
             )
         for signs, cause, kind in _CAUSES:
             if any(sign in told for sign in signs):
