@@ -9,7 +9,7 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 34_313
+WHOLE = 34_395
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 512,
@@ -22,7 +22,7 @@ CEILINGS = {
     "ground": 1_790,
     "index": 5_952,
     "indexer": 655,
-    "inputs": 2_745,
+    "inputs": 2_827,
     "insights": 483,
     "kafka": 1_879,
     "local": 2_177,

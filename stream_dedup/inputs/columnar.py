@@ -2,8 +2,8 @@
 
 Arrow files are read in both of their formats: with a footer (Feather, `.arrow` of most programs)
 and as a stream (the shards that Hugging Face `datasets` saves). Memory holds the chunks of one row
-group, and some rows: a value that a file has once may be that of every row, so rows are taken by
-their decoded bytes.
+group, and some rows: a value that a file has once may be that of every row, or of every element of
+a list, so rows are taken by the bytes of their JSON, and one of more than 64 MiB is not decoded.
 
 Invariants: the order is that of the file; a row's JSON is a function of the row, so a row read
 again has the same bytes. NaN and infinity become null, times are cut to microseconds. Bytes are
@@ -22,8 +22,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
+import numpy as np
 
 from stream_dedup.ground.errors import InputError
+from stream_dedup.inputs.warc_records import RECORD_BYTES_MAX
 
 PARQUET, ARROW = ("parquet", "pq"), ("arrow", "feather", "ipc")
 SUFFIXES = tuple(f".{name}" for name in (*PARQUET, *ARROW))
@@ -41,7 +43,8 @@ class ColumnarRows(NamedTuple):
     those of the file or None.
 
     With `lost`, a sentence, they cannot be read, and there is no batch; `is_row` then says that
-    they are one row. `codec` is the compression of a Parquet file.
+    they are one row, and `is_large` that the row has more bytes than a record may have. `codec` is
+    the compression of a Parquet file.
     """
 
     batch: Any
@@ -49,6 +52,7 @@ class ColumnarRows(NamedTuple):
     rows_of_file: int | None
     lost: str = ""
     is_row: bool = False
+    is_large: bool = False
     codec: str | None = None
 
 
@@ -130,21 +134,55 @@ def _without_views(kind: Any) -> Any:
 def _of_parquet(path: Path) -> Iterator[ColumnarRows]:
     import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
 
-    with pq.ParquetFile(path) as file:
+    schema, listed = _listed_texts(path)
+    with pq.ParquetFile(path, read_dictionary=listed) as file:
         of_file, end, codec = file.metadata.num_rows, 0, _codec(file.metadata)
         for group in range(file.num_row_groups):
             about = file.metadata.row_group(group)
             number, end = end, end + about.num_rows
+            if _is_group_large(about):
+                yield _too_large(path, number, of_file, about.num_rows)
+                continue
             count = max(1, min(_ROWS_AT_ONCE, _READ_BYTES // max(1, about.total_byte_size)))
             try:
                 for batch in file.iter_batches(count, row_groups=[group]):
                     for part in decoded_parts(batch):
-                        yield ColumnarRows(part, number, of_file, codec=codec)
+                        if _is_large(part):
+                            yield _too_large(path, number, of_file)
+                        else:
+                            plain = part.cast(schema) if listed else part
+                            yield ColumnarRows(plain, number, of_file, codec=codec)
                         number += part.num_rows
             except _damages() as error:
                 yield ColumnarRows(
                     None, number, of_file, _lost(path, f"rows {number:,} to {end - 1:,}", error)
                 )
+
+
+def _listed_texts(path: Path) -> tuple[Any, list[str]]:
+    """Return the schema of a Parquet file, and the paths of its columns of texts within lists.
+
+    Read as dictionaries, these hold a value once that many elements of a list share.
+    """
+    import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
+
+    with pq.ParquetFile(path) as file:
+        columns = [file.schema.column(at) for at in range(len(file.schema))]
+        return file.schema_arrow, [
+            column.path
+            for column in columns
+            if column.max_repetition_level and column.physical_type == "BYTE_ARRAY"
+        ]
+
+
+def _is_group_large(about: Any) -> bool:
+    """Return whether the rows of a row group have, on average, more bytes than a record may have.
+
+    A value of a list has two bytes as JSON at least. Nothing is read: a kilobyte may be gigabytes.
+    """
+    values = max((about.column(at).num_values for at in range(about.num_columns)), default=0)
+    size = max(about.total_byte_size, 2 * values if values > about.num_rows else 0)
+    return bool(size > about.num_rows * RECORD_BYTES_MAX > 0)
 
 
 def _codec(metadata: Any) -> str | None:
@@ -165,21 +203,110 @@ def _of_arrow(path: Path) -> Iterator[ColumnarRows]:
                 yield ColumnarRows(None, number, None, _lost(path, f"batch {at + 1:,}", damage))
                 continue
             for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
-                for part in decoded_parts(batch.slice(start, _ROWS_AT_ONCE)):
-                    yield from _sound(path, part, number)
-                    number += part.num_rows
+                for rows in _sound(path, batch.slice(start, _ROWS_AT_ONCE), number):
+                    number = rows.first
+                    for part in [rows.batch] if rows.lost else decoded_parts(rows.batch):
+                        is_large = not rows.lost and _is_large(part)
+                        yield (
+                            _too_large(path, number, None)
+                            if is_large
+                            else rows._replace(batch=part, first=number)
+                        )
+                        number += 1 if rows.lost else part.num_rows
 
 
 def decoded_parts(batch: Any) -> Iterator[Any]:
     """Yield the rows in parts of at most `_BYTES_AT_ONCE` once they are decoded, or of one row."""
     is_shared = any(word in str(kind) for kind in batch.schema.types for word in _SHARING)
-    size = batch.num_rows * batch.get_total_buffer_size() if is_shared else batch.nbytes
+    size = max(0 if is_shared else batch.nbytes, _json_bytes_of(batch))
     if size <= _BYTES_AT_ONCE or batch.num_rows == 1:
         yield batch
         return
     half = batch.num_rows // 2
     yield from decoded_parts(batch.slice(0, half))
     yield from decoded_parts(batch.slice(half))
+
+
+def _is_large(batch: Any) -> bool:
+    return batch.num_rows == 1 and _json_bytes_of(batch) > RECORD_BYTES_MAX
+
+
+def _too_large(path: Path, number: int, rows_of_file: int | None, count: int = 1) -> ColumnarRows:
+    """Return rows that are lost: one, or a row group."""
+    size = f"larger than {RECORD_BYTES_MAX >> 20} MiB"
+    why = f"{path.name}:{number} is {size}."
+    if count > 1:
+        why = f"{path.name}: rows {number:,} to {number + count - 1:,} are {size} on average."
+    return ColumnarRows(None, number, rows_of_file, why, is_row=count == 1, is_large=count == 1)
+
+
+def _json_bytes_of(batch: Any) -> int:
+    return sum(map(_json_bytes, batch.columns))
+
+
+def _json_bytes(array: Any) -> int:
+    """Return how many bytes the values of a column have at least as JSON, without decoding them."""
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+
+    kind, types = array.type, pa.types
+    if isinstance(array, pa.ExtensionArray):
+        return _json_bytes(array.storage)
+    if types.is_dictionary(kind):
+        places = array.indices.drop_null().to_numpy(zero_copy_only=False).astype(np.int64)
+        return _shared_bytes(array.dictionary, np.bincount(places))
+    if types.is_run_end_encoded(kind):
+        ends = array.run_ends.to_numpy().astype(np.int64)
+        return _shared_bytes(
+            array.values,
+            np.diff(np.clip(ends - array.offset, 0, len(array)), prepend=0),
+        )
+    if types.is_list_view(kind) or types.is_large_list_view(kind):
+        least = int(np.sum(array.sizes.to_numpy(zero_copy_only=False), dtype=np.int64))
+        return least if least > RECORD_BYTES_MAX else _json_bytes(array.flatten())
+    if types.is_struct(kind):
+        names = sum(len(field.name) + 3 for field in kind)
+        return _nested_bytes(array, names, array.flatten())
+    if types.is_map(kind):
+        pairs = array.drop_null() if array.null_count else array
+        parts = [pairs.keys, pairs.items]  # of all rows, also where this is a slice
+        lists = [pa.ListArray.from_arrays(pairs.offsets, part).flatten() for part in parts]
+        return _nested_bytes(array, 0, lists)
+    if hasattr(array, "flatten"):
+        return _nested_bytes(array, 0, [array.flatten()])
+    if _is_text(kind):
+        return int(_text_bytes(array).sum(dtype=np.int64))
+    return len(array) * (4 if types.is_null(kind) else 1)
+
+
+def _nested_bytes(array: Any, names: int, children: list[Any]) -> int:
+    """Return the bytes of objects or lists: brackets, names, commas, and what they hold."""
+    own = 2 * len(array) + names * (len(array) - array.null_count)
+    commas = max(0, max(map(len, children), default=0) - len(array))
+    return int(own + commas + sum(map(_json_bytes, children)))
+
+
+def _shared_bytes(values: Any, counts: Any) -> int:
+    """Return the bytes as JSON of values of which each is there `counts` times."""
+    if _is_text(values.type):
+        return int(np.dot(_text_bytes(values)[: len(counts)], counts))
+    return sum(
+        int(counts[place]) * _json_bytes(values.slice(place, 1)) for place in np.flatnonzero(counts)
+    )
+
+
+def _is_text(kind: Any) -> bool:
+    return any(word in str(kind) for word in ("string", "binary")) and not kind.num_fields
+
+
+def _text_bytes(array: Any) -> Any:
+    """Return the number of bytes of each text, (n,) int64."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - an extra
+
+    if "view" not in str(array.type):
+        return pc.binary_length(array).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    # A view has 16 bytes, and begins with its length; Arrow counts none of them.
+    sizes = np.frombuffer(array.buffers()[1] or b"", np.int32)[::4]
+    return sizes[array.offset : array.offset + len(array)].astype(np.int64)
 
 
 def _batch_at(opened: Any, at: int) -> Any:

@@ -416,7 +416,7 @@ def _rows(
         found = [rows.lost] if rows.lost else json_of_rows(rows.batch)
         for place, row in enumerate(found):
             name = f"{file.name}:{rows.first + place}"
-            if not isinstance(row, str) and len(row[0]) > RECORD_BYTES_MAX:
+            if rows.is_large or (not isinstance(row, str) and len(row[0]) > RECORD_BYTES_MAX):
                 yield _too_large(name, "columns")
             elif isinstance(row, str):
                 yield RawDocument(

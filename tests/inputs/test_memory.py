@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from stream_dedup.inputs import columnar
+from stream_dedup.inputs.columnar import json_of_rows
 from stream_dedup.inputs.sources import find_files, read_documents
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
@@ -49,6 +51,52 @@ def write_arrow(path: Path) -> None:
         writer.write_table(table())
 
 
+def listed(elements: pa.Array) -> pa.Table:
+    """Return one row, with a list of all elements."""
+    ends = pa.array([0, len(elements)], pa.int32())
+    return pa.table({"text": ["words"], "x": pa.ListArray.from_arrays(ends, elements)})
+
+
+def write_ipc(path: Path, table: pa.Table) -> None:
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with (
+        pa.OSFile(str(path), "wb") as file,
+        pa.ipc.new_file(file, table.schema, options=options) as writer,
+    ):
+        writer.write_table(table)
+
+
+def write_lists_of_one_text(path: Path) -> None:
+    places = pa.array([0] * 5_000, pa.int32())
+    write_ipc(path, listed(pa.DictionaryArray.from_arrays(places, [VALUE])))
+
+
+def write_lists_of_one_text_in_parquet(path: Path) -> None:
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 5_000, pa.int32()), [VALUE])
+    pq.write_table(listed(texts.cast(pa.string())), path, compression="zstd")
+
+
+def write_nulls(path: Path) -> None:
+    write_ipc(path, listed(pa.nulls(60_000_000)))
+
+
+def write_objects(path: Path) -> None:
+    write_ipc(path, listed(pa.StructArray.from_arrays([pa.nulls(10_000_000)], ["a"])))
+
+
+def write_flags(path: Path) -> None:
+    flags = pa.nulls(50_000_000, pa.bool_()).fill_null(False)
+    pq.write_table(listed(flags), path, compression="zstd")
+
+
+def write_one_value(path: Path) -> None:
+    pq.write_table(pa.table({"text": ["a" * LINE_BYTES]}), path, compression="zstd")
+
+
+def write_runs(path: Path) -> None:
+    write_ipc(path, pa.table({"text": pa.RunEndEncodedArray.from_arrays([ROWS], [VALUE])}))
+
+
 def write_lines(path: Path) -> None:
     with gzip.open(path, "wb", 6) as file:
         for _ in range(LINE_BYTES // 1_000_000):
@@ -63,6 +111,13 @@ def write_lines(path: Path) -> None:
         ("a.parquet", write_parquet, READS, ROWS),
         ("a.parquet", write_parquet, JUDGES, ROWS),
         ("a.arrow", write_arrow, READS, ROWS),
+        ("a.arrow", write_runs, READS, ROWS),
+        ("a.arrow", write_lists_of_one_text, READS, 1),
+        ("a.parquet", write_lists_of_one_text_in_parquet, READS, 1),
+        ("a.arrow", write_nulls, READS, 1),
+        ("a.arrow", write_objects, READS, 1),
+        ("a.parquet", write_flags, READS, 1),
+        ("a.parquet", write_one_value, READS, 1),
         ("a.jsonl.gz", write_lines, READS, 2),
         ("a.txt.gz", write_lines, READS, 1),
     ],
@@ -140,3 +195,76 @@ def test_rows_in_parts_are_the_rows(
         found = list(read_documents(find_files(str(tmp_path), "auto"), first=first))
         assert [one.name for one in found] == [f"{name}:{row}" for row in range(first, 700)]
         assert [one.fields and one.fields["text"] for one in found] == texts.to_pylist()[first:]
+
+
+def rows_of_all_types() -> pa.Table:
+    """Return rows whose texts lie within lists, maps, views, dictionaries and runs, with nulls."""
+    texts = [None if number % 7 == 0 else f"{number} " * (number % 9) for number in range(600)]
+    pairs = [
+        None if number % 11 == 0 else [(f"key {number}", texts[number])] for number in range(600)
+    ]
+    lists = [None if number % 5 == 0 else texts[: number % 4] for number in range(600)]
+    return pa.table(
+        {
+            "map": pa.array(pairs, pa.map_(pa.string(), pa.string())),
+            "list": pa.array(lists, pa.list_(pa.string())),
+            "large": pa.array(lists, pa.large_list(pa.large_string())),
+            "bytes": pa.array([[b"\xff"], []] * 300, pa.list_(pa.binary())),
+            "fixed": pa.array([["a", None]] * 600, pa.list_(pa.string(), 2)),
+            "struct": [{"a": {"b": text}, "c": None} for text in texts],
+            "objects": [[{"a": text, "n": 1}] for text in texts],
+            "coded": pa.array(texts).dictionary_encode(),
+            "number": range(600),
+        }
+    )
+
+
+@pytest.mark.parametrize("form", ["a.parquet", "a.arrow"])
+def test_rows_of_every_type_are_measured_below_their_json(tmp_path: Path, form: str) -> None:
+    """What is measured decides what is lost, so it is never above what the JSON has; and the rows
+    are those of the file."""
+    table = rows_of_all_types()
+    (pq.write_table if form == "a.parquet" else lambda t, p: write_ipc(p, t))(
+        table, tmp_path / form
+    )
+
+    found = list(read_documents(find_files(str(tmp_path), "auto")))
+
+    expected = [row[0] for row in json_of_rows(table.combine_chunks().to_batches()[0])]
+    assert len(expected) == 600
+    assert [one.raw for one in found] == expected
+    for number, raw in enumerate(one.raw for one in found):
+        batch = table.slice(number, 1).combine_chunks().to_batches()[0]
+        assert len(raw) // 4 < columnar._json_bytes_of(batch) <= len(raw)
+
+
+def test_rows_of_views_and_runs_are_measured_below_their_json() -> None:
+    texts = ["", "abc", "more than twelve letters", None, "more"]
+    runs = pa.RunEndEncodedArray.from_arrays([2, 5, 9], ["a", "bbbb", None])
+    for array in (
+        pa.array(texts, pa.string_view()),
+        pa.array([texts, None, []], pa.list_view(pa.string())),
+        runs,
+        runs.slice(1, 5),
+        pa.array(texts, pa.string_view()).slice(2),
+        pa.array([{"a": 1}, None]).slice(1),
+    ):
+        size = len(columnar.json_of(array.to_pylist()))
+        assert size // 4 <= columnar._json_bytes(array) <= size
+
+
+def test_a_row_group_of_rows_too_large_is_lost_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what its description says; the other row groups are read."""
+    monkeypatch.setattr("stream_dedup.inputs.columnar.RECORD_BYTES_MAX", 2_000)
+    with pq.ParquetWriter(tmp_path / "a.parquet", pa.schema({"text": pa.string()})) as writer:
+        for texts in (["a"], ["b" * 5_000, "c" * 5_000], ["d"]):
+            writer.write_table(pa.table({"text": texts}))
+
+    found = list(read_documents(find_files(str(tmp_path), "auto")))
+
+    assert [one.fields and one.fields["text"] for one in found] == ["a", None, "d"]
+    assert [one.lost and one.lost.message for one in found][1] == (
+        "a.parquet: rows 1 to 2 are larger than 0 MiB on average."
+    )
