@@ -135,12 +135,11 @@ class Print:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an index said of a document: `reason` as in the header `dedup.reason`; `of` and
-    `distance` of duplicates only.
+    """The verdict on a document: `reason` as in the header `dedup.reason`; `of` and `distance` of
+    duplicates only.
 
-    `similarity`, 0 to 1: 1 for the same text; of what is near told by a recipe with sketches.
-    `sibling`: of one that only its site or title kept, the id of the earliest page that is alike,
-    `sibling_similarity` as much.
+    `similarity`, 0 to 1: 1 for the same text, None for a near one without sketches. `sibling` and
+    `sibling_similarity`: the earliest similar page of its site, if only site or title kept it.
     """
 
     id: str
@@ -156,11 +155,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A kept document within reach of what was asked for, `distance` bits away.
+    """A kept document that is similar to a text, `distance` bits away.
 
-    `similarity`: how alike it is, 0 to 1, by a recipe with sketches; None by another. `is_copy`:
-    whether a document with that text, site and title would be a duplicate of it, which `why` says in
-    words.
+    `similarity`: 0 to 1, or None without sketches. `is_copy`: whether a document with that text,
+    site and title would be a duplicate of it; `why` explains it.
     """
 
     id: str
@@ -214,10 +212,10 @@ def fingerprint(content: str | Vector, recipe: Recipe | str | None = None) -> Pr
 
 
 class Index:
-    """Near-duplicates among what was added, in memory or on a path. May be shared by threads; one
-    process a path.
+    """Find near-duplicates among added documents, in memory or on a path. Thread-safe; one process
+    a path.
 
-    A document that is a duplicate is not kept: later ones are compared with the one it names.
+    Duplicates are not kept: later documents are compared with the originals.
     """
 
     def __init__(
@@ -420,10 +418,9 @@ class Index:
         ]
 
     def remove(self, identifier: str | int) -> int:
-        """Take the kept documents with an id out, and return how many there were; later documents
-        do not find them.
+        """Remove the kept documents with an id, and return their number.
 
-        An `Answer` that was given stays what it was.
+        Later documents do not find them; earlier answers stay valid.
         """
         wanted = _stored(_id_text(identifier))
         with self._lock:

@@ -85,8 +85,8 @@ class Judged:
     """A verdict. `number` counts the documents from 0; of a duplicate, `of_number` and `of_id` name
     the kept one.
 
-    `similarity`, 0 to 1: 1 for the same text; of what is near told by a recipe with sketches.
-    `sibling`: of a kept one that only its site or title kept, the earliest page that is alike.
+    `similarity`, 0 to 1: 1 for the same text, None for a near one without sketches. `sibling`: the
+    earliest similar page of its site, if only site or title kept it.
     """
 
     number: int
