@@ -18,16 +18,16 @@ ROOT = Path(__file__).parent.parent
 FOLDERS = ("docs", "deploy", "topics", "tests", "peers", "examples")
 
 CEILINGS = {
-    r"told|tells?": 2,
-    r"stands?|stood": 7,
-    r"lies|lay": 2,
-    r"whoever|whatever|wherever": 1,
+    r"told|tells?": 0,
+    r"stands?|stood": 0,
+    r"lies|lay": 0,
+    r"whoever|whatever|wherever": 0,
     r"so many|so much": 0,
     r"nothing but": 0,
     r"by itself|by themselves": 0,
-    r"anew": 3,
-    r"what (?:is|was|are|were|it|they|came|comes|left)": 16,
-    r"of its own|of their own|of our own": 5,
+    r"anew": 0,
+    r"what (?:is|was|are|were|it|they|came|comes|left)": 2,
+    r"of its own|of their own|of our own": 2,
     r"from on|from then on": 0,
 }
 # Uses that say exactly what they mean.

@@ -42,7 +42,7 @@ def config_show_command(
     ] = False,
     reference: Annotated[
         bool,
-        typer.Option("--reference", help="Print the reference page of all settings, as Markdown."),
+        typer.Option("--reference", help="Print the reference of all settings as Markdown."),
     ] = False,
     as_json: JsonOption = False,
 ) -> int:

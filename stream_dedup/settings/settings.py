@@ -118,281 +118,240 @@ class Settings(BaseModel):
 
     kafka_bootstrap_servers: Brokers = Field(
         default="localhost:9092",
-        description="First brokers to ask, as `host:port`, separated by commas. "
-        "`KAFKA_BOOTSTRAP_SERVERS` is honoured too, "
-        "below the prefixed name.",
+        description="Bootstrap servers, as `host:port`, separated by commas. Without it "
+        "`KAFKA_BOOTSTRAP_SERVERS` is used.",
     )
     kafka: dict[str, str] = Field(
         default_factory=dict,
         repr=False,
-        description="Any librdkafka property, for TLS, SASL and tuning: `.` is written `_`, `_` is "
-        "`__` and `-` is `___`; "
-        "in a file it stands in the table `[kafka]`. Values of `*.ms` and `*.bytes` may be written "
-        "`15s`, "
-        "`64MB`; properties on which exactly-once rests are refused.",
+        description="Any librdkafka property, for TLS, SASL and tuning: write `.` as `_`, `_` as "
+        "`__` and `-` as `___`; in a file use the table `[kafka]`. Values can have "
+        "units (`15s`, `64MB`). Properties that exactly-once depends on are refused.",
     )
     mode: Literal["enforce", "annotate", "shadow"] = Field(
         default="enforce",
-        description="`enforce`: duplicates leave on `duplicates`. `annotate`: every document "
-        "leaves on `unique`, with its "
-        "verdict on the headers. `shadow`: nothing leaves; verdicts show in metrics and on a log "
-        "of its own, "
-        "`shadow.fingerprints`.",
+        description="`enforce`: duplicates leave on `duplicates`. `annotate`: every document leaves"
+        " on `unique`, with its verdict in headers. `shadow`: nothing leaves; verdicts "
+        "are in metrics and in a separate log, `shadow.fingerprints`.",
     )
     fail_open: (
         Annotated[Duration, within("1s", "1d", "at least 1 second and at most 1 day")] | None
     ) = Field(
         default=None,
-        description="How long a document waits for its verdict before it leaves as unique, with "
-        "the reason `fail-open`. "
-        "Without it documents wait.",
+        description="How long a document waits for its verdict before it leaves as unique, with the"
+        " reason `fail-open`. Without it documents wait.",
     )
     allow_bypass: bool = Field(
         default=False,
-        description="Honour a producer's header `dedup.bypass: true`: the record leaves as unique "
+        description="Accept a producer's header `dedup.bypass: true`: the record leaves as unique "
         "without being judged.",
     )
     topic_prefix: Annotated[str, AfterValidator(normalise_prefix)] = Field(
         default="",
-        description="Put before every topic name (`crawl` gives `crawl.documents`). Changing it "
-        "later starts an empty filter "
-        "beside the old one.",
+        description="Prefix of every topic name (`crawl` gives `crawl.documents`). Another prefix "
+        "starts an empty filter.",
     )
     group: Name = Field(
         default_factory=lambda data: data["topic_prefix"] + "stream-dedup",
         validate_default=True,
-        description="The filter's name: consumer group, first part of transactional ids, name of "
-        "the state folder. Another "
-        "group reads all documents again and needs a `fingerprints` topic of its own. In shadow "
-        "mode `-shadow` is "
-        "added.",
+        description="Name of the filter: consumer group and first part of transactional ids. "
+        "Another group reads all documents again and needs another `fingerprints` "
+        "topic. In shadow mode `-shadow` is added.",
         json_schema_extra={"default_text": "`stream-dedup` behind the topic prefix"},
     )
     worker_id: Annotated[Name, Field(max_length=100)] | None = Field(
         default=None,
-        description="Stable name of this worker, unique in the group; without one it is made of "
-        "the host name and kept in "
-        "`state_dir`. Two workers with one name fence each other off; one that changes at each "
-        "start leaves "
-        "readers of `unique` waiting for a time-out.",
+        description="Stable name of this worker, unique in the group. Without it a name is "
+        "generated and kept in `state_dir`.",
     )
     documents: TopicName | None = Field(
         default=None,
-        description="Whole name of the topic that is read. `topics apply` creates it where it is "
-        "missing and never changes it;"
-        " `doctor` says whether it fits.",
+        description="Name of the input topic. `topics apply` creates it if it is missing, and never"
+        " changes it.",
         json_schema_extra={"default_text": "`documents` behind the topic prefix"},
     )
     unique: TopicName | None = Field(
         default=None,
-        description="Whole name of the topic for unique documents; taken as `documents` is.",
+        description="Name of the topic for unique documents.",
         json_schema_extra={"default_text": "`unique` behind the topic prefix"},
     )
     duplicates: TopicName | None = Field(
         default=None,
-        description="Whole name of the topic for duplicates; taken as `documents` is.",
+        description="Name of the topic for duplicates.",
         json_schema_extra={"default_text": "`duplicates` behind the topic prefix"},
     )
     dead_letters: TopicName | None = Field(
         default=None,
-        description="Whole name of the topic for what cannot be judged; taken as `documents` is.",
+        description="Name of the topic for records that cannot be judged.",
         json_schema_extra={"default_text": "`dlq.documents` behind the topic prefix"},
     )
     input_preset: Literal["raw", "nutch", "scrapy-cluster", "ache"] = Field(
         default="raw",
-        description="Defaults for a crawler's own records; explicit settings win. `nutch`: its "
-        "JSON, every field an "
-        "array. `scrapy-cluster`: the page in `body` (with KAFKA_BASE_64_ENCODE set "
-        "`text_encoding`). `ache`: "
-        "the page in `content`, as base64. The last two need `crawl-dedup[html]`.",
+        description="Defaults for a crawler's records. `nutch`: its JSON. `scrapy-cluster`: the "
+        "page in `body` (with KAFKA_BASE_64_ENCODE set `text_encoding`). `ache`: the "
+        "page in `content`, as base64. The last two need `crawl-dedup[html]`.",
     )
     value_format: Literal["raw", "json", "confluent-json", "avro"] = Field(
         default="raw",
-        description="`raw`: the record's value is the text. `json`: the text stands at "
-        "`text_field`. `confluent-json`: the "
-        "same behind the five bytes of Confluent's serializers. `avro`: behind those "
-        "bytes, read by "
-        "the schema that `registry_url` has; both need `crawl-dedup[registry]`.",
+        description="`raw`: the value is the text. `json`: the text is in `text_field`. "
+        "`confluent-json`: the same after the five bytes of Confluent's serializers. "
+        "`avro`: with the schema of `registry_url`. The last two need "
+        "`crawl-dedup[registry]`.",
     )
     text_field: FieldPath = Field(
         default="text",
-        description="Dotted path of the text in a JSON value; a list there is joined. A document "
-        "without it becomes a "
-        "dead letter. Not with `value_format` `raw`.",
+        description="Dotted path of the text in a JSON value; a list is joined. A document without "
+        "it becomes a dead letter.",
     )
     text_at: TextPlace | None = Field(
         default=None,
-        description="Where a record names the address of its text (`https://`, `s3://`, `gs://`, "
-        "`abfs://`, `file:///`): a "
-        "field's dotted path, or a header, as in `header:text-uri`. Needs `crawl-dedup[fetch]`, or "
-        "the extra `s3`,"
-        " `gs`, `abfs`.",
+        description="Field or header (`header:text-uri`) with the address of the text (`https://`, "
+        "`s3://`, `gs://`, `abfs://`, `file:///`). Needs `crawl-dedup[fetch]`, or the "
+        "extra `s3`, `gs`, `abfs`.",
     )
     text_prefixes: TextPrefixes | None = Field(
         default=None,
-        description="What may be fetched: addresses below one of these, separated by commas, as in "
+        description="Allowed addresses: those below one of these, separated by commas, as in "
         "`s3://crawl/pages,https://store.example/`.",
     )
     text_bytes: Annotated[Size, Field(ge=1 << 10, le=1 << 30)] = Field(
         default=10_000_000,
-        description="Most bytes of a text that is fetched, also unpacked; a larger one becomes a "
-        "dead letter. The same "
-        "for all workers of a group.",
+        description="Largest text that is fetched, also decompressed; a larger one becomes a dead "
+        "letter.",
         json_schema_extra={"default_text": "`10MB`"},
     )
     registry_url: str | None = Field(
         default=None,
         repr=False,
-        description="Address of the schema registry for `avro`, several with commas, the first perhaps with "
-        "`user:password@`; `STREAM_DEDUP_REGISTRY_URL_FILE` names a file that holds it. "
-        "`SSL_CERT_FILE` names the authority of a private one.",
+        description="Address of the schema registry for `avro`, also with `user:password@`; "
+        "separate several with commas. `STREAM_DEDUP_REGISTRY_URL_FILE` names a file "
+        "with it, `SSL_CERT_FILE` a private authority.",
     )
     text_is: Literal["text", "html"] = Field(
         default="text",
         description="`html`: the text is a web page, and its main text is judged; needs "
-        "`crawl-dedup[html]`. A page that "
-        "breaks the extractor, or takes more than two seconds of CPU, becomes a dead letter.",
+        "`crawl-dedup[html]`. A page that takes more than two seconds of CPU becomes a "
+        "dead letter.",
     )
     text_encoding: Literal["plain", "base64"] = Field(
         default="plain",
-        description="`base64`: the text is base64 of UTF-8 (of a page in any encoding, with "
-        "`text_is` `html`).",
+        description="`base64`: the text is base64 of UTF-8, or of a page in any encoding.",
     )
     id_field: FieldPath | None = Field(
         default=None,
-        description="Dotted path of the document's id in a JSON value; without it, or where a value "
-        "has none or an empty one, the record's key is the id.",
+        description="Dotted path of the document's id in a JSON value. Without a value the record's"
+        " key is the id.",
     )
     time_field: FieldPath | None = Field(
         default=None,
-        description="Dotted path of the document's time (RFC 3339, or milliseconds since 1970) in "
-        "a JSON value; without it the"
-        " record's timestamp is used.",
+        description="Dotted path of the document's time (RFC 3339, or milliseconds since 1970). "
+        "Without it the record's timestamp is used.",
     )
     scope_field: FieldPath | None = Field(
         default=None,
-        description="Dotted path of a site or tenant in a JSON value: documents are judged only "
-        "against those with the "
-        "same value.",
+        description="Dotted path of a tenant or site: documents are compared only with those of the"
+        " same value.",
     )
     site_field: FieldPath | None = Field(
         default=None,
-        description="Dotted path of the document's web site in a JSON value: a host, an address or "
-        "any other name. Without it, or where a value has none, the site is the host of the id, if "
-        "the id is an `http` or `https` address.",
+        description="Dotted path of the document's web site: a host, an address or any other name. "
+        "Without a value the site is the host of the id, if that is an `http` or "
+        "`https` address.",
     )
     title_field: FieldPath = Field(
         default="title",
-        description="Dotted path of the document's title in a JSON value. Where a value has none, "
-        "a page with `text_is` `html` has the title of its `title` element, else of its first "
-        "`h1`.",
+        description="Dotted path of the document's title. Without a value a web page has the title "
+        "of its `title` element, else of its first `h1`.",
     )
     recipe: str = Field(
         default=_DEFAULT_RECIPE,
         description="How a text becomes a fingerprint: `words`, `chars`, `shingles`, `keywords`, "
-        "`textrank`, `vector`, "
-        "one of these with a width (`chars:64`), or five stages (see `recipes.md`). A change needs "
-        "a new "
-        "`fingerprints` topic; fewer than 128 bits need a plan of that width, such as `classic` "
-        "for 64.",
+        "`textrank`, `vector`, one of these with a width (`chars:64`), or five stages "
+        "(see `recipes.md`). A change needs a new `fingerprints` topic.",
     )
     floor: Annotated[int, Field(ge=0, lt=1 << 32)] | None = Field(
         default=None,
-        description="Fewest distinct features (words, pairs of words) of a text that is compared "
-        "for nearness; shorter texts are only compared for equality (see `recipes.md`). Part of "
-        "the recipe: a change needs a new `fingerprints` topic.",
+        description="Least number of distinct features of a text that is compared for similarity; "
+        "shorter texts are only compared for equality. A change needs a new "
+        "`fingerprints` topic.",
         json_schema_extra={
-            "default_text": "the recipe's own: 14 for `words`, what 8 English words have"
+            "default_text": "the recipe's own: 14 for `words`, as in 8 English words"
         },
     )
     plan: str | None = Field(
         default=None,
-        description="Which texts count as near. `bands`: by sketch and print, at a cost that does "
-        "not grow. `blocks`: without "
-        "sketches, 128 bits in 8 blocks, within 17, lengths within 75 %. `classic`: the textbook's "
-        "64 bits in 4 "
-        "blocks, within 3. Or numbers, as in `128:8:0:19` (see `plans.md`). The first worker of an "
-        "empty log takes"
-        " it; later `stream-dedup declare` changes it.",
+        description="Which texts are copies: `bands`, `blocks`, `classic`, or numbers such as "
+        "`128:8:0:19` (see `plans.md`). The first worker of an empty log sets it; later"
+        " `stream-dedup declare` changes it.",
         json_schema_extra={
             "default_text": "`bands`; for recipes without sketches `blocks`, at 64 bits `classic`"
         },
     )
     similarity: str | None = Field(
         default=None,
-        description="From which similarity on two texts of different sites, or of one id, are near, "
-        "in hundredths: `0.7` drops less than the `0.62` of `bands`; `stream-dedup calibrate` shows "
-        "what. Only with a plan that compares sketches. Taken and changed like `plan`. The next "
-        "three are at least this much.",
+        description="Least similarity of copies of different sites, or of one id: `0.7` drops less "
+        "than the `0.62` of `bands` (see `stream-dedup calibrate`). Needs a plan with "
+        "sketches. Set and changed like `plan`.",
         json_schema_extra={"default_text": "the plan's own"},
     )
     similarity_unsure: str | None = Field(
         default=None,
-        description="The same for pages of one site with one title, and where the site of one is "
-        "unknown: `0.70` of `bands`.",
+        description="The same for pages of one site with one title, and if the site of one is "
+        "unknown: `0.70` with `bands`.",
         json_schema_extra={"default_text": "the plan's own"},
     )
     similarity_same_site: str | None = Field(
         default=None,
-        description="The same for pages of one site where the title of one is unknown: `0.85` of "
+        description="The same for pages of one site if the title of one is unknown: `0.85` with "
         "`bands`.",
         json_schema_extra={"default_text": "the plan's own"},
     )
     similarity_other_title: str | None = Field(
         default=None,
-        description="The same for pages of one site with different titles: `0.97` of `bands`.",
+        description="The same for pages of one site with different titles: `0.97` with `bands`.",
         json_schema_extra={"default_text": "the plan's own"},
     )
     window: Annotated[str | None, BeforeValidator(check_window)] = Field(
         default=None,
-        description="How long, by the log's time, a kept document is compared with: `30d`. Older "
-        "ones leave the index, and a "
-        "later copy is unique again. `30d,refresh` counts from the last duplicate: what is seen again "
-        "and again stays a duplicate, and is written anew once in a sixteenth of the window. Taken "
-        "and changed like `plan`.",
+        description="How long, by log time, a kept document stays in the index: `30d`. A later copy"
+        " is unique again. `30d,refresh` counts from the last duplicate. Set and "
+        "changed like `plan`.",
         json_schema_extra={"default_text": "none, for ever"},
     )
     better: Literal["longest", "newest"] = Field(
         default="longest",
-        description="Which copy beats the kept document and every copy before, as `dedup.better` "
-        "says: `longest` has a tenth "
-        "more features, `newest` a later time. Taken and changed like `plan`.",
+        description="Which copy is better than the kept document and all earlier copies "
+        "(`dedup.better`): `longest` has a tenth more features, `newest` a later time. "
+        "Set and changed like `plan`.",
     )
     count_copies: bool = Field(
         default=False,
-        description="Say on each duplicate how many copies there are with it, as `dedup.copies`; "
-        "costs the index some 5 % of "
-        "its CPU. It cannot change later.",
+        description="Write the number of copies so far to `dedup.copies`; costs the index some 5 % "
+        "of its CPU. It cannot change later.",
     )
     key_file: ReadableFile | None = Field(
         default=None,
-        description="File with the secret key of the feature hash, without which outsiders can "
-        "craft documents that collide. "
-        "It is part of the recipe: losing or changing it needs a new `fingerprints` topic.",
+        description="File with the secret key of the fingerprints. Without it outsiders can craft "
+        "documents that collide. A change needs a new `fingerprints` topic.",
     )
     log_ids: Literal["plain", "digest"] = Field(
         default="plain",
-        description="`digest`: log, index and `dedup.of.id` name documents by a digest under the "
-        "recipe's key, so that no "
-        "address enters the log. It cannot change later.",
+        description="`digest`: log, index and `dedup.of.id` contain a keyed digest instead of the "
+        "id. It cannot change later.",
     )
     user_dictionary: ReadableFile | None = Field(
         default=None,
-        description="Words for jieba's cut of Han: a UTF-8 file with a line `word [frequency] "
-        "[tag]` each. Part of the recipe:"
-        " a change needs a new `fingerprints` topic.",
+        description="Words for jieba, one a line: `word [frequency] [tag]`. Part of the recipe.",
     )
     stop_words: ReadableFile | None = Field(
         default=None,
-        description="Words that do not count: a UTF-8 file with a word a line, in any script; `#` "
-        "begins a comment. Part "
-        "of the recipe, as `user_dictionary` is.",
+        description="Words that do not count, one a line; `#` begins a comment. Part of the recipe.",
     )
     languages: Annotated[str, AfterValidator(check_languages)] = Field(
         default="",
-        description="Further rules, separated by commas. `icu`: ICU's dictionaries cut words in "
-        "Japanese, Thai, Lao, Khmer and Burmese, at a fifth of the speed, instead of every two "
-        "neighbouring characters; needs `crawl-dedup[segment]`. `same-han`: traditional Han is read "
+        description="Further rules, separated by commas. `icu`: ICU's dictionaries for Japanese, "
+        "Thai, Lao, Khmer and Burmese, at a fifth of the speed, instead of pairs of "
+        "characters; needs `crawl-dedup[segment]`. `same-han`: traditional Han is read "
         "as simplified, also for `exact`. Part of the recipe.",
         json_schema_extra={"default_text": "none"},
     )
@@ -400,27 +359,22 @@ class Settings(BaseModel):
         default=8000,
         ge=1,
         le=100_000,
-        description="Most documents in one transaction; fewer of large ones, as `memory` "
-        "allows. A lone document leaves"
-        " at once.",
+        description="Largest number of documents in one transaction; fewer if they are large.",
     )
     memory: Annotated[Size, Field(ge=384 << 20)] | None = Field(
         default=None,
-        description="Most memory that this role may take, such as `8GB`. A worker without it takes "
-        "the limit of the pod or container; without that, a quarter of the machine, at most 1 GiB. "
-        "An index without it takes what its entries need; with it, the rest lies in files in "
-        "`state_dir`, which makes looking up slower, and when what must be in memory does not fit "
-        "(with `bands` a third), the index stops and says so.",
+        description="Memory limit of this role, such as `8GB`. A worker without it uses the limit "
+        "of the pod or container, else a quarter of the machine, at most 1 GiB. An "
+        "index with it keeps the rest in files in `state_dir`, which is slower; if less"
+        " than the minimum fits (with `bands` a third), it stops.",
         json_schema_extra={"default_text": "a worker: the pod's limit; an index: no limit"},
     )
     state_dir: Folder = Field(
         default_factory=lambda data: Path(platformdirs.user_state_dir(data["group"])),
-        description="Folder for what a role keeps between starts, on a fast local disk: the "
-        "worker's name in `workers`, the index's RocksDB in `index` (losing it costs a rebuild from "
-        "the log), the engine of `run search` in `search` (it may be deleted at any time).",
-        json_schema_extra={
-            "default_text": "a folder named after the group, where the user's state lies"
-        },
+        description="Folder for derived state, on a fast local disk: the worker's name in "
+        "`workers`, the index in `index` (rebuilt from the log if lost), the search in "
+        "`search` (you can delete it at any time).",
+        json_schema_extra={"default_text": "a folder of the user's state, named after the group"},
     )
     http_host: Host = Field(
         default="127.0.0.1",
@@ -430,51 +384,45 @@ class Settings(BaseModel):
         default=8080,
         ge=0,
         le=65535,
-        description="Port of probes and metrics; 0 takes any free port and logs it. `run all` "
-        "gives the index the next "
-        "one, insights the one after, a search the third.",
+        description="Port of probes and metrics; 0 uses any free port and logs it. `run all` gives "
+        "the index the next one, insights the one after, a search the third.",
     )
     http_allowed_hosts: str = Field(
         default="",
         pattern=HOSTS,
-        description="Further names under which pages and API may be asked for, separated by "
-        "commas, such as a proxy's; "
-        "`*.example.org` stands for all below it, `*` for any; `tools.example/dedup` names the path that "
-        "a proxy leaves in front of the console's. Others are refused, so that no page "
-        "of another site"
-        " reads them; probes and metrics answer under any name.",
+        description="Further names of the console and API, separated by commas, such as a proxy's; "
+        "`*.example.org` allows all below it, `*` any; `tools.example/dedup` also names"
+        " the path that a proxy keeps. Others are refused, so that no page of another "
+        "site can read them.",
         json_schema_extra={"default_text": "none"},
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
-        description="Least level that is logged. `debug` also shows librdkafka's own.",
+        description="Least level that is logged. `debug` also shows librdkafka's messages.",
     )
     snapshots: Place | None = Field(
         default=None,
-        description="Where the index keeps copies of its volume, and begins with the newest when "
-        "its own folder is empty: "
-        "`s3://bucket/folder`, `gs://`, `abfs://` (extras and credentials as for texts), or a "
-        "folder on another disk. Replicas "
-        "share it.",
+        description="Where the index stores snapshots, and starts from the newest if its folder is "
+        "empty: `s3://bucket/folder`, `gs://`, `abfs://` (extras and credentials as for"
+        " texts), or a folder on another disk. Replicas share it.",
     )
     search_keep: Annotated[str, AfterValidator(check_bounds)] | None = Field(
         default=None,
-        description="How long `run search` keeps a document, by its record's timestamp: `90d`; how "
-        "much of `search` in `state_dir` documents may take before the oldest are dropped: `20GB`; "
-        "or both: `90d,20GB`. The engine frees space late: give the volume two and a half times as "
-        "much.",
+        description="How long `run search` keeps a document, by its timestamp: `90d`; the size "
+        "beyond which the oldest are deleted: `20GB`; or both: `90d,20GB`. Plan two and"
+        " a half times as much for the volume.",
         json_schema_extra={"default_text": "all"},
     )
     console_token_file: Path | None = Field(
         default=None,
-        description="File with the console's password (any user name), also taken as "
-        "`Authorization: Bearer`. Without it, "
-        "everyone who reaches the port reads the texts.",
+        description="File with the console's password (any user name), also accepted as "
+        "`Authorization: Bearer`. Without it, everyone who can reach the port can read "
+        "the texts.",
     )
     console_index: str | None = Field(
         default=None,
         pattern=WEB_ADDRESS,
-        description="Where the index answers, such as `http://index:8080`, for the console's page "
+        description="Address of the index, such as `http://index:8080`, for the console's page "
         "about it.",
     )
 
