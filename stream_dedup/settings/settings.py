@@ -172,12 +172,12 @@ class Settings(BaseModel):
     )
     unique: TopicName | None = Field(
         default=None,
-        description="Name of the topic for unique documents.",
+        description="Name of the output topic for unique documents.",
         json_schema_extra={"default_text": "`unique` behind the topic prefix"},
     )
     duplicates: TopicName | None = Field(
         default=None,
-        description="Name of the topic for duplicates.",
+        description="Name of the output topic for duplicate documents.",
         json_schema_extra={"default_text": "`duplicates` behind the topic prefix"},
     )
     dead_letters: TopicName | None = Field(
