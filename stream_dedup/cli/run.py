@@ -58,15 +58,15 @@ def run_command(
     insights: Annotated[
         bool,
         typer.Option(
-            "--insights", help="With all: run insights too, on the second port after HTTP_PORT."
+            "--insights", help="With all: also run insights, on the second port after HTTP_PORT."
         ),
     ] = False,
     search: Annotated[
         bool | None,
         typer.Option(
             "--search/--no-search",
-            help="With all: run a search with the console too, on the third port after HTTP_PORT.  "
-            "[default: with its extra]",
+            help="With all: also run a search with the console, on the third port after "
+            "HTTP_PORT.  [default: with its extra]",
             show_default=False,
         ),
     ] = None,
@@ -75,23 +75,21 @@ def run_command(
         typer.Option(
             "--log-format",
             metavar="FORMAT",
-            help="auto, console or json; auto: lines for people on a terminal, else JSON.",
+            help="Format of log lines: console, json, or auto (console on a terminal, else JSON).",
         ),
     ] = LogFormat.AUTO,
     stop_with_parent: StopWithParentOption = False,
 ) -> int:
-    """Run a role of the filter until SIGTERM or Ctrl-C; `all` runs index, worker and search, each a process.
+    """Run a role until SIGTERM or Ctrl-C; `all` runs index, worker and search, each a process.
 
-    `worker` fingerprints documents, asks the index, and writes each to `unique` or `duplicates` in
-    a transaction.
+    `worker` fingerprints documents, and writes each to `unique` or `duplicates`.
 
-    `index` applies the log of fingerprints to its state on disk, and answers each record with its
-    verdicts.
+    `index` applies the log, and answers each record with verdicts.
 
-    `insights` counts per host, and writes `host-signals` for the crawler's frontier.
+    `insights` counts documents by host, and writes `host-signals`.
 
-    `search` reads the outputs, finds documents by a clue and copies of a document, and serves the
-    console's pages; `console` serves the pages alone.
+    `search` serves full-text search, groups of copies and the console; `console` serves the console
+    alone.
     """
     if role.value != "all":
         return run_role(
