@@ -218,7 +218,7 @@ def _reason(recipe: Recipe, plan: Plan, one: _Side, other: _Side) -> tuple[Reaso
     alike = in_words(share, relation, asked_for, sites, has_same_id=same_id) if asked_for else ""
     sketches, features = (one.sketch, other.sketch), (one.features, other.features)
     if plan.within_reach(one.number, other.number, features, sketches, origins):
-        may = "up to" if distance <= threshold else f"from {as_text(SURE)} alike on more than"
+        may = "up to" if distance <= threshold else f"from similarity {as_text(SURE)} on more than"
         bits = f"{distance} of {plan.width} bits differ, and {may} {threshold} may."
         return reason_of_duplicate(same_text=False, same_id=same_id), f"{alike} {bits}".lstrip()
     if share < asked_for:

@@ -144,13 +144,13 @@ def _judgement(judgement: answers.Judgement) -> str:
         return judgement.reason.label
     if judgement.sibling is not None:
         position = judgement.sibling.position
-        return f"{judgement.reason.label} beside {position}, {judgement.alike or 0:.2f} alike"
+        return f"{judgement.reason.label} beside {position}, similarity {judgement.alike or 0:.2f}"
     better = (
         f", better than all before by the rule {BETTER_LABELS[judgement.better]}"
         if judgement.better
         else ""
     )
-    alike = "" if judgement.alike is None else f", {judgement.alike:.2f} alike"
+    alike = "" if judgement.alike is None else f", similarity {judgement.alike:.2f}"
     return f"{judgement.reason.label} of {judgement.of.position} at {judgement.distance} bits{alike}{better}"
 
 

@@ -78,7 +78,7 @@ class Attention:
         """That nobody reads any more what the workers count at hosts; nothing where somebody does,
         or nobody did. Raises as `letters`."""
         self.remarks = _Kept(self._look)
-        """What to look at; each look that fails is a remark itself."""
+        """Return what needs attention; a check that fails is a remark itself."""
 
     def _look(self) -> Sequence[Remark]:
         found: list[Remark] = []

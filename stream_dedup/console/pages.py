@@ -115,7 +115,9 @@ async def now(sources: ConsoleSources, query: Query, call: Calling) -> dict[str,
     plans = await _asked(notices, call, sources.plans, "", "", None)
     figures = sources.recent.now(span, plans.marks() if plans else ())
     lag = await _asked(notices, call, sources.lag, "", "The lag is not known", None)
-    remarks = await _asked(notices, call, sources.remarks, "", "What to look at is not known", None)
+    remarks = await _asked(
+        notices, call, sources.remarks, "", "What needs attention is not known", None
+    )
     duplicates = sum(figures.by_reason.get(one, 0) for one in DUPLICATES if one not in SAME_ID)
     dismissed = list(dict.fromkeys(filter(None, query.get("dismissed", "").split(","))))
     listed = [one for one in remarks or () if not one.host or one.host not in dismissed]

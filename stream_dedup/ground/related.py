@@ -91,6 +91,6 @@ def in_words(
         where, who = "with the same id", "Versions of one document"
     so = "is a copy" if similarity >= threshold else "was kept"
     return (
-        f"{as_text(similarity)} alike, {where}. {who} are copies from {as_text(threshold)} on, so "
+        f"Similarity {as_text(similarity)}, {where}. {who} are copies from {as_text(threshold)}, so "
         f"this one {so}."
     )

@@ -151,9 +151,9 @@ class Remarks:
         if (one := self._most_alike) is not None and one.sibling is not None:
             note(
                 f"Kept only for its site or title, though it would be a copy on another site: "
-                f"{counted(counts['siblings'], 'document')}; the most alike is {_name(one.id)}, "
-                f"{one.sibling.similarity:.2f} alike to {_name(one.sibling.id)}. Pages of one site "
-                f"are copies from {_share(self.settings, Relation.SAME_TITLE)} on with one title, "
+                f"{counted(counts['siblings'], 'document')}; the most similar is {_name(one.id)}, "
+                f"similarity {one.sibling.similarity:.2f} to {_name(one.sibling.id)}. Pages of one site "
+                f"are copies from {_share(self.settings, Relation.SAME_TITLE)} with one title, "
                 f"{_share(self.settings, Relation.OTHER_TITLE)} with different titles, else "
                 f"{_share(self.settings, Relation.UNKNOWN_TITLE)}."
             )

@@ -37,7 +37,7 @@ CASES: dict[str, tuple[str, str, str, str | None, str, str]] = {
         edited(PAGE),
         "duplicate",
         "near",
-        "Documents that may be of one site are copies from 0.70 on, so this one is a copy. ",
+        "Documents that may be of one site are copies from 0.70, so this one is a copy. ",
         "bands",
     ),
     "another text": (
@@ -45,7 +45,7 @@ CASES: dict[str, tuple[str, str, str, str | None, str, str]] = {
         OTHER,
         "unique",
         None,
-        "Documents that may be of one site are copies from 0.70 on, so this one was kept.",
+        "Documents that may be of one site are copies from 0.70, so this one was kept.",
         "bands",
     ),
     "a short one": (PAGE, "a few words", "unique", None, "fewer than 14 features", "bands"),

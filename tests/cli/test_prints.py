@@ -410,8 +410,8 @@ def test_what_holds_no_prints_is_refused(
     said = (
         "2 files were not read: more.jsonl (no prints), notes.csv (no prints).\n"
         "Kept only for its site or title, though it would be a copy on another site: 2 documents; "
-        "the most alike is https://chronicle.example/en/00142, 0.77 alike to "
-        "https://chronicle.example/en/00002. Pages of one site are copies from 0.70 on with one "
+        "the most similar is https://chronicle.example/en/00142, similarity 0.77 to "
+        "https://chronicle.example/en/00002. Pages of one site are copies from 0.70 with one "
         "title, 0.97 with different titles, else 0.85.\n"
     )
     assert (beside.code, beside.err) == (1, said)

@@ -27,12 +27,12 @@ NO_SITE = "and the site of one is unknown. Documents that may be of one site"
 COPY, KEPT = "so this one is a copy.", "so this one was kept."
 CASES = {
     # id, title: sentence, whether it is a copy
-    ("https://other.example/2", "Two"): (f"{OTHER_SITE} are copies from 0.62 on, {COPY}", True),
-    (ON_SHOP, "Two"): (f"{SAME_ID} are copies from 0.62 on, {COPY}", True),
-    ("https://shop.example/2", "ONE "): (f"{ONE_TITLE} are copies from 0.70 on, {COPY}", True),
-    ("https://shop.example/2", "Two"): (f"{TWO_TITLES} are copies from 0.97 on, {KEPT}", False),
-    ("https://shop.example/2", ""): (f"{NO_TITLE} are copies from 0.85 on, {KEPT}", False),
-    ("7", ""): (f"{NO_SITE} are copies from 0.70 on, {COPY}", True),
+    ("https://other.example/2", "Two"): (f"{OTHER_SITE} are copies from 0.62, {COPY}", True),
+    (ON_SHOP, "Two"): (f"{SAME_ID} are copies from 0.62, {COPY}", True),
+    ("https://shop.example/2", "ONE "): (f"{ONE_TITLE} are copies from 0.70, {COPY}", True),
+    ("https://shop.example/2", "Two"): (f"{TWO_TITLES} are copies from 0.97, {KEPT}", False),
+    ("https://shop.example/2", ""): (f"{NO_TITLE} are copies from 0.85, {KEPT}", False),
+    ("7", ""): (f"{NO_SITE} are copies from 0.70, {COPY}", True),
 }
 SETS = ("--set", "value_format=json", "--set", "id_field=url")
 
@@ -59,9 +59,9 @@ def test_explain_says_it_in_words(
     sentence, is_copy = expected
     assert (found["verdict"] == "duplicate") == is_copy
     if other[0] != "https://other.example/2":
-        assert found["why"].startswith(f"{SHARE} alike, {sentence}")
+        assert found["why"].startswith(f"Similarity {SHARE}, {sentence}")
     assert f"so this one {'is a copy' if is_copy else 'was kept'}." in found["why"]
-    assert f"{found['similarity_asked']:.2f} on" in found["why"]
+    assert f"from {found['similarity_asked']:.2f}, " in found["why"]
 
 
 @pytest.mark.parametrize("place", ["--index", "--volume"])
@@ -89,10 +89,10 @@ def test_similar_says_it_in_words(
 
     for words in [[asked, *SETS]] + [given] * (other[0] != ON_SHOP):
         (one,) = json.loads(looked_up(*words, "--json").out)["found"]
-        assert one["why"].startswith(f"{SHARE} alike, ")
+        assert one["why"].startswith(f"Similarity {SHARE}, ")
         assert one["is_copy"] == expected[1]
         if other[0] != "https://other.example/2":
-            assert one["why"] == f"{SHARE} alike, {expected[0]}"
+            assert one["why"] == f"Similarity {SHARE}, {expected[0]}"
         assert f"The nearest: {one['why']}" in " ".join(looked_up(*words).err.split())
 
 
@@ -117,7 +117,7 @@ def test_an_index_answers_with_the_sibling_and_matches_with_the_reason(
     else:
         assert (answer.reason, answer.of, answer.similarity) == ("new", None, None)
         assert (answer.sibling, answer.sibling_similarity) == (ON_SHOP, float(SHARE))
-        assert match.why == f"{SHARE} alike, {expected[0]}"
+        assert match.why == f"Similarity {SHARE}, {expected[0]}"
     index.close()
 
 
@@ -140,6 +140,7 @@ def test_check_names_siblings_and_says_once_what_was_kept(
     assert [one["sibling"] for one in listed] == [None, sibling, None]
     assert [one["of"] for one in listed] == [None] * 3
     assert (
-        f"the most alike is https://shop.example/1, {SHARE} alike to https://shop.example/0" in said
+        f"the most similar is https://shop.example/1, similarity {SHARE} to https://shop.example/0"
+        in said
     )
-    assert "0.70 on with one title, 0.97 with different titles, else 0.85." in said
+    assert "0.70 with one title, 0.97 with different titles, else 0.85." in said

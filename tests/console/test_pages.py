@@ -159,7 +159,7 @@ def test_a_decision_is_told_for_people_first() -> None:
     places = [
         page.index(one)
         for one in (
-            "0.78 alike, of unknown sites. Documents that may be of one site are copies from 0.70 on",
+            "Similarity 0.78, of unknown sites. Documents that may be of one site are copies from 0.70",
             "<ins>",
             "<summary>",
             "0123456789abcdef",
@@ -168,7 +168,7 @@ def test_a_decision_is_told_for_people_first() -> None:
     assert places == sorted(places)
     for plan in (PLANS["bands"].with_similarity(80), PLANS["blocks"]):
         told = shown(address, plans=lambda plan=plan: PlansInForce(plan))
-        assert "0.78 alike." in told, "another plan judged it, or one without a similarity"
+        assert "Similarity 0.78." in told, "another plan judged it, or one without a similarity"
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_a_decision_shows_the_rule_that_judged_it() -> None:
     """The plan in force at its log offset, and not the one of today, which asks for more."""
     strict, at = PLANS["bands"].with_similarity(80), "decision?at=duplicates-2@8"
     assert decision(8).log == "0/8"
-    for end, said in ((1, "are copies from 0.70 on, so this one is a copy"), (0, "0.78 alike.")):
+    for end, said in ((1, "are copies from 0.70, so this one is a copy"), (0, "Similarity 0.78.")):
         plans = PlansInForce(strict, ((end, HOUR_MS, PLANS["bands"]),))
         assert said in shown(at, plans=lambda plans=plans: plans)
 
@@ -399,7 +399,7 @@ def test_figures_of_the_newest_say_so() -> None:
     recent.saw([decision(place) for place in range(350)], HOUR_MS - 1_000)
     given = sources(0, recent=recent)
     page, twin = shown("", given), read("now.json", given)
-    assert "Decided, of the newest" in page
+    assert "Decisions shown" in page
     assert "Decided in the last hour" not in page
     assert "at least" in page
     assert (twin["figures"]["total"], twin["figures"]["is_whole"]) == (350, False)
@@ -862,15 +862,15 @@ def test_a_kept_document_without_copies_has_a_page() -> None:
 
 ALIKE_PAGES = {
     ("new", "https://shop.example/1", "Two"): (
-        "0.78 alike, both on shop.example with different titles. Pages of one site with different "
-        "titles are copies from 0.97 on, so this one was kept."
+        "Similarity 0.78, both on shop.example with different titles. Pages of one site with different "
+        "titles are copies from 0.97, so this one was kept."
     ),
-    ("new", "https://shop.example/1", "One"): "0.78 alike.",  # the plan has changed since
+    ("new", "https://shop.example/1", "One"): "Similarity 0.78.",  # the plan has changed since
     ("near", "https://other.example/1", "Two"): (
-        "0.78 alike, on different sites (other.example and shop.example). Pages of different sites "
-        "are copies from 0.62 on, so this one is a copy."
+        "Similarity 0.78, on different sites (other.example and shop.example). Pages of different sites "
+        "are copies from 0.62, so this one is a copy."
     ),
-    ("near", "https://shop.example/1", "Two"): "0.78 alike.",
+    ("near", "https://shop.example/1", "Two"): "Similarity 0.78.",
 }
 
 

@@ -444,5 +444,5 @@ def test_a_kept_page_is_shown_with_its_sibling_and_the_reason() -> None:
         (2, 1, 0),
         (1, 1, 0),
     ]
-    assert "0.88 alike, both on a.example with different titles." in out.file.getvalue()  # type: ignore[attr-defined]
+    assert "Similarity 0.88, both on a.example with different titles." in out.file.getvalue()  # type: ignore[attr-defined]
     assert "so this one was kept." in out.file.getvalue()  # type: ignore[attr-defined]

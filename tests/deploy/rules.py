@@ -22,6 +22,9 @@ from stream_dedup.ground.topics import read_topics
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.worker.dependencies import DRAIN_SECONDS
 
+_DOCKERFILE = Path(__file__).parents[2] / "deploy" / "Dockerfile"
+IMAGE_STATE_DIR = re.findall(r"STREAM_DEDUP_STATE_DIR=(\S+)", _DOCKERFILE.read_text("utf-8"))[0]
+
 Manifest = dict[str, Any]
 RULES: list[Callable[[list[Manifest]], list[str]]] = []
 
@@ -396,14 +399,8 @@ def stored(manifests: list[Manifest]) -> Iterator[str]:
             for one in workload["spec"].get("volumeClaimTemplates", [])
         }
         container = main_container(role, pod)
-        folder = next(
-            (
-                one["value"]
-                for one in container.get("env", [])
-                if one["name"] == f"STREAM_DEDUP_{role.upper()}_DIR"
-            ),
-            "",
-        )
+        stated = {entry["name"]: entry.get("value") for entry in container.get("env", [])}
+        folder = f"{stated.get('STREAM_DEDUP_STATE_DIR', IMAGE_STATE_DIR)}/{role}"
         mounts = [
             one["name"]
             for one in container["volumeMounts"]
