@@ -21,8 +21,7 @@ from stream_dedup.cli import seed as seed_command
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.terminal import progress
 from stream_dedup.settings.layers import load_settings
-from tests.cli.test_load import Broker
-from tests.cli.test_load import run as run_load
+from tests.cli.test_load import Broker, loaded
 from tests.inputs.warc_files import BROKEN, WHOLE, gzipped, http, page, record
 
 SOURCE = random.Random(20261127)
@@ -430,25 +429,21 @@ def test_dedup_takes_a_row_of_a_file_without_an_id_as_unreadable(tmp_path: Path)
 
 
 def test_load_sends_what_is_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is lost is counted and not sent; a file that could not be read to its end is asked for
-    again by the next run."""
-    write_folder(tmp_path / "data")
-    (tmp_path / "data" / "c.jsonl.gz").rename(tmp_path / "c.jsonl.gz")
+    """What is lost is counted and not sent; a file that was mended is sent by the next run."""
+    write_folder(tmp_path / "files")
+    (tmp_path / "files" / "c.jsonl.gz").rename(tmp_path / "c.jsonl.gz")
     broker = Broker()
 
-    first = run_load(tmp_path / "data", tmp_path / "state", broker)
+    code, written = loaded(tmp_path, broker)
 
     said = json.loads(capsys.readouterr().out)
-    assert first == 1
-    assert (said["documents"], said["unreadable"]) == (len(broker.written), 2) == (5 + 7 + 2 + 6, 2)
-    assert not any(b"\x1f\x8b" in value for value in broker.written)
-    again = run_load(tmp_path / "data", tmp_path / "state", broker)
-    said = json.loads(capsys.readouterr().out)
-    assert again == 1
-    assert (said["documents"], said["documents_before"], said["unreadable"]) == (0, 20, 1)
-    pq.write_table(pa.table({"text": [text()]}), tmp_path / "data" / "b.parquet")
-    assert run_load(tmp_path / "data", tmp_path / "state", broker) == 0
-    assert len(broker.written) == 21
+    assert code == 1
+    assert (said["documents"], said["unreadable"]) == (len(written), 2) == (5 + 7 + 2 + 6, 2)
+    assert not any(b"\x1f\x8b" in value for value in written)
+    pq.write_table(pa.table({"text": [text()]}), tmp_path / "files" / "b.parquet")
+    code, written = loaded(tmp_path, broker)
+    assert (code, len(written)) == (0, 21)
+    assert json.loads(capsys.readouterr().out)["unreadable"] == 1
 
 
 def test_seeds_keep_their_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
