@@ -281,10 +281,11 @@ class Filter:
         wait_until(lambda: not self.admin.topic_ids([name]), f"{name} is gone")
 
     def start(self, name: str, **environment: str) -> Role:
-        """Start a role."""
-        role = Role(
-            name, {**self.environment, **environment}, self.folder / f"{name}-{len(self.roles)}.log"
-        )
+        """Start a role; the memory of a filter is that of its workers."""
+        shared = dict(self.environment)
+        if name != "worker":
+            shared.pop("STREAM_DEDUP_MEMORY", None)
+        role = Role(name, shared | environment, self.folder / f"{name}-{len(self.roles)}.log")
         self.roles.append(role)
         return role
 
