@@ -349,7 +349,7 @@ RULES = [
     Rule("a kept verdict outlives its representative", _expires_with_its_representative, ("verdict",), REREAD, first=7),
     Rule("what lies below the watermark is stale", _no_stale, ("verdict",),
          Tuning(weights={"documents": 60, "pause": 50, "rebalance": 20, "replace": 10}, happenings=26, window_ms=None,
-                aside=False), first=350, schedules=400),
+                aside=False), first=57),
     Rule("a retracted document represents nobody", _retraction_keeps, ("verdict",), Tuning(weights={**MANY, "refuse": 20}),
          first=17),
     Rule("an order beyond an index's memory is refused whole", _swallows_what_memory_refuses, ("alarm", "verdict", "state"),
