@@ -406,7 +406,7 @@ RULES = [
     Rule("what was begun before that was written down is told by the group and the log",
          _set(beginnings.Beginnings, "open", lambda *_: None), ("twice", "alarm", "order"), VANISHED, first=9),
     Rule("who is given its first partitions looks at its topic again", _keeps_the_id_of_its_start, ("lost",), Tuning(
-        weights={"documents": 15, "crash": 40, "replace": 40, "commit": 15}, turns=80, happenings=30), first=600),
+        weights={"documents": 25, "worker": 20, "rebalance": 20, "recreate": 30, "replace": 20}, turns=80, happenings=24), first=62),
     Rule("what changes the flow waits for the transaction that runs", _set(role.Worker, "drain", lambda _: None),
          ("alarm", "twice", "lost"), ZOMBIES, first=15),
     Rule("answers that their topic lost are asked for anew", _set(role.Worker, "hear_anew", lambda _: None), ("stuck",),
