@@ -134,8 +134,10 @@ def _without_views(kind: Any) -> Any:
 def _of_parquet(path: Path) -> Iterator[ColumnarRows]:
     import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
 
-    schema, listed = _listed_texts(path)
-    with pq.ParquetFile(path, read_dictionary=listed) as file:
+    with pq.ParquetFile(path) as file:
+        metadata, schema = file.metadata, file.schema_arrow
+    listed = _listed_texts(metadata.schema)
+    with pq.ParquetFile(path, metadata=metadata, read_dictionary=listed) as file:
         of_file, end, codec = file.metadata.num_rows, 0, _codec(file.metadata)
         for group in range(file.num_row_groups):
             about = file.metadata.row_group(group)
@@ -159,20 +161,17 @@ def _of_parquet(path: Path) -> Iterator[ColumnarRows]:
                 )
 
 
-def _listed_texts(path: Path) -> tuple[Any, list[str]]:
-    """Return the schema of a Parquet file, and the paths of its columns of texts within lists.
+def _listed_texts(schema: Any) -> list[str]:
+    """Return the paths of the columns of texts within lists, by the schema of a Parquet file.
 
     Read as dictionaries, these hold a value once that many elements of a list share.
     """
-    import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
-
-    with pq.ParquetFile(path) as file:
-        columns = [file.schema.column(at) for at in range(len(file.schema))]
-        return file.schema_arrow, [
-            column.path
-            for column in columns
-            if column.max_repetition_level and column.physical_type == "BYTE_ARRAY"
-        ]
+    columns = [schema.column(place) for place in range(len(schema))]
+    return [
+        column.path
+        for column in columns
+        if column.max_repetition_level and column.physical_type == "BYTE_ARRAY"
+    ]
 
 
 def _is_group_large(about: Any) -> bool:
