@@ -29,6 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from stream_dedup.ground.problem import PROBLEM_TYPE, problem_bytes
+from stream_dedup.settings.units import split_hosts
 
 CONNECTIONS_MAX: Final = 128
 REQUESTS_MAX: Final = 64
@@ -147,9 +148,9 @@ class AllowedHosts:
         """Take names with commas between them; `*.example.org` stands for all below it, `*` for
         any.
         """
-        given = [one.strip().partition("/")[0].lower() for one in written.split(",") if one.strip()]
-        self._names = frozenset({*given, "localhost", os.uname().nodename.lower()})
-        self._ends = (".localhost", *(one[1:] for one in given if one.startswith("*.")))
+        names = [name.lower() for name, _ in split_hosts(written)]
+        self._names = frozenset({*names, "localhost", os.uname().nodename.lower()})
+        self._ends = (".localhost", *(name[1:] for name in names if name.startswith("*.")))
 
     def takes(self, host: str) -> bool:
         """Return whether a `Host` header, with its port or without, names us."""

@@ -56,6 +56,7 @@ from stream_dedup.settings.units import (
     check_bounds,
     check_languages,
     check_window,
+    split_hosts,
     within,
 )
 
@@ -525,7 +526,7 @@ class Settings(BaseModel):
     @property
     def console_prefix(self) -> str:
         """The path that a proxy leaves in front of the console's."""
-        paths = (one.strip().partition("/")[2] for one in self.http_allowed_hosts.split(","))
+        paths = (path for _, path in split_hosts(self.http_allowed_hosts))
         return next((f"/{path}" for path in paths if path), "")
 
     @property

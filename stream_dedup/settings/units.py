@@ -209,13 +209,19 @@ def check_bounds(value: str) -> str:
     return value
 
 
+def split_hosts(value: str) -> list[tuple[str, str]]:
+    """Return the (host, path) of each of some hosts, the path without its first slash."""
+    hosts = [host.strip().partition("/") for host in value.split(",") if host.strip()]
+    return [(name, path) for name, _, path in hosts]
+
+
 def check_languages(value: str) -> str:
     """Return the names of rules without spaces.
 
     Raises:
         ValueError: one is none.
     """
-    names = [one.strip().lower() for one in value.split(",") if one.strip()]
+    names = [name.strip().lower() for name in value.split(",") if name.strip()]
     if not {"icu", "same-han"}.issuperset(names):
         raise ValueError("must be icu, same-han, or both separated by a comma")
     return ",".join(names)
