@@ -153,7 +153,7 @@ class Attention:
             LetterKind(stage, kind, count, left[stage, kind], _redrive(stage, kind))
             for (stage, kind), count in counts.most_common()
         )
-        is_whole = all(high - low <= LETTERS // len(ends) for low, high in ends.values())
+        is_whole = all(high - low <= _share(LETTERS, ends) for low, high in ends.values())
         return DeadLetters(len(letters), is_whole, kinds, tuple(letters[:_LISTED]))
 
     def _read_unwatched(self) -> str:
@@ -206,6 +206,11 @@ class _Kept(Generic[T]):
             return self._kept[1]
 
 
+def _share(most: int, ends: Mapping[TopicPartitionKey, tuple[int, int]]) -> int:
+    """Return how many records of each partition are read, `most` of all together."""
+    return max(1, most // max(1, len(ends)))
+
+
 class _Tail(Generic[T]):
     """What `make` returned of the newest records of a topic, `most` of all partitions together;
     each look reads on from where the last one ended.
@@ -227,18 +232,24 @@ class _Tail(Generic[T]):
         Raises:
             BrokerError: Kafka failed; the next look reads on from the same place.
         """
-        each = max(1, self._most // max(1, len(ends)))
-        first = {key: max(low, high - each) for key, (low, high) in ends.items()}
+        share = _share(self._most, ends)
+        first = {key: max(low, high - share) for key, (low, high) in ends.items()}
         if any(self._read.get(key, 0) > high for key, (_, high) in ends.items()):
             self._read, self._kept = {}, []  # another topic of the same name
+        begins = {key: max(begin, self._read.get(key, 0)) for key, begin in first.items()}
         spans = {
-            key: [(max(first[key], self._read.get(key, 0)), high)]
-            for key, (_, high) in ends.items()
-            if max(first[key], self._read.get(key, 0)) < high
+            key: [(begins[key], high)] for key, (_, high) in ends.items() if begins[key] < high
         }
         new = all_of(sample(self._settings, spans)) if spans else []
-        self._kept += [((one.topic, one.partition), one.offset, self._make(one)) for one in new]
-        self._kept = [one for one in self._kept if one[1] >= first.get(one[0], one[1] + 1)]
+        self._kept += [
+            ((message.topic, message.partition), message.offset, self._make(message))
+            for message in new
+        ]
+        self._kept = [
+            (key, offset, made)
+            for key, offset, made in self._kept
+            if key in first and offset >= first[key]
+        ]
         self._read = {key: high for key, (_, high) in ends.items()}
         return self._kept
 
