@@ -118,7 +118,9 @@ async def now(sources: ConsoleSources, query: Query, call: Calling) -> dict[str,
     remarks = await _asked(
         notices, call, sources.remarks, "", "What needs attention is not known", None
     )
-    duplicates = sum(figures.by_reason.get(one, 0) for one in DUPLICATES if one not in SAME_ID)
+    duplicates = sum(
+        figures.by_reason.get(reason, 0) for reason in DUPLICATES if reason not in SAME_ID
+    )
     dismissed = list(dict.fromkeys(filter(None, query.get("dismissed", "").split(","))))
     listed = [one for one in remarks or () if not one.host or one.host not in dismissed]
     return {
@@ -488,7 +490,7 @@ async def index(sources: ConsoleSources, query: Query, call: Calling) -> dict[st
     return {
         "notices": notices,
         "stats": stats,
-        "buckets": [BucketFigures(one["up_to"], one["buckets"]) for one in buckets],
+        "buckets": [BucketFigures(size["up_to"], size["buckets"]) for size in buckets],
     }
 
 

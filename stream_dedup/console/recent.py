@@ -196,7 +196,7 @@ class Recent:
                     self._seconds.append((seen // 1000, 1))
             for minute in sorted(self._minutes)[:-MINUTES]:
                 del self._minutes[minute]
-            self._partial = {one for one in self._partial if one > now // 60_000 - MINUTES}
+            self._partial = {minute for minute in self._partial if minute > now // 60_000 - MINUTES}
 
     def mark(self, text: str) -> None:
         """Take in that something happened now."""
@@ -237,7 +237,7 @@ class Recent:
 
     def now(self, span: str = "1h", marks: Iterable[PictureMark] = ()) -> NowFigures:
         """Return the figures of a span that ends now, in at most 60 columns of whole minutes; with
-        its marks, of those given and of those that `mark` was told of.
+        its marks, those given and those that `mark` recorded.
 
         Raises:
             InputError: `span` is none of `SPANS`.
@@ -284,9 +284,9 @@ class Recent:
             _percentile(latencies, 0.99),
             tuple(bins),
             decisions[-1].seen_ms if decisions else 0,
-            all(one.is_read for one in columns),
+            all(column.is_read for column in columns),
             read_from <= now - 60_000 and partial.isdisjoint((now // 60_000, now // 60_000 - 1)),
-            tuple(one for one in marked if first * 60_000 <= one.time_ms <= now),
+            tuple(mark for mark in marked if first * 60_000 <= mark.time_ms <= now),
         )
 
     def groups(self, order: str = "largest") -> list[DocumentGroup]:
@@ -368,15 +368,15 @@ def _group(position: str, found: list[Decision]) -> DocumentGroup:
 
 def _member(one: Decision) -> GroupMember:
     return GroupMember(
-        one.at,
-        one.id,
-        one.host,
-        one.time_ms,
-        one.reason,
-        one.similarity,
-        one.size,
-        one.better,
-        one.title,
+        at=one.at,
+        id=one.id,
+        host=one.host,
+        time_ms=one.time_ms,
+        reason=one.reason,
+        similarity=one.similarity,
+        size=one.size,
+        better=one.better,
+        title=one.title,
     )
 
 

@@ -117,7 +117,9 @@ _VERDICTS = {
 OUTCOMES = {reason.label: reason for reason in Reason if reason.verdict is not None}
 """The reasons that readers of the outputs see, by their labels, in the order in which pictures
 stack them."""
-DUPLICATES = tuple(one.label for one in OUTCOMES.values() if one.verdict is Verdict.DUPLICATE)
+DUPLICATES = tuple(
+    reason.label for reason in OUTCOMES.values() if reason.verdict is Verdict.DUPLICATE
+)
 SAME_ID = tuple(label for label, reason in OUTCOMES.items() if reason.has_same_id)
 
 

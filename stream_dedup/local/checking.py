@@ -209,7 +209,7 @@ class _Result:
     stages: Counter[str] = field(default_factory=Counter)
     rows: list[list[str]] = field(default_factory=list)
 
-    def told(self, verdicts: Iterator[Judged], pending: Pending) -> Iterator[dict[str, object]]:
+    def rows_of(self, verdicts: Iterator[Judged], pending: Pending) -> Iterator[dict[str, object]]:
         """Count and yield, as a JSON object each, verdicts and dead letters in the order of the
         documents.
 
@@ -322,9 +322,11 @@ def check_files(
                 judged = task.judged(batches, index, run, first)
             else:
                 judged = (
-                    one for batch in batches for one in itertools.islice(ranked, len(batch.ids))
+                    judgement
+                    for batch in batches
+                    for judgement in itertools.islice(ranked, len(batch.ids))
                 )
-            rows = result.told(remarks.counted(judged), pending)
+            rows = result.rows_of(remarks.counted(judged), pending)
             if write is not None:
                 write(files[0].name, rows)
                 first = sum(result.verdicts.values())
@@ -433,7 +435,7 @@ def _fill(task: CheckTask, output: PartedOutput, remarks: Remarks, of_old: Losse
 
 
 def need_outside(targets: Sequence[str], *folders: Path | None) -> None:
-    """Raise `InputError` if a folder that is written lies in one that is read."""
+    """Raise `InputError` if a folder to write is inside one to read."""
     for folder, target in itertools.product(folders, targets):
         if folder is not None and folder.resolve().is_relative_to(Path(target).resolve()):
             raise InputError(

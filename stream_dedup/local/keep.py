@@ -53,13 +53,13 @@ def check_keep(keep: str, files: Sequence[SourceFile], time_field: str | None) -
             try:
                 columns |= dict.fromkeys(columns_of(file.path)) if file.path is not None else {}
             except (InputError, OSError):
-                return  # told where it is read
+                return  # reported where it is read
         if not {path, path.split(".", maxsplit=1)[0]} & columns.keys():
             _refuse(f"{path!r} is {no_word}no column; the columns are {', '.join(columns)}.")
     elif forms <= {"text", "lines", "warc"}:
         _refuse(f"{path!r} is {no_word}no column: the files hold texts without any.")
-    elif keep not in _WORDS and keep.lower() in _WORDS:
-        _refuse(f"{keep!r} is none of {', '.join(_WORDS)}; did you mean {keep.lower()}?")
+    elif keep.lower() in _WORDS:
+        _need_word(keep)
 
 
 def check_keep_of_prints(keep: str) -> None:
@@ -68,6 +68,11 @@ def check_keep_of_prints(keep: str) -> None:
     Raises:
         UsageError: the sentence names what they have.
     """
+    _need_word(keep)
+
+
+def _need_word(keep: str) -> None:
+    """Refuse what is no word of `--keep`; name the one that differs in case only."""
     if keep not in _WORDS:
         meant = f"; did you mean {keep.lower()}?" if keep.lower() in _WORDS else "."
         _refuse(f"{keep!r} is none of {', '.join(_WORDS)}{meant}")

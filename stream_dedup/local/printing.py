@@ -148,7 +148,7 @@ class _PrintsTask(CheckTask):
 
 
 def _place_in(folder: Path, name: str) -> Path:
-    """Return where what is made of a file lies: below `folder`, also if its name leads from the
+    """Return the path of what is made of a file: below `folder`, also if its name leads from the
     root or upwards.
     """
     return below(folder, "/".join(part for part in Path(name).parts if part not in ("/", "..")))

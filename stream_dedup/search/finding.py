@@ -180,7 +180,7 @@ class Finder:
 
     def _texts_of(self, page: list[FoundText]) -> dict[str, str]:
         try:
-            return dict(self._texts_at([one.facts.at for one in page]))
+            return dict(self._texts_at([document.facts.at for document in page]))
         except StreamDedupError as error:
             _logger.warning(
                 "texts could not be read, and documents are told without snippets", why=str(error)
@@ -307,13 +307,13 @@ class Finder:
     def _member(self, one: TextFacts) -> GroupMember:
         host = self._hosts.of(one.id.encode())
         return GroupMember(
-            one.at,
-            one.id,
-            host,
-            one.time_ms,
-            one.reason,
-            one.similarity,
-            one.size,
-            one.better,
-            one.title,
+            at=one.at,
+            id=one.id,
+            host=host,
+            time_ms=one.time_ms,
+            reason=one.reason,
+            similarity=one.similarity,
+            size=one.size,
+            better=one.better,
+            title=one.title,
         )

@@ -448,7 +448,7 @@ class TextFiller:
             counted=decision.copies or 0,
             title=found.title[:_TITLE_CHARACTERS_MAX],
         )
-        pair = [self._hosts.of(one.encode("utf-8", "replace")) for one in (facts.id, facts.of_id)]
+        pair = [self._hosts.of(name.encode("utf-8", "replace")) for name in (facts.id, facts.of_id)]
         is_copied = facts.group and all(pair) and pair[0] != pair[1]
         words = words_of(found.text, self._kept.languages)
         self._engine.add_text(facts, words, id_key, pair if is_copied else ())
