@@ -9,7 +9,7 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 34_407
+WHOLE = 34_414
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 512,
@@ -23,7 +23,7 @@ CEILINGS = {
     "index": 5_952,
     "indexer": 655,
     "inputs": 2_827,
-    "insights": 483,
+    "insights": 490,
     "kafka": 1_879,
     "local": 2_180,
     "log": 1_084,

@@ -326,18 +326,26 @@ class _Insights:
                     f"{' and '.join(anew)} were deleted and created again; this role ends so that "
                     "a restart begins with them."
                 )
-            if not self._owns or self._role.watch.is_silent():
+            recovery = self._app.tables.recovery
+            is_reading = self._owns or recovery.in_recovery
+            if not is_reading or self._role.watch.is_silent():
                 moved = time.monotonic()
                 continue
-            consumer = self._app.consumer
-            reached = {key: await consumer.position(TP(*key)) or 0 for key in keys}
-            behind = sum(max(0, ends[key][1] - max(reached[key], ends[key][0])) for key in keys)
-            self._metrics.lag.set(behind)
-            if not behind or sum(reached.values()) != before:
-                moved, before = time.monotonic(), sum(reached.values())
+            if self._owns:
+                consumer = self._app.consumer
+                reached = {key: await consumer.position(TP(*key)) or 0 for key in keys}
+                behind = sum(max(0, ends[key][1] - max(reached[key], ends[key][0])) for key in keys)
+                self._metrics.lag.set(behind)
+                position = sum(reached.values())
+            else:
+                behind = recovery.active_remaining_total()
+                position = sum(offset or 0 for offset in recovery.active_offsets.values())
+            if not behind or position != before:
+                moved, before = time.monotonic(), position
             if time.monotonic() - moved > _STUCK_SECONDS:
+                waiting = outputs if self._owns else (self._names.insights_changelog,)
                 raise StreamDedupError(
-                    f"{behind} records of {' and '.join(outputs)} wait, and none has come for "
+                    f"{behind} records of {' and '.join(waiting)} wait, and none has come for "
                     f"{_STUCK_SECONDS:.0f} s: the client hangs. This role ends; a restart goes on "
                     "where its table stands."
                 )

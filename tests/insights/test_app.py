@@ -102,19 +102,37 @@ LOOKS = 20
 
 
 @pytest.mark.parametrize(
-    ("owns", "end", "moves", "is_hung"),
+    ("owns", "recovers", "end", "moves", "is_hung"),
     [
-        (True, 9, False, True),
-        (True, 9, True, False),
-        (True, 7, False, False),
-        (False, 9, False, False),
+        (True, False, 9, False, True),
+        (True, False, 9, True, False),
+        (True, False, 7, False, False),
+        (False, False, 9, False, False),
+        (False, True, 9, False, True),
+        (False, True, 9, True, False),
     ],
 )
 def test_a_client_that_brings_nothing_is_hung(
-    monkeypatch: pytest.MonkeyPatch, owns: bool, end: int, moves: bool, is_hung: bool
+    monkeypatch: pytest.MonkeyPatch,
+    owns: bool,
+    recovers: bool,
+    end: int,
+    moves: bool,
+    is_hung: bool,
 ) -> None:
-    """While records wait for the replica that counts, and its positions do not move."""
+    """While records wait for the replica that counts, or reads its table, and its positions do not
+    move."""
     looks = 0
+
+    class Recovery:
+        in_recovery = recovers
+
+        @property
+        def active_offsets(self) -> dict[str, int | None]:
+            return {"insights-changelog": looks if moves else None}
+
+        def active_remaining_total(self) -> int:
+            return end
 
     async def sleep(_: float) -> None:
         nonlocal looks
@@ -140,7 +158,9 @@ def test_a_client_that_brings_nothing_is_hung(
     it._names, it._metrics, it._owns = TopicNames(), InsightsMetrics(), owns
     it._ids = {"unique": (b"id", 1), "duplicates": (b"id", 1)}
     it._role = SimpleNamespace(watch=SimpleNamespace(is_silent=bool))  # type: ignore[assignment]
-    it._app = SimpleNamespace(consumer=SimpleNamespace(position=position))
+    it._app = SimpleNamespace(
+        consumer=SimpleNamespace(position=position), tables=SimpleNamespace(recovery=Recovery())
+    )
 
     with pytest.raises(StreamDedupError if is_hung else asyncio.CancelledError, match=r"hangs|^$"):
         asyncio.run(it._look_around())
