@@ -7,6 +7,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
+import re
 from typing import Any, Final
 
 import msgspec
@@ -16,6 +17,10 @@ from stream_dedup.ground.document import DeadLetter
 MISSING: Final = object()
 decode_json = msgspec.json.Decoder().decode
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+VALUES_MAX: Final = 1_000_000
+"""The most values that one JSON value may hold: three bytes (`{},`) become 72 as an object."""
+_NOT_STRUCTURE: Final = bytes(set(range(256)) - set(b'"[{,'))
+_TEXT: Final = re.compile(rb'"[^"]*"?')
 
 
 def parsed(value: bytes) -> Any | DeadLetter:
@@ -36,13 +41,27 @@ def parse_json(value: bytes) -> Any:
     surrogates, invalid UTF-8, numbers beyond a float) is left to `json`.
 
     Raises:
-        ValueError, RecursionError: it is not JSON that can be read.
+        ValueError, RecursionError: it is not JSON that can be read, or holds more than `VALUES_MAX`
+        values.
     """
     content = value.removeprefix(_BYTE_ORDER_MARK)
+    # A value has two bytes at least, with its comma.
+    if len(content) > 2 * VALUES_MAX and _values_of(content) > VALUES_MAX:
+        raise ValueError(f"it holds more than {VALUES_MAX:,} values")
     try:
         return decode_json(content)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return json.loads(content.decode("utf-8", "replace"))
+
+
+def _values_of(content: bytes) -> int:
+    """Return an upper bound of the number of values in JSON, without making them: its commas and
+    opening brackets outside of texts, and one.
+    """
+    # Without escapes, and without quotes that end a text and begin the next, or an empty one.
+    signs = content.replace(rb"\\", b"").replace(rb"\"", b"")
+    signs = signs.translate(None, _NOT_STRUCTURE).replace(b'""', b"")
+    return 1 + len(signs) - sum(text.end() - text.start() for text in _TEXT.finditer(signs))
 
 
 def scope_number(name: str) -> int:

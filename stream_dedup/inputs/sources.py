@@ -13,7 +13,6 @@ import contextlib
 import glob
 import io
 import itertools
-import json
 import os
 import re
 import sys
@@ -28,7 +27,7 @@ from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.printable import counted, printable
 from stream_dedup.inputs.addressed import GLOB, FileAt, copied, files_at, is_address
 from stream_dedup.inputs.columnar import SUFFIXES, json_of_rows, need_pyarrow, read_rows
-from stream_dedup.inputs.fields import field_at, scalar
+from stream_dedup.inputs.fields import field_at, parse_json, scalar
 from stream_dedup.inputs.packed import Stretch, need, read_stretches, suffixes_of
 from stream_dedup.inputs.warc import read_pages
 from stream_dedup.inputs.warc_records import RECORD_BYTES_MAX
@@ -560,7 +559,7 @@ def _line(file: SourceFile, name: str, raw: bytes) -> RawDocument:
     if file.form == "lines":
         return RawDocument(name, raw, "lines")
     try:
-        fields = json.loads(raw.decode("utf-8-sig", "replace"))
+        fields = parse_json(raw)
     except (ValueError, RecursionError, MemoryError) as error:
         return RawDocument(name, raw, "jsonl", problem=f"{name} is not JSON: {error}.")
     if not isinstance(fields, dict):

@@ -4,16 +4,20 @@ bounds them."""
 from __future__ import annotations
 
 import gzip
+import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stream_dedup.inputs import columnar
+from stream_dedup.inputs import columnar, fields
 from stream_dedup.inputs.columnar import json_of_rows
 from stream_dedup.inputs.sources import find_files, read_documents
 
@@ -104,6 +108,15 @@ def write_lines(path: Path) -> None:
         file.write(b'\n{"id": "b", "text": "some words"}\n')
 
 
+def write_many_values(path: Path) -> None:
+    """Write a line of JSON whose objects take 24 times its bytes."""
+    with gzip.open(path, "wb", 6) as file:
+        file.write(b'{"text": "some words", "x": [')
+        for _ in range(60):
+            file.write(b"{}," * 350_000)
+        file.write(b'{}]}\n{"text": "some words"}\n')
+
+
 @LINUX
 @pytest.mark.parametrize(
     ("name", "write", "program", "count"),
@@ -120,6 +133,7 @@ def write_lines(path: Path) -> None:
         ("a.parquet", write_one_value, READS, 1),
         ("a.jsonl.gz", write_lines, READS, 2),
         ("a.txt.gz", write_lines, READS, 1),
+        ("a.jsonl.gz", write_many_values, JUDGES, 2),
     ],
 )
 def test_a_small_file_takes_little_memory(
@@ -172,6 +186,43 @@ def test_a_row_too_large_is_lost_alone(tmp_path: Path, monkeypatch: pytest.Monke
     found = list(read_documents(find_files(str(tmp_path), "auto")))
 
     assert [one.lost and one.lost.error_class for one in found] == [None, "TooLarge", None]
+
+
+def values_of(found: object) -> int:
+    """Return the number of values that a JSON value holds, itself included."""
+    if isinstance(found, dict):
+        return 1 + sum(map(values_of, found.values()))
+    return 1 + sum(map(values_of, found)) if isinstance(found, list) else 1
+
+
+def random_value(random: Random, depth: int = 0) -> Any:
+    if depth < 5 and random.random() < 0.7:
+        count = random.randrange(9)
+        if random.random() < 0.5:
+            return [random_value(random, depth + 1) for _ in range(count)]
+        return {random_text(random): random_value(random, depth + 1) for _ in range(count)}
+    return random.choice([None, 1.5, random_text(random)])
+
+
+def random_text(random: Random) -> str:
+    return "".join(random.choices('a{["\\,:]}\n', k=random.randrange(9)))
+
+
+def test_a_json_value_of_too_many_values_is_refused_and_no_text_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The bound counts values only: signs within texts, however they are escaped, are none."""
+    random = Random(int(os.environ["TEST_SEED"]))
+    for _ in range(300):
+        value = random_value(random)
+        raw = json.dumps(value).encode()
+        # Each opening bracket counts, also that of a list which holds nothing.
+        assert values_of(value) <= fields._values_of(raw) <= 2 * values_of(value)
+    monkeypatch.setattr(fields, "VALUES_MAX", 20)
+    assert fields.parse_json(b'["%s"]' % (b"{[," * 50)) == ["{[," * 50]
+    assert len(fields.parse_json(json.dumps([7] * 19).encode())) == 19
+    with pytest.raises(ValueError, match="holds more than 20 values"):
+        fields.parse_json(json.dumps([7] * 20).encode())
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
