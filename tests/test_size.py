@@ -9,7 +9,7 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 34_426
+WHOLE = 34_430
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 512,
@@ -20,7 +20,7 @@ CEILINGS = {
     "demo": 1_103,
     "fingerprinting": 2_801,
     "ground": 1_790,
-    "index": 5_952,
+    "index": 5_956,
     "indexer": 655,
     "inputs": 2_839,
     "insights": 490,

@@ -62,6 +62,7 @@ from stream_dedup.index.digest import digest_of
 from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.beside import NAMES
 from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.inputs.fields import parse_json
 from stream_dedup.inputs.storage import Storage, storage_at
 
 FORMAT: Final = 1
@@ -88,6 +89,10 @@ _COPIES_AT_ONCE: Final = 3
 _LATE: Final = 1.25
 _LOOK_SECONDS: Final = 0.5
 
+# Bounds of what sentences quote.
+_Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+_Text = Annotated[str, msgspec.Meta(max_length=256)]
+
 Advance = Callable[[int], None]
 """Told how many bytes more were copied, by several threads."""
 
@@ -97,7 +102,7 @@ class File:
     """One file of a snapshot: a name that the store gives to its files, size, and digest."""
 
     name: str
-    bytes: Annotated[int, msgspec.Meta(ge=0)]
+    bytes: _Number
     blake2b: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
@@ -108,15 +113,15 @@ class Manifest:
     """
 
     format: int
-    program: str
-    taken: str
-    log: str | None
-    applied: int
-    recipe: str | None
+    program: _Text
+    taken: _Text
+    log: _Text | None
+    applied: _Number
+    recipe: _Text | None
     plan: dict[str, Any] | None
-    volume_format: int
-    chain: str
-    state_digest: str
+    volume_format: _Number
+    chain: _Text
+    state_digest: _Text
     files: tuple[File, ...]
 
     @property
@@ -356,6 +361,7 @@ def _put(
         (file.bytes, file.blake2b): f"{one.name}/{VOLUME}/{file.name}"
         for one in reversed(earlier)
         for file in one.manifest.files
+        if _STORED.fullmatch(file.name)
     }
 
     def put(path: Path) -> tuple[int, File]:
@@ -433,7 +439,7 @@ def read_manifest(storage: Storage, name: str) -> Manifest:
     try:
         if size > _MANIFEST_BYTES_MAX:
             raise ValueError(f"it has {size} bytes, and {_MANIFEST_BYTES_MAX} is the most")
-        fields = json.loads(b"".join(storage.parts(file, size)))
+        fields = parse_json(b"".join(storage.parts(file, size)))
     except FileNotFoundError as error:
         raise InputError(f"The snapshot {path} was removed meanwhile; name another.") from error
     except (ValueError, RecursionError) as error:
@@ -443,8 +449,8 @@ def read_manifest(storage: Storage, name: str) -> Manifest:
     form = fields.get("format") if isinstance(fields, dict) else None
     if isinstance(form, int) and form > FORMAT:
         raise OtherFormatError(
-            f"The snapshot {path} is of format {form}, and this program reads up to {FORMAT}; "
-            "restore it with the version "
+            f"The snapshot {path} is of format {printable(str(form), 40)}, and this program reads "
+            f"up to {FORMAT}; restore it with the version "
             f"that took it ({printable(str(fields.get('program')), 40)}) or a newer one."
         )
     if not isinstance(fields, dict) or fields.pop("checksum", None) != _checksum(fields):
@@ -454,8 +460,8 @@ def read_manifest(storage: Storage, name: str) -> Manifest:
         )
     try:
         found = msgspec.convert(fields, Manifest)
-        dt.datetime.fromisoformat(found.taken)
-    except (msgspec.ValidationError, ValueError) as error:
+        found.taken_at  # noqa: B018 - raises if it is no time
+    except (msgspec.ValidationError, ValueError, OverflowError) as error:
         raise FormatError(
             f"The manifest {path}/{MANIFEST} lacks what a manifest says ({error}); take another "
             "snapshot."
@@ -597,8 +603,8 @@ def _restore(
         raise OtherFormatError(
             f"The volume in {where} is of format version {manifest.volume_format}, and this "
             f"program reads {layout.VERSION}; "
-            f"restore it with a version that writes it, such as {manifest.program}, or let the "
-            "index read the log."
+            f"restore it with a version that writes it, such as "
+            f"{printable(manifest.program, 40)}, or let the index read the log."
         )
     if log is not None and manifest.log != log:
         raise ConfigurationError(
@@ -678,17 +684,14 @@ def _prove(volume: Path, manifest: Manifest, where: str) -> None:
         store = RocksStore(volume)
         try:
             state = contents.read(store)
-            digest = digest_of(state)
-            if (digest.digest, digest.log_offset, state.log) != (
-                manifest.state_digest,
-                manifest.applied,
-                manifest.log,
-            ):
-                raise FormatError(
-                    "the state read from them is not the one that was taken "
-                    f"({digest.digest} at log offset {digest.log_offset} of {state.log!r}, and "
-                    f"{manifest.state_digest} at {manifest.applied} of {manifest.log!r})"
-                )
+            found, named = asdict(_describe(state)), asdict(manifest)
+            for field in sorted(found.keys() - {"program", "taken", "files"}):
+                if found[field] != named[field]:
+                    raise FormatError(
+                        f"the state read from them is not the one that was taken: its {field} is "
+                        f"{printable(str(found[field]))}, and the manifest says "
+                        f"{printable(str(named[field]))}"
+                    )
             # Others gave those answers long ago; the restored index announces from where it
             # answers. It has no files beside it.
             answers = [layout.answer_key(offset) for offset in state.unanswered]

@@ -117,6 +117,7 @@ class _Folder:
     def copy(self, source: str, target: str) -> None:
         with self._sentences("written to"):
             make_folder((self._path / target).parent)
+            os.close(open_file(self._path / source))  # no link leads to what it shares
             try:
                 (self._path / target).hardlink_to(self._path / source)
             except OSError:  # not every file system has them
@@ -205,6 +206,9 @@ class _Addressed:
 
 def _copy(source: Path, target: Path) -> None:
     make_folder(target.parent)
-    with source.open("rb") as reader, os.fdopen(create_file(target), "wb") as writer:
+    with (
+        os.fdopen(open_file(source), "rb") as reader,
+        os.fdopen(create_file(target), "wb") as writer,
+    ):
         shutil.copyfileobj(reader, writer, _PART_BYTES)
     sync(target)

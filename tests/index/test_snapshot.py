@@ -13,6 +13,7 @@ import shutil
 import tarfile
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -495,6 +496,50 @@ BAD = {
         OtherFormatError,
         "not the one that was taken.*version 0.0.1",
     ),
+    "another recipe": (
+        lambda s: edit_manifest(s, recipe="words:64"),
+        FormatError,
+        "not the one that was taken: its recipe is .*words:64",
+    ),
+    "another plan": (
+        lambda s: edit_manifest(s, plan=PLANS["bands"].to_fields()),
+        FormatError,
+        "not the one that was taken: its plan is",
+    ),
+    "a plan of nothing": (
+        lambda s: edit_manifest(s, plan={"x" * 100_000: [{}] * 10}),
+        FormatError,
+        "not the one that was taken: its plan is",
+    ),
+    "another chain": (
+        lambda s: edit_manifest(s, chain="0" * 32),
+        FormatError,
+        "not the one that was taken: its chain is",
+    ),
+    "a long log": (lambda s: edit_manifest(s, log="x" * 1_000_000), FormatError, "lacks what"),
+    "a long program": (
+        lambda s: edit_manifest(s, volume_format=1, program="x" * 1_000_000),
+        FormatError,
+        "lacks what",
+    ),
+    "a long format": (lambda s: edit_manifest(s, format=10**4000), OtherFormatError, "newer"),
+    "a long offset": (lambda s: edit_manifest(s, applied=10**4000), FormatError, "lacks what"),
+    "no offset": (lambda s: edit_manifest(s, applied=-1), FormatError, "lacks what"),
+    "a time before time": (
+        lambda s: edit_manifest(s, taken="0001-01-01T00:00:00"),
+        FormatError,
+        "lacks what",
+    ),
+    "a file with a long name": (
+        lambda s: edit_manifest(s, files=[{"name": "x" * 10**6, "bytes": 0, "blake2b": "0" * 64}]),
+        FormatError,
+        "is no name of a file",
+    ),
+    "many values": (
+        lambda s: (s / MANIFEST).write_text(f"[{'{},' * 2_000_000}0]"),
+        FormatError,
+        "holds more than",
+    ),
     "no time": (lambda s: edit_manifest(s, taken="yesterday"), FormatError, "lacks what"),
     "a nested manifest": (
         lambda s: (s / MANIFEST).write_text("[" * 100_000),
@@ -560,6 +605,7 @@ def test_a_bad_snapshot_is_refused_and_the_one_before_is_offered(
     assert found.name == before.name
     assert state_of(tmp_path / "new") == state_of(stages[60])
     assert len(told) == 1
+    assert len(told[0].replace(str(tmp_path), "")) < 1_000
     (tmp_path / "alone").mkdir()
     copied.rename(tmp_path / "alone" / spoilt.name)
     assert restore_any(str(tmp_path / "alone"), tmp_path / "empty", LOG, told.append) is None
@@ -663,6 +709,38 @@ def test_a_store_that_changes_between_list_and_read_is_refused(
             with pytest.raises(FormatError, match=r"\.sst"):
                 restore(place, tmp_path / "new", name=taken.name, log=LOG)
         assert is_empty(tmp_path / "new")
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+@pytest.mark.parametrize("is_link", [True, False])
+def test_no_file_outside_of_a_snapshot_is_taken_into_the_next(
+    volume: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_link: bool, has_links: bool
+) -> None:
+    """Neither one that the manifest before names so, nor one that a link in its place leads to."""
+    first = take(volume, tmp_path / "s")
+    table = next(file for file in first.manifest.files if file.name.endswith(".sst"))
+    (tmp_path / "foreign").write_bytes(bytes(table.bytes))
+    folder = tmp_path / "s" / first.name
+    if is_link:
+        (folder / VOLUME / table.name).unlink()
+        (folder / VOLUME / table.name).symlink_to(tmp_path / "foreign")
+    else:
+        names = {table.name: "../../../foreign"}
+        files = [
+            asdict(one) | {"name": names.get(one.name, one.name)} for one in first.manifest.files
+        ]
+        edit_manifest(folder, files=files)
+    if not has_links:
+        monkeypatch.setattr(Path, "hardlink_to", fails_to_link)
+
+    second = take(volume, tmp_path / "s")
+
+    restore(tmp_path / "s", tmp_path / "new", name=second.name, log=LOG)
+    assert (tmp_path / "foreign").stat().st_nlink == 1
+
+
+def fails_to_link(*_: object) -> None:
+    raise OSError("this file system has no links")
 
 
 @pytest.mark.parametrize("name", ["../s", "/etc", "x"])
