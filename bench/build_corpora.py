@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bench.corpus import LISTED_FROM, CorpusDocument
 from stream_dedup.demo import truth
-from stream_dedup.ground.errors import InputError
+from stream_dedup.domain.errors import InputError
 
 _VERDICTS = {"exact": "exact", "duplicate": "dup", "grey": "grey", "different": "diff"}
 _LICENCE_NOTE = "A text keeps the licence of its source."

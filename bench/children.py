@@ -23,7 +23,7 @@ from prometheus_client import ProcessCollector
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from stream_dedup.ground.errors import StreamDedupError
+from stream_dedup.domain.errors import StreamDedupError
 
 _END_SECONDS = 60.0
 _LOOK_SECONDS = 0.02

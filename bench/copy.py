@@ -19,9 +19,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from stream_dedup.ground.document import TopicPartitionKey, maker_of
-from stream_dedup.ground.errors import StreamDedupError
-from stream_dedup.ground.messages import Messages
+from stream_dedup.domain.document import TopicPartitionKey, maker_of
+from stream_dedup.domain.errors import StreamDedupError
+from stream_dedup.domain.messages import Messages
 from stream_dedup.kafka import Admin, Outcome, Output, SourceConsumer, TransactionalOutput
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.settings import Settings

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 
 from stream_dedup.demo.truth import Pair, TrueVerdict
-from stream_dedup.ground.errors import InputError
+from stream_dedup.domain.errors import InputError
 
 LISTED_FROM: Final = 0.3
 Verdict = Literal["exact", "dup", "grey", "diff"]

@@ -23,9 +23,9 @@ import numpy as np
 from bench.corpus import read_corpora
 from bench.quality import fingerprinter_of
 from stream_dedup.demo.truth import jaccard, shingles
-from stream_dedup.ground.document import Verdict
-from stream_dedup.ground.errors import InputError
-from stream_dedup.ground.plan import Plan
+from stream_dedup.domain.document import Verdict
+from stream_dedup.domain.errors import InputError
+from stream_dedup.domain.plan import Plan
 from stream_dedup.local.offline import OfflineDocument, judge_documents
 
 LENGTHS: Final = ((120, 200), (200, 400), (400, 800), (800, 1600))

@@ -20,9 +20,9 @@ from multiprocessing.connection import Connection
 
 from aiohttp import web
 
+from stream_dedup.domain.document import Message
+from stream_dedup.domain.messages import Messages
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
-from stream_dedup.ground.document import Message
-from stream_dedup.ground.messages import Messages
 from stream_dedup.inputs import elsewhere
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.log import records

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from bench.peers import ENVIRONMENT
-from stream_dedup.ground.errors import InputError, StreamDedupError
+from stream_dedup.domain.errors import InputError, StreamDedupError
 
 OURS: Final = "stream-dedup"
 PEERS: Final = (

@@ -30,9 +30,9 @@ import numpy as np
 
 from bench.find_texts import LANGUAGES, every_text
 from bench.path_around import machine
+from stream_dedup.domain.errors import InputError
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.fingerprinting.normalise import normalise
-from stream_dedup.ground.errors import InputError
 from stream_dedup.search.clue import clue_of, words_of
 from stream_dedup.search.facts import EnginePlace, TextFacts
 from stream_dedup.search.finding import Finder

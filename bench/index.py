@@ -35,8 +35,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.stream import RECORD_DOCUMENTS
-from stream_dedup.ground.errors import StreamDedupError
-from stream_dedup.ground.plan import Plan
+from stream_dedup.domain.errors import StreamDedupError
+from stream_dedup.domain.plan import Plan
 from stream_dedup.index import snapshot
 
 Say = Callable[[str], None]

@@ -26,8 +26,8 @@ from typing import Any, Final
 
 from bench.index_truth import Truth
 from bench.stream import BEGIN_MS, RECORD_DOCUMENTS, PrintStream
-from stream_dedup.ground.errors import InvariantError
-from stream_dedup.ground.plan import parse
+from stream_dedup.domain.errors import InvariantError
+from stream_dedup.domain.plan import parse
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.snapshot import restore
 from stream_dedup.index.tables.budget import Budget

@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from bench.stream import FEATURES, RECORD_DOCUMENTS, PrintStream, StreamRecord
+from stream_dedup.domain.document import Verdict
+from stream_dedup.domain.errors import InvariantError
 from stream_dedup.fingerprinting import number_of
-from stream_dedup.ground.document import Verdict
-from stream_dedup.ground.errors import InvariantError
 from stream_dedup.log.answers import Judgement, LogAnswer, decode
 
 

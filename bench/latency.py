@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from bench.children import MeasuredChild
 from stream_dedup.demo.crawl import CrawledPage
-from stream_dedup.ground.document import Message
-from stream_dedup.ground.errors import StreamDedupError
+from stream_dedup.domain.document import Message
+from stream_dedup.domain.errors import StreamDedupError
 from stream_dedup.kafka import LINGER_MS, LoadProducer, RecordColumns, reader
 from stream_dedup.log.header_columns import HeaderColumns
 from stream_dedup.settings.settings import Settings

@@ -16,9 +16,9 @@ import numpy as np
 from bench.corpus import read_corpora
 from bench.quality import recipe_of
 from bench.stream import FEATURES, RECORD_DOCUMENTS, WORDS, PrintStream
+from stream_dedup.domain.plan import PLANS, Plan
+from stream_dedup.domain.sketch import SKETCH_BYTES, per_cents
 from stream_dedup.fingerprinting import Fingerprinter
-from stream_dedup.ground.plan import PLANS, Plan
-from stream_dedup.ground.sketch import SKETCH_BYTES, per_cents
 from stream_dedup.index.tables.neighbours import Neighbours
 from stream_dedup.index.tables.rows import ORIGIN_BYTES, Columns, no_columns, take_rows
 

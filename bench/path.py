@@ -44,8 +44,8 @@ from bench.path_report import (
     order,
     window,
 )
-from stream_dedup.ground import topics
-from stream_dedup.ground.errors import BrokerError, StreamDedupError
+from stream_dedup.domain import topics
+from stream_dedup.domain.errors import BrokerError, StreamDedupError
 from stream_dedup.kafka import Admin, LoadProducer, reader
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.properties import child_environment

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from bench.stream import PrintStream
 from stream_dedup.control.declaration import fields_of
-from stream_dedup.ground.version import __version__
+from stream_dedup.domain.version import __version__
 from stream_dedup.kafka import LogAppender
 from stream_dedup.log.records import Control, encode_control
 from stream_dedup.settings.layers import load_settings

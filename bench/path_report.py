@@ -15,8 +15,8 @@ from typing import TypeVar
 from bench.latency import Latency
 from bench.path_peers import QUIX, CopyPeer
 from stream_dedup.demo.crawl import CrawledPage, endless
-from stream_dedup.ground.document import TopicPartitionKey
-from stream_dedup.ground.errors import InputError
+from stream_dedup.domain.document import TopicPartitionKey
+from stream_dedup.domain.errors import InputError
 from stream_dedup.settings.settings import Settings
 
 COPY = "copy"

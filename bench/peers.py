@@ -26,7 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from stream_dedup.ground.errors import InputError, StreamDedupError
+from stream_dedup.domain.errors import InputError, StreamDedupError
 
 ENVIRONMENT: Final = ".venv-peers"
 _ROOT: Final = Path(__file__).parents[1]

@@ -47,13 +47,13 @@ from bench.peers import PeerMethod, Peers
 from bench.templates import Templates, template_language, template_pages
 from stream_dedup.demo import truth
 from stream_dedup.demo.texts import Dice
+from stream_dedup.domain.document import Verdict
+from stream_dedup.domain.errors import ConfigurationError, StreamDedupError
+from stream_dedup.domain.plan import PLANS, Plan
+from stream_dedup.domain.related import Origin
+from stream_dedup.domain.sketch import SURE, alike_each, alike_min
 from stream_dedup.fingerprinting import PRESETS as ALL_PRESETS
 from stream_dedup.fingerprinting import PUBLIC_DEMO_KEY, Content, Fingerprinter, Prints, Recipe
-from stream_dedup.ground.document import Verdict
-from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
-from stream_dedup.ground.plan import PLANS, Plan
-from stream_dedup.ground.related import Origin
-from stream_dedup.ground.sketch import SURE, alike_each, alike_min
 from stream_dedup.local.offline import OfflineDocument, judge_documents
 
 ALL: Final = "all"

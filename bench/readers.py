@@ -23,8 +23,8 @@ import numpy as np
 from bench.children import MeasuredChild
 from bench.path import Bench, kafka_of
 from bench.path_report import PathOptions
-from stream_dedup.ground.errors import StreamDedupError
-from stream_dedup.ground.terminal import note
+from stream_dedup.domain.errors import StreamDedupError
+from stream_dedup.domain.terminal import note
 from stream_dedup.settings.properties import child_environment
 from stream_dedup.settings.settings import Settings
 

@@ -33,10 +33,10 @@ import numpy as np
 from bench.find_texts import vocabulary
 from bench.quality import KnownPrints, Say, fingerprinter_of
 from stream_dedup.demo.truth import jaccard, shingles
-from stream_dedup.ground.document import Verdict
-from stream_dedup.ground.errors import InputError
-from stream_dedup.ground.plan import PLANS, Plan
-from stream_dedup.ground.sketch import as_text
+from stream_dedup.domain.document import Verdict
+from stream_dedup.domain.errors import InputError
+from stream_dedup.domain.plan import PLANS, Plan
+from stream_dedup.domain.sketch import as_text
 from stream_dedup.local.offline import Judged, OfflineDocument, judge_documents
 
 EDGES: Final = (0.65, 0.75, 0.85, 0.9)

@@ -17,9 +17,9 @@ from rich.console import Console
 
 from bench.peers import Peers, peers_command
 from stream_dedup.cli.app import versions
-from stream_dedup.ground.errors import InputError
-from stream_dedup.ground.tables import FittedTable
-from stream_dedup.ground.terminal import console, print_json
+from stream_dedup.domain.errors import InputError
+from stream_dedup.domain.tables import FittedTable
+from stream_dedup.domain.terminal import console, print_json
 
 _STANDARD_OUTPUT = "-"
 FiguresOption = Annotated[

@@ -12,8 +12,8 @@ import typer
 from bench.files import OURS, PEERS, measure, write_file
 from bench.show import FiguresOption, stamped, write_figures
 from stream_dedup.cli.options import command
-from stream_dedup.ground.errors import StreamDedupError
-from stream_dedup.ground.terminal import note, print_table
+from stream_dedup.domain.errors import StreamDedupError
+from stream_dedup.domain.terminal import note, print_table
 
 
 @command("bench files", example="python -m bench files --documents 200000 --json figures.json")

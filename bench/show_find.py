@@ -14,7 +14,7 @@ from bench import find
 from bench.find import FindOptions
 from bench.show import FiguresOption, number, out_of, stamped, table_of, write_figures
 from stream_dedup.cli.options import command
-from stream_dedup.ground.terminal import note
+from stream_dedup.domain.terminal import note
 
 _LANGUAGES: Final = {"en": "English", "zh": "Chinese", "ja": "Japanese"}
 

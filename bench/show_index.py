@@ -14,9 +14,9 @@ from bench.index import IndexOptions
 from bench.nearness import candidates, generated, real
 from bench.show import FiguresOption, megabytes, number, out_of, stamped, table_of, write_figures
 from stream_dedup.cli.options import command
-from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.plan import parse as parse_plan
-from stream_dedup.ground.terminal import note
+from stream_dedup.domain.plan import Plan
+from stream_dedup.domain.plan import parse as parse_plan
+from stream_dedup.domain.terminal import note
 from stream_dedup.settings.units import parse_size
 
 

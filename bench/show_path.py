@@ -14,8 +14,8 @@ from bench.path_peers import QUIX
 from bench.path_report import COPY, PLANS, RATES, PathOptions, PathReport, median, medians
 from bench.show import FiguresOption, number, out_of, table_of, write_figures
 from stream_dedup.cli.options import OwnBrokerOption, command
-from stream_dedup.ground.tables import FittedTable
-from stream_dedup.ground.terminal import note
+from stream_dedup.domain.tables import FittedTable
+from stream_dedup.domain.terminal import note
 from stream_dedup.service import logs
 
 

@@ -26,10 +26,10 @@ from bench.show import (
     write_figures,
 )
 from stream_dedup.cli.options import command
-from stream_dedup.ground.plan import PLANS, Plan
-from stream_dedup.ground.plan import parse as parse_plan
-from stream_dedup.ground.tables import FittedTable
-from stream_dedup.ground.terminal import note
+from stream_dedup.domain.plan import PLANS, Plan
+from stream_dedup.domain.plan import parse as parse_plan
+from stream_dedup.domain.tables import FittedTable
+from stream_dedup.domain.terminal import note
 
 
 @command("bench quality", example="python -m bench quality --corpus corpora --plan classic")

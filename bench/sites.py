@@ -32,8 +32,8 @@ from bench.bands import FALSE, BandCounts, count_bands
 from bench.find_texts import vocabulary
 from bench.quality import KnownPrints, Say, fingerprinter_of, plans_for
 from stream_dedup.demo.truth import jaccard, shingles
-from stream_dedup.ground.document import Verdict
-from stream_dedup.ground.plan import PLANS, Plan
+from stream_dedup.domain.document import Verdict
+from stream_dedup.domain.plan import PLANS, Plan
 from stream_dedup.local.offline import OfflineDocument, judge_documents
 
 LANGUAGES: Final = ("en", "zh", "ja", "ar")

@@ -24,9 +24,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.document import Mode
-from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.sketch import SKETCH_BYTES, SKETCH_VALUES
+from stream_dedup.domain.document import Mode
+from stream_dedup.domain.plan import Plan
+from stream_dedup.domain.sketch import SKETCH_BYTES, SKETCH_VALUES
 from stream_dedup.index.rules.declaration import Declaration
 from stream_dedup.log.records import Batch, Control, Source, encode_batch, encode_control
 

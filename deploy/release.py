@@ -25,7 +25,7 @@ _SYSTEMS = {"linux": "manylinux_2_27", "darwin": "macosx_11_0"}
 
 def version() -> str:
     """Return the version of the program."""
-    return _one(ROOT / "stream_dedup" / "ground" / "version.py", r'__version__ = "([^"]+)"')
+    return _one(ROOT / "stream_dedup" / "domain" / "version.py", r'__version__ = "([^"]+)"')
 
 
 def _one(path: Path, pattern: str) -> str:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from stream_dedup.ground.version import __version__ as __version__
+from stream_dedup.domain.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from stream_dedup.domain.errors import StreamDedupError as StreamDedupError
+    from stream_dedup.domain.plan import Plan as Plan
     from stream_dedup.fingerprinting.recipe import Recipe as Recipe
-    from stream_dedup.ground.errors import StreamDedupError as StreamDedupError
-    from stream_dedup.ground.plan import Plan as Plan
     from stream_dedup.local.api import Answer as Answer
     from stream_dedup.local.api import Index as Index
     from stream_dedup.local.api import Match as Match
@@ -47,9 +47,9 @@ _HOMES = {
     "Index": "stream_dedup.local.api",
     "Match": "stream_dedup.local.api",
     "Print": "stream_dedup.local.api",
-    "Plan": "stream_dedup.ground.plan",
+    "Plan": "stream_dedup.domain.plan",
     "Recipe": "stream_dedup.fingerprinting.recipe",
-    "StreamDedupError": "stream_dedup.ground.errors",
+    "StreamDedupError": "stream_dedup.domain.errors",
     "dedup": "stream_dedup.local.datasets",
     "fingerprint": "stream_dedup.local.api",
     "judge": "stream_dedup.local.datasets",

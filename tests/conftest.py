@@ -47,7 +47,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def _start_broker(config: pytest.Config) -> None:
     from stream_dedup.broker import LocalBroker
-    from stream_dedup.ground.errors import LocalBrokerError
+    from stream_dedup.domain.errors import LocalBrokerError
 
     broker = LocalBroker()
     config.add_cleanup(broker.stop)
@@ -163,7 +163,7 @@ def bootstrap(
         yield given
         return
     from stream_dedup.broker import LocalBroker
-    from stream_dedup.ground.errors import LocalBrokerError
+    from stream_dedup.domain.errors import LocalBrokerError
 
     broker = LocalBroker(tmp_path_factory.mktemp("kafka"))
     try:

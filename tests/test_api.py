@@ -31,9 +31,9 @@ from stream_dedup import (
     prints,
 )
 from stream_dedup.demo.crawl import mini_crawl
-from stream_dedup.ground.errors import ConfigurationError, InputError, StoreError
-from stream_dedup.ground.hosts import site_of
-from stream_dedup.ground.plan import PLANS, parse
+from stream_dedup.domain.errors import ConfigurationError, InputError, StoreError
+from stream_dedup.domain.hosts import site_of
+from stream_dedup.domain.plan import PLANS, parse
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.local.offline import OfflineDocument, judge_documents

@@ -7,9 +7,9 @@ import signal
 
 import pytest
 
-from stream_dedup.ground import failpoints
-from stream_dedup.ground.errors import ConfigurationError
-from stream_dedup.ground.failpoints import Failpoints
+from stream_dedup.domain import failpoints
+from stream_dedup.domain.errors import ConfigurationError
+from stream_dedup.domain.failpoints import Failpoints
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ PACKAGE = Path(stream_dedup.__file__).parent
 # The rooms, from the ground up: a room imports only what lies below it, so no two rooms import each
 # other.
 BELOW_THE_ROLES = (
-    "ground",
+    "domain",
     "machine",
     "fingerprinting",
     "settings",
@@ -40,7 +40,7 @@ ROOMS_OF_THE_INDEX = ("tables", "volume", "rules")
 
 # A library, and the only places that may import it.
 ONLY = {
-    "idna": {"ground/hosts.py"},
+    "idna": {"domain/hosts.py"},
     "rocksdict": {"index/volume/store.py"},
     "confluent_kafka": {"kafka/", "inputs/registry.py"},
     "fastavro": {"inputs/avro.py"},

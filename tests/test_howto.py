@@ -23,7 +23,7 @@ from confluent_kafka import KafkaException
 
 from stream_dedup.__main__ import main
 from stream_dedup.cli.app import program
-from stream_dedup.ground.document import Message
+from stream_dedup.domain.document import Message
 from stream_dedup.inputs.decoder import DecodedDocument, Decoder
 from stream_dedup.inputs.fields import scope_number
 from stream_dedup.settings.layers import load_settings

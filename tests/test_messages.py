@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from stream_dedup.ground.document import Headers, Message, Unreadable
-from stream_dedup.ground.messages import Messages, sizes_of
+from stream_dedup.domain.document import Headers, Message, Unreadable
+from stream_dedup.domain.messages import Messages, sizes_of
 
 
 def read(chance: random.Random, count: int) -> list[Message]:

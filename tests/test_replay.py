@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.ground.errors import ConfigurationError, InputError
-from stream_dedup.ground.plan import PLANS, parse
+from stream_dedup.domain.errors import ConfigurationError, InputError
+from stream_dedup.domain.plan import PLANS, parse
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log import answers

@@ -19,7 +19,7 @@ CEILINGS = {
     "control": 969,
     "demo": 1_103,
     "fingerprinting": 2_801,
-    "ground": 1_790,
+    "domain": 1_790,
     "index": 5_956,
     "indexer": 655,
     "inputs": 2_839,

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from stream_dedup import Index, Recipe, dedup, fingerprint
-from stream_dedup.ground.errors import ConfigurationError, InputError
+from stream_dedup.domain.errors import ConfigurationError, InputError
 
 WORDS = [f"word{number}" for number in range(400)]
 DICE = random.Random(11)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import stream_dedup
-from stream_dedup.ground.document import DUPLICATES
+from stream_dedup.domain.document import DUPLICATES
 
 PACKAGE = Path(stream_dedup.__file__).parent
 REASON_FILES = 8
@@ -49,7 +49,7 @@ def files_of_reason(folder: Path, label: str) -> set[str]:
     """Return the files that mention a reason, with the one that declares it."""
     name = f"Reason.{label.upper().replace('-', '_')}"
     words = re.compile(rf"""["'`]{label}["'`]|\br-{label}\b|--{label}\b""")
-    return {"ground/document.py"} | mentions(folder, {name}, words)
+    return {"domain/document.py"} | mentions(folder, {name}, words)
 
 
 @pytest.mark.parametrize("label", DUPLICATES)

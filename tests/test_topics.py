@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from stream_dedup.ground import topics
-from stream_dedup.ground.errors import ConfigurationError
-from stream_dedup.ground.topics import Action, Topic, TopicNames
+from stream_dedup.domain import topics
+from stream_dedup.domain.errors import ConfigurationError
+from stream_dedup.domain.topics import Action, Topic, TopicNames
 
 FOREVER = "-1"
 LONGEST = str(2**63 - 1)

@@ -32,7 +32,7 @@ from types import ModuleType
 import filelock
 import platformdirs
 
-from stream_dedup.ground.errors import LocalBrokerError
+from stream_dedup.domain.errors import LocalBrokerError
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
 

@@ -44,8 +44,8 @@ from stream_dedup.broker.configuration import (
     render_properties,
 )
 from stream_dedup.broker.process import HOST, BoundChild, Port, Progress
-from stream_dedup.ground.errors import LocalBrokerError
-from stream_dedup.ground.paths import make_folder
+from stream_dedup.domain.errors import LocalBrokerError
+from stream_dedup.domain.paths import make_folder
 
 NODE_ID = 1
 LOG_LINES_SHOWN = 20

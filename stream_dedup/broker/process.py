@@ -30,7 +30,7 @@ import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
-from stream_dedup.ground.errors import LocalBrokerError
+from stream_dedup.domain.errors import LocalBrokerError
 
 HOST = "127.0.0.1"
 _ROUNDS_MAX = 20

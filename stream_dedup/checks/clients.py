@@ -8,7 +8,7 @@ import ipaddress
 from collections.abc import Iterator, Mapping
 
 from stream_dedup.checks.finding import CheckFinding, Problems, not_checked, ok, refused, warning
-from stream_dedup.ground.topics import TopicNames, TopicState
+from stream_dedup.domain.topics import TopicNames, TopicState
 from stream_dedup.kafka.client import consumer_config, producer_config, property_problems
 from stream_dedup.log.records import RECORD_BYTES_MAX
 from stream_dedup.settings.settings import Settings

@@ -13,9 +13,9 @@ from typing import Final
 
 from stream_dedup.checks.declaration import check_reading
 from stream_dedup.checks.finding import CheckFinding, Problems, ok, refused, warning
-from stream_dedup.ground.document import ID_BYTES_MAX
-from stream_dedup.ground.printable import counted
-from stream_dedup.ground.topics import (
+from stream_dedup.domain.document import ID_BYTES_MAX
+from stream_dedup.domain.printable import counted
+from stream_dedup.domain.topics import (
     BEGUN,
     HEADER_BUDGET_BYTES,
     TopicNames,

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.domain.errors import ConfigurationError
 
 
 class CheckState(enum.StrEnum):

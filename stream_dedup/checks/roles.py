@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from stream_dedup.checks.finding import CheckFinding, Problems, refused
-from stream_dedup.ground.printable import counted
-from stream_dedup.ground.topics import TopicNames
+from stream_dedup.domain.printable import counted
+from stream_dedup.domain.topics import TopicNames
 from stream_dedup.kafka import Admin, read_partition
 from stream_dedup.log import answers, epochs, records
 from stream_dedup.log.frame import unless_damaged

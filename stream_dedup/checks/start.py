@@ -18,9 +18,9 @@ from stream_dedup.checks.clients import check_clients
 from stream_dedup.checks.cluster import Facts, check_cluster, topics_exist
 from stream_dedup.checks.finding import CheckFinding, CheckState, raise_refusals
 from stream_dedup.checks.machine import check_machine
-from stream_dedup.ground.document import TopicPartitionKey
-from stream_dedup.ground.errors import BrokerError, GoneError
-from stream_dedup.ground.topics import TopicNames, TopicState
+from stream_dedup.domain.document import TopicPartitionKey
+from stream_dedup.domain.errors import BrokerError, GoneError
+from stream_dedup.domain.topics import TopicNames, TopicState
 from stream_dedup.kafka import Admin, read_whole
 from stream_dedup.log.begun import BegunTopic
 from stream_dedup.settings.settings import Settings

@@ -9,8 +9,8 @@ from contextlib import closing
 from pathlib import Path
 
 from stream_dedup.checks.finding import CheckFinding, not_checked, ok, refused, warning
-from stream_dedup.ground.errors import FormatError, OtherFormatError, StreamDedupError
-from stream_dedup.ground.memory_limit import limit_of_group, machine_bytes
+from stream_dedup.domain.errors import FormatError, OtherFormatError, StreamDedupError
+from stream_dedup.domain.memory_limit import limit_of_group, machine_bytes
 from stream_dedup.index import contents
 from stream_dedup.index.volume.place import volume_in
 from stream_dedup.index.volume.store import RocksStore

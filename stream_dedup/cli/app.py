@@ -20,7 +20,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from stream_dedup.cli.ending import exit_code_of
-from stream_dedup.ground.version import __version__
+from stream_dedup.domain.version import __version__
 
 if TYPE_CHECKING:
     from stream_dedup.cli.options import Command

@@ -20,10 +20,10 @@ from typing import Annotated, Any
 import typer
 
 from stream_dedup.cli.options import JsonOption, command
-from stream_dedup.ground.document import Message
-from stream_dedup.ground.errors import ConfigurationError
-from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
-from stream_dedup.ground.topics import TopicState
+from stream_dedup.domain.document import Message
+from stream_dedup.domain.errors import ConfigurationError
+from stream_dedup.domain.terminal import console, note, print_json, print_table, progress
+from stream_dedup.domain.topics import TopicState
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.kafka import (

@@ -11,7 +11,7 @@ import typer
 from stream_dedup.broker import LocalBroker
 from stream_dedup.cli.options import PartitionsOption, command
 from stream_dedup.cli.topics import apply_topics
-from stream_dedup.ground.terminal import note
+from stream_dedup.domain.terminal import note
 from stream_dedup.service.process import stop_on_signals
 from stream_dedup.settings.settings import Settings
 

@@ -13,8 +13,8 @@ from typing import Annotated
 import typer
 
 from stream_dedup.cli.options import JsonOption, command
-from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
-from stream_dedup.ground.terminal import print_json
+from stream_dedup.domain.errors import ConfigurationError, StreamDedupError
+from stream_dedup.domain.terminal import print_json
 from stream_dedup.machine import compiled
 
 

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from stream_dedup.cli.options import Given, JsonOption, command
-from stream_dedup.ground.errors import ConfigurationError
-from stream_dedup.ground.terminal import console, note, print_json, print_table
-from stream_dedup.ground.topics import ALL
+from stream_dedup.domain.errors import ConfigurationError
+from stream_dedup.domain.terminal import console, note, print_json, print_table
+from stream_dedup.domain.topics import ALL
 from stream_dedup.kafka.client import each_property, property_problems
 from stream_dedup.settings.layers import CheckedSettings, check_settings
 from stream_dedup.settings.page import reference_page

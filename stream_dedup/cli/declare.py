@@ -17,11 +17,11 @@ from stream_dedup.control import declaration
 from stream_dedup.control.beginnings import write_down
 from stream_dedup.control.inforce import InForce, change_fields
 from stream_dedup.control.orders import append, log_names
-from stream_dedup.ground.better import BetterRule
-from stream_dedup.ground.errors import ConfigurationError, InvariantError
-from stream_dedup.ground.plan import Plan, parse_similarity
-from stream_dedup.ground.plan import parse as parse_plan
-from stream_dedup.ground.terminal import note, print_json, print_table, progress
+from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.errors import ConfigurationError, InvariantError
+from stream_dedup.domain.plan import Plan, parse_similarity
+from stream_dedup.domain.plan import parse as parse_plan
+from stream_dedup.domain.terminal import note, print_json, print_table, progress
 from stream_dedup.index.rules.window import RulesInForce, Window, format_of
 from stream_dedup.index.tables.blocks import table_count, tables_of
 from stream_dedup.kafka import Admin, read_whole

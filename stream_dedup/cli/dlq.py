@@ -30,8 +30,8 @@ from stream_dedup.cli.options import (
     StagesOption,
     command,
 )
-from stream_dedup.ground.errors import BrokerError, ConfigurationError
-from stream_dedup.ground.terminal import note, print_json, print_table
+from stream_dedup.domain.errors import BrokerError, ConfigurationError
+from stream_dedup.domain.terminal import note, print_json, print_table
 from stream_dedup.kafka import (
     Admin,
     Bounds,

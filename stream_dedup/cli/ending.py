@@ -15,8 +15,8 @@ import traceback
 from collections.abc import Callable
 from typing import TextIO
 
-from stream_dedup.ground.errors import StreamDedupError
-from stream_dedup.ground.printable import printable
+from stream_dedup.domain.errors import StreamDedupError
+from stream_dedup.domain.printable import printable
 
 _FAILURE = 1
 _INTERRUPTED = 130

@@ -16,6 +16,14 @@ from rich.text import Text
 from stream_dedup.cli.options import Given, JsonOption, command
 from stream_dedup.control.orders import OrderDependencies, record_at
 from stream_dedup.control.rewind import POSITION_FORM
+from stream_dedup.domain.better import BetterRule, beats
+from stream_dedup.domain.document import DeadLetter, Message, Reason
+from stream_dedup.domain.errors import InputError
+from stream_dedup.domain.plan import Plan
+from stream_dedup.domain.printable import counted, printable
+from stream_dedup.domain.related import Origin, in_words, relation_of
+from stream_dedup.domain.sketch import SURE, as_text, per_cent, similarity
+from stream_dedup.domain.terminal import console, print_json, print_table
 from stream_dedup.fingerprinting import (
     Fingerprinter,
     Recipe,
@@ -23,14 +31,6 @@ from stream_dedup.fingerprinting import (
     explain_features,
     number_of,
 )
-from stream_dedup.ground.better import BetterRule, beats
-from stream_dedup.ground.document import DeadLetter, Message, Reason
-from stream_dedup.ground.errors import InputError
-from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.printable import counted, printable
-from stream_dedup.ground.related import Origin, in_words, relation_of
-from stream_dedup.ground.sketch import SURE, as_text, per_cent, similarity
-from stream_dedup.ground.terminal import console, print_json, print_table
 from stream_dedup.index.rules.reasons import reason_of_duplicate
 from stream_dedup.inputs.decoder import PLAIN_TEXT, DecodedDocument, Decoder
 from stream_dedup.inputs.sources import SourceFile, need_one_text

@@ -13,10 +13,10 @@ from rich.text import Text
 from stream_dedup.cli.options import JsonOption, command
 from stream_dedup.cli.similar import read_text
 from stream_dedup.console.nouns import FIND_ORDERS
-from stream_dedup.ground.csv_text import csv_text
-from stream_dedup.ground.errors import InputError
-from stream_dedup.ground.printable import printable
-from stream_dedup.ground.terminal import console, note, print_json
+from stream_dedup.domain.csv_text import csv_text
+from stream_dedup.domain.errors import InputError
+from stream_dedup.domain.printable import printable
+from stream_dedup.domain.terminal import console, note, print_json
 from stream_dedup.search.client import (
     CSV_COLUMNS,
     CSV_MAX,

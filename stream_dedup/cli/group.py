@@ -9,8 +9,8 @@ import typer
 
 from stream_dedup.cli.find import SearchOption
 from stream_dedup.cli.options import JsonOption, command
-from stream_dedup.ground.printable import counted, printable
-from stream_dedup.ground.terminal import note, print_json, print_table
+from stream_dedup.domain.printable import counted, printable
+from stream_dedup.domain.terminal import note, print_json, print_table
 from stream_dedup.search.client import ask_search, of_this_version, time_of
 from stream_dedup.settings.settings import Settings
 

@@ -14,12 +14,12 @@ from typing import Annotated, Any
 import typer
 
 from stream_dedup.cli.options import JsonOption, VolumeArgument, VolumeOption, command
-from stream_dedup.ground.errors import (
+from stream_dedup.domain.errors import (
     ConfigurationError,
     InputError,
 )
-from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
+from stream_dedup.domain.plan import Plan
+from stream_dedup.domain.terminal import console, note, print_json, print_table, progress
 from stream_dedup.index import contents, report, snapshot
 from stream_dedup.index.digest import StateDigest, digest_of, state_digest
 from stream_dedup.index.index import LogIndex

@@ -24,8 +24,8 @@ from typing import Annotated
 import typer
 
 from stream_dedup.cli.options import DocumentFormat, FormatOption, JsonOption, StrictOption, command
-from stream_dedup.ground.errors import BrokerError, ConfigurationError
-from stream_dedup.ground.terminal import note, print_counts, progress
+from stream_dedup.domain.errors import BrokerError, ConfigurationError
+from stream_dedup.domain.terminal import note, print_counts, progress
 from stream_dedup.inputs.charset import decode_page
 from stream_dedup.inputs.sources import (
     RawDocument,

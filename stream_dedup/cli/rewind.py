@@ -11,8 +11,8 @@ from stream_dedup.cli.options import DryRunOption, JsonOption, command
 from stream_dedup.control.orders import OrderDependencies
 from stream_dedup.control.rewind import OffsetChange, parse
 from stream_dedup.control.rewinding import rewind_group
-from stream_dedup.ground.errors import InputError
-from stream_dedup.ground.terminal import note, print_json, print_table
+from stream_dedup.domain.errors import InputError
+from stream_dedup.domain.terminal import note, print_json, print_table
 from stream_dedup.settings.settings import Settings
 
 

@@ -12,14 +12,14 @@ from typing import Annotated, Final, Literal, cast
 import typer
 
 from stream_dedup.cli.options import Given, StopWithParentOption, command
-from stream_dedup.ground.compiling import StoppedError
-from stream_dedup.ground.errors import (
+from stream_dedup.domain.compiling import StoppedError
+from stream_dedup.domain.errors import (
     ConfigurationError,
     GoneError,
     NoAnswerError,
     StreamDedupError,
 )
-from stream_dedup.ground.extras import lacking
+from stream_dedup.domain.extras import lacking
 from stream_dedup.service.process import stop_on_signals
 from stream_dedup.settings.settings import Settings
 

@@ -25,11 +25,11 @@ from stream_dedup.control import declaration
 from stream_dedup.control.inforce import InForce
 from stream_dedup.control.orders import log_names
 from stream_dedup.control.seed import SeedProgress, file_source
+from stream_dedup.domain.document import NONCE_BYTES, DeadLetter, Message, Reason
+from stream_dedup.domain.errors import ConfigurationError, InputError
+from stream_dedup.domain.printable import printable
+from stream_dedup.domain.terminal import note, print_counts, progress
 from stream_dedup.fingerprinting import Fingerprinter
-from stream_dedup.ground.document import NONCE_BYTES, DeadLetter, Message, Reason
-from stream_dedup.ground.errors import ConfigurationError, InputError
-from stream_dedup.ground.printable import printable
-from stream_dedup.ground.terminal import note, print_counts, progress
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.inputs.sources import STANDARD_INPUT, find_files, read_documents
 from stream_dedup.kafka import Admin, LogAppender, read_partition, read_whole

@@ -17,6 +17,12 @@ from typing import Annotated, Any
 import typer
 
 from stream_dedup.cli.options import Given, JsonOption, command
+from stream_dedup.domain.errors import ConfigurationError, FormatError, InputError
+from stream_dedup.domain.hosts import named_site
+from stream_dedup.domain.plan import parse_similarity
+from stream_dedup.domain.printable import counted
+from stream_dedup.domain.sketch import as_text
+from stream_dedup.domain.terminal import note, print_json, print_table
 from stream_dedup.fingerprinting import (
     Content,
     Fingerprinter,
@@ -25,12 +31,6 @@ from stream_dedup.fingerprinting import (
     as_vector,
     number_of,
 )
-from stream_dedup.ground.errors import ConfigurationError, FormatError, InputError
-from stream_dedup.ground.hosts import named_site
-from stream_dedup.ground.plan import parse_similarity
-from stream_dedup.ground.printable import counted
-from stream_dedup.ground.sketch import as_text
-from stream_dedup.ground.terminal import note, print_json, print_table
 from stream_dedup.index import report
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.look_up import Query

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from stream_dedup.ground.errors import ConfigurationError
-from stream_dedup.ground.extras import lacking
+from stream_dedup.domain.errors import ConfigurationError
+from stream_dedup.domain.extras import lacking
 from stream_dedup.service import asking
 from stream_dedup.service.ports import AFTER, AddressedRole, address_of
 from stream_dedup.service.process import how_ended, stop_on_signals

@@ -15,9 +15,9 @@ import typer
 from rich.text import Text
 
 from stream_dedup.cli.options import JsonOption, Outlet, command
-from stream_dedup.ground.document import OUTCOMES, Message
-from stream_dedup.ground.printable import printable
-from stream_dedup.ground.terminal import console, note, print_json
+from stream_dedup.domain.document import OUTCOMES, Message
+from stream_dedup.domain.printable import printable
+from stream_dedup.domain.terminal import console, note, print_json
 from stream_dedup.inputs.decoder import ids_of
 from stream_dedup.kafka import Admin, read_partition, reader
 from stream_dedup.log import headers

@@ -16,9 +16,9 @@ from stream_dedup.cli.options import (
     TopicFilesOption,
     command,
 )
-from stream_dedup.ground.errors import ConfigurationError, TopicExistsError
-from stream_dedup.ground.terminal import print_json, print_table
-from stream_dedup.ground.topics import (
+from stream_dedup.domain.errors import ConfigurationError, TopicExistsError
+from stream_dedup.domain.terminal import print_json, print_table
+from stream_dedup.domain.topics import (
     RECORD_BYTES,
     Action,
     Topic,

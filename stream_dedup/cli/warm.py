@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.document import LogPlace, Reason
+from stream_dedup.domain.plan import PLANS
+from stream_dedup.domain.sketch import SKETCH_BYTES
 from stream_dedup.fingerprinting import Fingerprinter, Languages, Recipe, explain_features, hashes
 from stream_dedup.fingerprinting.grammar import PRESETS
 from stream_dedup.fingerprinting.variants import keywords, segmenter
-from stream_dedup.ground.better import BetterRule
-from stream_dedup.ground.document import LogPlace, Reason
-from stream_dedup.ground.plan import PLANS
-from stream_dedup.ground.sketch import SKETCH_BYTES
 from stream_dedup.index.rules.copies import Copies, CopyCounts
 from stream_dedup.index.tables.neighbours import Neighbours
 from stream_dedup.index.tables.rows import (

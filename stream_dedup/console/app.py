@@ -29,7 +29,7 @@ from stream_dedup.console.guard import TokenGuard
 from stream_dedup.console.pages import PageAnswer, PageError
 from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.console.tables import TABLES
-from stream_dedup.ground.problem import PROBLEM_TYPE, problem
+from stream_dedup.domain.problem import PROBLEM_TYPE, problem
 
 _logger = structlog.get_logger("stream_dedup.console")
 

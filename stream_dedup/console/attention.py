@@ -29,8 +29,8 @@ from stream_dedup.console.nouns import (
     Remark,
 )
 from stream_dedup.console.outputs import all_of, ends_of, waiting
-from stream_dedup.ground.document import Message, TopicPartitionKey
-from stream_dedup.ground.errors import StreamDedupError
+from stream_dedup.domain.document import Message, TopicPartitionKey
+from stream_dedup.domain.errors import StreamDedupError
 from stream_dedup.insights.signals import reading_group
 from stream_dedup.kafka import KeptAdmin, sample
 from stream_dedup.proof.letters import letter_of, redrive_group

@@ -12,8 +12,8 @@ from typing import Any, Final, TypeVar
 from starlette.concurrency import run_in_threadpool
 
 from stream_dedup.console.pages import PageError
-from stream_dedup.ground.errors import InputError, StreamDedupError
-from stream_dedup.ground.threads import outcome_of, result_of
+from stream_dedup.domain.errors import InputError, StreamDedupError
+from stream_dedup.domain.threads import outcome_of, result_of
 
 _TITLES: Final = {
     400: "Not a question",

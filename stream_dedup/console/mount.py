@@ -18,8 +18,8 @@ from stream_dedup.console.nouns import PlansInForce
 from stream_dedup.console.outputs import OutputRecords, OutputsFollower, waiting
 from stream_dedup.console.recent import Recent
 from stream_dedup.console.sources import ConsoleSources, TextAnswers
-from stream_dedup.ground import plan as plans
-from stream_dedup.ground.errors import StreamDedupError
+from stream_dedup.domain import plan as plans
+from stream_dedup.domain.errors import StreamDedupError
 from stream_dedup.service import asking
 from stream_dedup.settings.settings import Settings
 

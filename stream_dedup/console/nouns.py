@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from stream_dedup.ground.document import OUTCOMES, SAME_ID
-from stream_dedup.ground.plan import Plan
+from stream_dedup.domain.document import OUTCOMES, SAME_ID
+from stream_dedup.domain.plan import Plan
 
 _NAMES_ANOTHER = frozenset({"dedup.of.id", "dedup.sibling.id"})
 

@@ -20,9 +20,9 @@ import structlog
 
 from stream_dedup.console.nouns import Decision, Opened
 from stream_dedup.console.recent import KEEP, Recent
-from stream_dedup.ground.document import DeadLetter, Message, Reason, TopicPartitionKey
-from stream_dedup.ground.errors import ConfigurationError, InputError, StreamDedupError
-from stream_dedup.ground.hosts import HostNames
+from stream_dedup.domain.document import DeadLetter, Message, Reason, TopicPartitionKey
+from stream_dedup.domain.errors import ConfigurationError, InputError, StreamDedupError
+from stream_dedup.domain.hosts import HostNames
 from stream_dedup.inputs.decoder import NOT_FETCHED, Decoder
 from stream_dedup.kafka import Admin, KeptAdmin, sample
 from stream_dedup.log import headers

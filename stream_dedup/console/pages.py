@@ -24,14 +24,14 @@ from stream_dedup.console.nouns import (
 )
 from stream_dedup.console.recent import FILTERS, KEEP, SPANS, filter_of
 from stream_dedup.console.sources import ConsoleSources
+from stream_dedup.domain import differences
+from stream_dedup.domain.document import DUPLICATES, SAME_ID
+from stream_dedup.domain.errors import InputError, StreamDedupError
+from stream_dedup.domain.hosts import asked_host
+from stream_dedup.domain.plan import Plan
+from stream_dedup.domain.printable import printable
+from stream_dedup.domain.related import in_words, relation_of
 from stream_dedup.fingerprinting import Recipe, SiteHasher
-from stream_dedup.ground import differences
-from stream_dedup.ground.document import DUPLICATES, SAME_ID
-from stream_dedup.ground.errors import InputError, StreamDedupError
-from stream_dedup.ground.hosts import asked_host
-from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.printable import printable
-from stream_dedup.ground.related import in_words, relation_of
 
 T = TypeVar("T")
 

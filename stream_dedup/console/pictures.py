@@ -15,7 +15,7 @@ from typing import Final
 from markupsafe import Markup
 
 from stream_dedup.console.nouns import FigureColumn, PictureMark, rank_of
-from stream_dedup.ground.document import OUTCOMES
+from stream_dedup.domain.document import OUTCOMES
 
 _HEIGHT: Final = 200
 _HEAD: Final = 20

@@ -25,9 +25,9 @@ from stream_dedup.console.nouns import (
     PictureMark,
     rank_of,
 )
-from stream_dedup.ground.document import OUTCOMES, SAME_ID
-from stream_dedup.ground.errors import InputError
-from stream_dedup.ground.hosts import HostNames, asked_host, is_of_host
+from stream_dedup.domain.document import OUTCOMES, SAME_ID
+from stream_dedup.domain.errors import InputError
+from stream_dedup.domain.hosts import HostNames, asked_host, is_of_host
 
 KEEP: Final = 5_000
 MINUTES: Final = 7 * 24 * 60

@@ -17,10 +17,10 @@ from markupsafe import Markup, escape
 from stream_dedup.console import pictures
 from stream_dedup.console.recent import known_reason
 from stream_dedup.console.tables import TABLES
-from stream_dedup.ground.csv_text import csv_text
-from stream_dedup.ground.differences import shown
-from stream_dedup.ground.document import OUTCOMES, SAME_ID
-from stream_dedup.ground.printable import printable
+from stream_dedup.domain.csv_text import csv_text
+from stream_dedup.domain.differences import shown
+from stream_dedup.domain.document import OUTCOMES, SAME_ID
+from stream_dedup.domain.printable import printable
 
 _WEB: Final = re.compile(
     r"https?://[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]{1,2000}"

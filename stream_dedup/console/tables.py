@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from stream_dedup.ground.errors import InputError
+from stream_dedup.domain.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)

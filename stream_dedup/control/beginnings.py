@@ -23,8 +23,8 @@ import structlog
 from stream_dedup.checks.declaration import check_reading, reading_of
 from stream_dedup.checks.finding import raise_refusals
 from stream_dedup.control.rewind import Marks
-from stream_dedup.ground.errors import ConfigurationError
-from stream_dedup.ground.topics import TopicNames
+from stream_dedup.domain.errors import ConfigurationError
+from stream_dedup.domain.topics import TopicNames
 from stream_dedup.kafka import Admin, LogAppender, read_whole
 from stream_dedup.log import records
 from stream_dedup.log.begun import BegunTopic, encode_begun, encode_opened, encode_reading

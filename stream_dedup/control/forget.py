@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from stream_dedup.ground.document import Position, digest_id, shorten_id
+from stream_dedup.domain.document import Position, digest_id, shorten_id
 from stream_dedup.log.records import Batch, Control, LogRecord
 
 

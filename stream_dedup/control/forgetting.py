@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 from stream_dedup.control import declaration
 from stream_dedup.control.forget import KnownId, log_form
 from stream_dedup.control.orders import append, log_names
-from stream_dedup.ground.errors import InputError
-from stream_dedup.ground.printable import printable
-from stream_dedup.ground.terminal import progress
-from stream_dedup.ground.topics import TopicNames
+from stream_dedup.domain.errors import InputError
+from stream_dedup.domain.printable import printable
+from stream_dedup.domain.terminal import progress
+from stream_dedup.domain.topics import TopicNames
 from stream_dedup.kafka import Admin, read_whole
 from stream_dedup.log.records import Control, encode_control
 from stream_dedup.settings.recipe import recipe_of

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stream_dedup.ground.better import BetterRule
-from stream_dedup.ground.errors import ConfigurationError
-from stream_dedup.ground.plan import Plan
+from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.errors import ConfigurationError
+from stream_dedup.domain.plan import Plan
 from stream_dedup.index.rules.apply import refusal
 from stream_dedup.index.rules.declaration import Declaration
 from stream_dedup.index.rules.window import RulesInForce, Window, changed

@@ -18,13 +18,13 @@ from typing import NamedTuple, Self
 
 from stream_dedup.control.forget import log_form
 from stream_dedup.control.rewind import POSITION_FORM
+from stream_dedup.domain.document import Message
+from stream_dedup.domain.errors import BrokerError, ConfigurationError, InputError
+from stream_dedup.domain.failpoints import VARIABLE
+from stream_dedup.domain.printable import printable
+from stream_dedup.domain.terminal import progress
+from stream_dedup.domain.topics import TopicNames, log_problems
 from stream_dedup.fingerprinting import Recipe
-from stream_dedup.ground.document import Message
-from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
-from stream_dedup.ground.failpoints import VARIABLE
-from stream_dedup.ground.printable import printable
-from stream_dedup.ground.terminal import progress
-from stream_dedup.ground.topics import TopicNames, log_problems
 from stream_dedup.kafka import Admin, LogAppender, TransactionalOutput, read_partition, read_whole
 from stream_dedup.log import headers
 from stream_dedup.log.records import Batch, LogRecord

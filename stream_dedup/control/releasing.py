@@ -24,11 +24,11 @@ from stream_dedup.control.orders import (
 )
 from stream_dedup.control.release import Trace, Traces
 from stream_dedup.control.rewind import POSITION_FORM
+from stream_dedup.domain.document import LogPlace, Message, Reason
+from stream_dedup.domain.errors import BrokerError, ConfigurationError, InputError
+from stream_dedup.domain.failpoints import Failpoints
+from stream_dedup.domain.printable import printable
 from stream_dedup.fingerprinting import format_prints, width_of
-from stream_dedup.ground.document import LogPlace, Message, Reason
-from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
-from stream_dedup.ground.failpoints import Failpoints
-from stream_dedup.ground.printable import printable
 from stream_dedup.kafka import Output, TransactionalOutput, sample
 from stream_dedup.log import headers
 from stream_dedup.log.frame import FIRST_FORMAT

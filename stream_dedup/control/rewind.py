@@ -40,9 +40,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from stream_dedup.ground.document import Message
-from stream_dedup.ground.errors import InputError
-from stream_dedup.ground.printable import printable
+from stream_dedup.domain.document import Message
+from stream_dedup.domain.errors import InputError
+from stream_dedup.domain.printable import printable
 from stream_dedup.log import epochs
 from stream_dedup.log.headers import POSITION, text_of
 from stream_dedup.log.records import Batch, Control, LogRecord

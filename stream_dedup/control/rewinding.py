@@ -13,8 +13,8 @@ from stream_dedup.control import rewind
 from stream_dedup.control.beginnings import read_marks
 from stream_dedup.control.orders import OrderDependencies
 from stream_dedup.control.rewind import left_up_to
-from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
-from stream_dedup.ground.printable import counted
+from stream_dedup.domain.errors import BrokerError, ConfigurationError, InputError
+from stream_dedup.domain.printable import counted
 from stream_dedup.kafka import Admin
 from stream_dedup.log import epochs
 from stream_dedup.settings.settings import Settings

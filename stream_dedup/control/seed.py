@@ -14,7 +14,7 @@ import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stream_dedup.ground.document import NO_TOPIC_ID, TOPIC_ID_BYTES
+from stream_dedup.domain.document import NO_TOPIC_ID, TOPIC_ID_BYTES
 from stream_dedup.log.records import LogRecord, Seed, Source
 
 _NAME_BYTES_MAX = 200

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from stream_dedup.demo.texts import HAN, LANGUAGES, Article, Dice, Sentence, Writer, language
-from stream_dedup.ground.errors import InputError
+from stream_dedup.domain.errors import InputError
 
 KINDS = ("original", "re-crawl", "mirror", "edit", "translation", "template", "short", "broken")
 PAGES_MIN = 40

@@ -16,13 +16,13 @@ from rich.text import Text
 
 from stream_dedup.demo import truth
 from stream_dedup.demo.crawl import CrawledPage
+from stream_dedup.domain.document import OUTCOMES, Message
+from stream_dedup.domain.hosts import site_of
+from stream_dedup.domain.plan import Plan
+from stream_dedup.domain.printable import printable
+from stream_dedup.domain.related import in_words, relation_of
+from stream_dedup.domain.tables import FittedTable
 from stream_dedup.fingerprinting import Recipe, SiteHasher
-from stream_dedup.ground.document import OUTCOMES, Message
-from stream_dedup.ground.hosts import site_of
-from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.printable import printable
-from stream_dedup.ground.related import in_words, relation_of
-from stream_dedup.ground.tables import FittedTable
 from stream_dedup.log.headers import text_of
 
 _CHANGES_SHOWN = 3

@@ -38,13 +38,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from stream_dedup.demo import explain, truth
 from stream_dedup.demo.crawl import CrawledPage
 from stream_dedup.demo.large_site import demo_crawl, is_of_site
-from stream_dedup.ground import topics
-from stream_dedup.ground.document import Message
-from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
-from stream_dedup.ground.extras import lacking
-from stream_dedup.ground.hosts import site_of
-from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.terminal import console, print_json
+from stream_dedup.domain import topics
+from stream_dedup.domain.document import Message
+from stream_dedup.domain.errors import ConfigurationError, StreamDedupError
+from stream_dedup.domain.extras import lacking
+from stream_dedup.domain.hosts import site_of
+from stream_dedup.domain.plan import Plan
+from stream_dedup.domain.terminal import console, print_json
 from stream_dedup.kafka import LINGER_MS, Admin, LoadProducer, reader
 from stream_dedup.log.headers import place_of, text_of
 from stream_dedup.service import asking, logs

@@ -24,7 +24,7 @@ from importlib import resources
 from itertools import accumulate
 from typing import TypeVar
 
-from stream_dedup.ground.errors import FormatError
+from stream_dedup.domain.errors import FormatError
 
 LANGUAGES = ("en", "de", "fr", "ru", "zh", "ja", "ar", "hi", "th")
 HAN = ("zh", "ja")

@@ -22,7 +22,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from stream_dedup.ground.errors import InputError
+from stream_dedup.domain.errors import InputError
 
 DUPLICATE_FROM = 0.8
 DUPLICATE_OF_OTHER_TITLE_FROM = 0.97

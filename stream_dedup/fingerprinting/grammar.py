@@ -22,8 +22,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
+from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.fingerprinting import hashes
-from stream_dedup.ground.errors import ConfigurationError
 
 WIDTHS: Final = (32, 64, 128)
 SCALE_MAX: Final = 16

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.fingerprinting.characters import code_point_at
-from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.machine.compiled import allocating_kernel, inlined
 
 ENGINE = "jieba-0.42.1"

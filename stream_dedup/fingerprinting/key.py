@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.domain.errors import ConfigurationError
 
 KEY_BYTES_MIN = 16
 KEY_BYTES_MAX = 64

@@ -26,13 +26,13 @@ from typing import Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.fingerprinting import characters, jieba_data, spellings, tokens
 from stream_dedup.fingerprinting.characters import KIND_BITS, SEPARATOR, SPACE
 from stream_dedup.fingerprinting.jieba_data import Dictionary, UserWord
 from stream_dedup.fingerprinting.normalise import normalise
 from stream_dedup.fingerprinting.variants import han as variants
 from stream_dedup.fingerprinting.variants import segmenter
-from stream_dedup.ground.errors import ConfigurationError
 
 Segmenter = Literal["pairs", "icu"]
 HanVariants = Literal["distinct", "same"]

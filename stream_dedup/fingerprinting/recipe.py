@@ -19,6 +19,9 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dedup.domain.arguments import checked
+from stream_dedup.domain.errors import ConfigurationError
+from stream_dedup.domain.sketch import SKETCH_BYTES
 from stream_dedup.fingerprinting import (
     canary,
     characters,
@@ -48,9 +51,6 @@ from stream_dedup.fingerprinting.prints import (
 from stream_dedup.fingerprinting.variants import keywords
 from stream_dedup.fingerprinting.variants import vectors as projection
 from stream_dedup.fingerprinting.variants.vectors import Vector, as_vector
-from stream_dedup.ground.arguments import checked
-from stream_dedup.ground.errors import ConfigurationError
-from stream_dedup.ground.sketch import SKETCH_BYTES
 
 # Raise this with any change of the code that changes a print or a digest; data files digest
 # themselves into the id.

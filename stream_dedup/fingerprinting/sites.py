@@ -16,9 +16,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dedup.domain.related import Origin
 from stream_dedup.fingerprinting.normalise import normalise_batch
 from stream_dedup.fingerprinting.recipe import Recipe
-from stream_dedup.ground.related import Origin
 
 HASH_BYTES: Final = 8
 _CACHED_MAX: Final = 50_000

@@ -40,8 +40,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dedup.domain.sketch import SKETCH_BYTES, SKETCH_VALUES
 from stream_dedup.fingerprinting.hashes import mix
-from stream_dedup.ground.sketch import SKETCH_BYTES, SKETCH_VALUES
 from stream_dedup.machine.compiled import inlined
 
 # Raise this with any change of the code that changes a sketch; it is part of the ids of recipes

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.better import BetterRule
-from stream_dedup.ground.errors import (
+from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.errors import (
     UPGRADE,
     ConfigurationError,
     FormatError,
     OtherFormatError,
     VolumeError,
 )
-from stream_dedup.ground.plan import Plan
+from stream_dedup.domain.plan import Plan
 from stream_dedup.index.rules.copies import CopyCounts
 from stream_dedup.index.rules.declaration import Declaration
 from stream_dedup.index.rules.last_texts import LastTexts

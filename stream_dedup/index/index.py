@@ -23,7 +23,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from stream_dedup.ground.errors import (
+from stream_dedup.domain.errors import (
     ConfigurationError,
     FormatError,
     InvariantError,
@@ -31,7 +31,7 @@ from stream_dedup.ground.errors import (
     StoreError,
     VolumeError,
 )
-from stream_dedup.ground.plan import Plan
+from stream_dedup.domain.plan import Plan
 from stream_dedup.index import contents
 from stream_dedup.index.digest import StateDigest, state_digest
 from stream_dedup.index.look_up import (

@@ -13,12 +13,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.document import LogPlace, Position, Reason
-from stream_dedup.ground.errors import ConfigurationError
-from stream_dedup.ground.hosts import site_of
-from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.related import UNKNOWN, Origin, in_words, relation_of
-from stream_dedup.ground.sketch import per_cent
+from stream_dedup.domain.document import LogPlace, Position, Reason
+from stream_dedup.domain.errors import ConfigurationError
+from stream_dedup.domain.hosts import site_of
+from stream_dedup.domain.plan import Plan
+from stream_dedup.domain.related import UNKNOWN, Origin, in_words, relation_of
+from stream_dedup.domain.sketch import per_cent
 from stream_dedup.index.rules.positions import Sources
 from stream_dedup.index.rules.reasons import reason_of_state
 from stream_dedup.index.tables.neighbours import Neighbours

@@ -10,8 +10,8 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.sketch import per_cent
+from stream_dedup.domain.plan import Plan
+from stream_dedup.domain.sketch import per_cent
 from stream_dedup.index.digest import StateDigest
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.look_up import Entry, Query, Similar

@@ -44,8 +44,8 @@ from typing import IO, Annotated, Any, Final, NamedTuple
 
 import msgspec
 
-from stream_dedup.ground.disk import sync
-from stream_dedup.ground.errors import (
+from stream_dedup.domain.disk import sync
+from stream_dedup.domain.errors import (
     ConfigurationError,
     FormatError,
     InputError,
@@ -54,9 +54,9 @@ from stream_dedup.ground.errors import (
     StreamDedupError,
     VolumeError,
 )
-from stream_dedup.ground.paths import below, create_file, make_folder
-from stream_dedup.ground.printable import printable
-from stream_dedup.ground.version import __version__
+from stream_dedup.domain.paths import below, create_file, make_folder
+from stream_dedup.domain.printable import printable
+from stream_dedup.domain.version import __version__
 from stream_dedup.index import contents
 from stream_dedup.index.digest import digest_of
 from stream_dedup.index.volume import layout

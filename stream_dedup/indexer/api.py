@@ -26,11 +26,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from stream_dedup.ground.errors import ConfigurationError, StoreError
-from stream_dedup.ground.plan import parse, parse_similarity
-from stream_dedup.ground.problem import PROBLEM_TYPE, problem_bytes
-from stream_dedup.ground.related import Origin
-from stream_dedup.ground.sketch import SKETCH_BYTES
+from stream_dedup.domain.errors import ConfigurationError, StoreError
+from stream_dedup.domain.plan import parse, parse_similarity
+from stream_dedup.domain.problem import PROBLEM_TYPE, problem_bytes
+from stream_dedup.domain.related import Origin
+from stream_dedup.domain.sketch import SKETCH_BYTES
 from stream_dedup.index import report
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.look_up import Query

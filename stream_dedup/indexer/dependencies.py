@@ -14,9 +14,9 @@ from typing import Any, Literal, Self
 import structlog
 
 from stream_dedup.checks.start import hold
-from stream_dedup.ground.failpoints import VARIABLE
-from stream_dedup.ground.threads import SideThread
-from stream_dedup.ground.topics import TopicNames, TopicState
+from stream_dedup.domain.failpoints import VARIABLE
+from stream_dedup.domain.threads import SideThread
+from stream_dedup.domain.topics import TopicNames, TopicState
 from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.kafka import (

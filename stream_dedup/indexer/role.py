@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 
 from stream_dedup.checks.volume import of_another_log
-from stream_dedup.ground.document import Message
-from stream_dedup.ground.errors import ConfigurationError, GoneError, StreamDedupError
-from stream_dedup.ground.failpoints import Failpoints
+from stream_dedup.domain.document import Message
+from stream_dedup.domain.errors import ConfigurationError, GoneError, StreamDedupError
+from stream_dedup.domain.failpoints import Failpoints
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.snapshot import clear_unfinished
 from stream_dedup.index.tables.budget import Budget

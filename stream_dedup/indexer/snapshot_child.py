@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from stream_dedup.ground.errors import StoreError, StreamDedupError
+from stream_dedup.domain.errors import StoreError, StreamDedupError
 from stream_dedup.index import snapshot
 from stream_dedup.inputs.storage import storage_at
 

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from stream_dedup.ground.errors import ConfigurationError, StoreError
+from stream_dedup.domain.errors import ConfigurationError, StoreError
 from stream_dedup.index import snapshot
 from stream_dedup.index.index import LogIndex
 from stream_dedup.indexer.metrics import IndexMetrics

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stream_dedup.ground.addresses import has_credentials, shown
-from stream_dedup.ground.errors import InputError, StreamDedupError
-from stream_dedup.ground.paths import below
-from stream_dedup.ground.printable import printable
+from stream_dedup.domain.addresses import has_credentials, shown
+from stream_dedup.domain.errors import InputError, StreamDedupError
+from stream_dedup.domain.paths import below
+from stream_dedup.domain.printable import printable
 
 _GOOGLE = ("gs", "gcs")
 GLOB = "*?["

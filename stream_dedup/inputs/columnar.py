@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from stream_dedup.ground.errors import InputError
+from stream_dedup.domain.errors import InputError
 from stream_dedup.inputs.warc_records import RECORD_BYTES_MAX
 
 PARQUET, ARROW = ("parquet", "pq"), ("arrow", "feather", "ipc")

@@ -21,9 +21,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.fingerprinting import Content, Vector, as_vector
-from stream_dedup.ground.addresses import TextAddress, parse_prefixes, shown
-from stream_dedup.ground.document import (
+from stream_dedup.domain.addresses import TextAddress, parse_prefixes, shown
+from stream_dedup.domain.document import (
     ID_BYTES_MAX,
     UNREADABLE,
     DeadLetter,
@@ -33,10 +32,11 @@ from stream_dedup.ground.document import (
     UnreadableHeaders,
     shorten_id,
 )
-from stream_dedup.ground.errors import AwayError, ConfigurationError, InputError
-from stream_dedup.ground.hosts import HostNames, named_site, site_of
-from stream_dedup.ground.messages import Messages
-from stream_dedup.ground.unforeseen import Unforeseen
+from stream_dedup.domain.errors import AwayError, ConfigurationError, InputError
+from stream_dedup.domain.hosts import HostNames, named_site, site_of
+from stream_dedup.domain.messages import Messages
+from stream_dedup.domain.unforeseen import Unforeseen
+from stream_dedup.fingerprinting import Content, Vector, as_vector
 from stream_dedup.inputs.charset import REPLACED, decode_page, lost_letters
 from stream_dedup.inputs.elsewhere import Fetched, TextFetcher, fetch_limits
 from stream_dedup.inputs.fields import (

@@ -26,10 +26,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
-from stream_dedup.ground.addresses import TextAddress, checked, shown
-from stream_dedup.ground.document import DeadLetter
-from stream_dedup.ground.errors import InputError, TextAwayError
-from stream_dedup.ground.printable import printable
+from stream_dedup.domain.addresses import TextAddress, checked, shown
+from stream_dedup.domain.document import DeadLetter
+from stream_dedup.domain.errors import InputError, TextAwayError
+from stream_dedup.domain.printable import printable
 from stream_dedup.inputs.packed import SUFFIXES, packing_of, unpack
 from stream_dedup.inputs.stores import (
     NOT_FOUND,

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from stream_dedup.ground.document import DeadLetter
+from stream_dedup.domain.document import DeadLetter
 
 MISSING: Final = object()
 decode_json = msgspec.json.Decoder().decode

@@ -23,8 +23,8 @@ import threading
 from collections import OrderedDict
 from typing import IO, NamedTuple, cast
 
-from stream_dedup.ground.document import DeadLetter
-from stream_dedup.ground.errors import ConfigurationError, ExtractorAwayError
+from stream_dedup.domain.document import DeadLetter
+from stream_dedup.domain.errors import ConfigurationError, ExtractorAwayError
 from stream_dedup.inputs.charset import decode_page, lost_letters
 from stream_dedup.inputs.children import start_child
 from stream_dedup.inputs.html_child import LENGTH_BYTES, TEXT, Page, read_exactly

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable
 from typing import Final
 
-from stream_dedup.ground.errors import InputError
+from stream_dedup.domain.errors import InputError
 from stream_dedup.inputs.packed import unpack
 
 _NO_CODING: Final = ("", "identity", "none", "binary", "8bit", "7bit")

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
-from stream_dedup.ground.errors import InputError
+from stream_dedup.domain.errors import InputError
 
 SUFFIXES: Final = (".gz", ".zst")
 _MAGIC: Final = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd"}

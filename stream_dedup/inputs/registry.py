@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NoReturn, TypeAlias
 
-from stream_dedup.ground.document import DeadLetter
-from stream_dedup.ground.errors import ConfigurationError, RegistryAwayError
-from stream_dedup.ground.printable import printable
+from stream_dedup.domain.document import DeadLetter
+from stream_dedup.domain.errors import ConfigurationError, RegistryAwayError
+from stream_dedup.domain.printable import printable
 from stream_dedup.inputs.avro import AvroSchemas
 from stream_dedup.settings.properties import without_login
 from stream_dedup.settings.settings import Settings

@@ -22,9 +22,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeAlias, cast
 
-from stream_dedup.ground.document import DeadLetter
-from stream_dedup.ground.errors import InputError
-from stream_dedup.ground.printable import counted, printable
+from stream_dedup.domain.document import DeadLetter
+from stream_dedup.domain.errors import InputError
+from stream_dedup.domain.printable import counted, printable
 from stream_dedup.inputs.addressed import GLOB, FileAt, copied, files_at, is_address
 from stream_dedup.inputs.columnar import SUFFIXES, json_of_rows, need_pyarrow, read_rows
 from stream_dedup.inputs.fields import field_at, parse_json, scalar

@@ -19,10 +19,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from stream_dedup.ground.addresses import shown
-from stream_dedup.ground.disk import sync
-from stream_dedup.ground.errors import StoreError
-from stream_dedup.ground.paths import create_file, make_folder, open_file
+from stream_dedup.domain.addresses import shown
+from stream_dedup.domain.disk import sync
+from stream_dedup.domain.errors import StoreError
+from stream_dedup.domain.paths import create_file, make_folder, open_file
 from stream_dedup.inputs.addressed import is_address, sentences, system_of
 
 _PART_BYTES: Final = 8 << 20

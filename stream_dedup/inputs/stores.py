@@ -30,9 +30,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 from urllib.parse import urljoin
 
-from stream_dedup.ground.addresses import TextAddress, checked, scheme_of, shown
-from stream_dedup.ground.errors import ConfigurationError
-from stream_dedup.ground.printable import printable
+from stream_dedup.domain.addresses import TextAddress, checked, scheme_of, shown
+from stream_dedup.domain.errors import ConfigurationError
+from stream_dedup.domain.printable import printable
 from stream_dedup.inputs.addressed import class_of
 
 Admit = Callable[[int], None]

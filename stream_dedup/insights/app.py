@@ -34,10 +34,10 @@ from faust.auth import GSSAPICredentials, SASLCredentials, SSLCredentials
 from faust.transport.drivers import aiokafka
 from faust.types import TP
 
-from stream_dedup.ground.document import Message
-from stream_dedup.ground.errors import BrokerError, ConfigurationError, GoneError, StreamDedupError
-from stream_dedup.ground.hosts import HostNames
-from stream_dedup.ground.topics import TopicNames
+from stream_dedup.domain.document import Message
+from stream_dedup.domain.errors import BrokerError, ConfigurationError, GoneError, StreamDedupError
+from stream_dedup.domain.hosts import HostNames
+from stream_dedup.domain.topics import TopicNames
 from stream_dedup.inputs.decoder import ids_of
 from stream_dedup.insights.metrics import InsightsMetrics
 from stream_dedup.insights.signals import WASTED, HostLedger, Observed, reading_group

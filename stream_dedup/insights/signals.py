@@ -27,8 +27,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from stream_dedup.ground.document import DUPLICATES, OUTCOMES, SAME_ID
-from stream_dedup.ground.errors import UPGRADE, FormatError, OtherFormatError
+from stream_dedup.domain.document import DUPLICATES, OUTCOMES, SAME_ID
+from stream_dedup.domain.errors import UPGRADE, FormatError, OtherFormatError
 
 SLICES: Final = 24
 PAGES_MAX: Final = 100

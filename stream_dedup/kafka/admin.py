@@ -29,16 +29,16 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from stream_dedup.ground.connection import address_and_reason
-from stream_dedup.ground.document import TopicPartitionKey
-from stream_dedup.ground.errors import (
+from stream_dedup.domain.connection import address_and_reason
+from stream_dedup.domain.document import TopicPartitionKey
+from stream_dedup.domain.errors import (
     BrokerError,
     ConfigurationError,
     NoAnswerError,
     StreamDedupError,
     TopicExistsError,
 )
-from stream_dedup.ground.topics import TopicState
+from stream_dedup.domain.topics import TopicState
 from stream_dedup.kafka.asking import ask_anew
 from stream_dedup.kafka.client import LOGGER, SILENT, admin_config, translate
 from stream_dedup.settings.settings import Settings

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-from stream_dedup.ground.document import Headers
-from stream_dedup.ground.errors import AbortableError, BrokerError
+from stream_dedup.domain.document import Headers
+from stream_dedup.domain.errors import AbortableError, BrokerError
 from stream_dedup.kafka.asking import IMPATIENT, Patience
 from stream_dedup.kafka.bulk import BulkWriter, RecordColumns
 from stream_dedup.kafka.client import GONE, RESTORE, make_producer, producer_config, translate

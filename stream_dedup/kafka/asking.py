@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from stream_dedup.ground.document import TopicPartitionKey
-from stream_dedup.ground.errors import BrokerError
+from stream_dedup.domain.document import TopicPartitionKey
+from stream_dedup.domain.errors import BrokerError
 from stream_dedup.kafka.client import MOVES, Acl, is_denied, translate
 
 ANSWER_SECONDS = 20.0

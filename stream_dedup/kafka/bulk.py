@@ -27,7 +27,7 @@ from llvmlite import binding as llvm
 from numba import types
 from numpy.typing import NDArray
 
-from stream_dedup.ground.messages import sizes_of
+from stream_dedup.domain.messages import sizes_of
 from stream_dedup.kafka.client import LOGGER
 from stream_dedup.log.header_columns import HeaderColumns
 from stream_dedup.machine.compiled import kernel

@@ -19,15 +19,15 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Kafka
 from confluent_kafka import Message as RawMessage
 from confluent_kafka.admin import AdminClient
 
-from stream_dedup.ground.document import Headers, Message, UnreadableHeaders, maker_of
-from stream_dedup.ground.errors import (
+from stream_dedup.domain.document import Headers, Message, UnreadableHeaders, maker_of
+from stream_dedup.domain.errors import (
     AbortableError,
     BrokerError,
     ConfigurationError,
     FencedError,
     NoAnswerError,
 )
-from stream_dedup.ground.messages import NO_TIMESTAMP, Messages
+from stream_dedup.domain.messages import NO_TIMESTAMP, Messages
 from stream_dedup.settings.properties import MASK, environment_name, is_secret
 from stream_dedup.settings.settings import Settings, ValueOrigin
 

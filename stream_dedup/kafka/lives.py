@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from stream_dedup.ground.errors import BrokerError
-from stream_dedup.ground.threads import SideThread
+from stream_dedup.domain.errors import BrokerError
+from stream_dedup.domain.threads import SideThread
 
 LOOK_SECONDS = 30.0
 SOON_SECONDS = 3.0

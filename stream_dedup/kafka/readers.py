@@ -25,8 +25,8 @@ from confluent_kafka import (
 )
 from confluent_kafka import Message as RawMessage
 
-from stream_dedup.ground.document import Message, TopicPartitionKey, Unreadable
-from stream_dedup.ground.errors import BrokerError, ConfigurationError, GoneError
+from stream_dedup.domain.document import Message, TopicPartitionKey, Unreadable
+from stream_dedup.domain.errors import BrokerError, ConfigurationError, GoneError
 from stream_dedup.kafka.admin import Admin
 from stream_dedup.kafka.asking import ANSWER_SECONDS, ask
 from stream_dedup.kafka.client import (

@@ -16,8 +16,8 @@ from typing import Any, Protocol, cast
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as RawMessage
 
-from stream_dedup.ground.document import Message, TopicPartitionKey, Unreadable
-from stream_dedup.ground.messages import Messages
+from stream_dedup.domain.document import Message, TopicPartitionKey, Unreadable
+from stream_dedup.domain.messages import Messages
 from stream_dedup.kafka.asking import (
     ANSWER_SECONDS,
     IMPATIENT,

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka import Message as RawMessage
 
-from stream_dedup.ground.document import Message, TopicPartitionKey, Unreadable
-from stream_dedup.ground.errors import BrokerError, ConfigurationError
+from stream_dedup.domain.document import Message, TopicPartitionKey, Unreadable
+from stream_dedup.domain.errors import BrokerError, ConfigurationError
 from stream_dedup.kafka.admin import Admin
 from stream_dedup.kafka.asking import OwnedOffset, ask_committed
 from stream_dedup.kafka.client import consumer_config, make_consumer, to_message

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from stream_dedup.ground.document import Headers
-from stream_dedup.ground.errors import AbortableError, BrokerError, FencedError
-from stream_dedup.ground.messages import NO_TIMESTAMP
-from stream_dedup.ground.threads import SideThread
+from stream_dedup.domain.document import Headers
+from stream_dedup.domain.errors import AbortableError, BrokerError, FencedError
+from stream_dedup.domain.messages import NO_TIMESTAMP
+from stream_dedup.domain.threads import SideThread
 from stream_dedup.kafka.append import (
     PURGED,
     REFUSALS,

@@ -26,6 +26,14 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dedup.domain.arguments import checked, given
+from stream_dedup.domain.document import DIGEST_BYTES, DeadLetter, Reason, Verdict, shorten_id
+from stream_dedup.domain.errors import ConfigurationError, InputError, InvariantError, StoreError
+from stream_dedup.domain.hosts import named_site, site_of
+from stream_dedup.domain.plan import Plan
+from stream_dedup.domain.printable import counted
+from stream_dedup.domain.sketch import SKETCH_BYTES
+from stream_dedup.domain.sketch import similarity as sketch_similarity
 from stream_dedup.fingerprinting import (
     Content,
     Fingerprinter,
@@ -36,14 +44,6 @@ from stream_dedup.fingerprinting import (
     as_vector,
     format_prints,
 )
-from stream_dedup.ground.arguments import checked, given
-from stream_dedup.ground.document import DIGEST_BYTES, DeadLetter, Reason, Verdict, shorten_id
-from stream_dedup.ground.errors import ConfigurationError, InputError, InvariantError, StoreError
-from stream_dedup.ground.hosts import named_site, site_of
-from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.printable import counted
-from stream_dedup.ground.sketch import SKETCH_BYTES
-from stream_dedup.ground.sketch import similarity as sketch_similarity
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.look_up import Query
 from stream_dedup.inputs.fields import scope_number

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from stream_dedup.fingerprinting import Recipe
-from stream_dedup.ground.document import (
+from stream_dedup.domain.document import (
     TOPIC_ID_BYTES,
     DeadLetter,
     Message,
@@ -22,9 +21,9 @@ from stream_dedup.ground.document import (
     Verdict,
     shorten_id,
 )
-from stream_dedup.ground.errors import InputError, InvariantError, UsageError
-from stream_dedup.ground.hosts import site_of
-from stream_dedup.ground.terminal import (
+from stream_dedup.domain.errors import InputError, InvariantError, UsageError
+from stream_dedup.domain.hosts import site_of
+from stream_dedup.domain.terminal import (
     console,
     note,
     print_counts,
@@ -32,6 +31,7 @@ from stream_dedup.ground.terminal import (
     print_table,
     progress,
 )
+from stream_dedup.fingerprinting import Recipe
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.memory import MemoryStore

@@ -32,9 +32,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from stream_dedup.domain.document import DIGEST_BYTES, DeadLetter, shorten_id
+from stream_dedup.domain.errors import ConfigurationError, InputError
 from stream_dedup.fingerprinting import Prints, Recipe
-from stream_dedup.ground.document import DIGEST_BYTES, DeadLetter, shorten_id
-from stream_dedup.ground.errors import ConfigurationError, InputError
 from stream_dedup.inputs.columnar import columns_of, read_rows
 from stream_dedup.inputs.sources import SourceFile, find_files, first_of
 from stream_dedup.local import offline

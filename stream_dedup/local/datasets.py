@@ -15,11 +15,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dedup.domain.arguments import checked, given
+from stream_dedup.domain.document import Reason, Verdict
+from stream_dedup.domain.errors import ConfigurationError, InputError
+from stream_dedup.domain.plan import Plan
 from stream_dedup.fingerprinting import Recipe, as_recipe
-from stream_dedup.ground.arguments import checked, given
-from stream_dedup.ground.document import Reason, Verdict
-from stream_dedup.ground.errors import ConfigurationError, InputError
-from stream_dedup.ground.plan import Plan
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.inputs.columnar import need_pyarrow
 from stream_dedup.inputs.sources import not_read

@@ -10,9 +10,9 @@ from typing import NoReturn
 
 import numpy as np
 
-from stream_dedup.ground.errors import ConfigurationError, InputError, UsageError
-from stream_dedup.ground.printable import printable
-from stream_dedup.ground.terminal import note
+from stream_dedup.domain.errors import ConfigurationError, InputError, UsageError
+from stream_dedup.domain.printable import printable
+from stream_dedup.domain.terminal import note
 from stream_dedup.inputs.columnar import columns_of
 from stream_dedup.inputs.fields import field_at
 from stream_dedup.inputs.sources import RawDocument, SourceFile

@@ -19,16 +19,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.fingerprinting import (
-    Content,
-    Fingerprinter,
-    Prints,
-    Recipe,
-    SiteHasher,
-    format_prints,
-)
-from stream_dedup.ground.arguments import checked
-from stream_dedup.ground.document import (
+from stream_dedup.domain.arguments import checked
+from stream_dedup.domain.document import (
     DIGEST_BYTES,
     NO_TOPIC_ID,
     NONCE_BYTES,
@@ -37,11 +29,19 @@ from stream_dedup.ground.document import (
     Verdict,
     shorten_id,
 )
-from stream_dedup.ground.errors import ConfigurationError, InvariantError
-from stream_dedup.ground.hosts import site_of
-from stream_dedup.ground.plan import Plan, parse_similarity, plan_for
-from stream_dedup.ground.plan import parse as parse_plan
-from stream_dedup.ground.printable import printable
+from stream_dedup.domain.errors import ConfigurationError, InvariantError
+from stream_dedup.domain.hosts import site_of
+from stream_dedup.domain.plan import Plan, parse_similarity, plan_for
+from stream_dedup.domain.plan import parse as parse_plan
+from stream_dedup.domain.printable import printable
+from stream_dedup.fingerprinting import (
+    Content,
+    Fingerprinter,
+    Prints,
+    Recipe,
+    SiteHasher,
+    format_prints,
+)
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.memory import MemoryStore

@@ -27,11 +27,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from stream_dedup.domain.disk import sync
+from stream_dedup.domain.document import NO_TOPIC_ID, TOPIC_ID_BYTES, DeadLetter, Verdict
+from stream_dedup.domain.errors import InputError
+from stream_dedup.domain.printable import counted
 from stream_dedup.fingerprinting import Content
-from stream_dedup.ground.disk import sync
-from stream_dedup.ground.document import NO_TOPIC_ID, TOPIC_ID_BYTES, DeadLetter, Verdict
-from stream_dedup.ground.errors import InputError
-from stream_dedup.ground.printable import counted
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.contract import Store
 from stream_dedup.inputs.charset import decode_page

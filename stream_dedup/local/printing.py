@@ -16,11 +16,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeAlias
 
-from stream_dedup.ground.document import DeadLetter
-from stream_dedup.ground.errors import InputError
-from stream_dedup.ground.paths import below
-from stream_dedup.ground.printable import counted
-from stream_dedup.ground.terminal import note, print_counts, progress
+from stream_dedup.domain.document import DeadLetter
+from stream_dedup.domain.errors import InputError
+from stream_dedup.domain.paths import below
+from stream_dedup.domain.printable import counted
+from stream_dedup.domain.terminal import note, print_counts, progress
 from stream_dedup.inputs.sources import SourceFile, find_files, first_of
 from stream_dedup.local.checking import (
     Advance,

@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from stream_dedup.domain.document import DeadLetter, Reason
+from stream_dedup.domain.printable import counted, printable
+from stream_dedup.domain.related import Relation
+from stream_dedup.domain.sketch import as_text
+from stream_dedup.domain.terminal import note
 from stream_dedup.fingerprinting import Content
-from stream_dedup.ground.document import DeadLetter, Reason
-from stream_dedup.ground.printable import counted, printable
-from stream_dedup.ground.related import Relation
-from stream_dedup.ground.sketch import as_text
-from stream_dedup.ground.terminal import note
 from stream_dedup.inputs.charset import REPLACED, looks_like_markup
 from stream_dedup.inputs.fields import field_at, scalar
 from stream_dedup.inputs.sources import DAMAGED_FILE, RawDocument, not_read

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
+from stream_dedup.domain.arguments import given, kind_of
+from stream_dedup.domain.document import DeadLetter
+from stream_dedup.domain.errors import InputError
+from stream_dedup.domain.hosts import named_site, site_of
+from stream_dedup.domain.printable import counted
 from stream_dedup.fingerprinting import Vector, as_vector
-from stream_dedup.ground.arguments import given, kind_of
-from stream_dedup.ground.document import DeadLetter
-from stream_dedup.ground.errors import InputError
-from stream_dedup.ground.hosts import named_site, site_of
-from stream_dedup.ground.printable import counted
 from stream_dedup.inputs.charset import looks_like_markup, lost_letters
 from stream_dedup.inputs.columnar import decoded_parts, need_pyarrow
 from stream_dedup.inputs.fields import scalar

@@ -15,12 +15,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dedup.domain.differences import compare
+from stream_dedup.domain.errors import InputError
+from stream_dedup.domain.plan import Plan
+from stream_dedup.domain.printable import printable
+from stream_dedup.domain.sketch import SKETCH_VALUES, per_cents
 from stream_dedup.fingerprinting import Recipe
-from stream_dedup.ground.differences import compare
-from stream_dedup.ground.errors import InputError
-from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.printable import printable
-from stream_dedup.ground.sketch import SKETCH_VALUES, per_cents
 from stream_dedup.local.offline import OfflineDocument, PrintedBatch, check_widths, fingerprinted
 
 DOCUMENTS_MIN: Final = 50

@@ -32,8 +32,8 @@ from typing import Any, Final, NamedTuple, TypeAlias, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.better import BETTER_LABELS
-from stream_dedup.ground.document import (
+from stream_dedup.domain.better import BETTER_LABELS
+from stream_dedup.domain.document import (
     NONCE_BYTES,
     TOPIC_ID_BYTES,
     LogPlace,
@@ -43,9 +43,9 @@ from stream_dedup.ground.document import (
     Verdict,
     maker_of,
 )
-from stream_dedup.ground.errors import UPGRADE, FormatError, OtherFormatError
-from stream_dedup.ground.lazy import Ids, Lazy, sizes_of
-from stream_dedup.ground.sketch import NOT_COMPARED
+from stream_dedup.domain.errors import UPGRADE, FormatError, OtherFormatError
+from stream_dedup.domain.lazy import Ids, Lazy, sizes_of
+from stream_dedup.domain.sketch import NOT_COMPARED
 from stream_dedup.log.frame import FIRST_FORMAT, Reader, framed, records_of, table_of, unframed
 
 MAGIC = b"SDAN"

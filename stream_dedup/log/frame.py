@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.errors import UPGRADE, FormatError, OtherFormatError
+from stream_dedup.domain.errors import UPGRADE, FormatError, OtherFormatError
 from stream_dedup.machine.compiled import kernel
 
 Number = TypeVar("Number", bound=np.generic)

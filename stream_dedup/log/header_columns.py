@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.better import BETTER_LABELS
-from stream_dedup.ground.document import Reason
-from stream_dedup.ground.sketch import NOT_COMPARED
+from stream_dedup.domain.better import BETTER_LABELS
+from stream_dedup.domain.document import Reason
+from stream_dedup.domain.sketch import NOT_COMPARED
 from stream_dedup.log import headers
 from stream_dedup.log.answers import NamedRepresentatives, Verdicts
 from stream_dedup.machine.compiled import inlined, kernel

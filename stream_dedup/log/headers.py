@@ -16,8 +16,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from stream_dedup.ground.better import BETTER_LABELS
-from stream_dedup.ground.document import (
+from stream_dedup.domain.better import BETTER_LABELS
+from stream_dedup.domain.document import (
     ID_BYTES_MAX,
     DeadLetter,
     Headers,
@@ -26,8 +26,8 @@ from stream_dedup.ground.document import (
     Reason,
     Representative,
 )
-from stream_dedup.ground.messages import Messages, sizes_of
-from stream_dedup.ground.sketch import NOT_COMPARED, as_text
+from stream_dedup.domain.messages import Messages, sizes_of
+from stream_dedup.domain.sketch import NOT_COMPARED, as_text
 
 OWN_PREFIX = "dedup."
 _DLQ_PREFIX = "__dlq.errors."

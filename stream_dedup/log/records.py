@@ -41,7 +41,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from stream_dedup.ground.document import (
+from stream_dedup.domain.document import (
     DIGEST_BYTES,
     ID_BYTES_MAX,
     NONCE_BYTES,
@@ -49,9 +49,9 @@ from stream_dedup.ground.document import (
     Mode,
     Position,
 )
-from stream_dedup.ground.errors import UPGRADE, FormatError, OtherFormatError
-from stream_dedup.ground.lazy import Ids
-from stream_dedup.ground.sketch import SKETCH_BYTES
+from stream_dedup.domain.errors import UPGRADE, FormatError, OtherFormatError
+from stream_dedup.domain.lazy import Ids
+from stream_dedup.domain.sketch import SKETCH_BYTES
 from stream_dedup.log.frame import FIRST_FORMAT, Reader, framed, unframed
 
 MAGIC = b"SDLG"

@@ -59,8 +59,8 @@ from llvmlite import ir
 from numba.core import caching, cgutils, compiler, registry, serialize
 from numba.extending import intrinsic
 
-from stream_dedup.ground.compiling import COMPILING
-from stream_dedup.ground.paths import make_folder
+from stream_dedup.domain.compiling import COMPILING
+from stream_dedup.domain.paths import make_folder
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 # Its option `_nrt` is for targets without numba's runtime, and not in its types; should it go,

@@ -12,7 +12,7 @@ import enum
 import hashlib
 from typing import NamedTuple
 
-from stream_dedup.ground.document import Headers, Message
+from stream_dedup.domain.document import Headers, Message
 from stream_dedup.log import headers
 
 

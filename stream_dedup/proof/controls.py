@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from stream_dedup.ground.document import ID_BYTES_MAX, TOPIC_ID_BYTES, Mode
-from stream_dedup.ground.errors import FormatError
-from stream_dedup.ground.sketch import SKETCH_BYTES
+from stream_dedup.domain.document import ID_BYTES_MAX, TOPIC_ID_BYTES, Mode
+from stream_dedup.domain.errors import FormatError
+from stream_dedup.domain.sketch import SKETCH_BYTES
 from stream_dedup.log.records import FORMATS
 from stream_dedup.proof.copies import RULES
 from stream_dedup.proof.scan import LIMB_BITS, Reach

@@ -19,9 +19,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.document import LogPlace, Position, Reason, Representative, Verdict
-from stream_dedup.ground.errors import FormatError
-from stream_dedup.ground.sketch import NOT_COMPARED, SKETCH_BYTES
+from stream_dedup.domain.document import LogPlace, Position, Reason, Representative, Verdict
+from stream_dedup.domain.errors import FormatError
+from stream_dedup.domain.sketch import NOT_COMPARED, SKETCH_BYTES
 from stream_dedup.log.answers import Judgement
 from stream_dedup.log.records import Batch, Control, Release, Seed
 from stream_dedup.proof.controls import (

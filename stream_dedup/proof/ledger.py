@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from stream_dedup.ground.document import Message
+from stream_dedup.domain.document import Message
 from stream_dedup.proof.content import Content, Cut
 from stream_dedup.proof.controls import Partition
 from stream_dedup.proof.findings import AGAIN, EARLIER, RELEASED, TRIMMED, UNTOLD, Findings, Kind

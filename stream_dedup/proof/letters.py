@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from stream_dedup.ground.document import UNREADABLE, Message, UnreadableHeaders
+from stream_dedup.domain.document import UNREADABLE, Message, UnreadableHeaders
 from stream_dedup.log import headers
 from stream_dedup.proof.content import split_dead_letter
 

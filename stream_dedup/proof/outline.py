@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from stream_dedup.ground.document import LogPlace
-from stream_dedup.ground.errors import FormatError
+from stream_dedup.domain.document import LogPlace
+from stream_dedup.domain.errors import FormatError
 from stream_dedup.log.answers import Judgement
 from stream_dedup.log.records import Batch, Control, Release, Seed
 from stream_dedup.proof.controls import Partition, forgotten

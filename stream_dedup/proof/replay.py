@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from stream_dedup.ground import plan as plans
-from stream_dedup.ground.better import BETTER_LABELS, BetterRule
-from stream_dedup.ground.document import LogPlace, Reason, Verdict
-from stream_dedup.ground.errors import ConfigurationError, InputError
-from stream_dedup.ground.plan import Plan
+from stream_dedup.domain import plan as plans
+from stream_dedup.domain.better import BETTER_LABELS, BetterRule
+from stream_dedup.domain.document import LogPlace, Reason, Verdict
+from stream_dedup.domain.errors import ConfigurationError, InputError
+from stream_dedup.domain.plan import Plan
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.rules.window import Window
 from stream_dedup.log import answers, records

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from stream_dedup.ground.document import Headers, LogPlace, Message, Reason
+from stream_dedup.domain.document import Headers, LogPlace, Message, Reason
 from stream_dedup.log import answers, headers, records
 from stream_dedup.log.answers import LogAnswer
 from stream_dedup.log.frame import unless_damaged

@@ -34,8 +34,8 @@ from typing import Final, NamedTuple, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.errors import FormatError
-from stream_dedup.ground.sketch import SKETCH_VALUES
+from stream_dedup.domain.errors import FormatError
+from stream_dedup.domain.sketch import SKETCH_VALUES
 from stream_dedup.log.records import Batch
 
 LIMB_BITS: Final = 64

@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stream_dedup.ground.document import (
+from stream_dedup.domain.document import (
     OUTCOMES,
     Headers,
     LogPlace,
@@ -25,7 +25,7 @@ from stream_dedup.ground.document import (
     Reason,
     Verdict,
 )
-from stream_dedup.ground.sketch import as_text, per_cent
+from stream_dedup.domain.sketch import as_text, per_cent
 from stream_dedup.log import headers
 from stream_dedup.log.answers import Judgement
 from stream_dedup.proof.content import (

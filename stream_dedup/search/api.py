@@ -27,7 +27,7 @@ from starlette.routing import BaseRoute, Route
 from stream_dedup.console.calls import BoundedCalls, as_page_errors
 from stream_dedup.console.guard import TokenGuard
 from stream_dedup.console.pages import PageError
-from stream_dedup.ground.problem import PROBLEM_TYPE, problem_bytes
+from stream_dedup.domain.problem import PROBLEM_TYPE, problem_bytes
 from stream_dedup.search.clue import CLUE_BYTES_MAX
 from stream_dedup.search.finding import FOUND_MAX, FinderPlace
 

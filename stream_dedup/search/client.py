@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from stream_dedup.ground.errors import FormatError, InputError
-from stream_dedup.ground.printable import counted
+from stream_dedup.domain.errors import FormatError, InputError
+from stream_dedup.domain.printable import counted
 from stream_dedup.service import asking
 from stream_dedup.service.ports import addresses
 from stream_dedup.settings.settings import Settings

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from stream_dedup.domain.errors import InputError
 from stream_dedup.fingerprinting import Languages
-from stream_dedup.ground.errors import InputError
 
 CLUE_BYTES_MAX: Final = 1_000_000
 WORDS_MAX: Final = 250

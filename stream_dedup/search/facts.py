@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from stream_dedup.ground.document import SAME_ID, TopicPartitionKey
+from stream_dedup.domain.document import SAME_ID, TopicPartitionKey
 
 TIME_MS_MAX: Final = (1 << 62) - 1
 _ROW_BITS: Final = 10  # of a place in the log: a record of it has at most 2 ** _ROW_BITS documents

@@ -22,10 +22,10 @@ from stream_dedup.console.nouns import (
     HostPairs,
     Opened,
 )
+from stream_dedup.domain.document import digest_id, shorten_id
+from stream_dedup.domain.errors import InputError, StreamDedupError
+from stream_dedup.domain.hosts import HostNames, asked_host, is_of_host
 from stream_dedup.fingerprinting import Languages
-from stream_dedup.ground.document import digest_id, shorten_id
-from stream_dedup.ground.errors import InputError, StreamDedupError
-from stream_dedup.ground.hosts import HostNames, asked_host, is_of_host
 from stream_dedup.log.headers import place_of
 from stream_dedup.search.clue import clue_of
 from stream_dedup.search.facts import FoundText, GroupFacts, TextFacts

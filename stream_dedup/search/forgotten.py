@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from stream_dedup.ground.document import Message
-from stream_dedup.ground.errors import FormatError, OtherFormatError
+from stream_dedup.domain.document import Message
+from stream_dedup.domain.errors import FormatError, OtherFormatError
 from stream_dedup.log.frame import unframed
 from stream_dedup.log.records import FORMATS, KIND_CONTROL, MAGIC, Control, decode, forgotten_ids
 

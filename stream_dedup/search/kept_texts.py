@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Final, NamedTuple
 
-from stream_dedup.ground.document import DeadLetter, Message, TopicPartitionKey
-from stream_dedup.ground.errors import AwayError
+from stream_dedup.domain.document import DeadLetter, Message, TopicPartitionKey
+from stream_dedup.domain.errors import AwayError
 from stream_dedup.inputs.decoder import DecodedDocument, Decoder
 from stream_dedup.inputs.elsewhere import Fetched
 from stream_dedup.kafka import sample

@@ -29,17 +29,17 @@ import structlog
 from stream_dedup.console.mount import pages_of, sources_of
 from stream_dedup.console.outputs import decision_of
 from stream_dedup.control.forget import log_form
-from stream_dedup.fingerprinting import Languages
-from stream_dedup.ground.document import Message, TopicPartitionKey, shorten_id
-from stream_dedup.ground.errors import (
+from stream_dedup.domain.document import Message, TopicPartitionKey, shorten_id
+from stream_dedup.domain.errors import (
     AwayError,
     BrokerError,
     ConfigurationError,
     GoneError,
     StreamDedupError,
 )
-from stream_dedup.ground.failpoints import VARIABLE, Failpoints
-from stream_dedup.ground.hosts import HostNames
+from stream_dedup.domain.failpoints import VARIABLE, Failpoints
+from stream_dedup.domain.hosts import HostNames
+from stream_dedup.fingerprinting import Languages
 from stream_dedup.kafka import Admin, KeptAdmin, PartitionsReader
 from stream_dedup.log.headers import place_of
 from stream_dedup.search.api import SearchApi

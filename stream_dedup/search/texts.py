@@ -28,8 +28,8 @@ from typing import Any, Final
 
 import tantivy
 
-from stream_dedup.ground.errors import StoreError, VolumeError
-from stream_dedup.ground.paths import make_folder
+from stream_dedup.domain.errors import StoreError, VolumeError
+from stream_dedup.domain.paths import make_folder
 from stream_dedup.search.clue import Clue, WordPair
 from stream_dedup.search.facts import (
     TIME_MS_MAX,

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
-from stream_dedup.ground.errors import ConfigurationError, InputError, StreamDedupError
-from stream_dedup.ground.related import UNKNOWN, Origin
+from stream_dedup.domain.errors import ConfigurationError, InputError, StreamDedupError
+from stream_dedup.domain.related import UNKNOWN, Origin
 
 # What `ask` raises where nobody answers, or not in HTTP.
 NO_ANSWER = (OSError, http.client.HTTPException, ValueError)

@@ -30,9 +30,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
-from stream_dedup.ground.problem import PROBLEM_TYPE, problem_bytes
-from stream_dedup.ground.threads import Outcome, outcome_of, result_of
+from stream_dedup.domain.errors import ConfigurationError, StreamDedupError
+from stream_dedup.domain.problem import PROBLEM_TYPE, problem_bytes
+from stream_dedup.domain.threads import Outcome, outcome_of, result_of
 from stream_dedup.service.door import AllowedHosts, Connection, Pace
 from stream_dedup.service.health import Health, RoleState
 

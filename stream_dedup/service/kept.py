@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from typing import Any, NamedTuple, Self
 
-from stream_dedup.ground.document import TopicPartitionKey
-from stream_dedup.ground.errors import StreamDedupError
-from stream_dedup.ground.topics import TopicState, log_problems, removed_from_log
+from stream_dedup.domain.document import TopicPartitionKey
+from stream_dedup.domain.errors import StreamDedupError
+from stream_dedup.domain.topics import TopicState, log_problems, removed_from_log
 from stream_dedup.kafka import Admin, group_offsets, sample
 from stream_dedup.service.health import Health
 from stream_dedup.service.metrics import KeptMetrics, KeptSourceMetrics

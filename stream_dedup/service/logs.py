@@ -24,8 +24,8 @@ from typing import Any, Literal, TextIO
 
 import structlog
 
-from stream_dedup.ground.connection import address_and_reason
-from stream_dedup.ground.printable import printable
+from stream_dedup.domain.connection import address_and_reason
+from stream_dedup.domain.printable import printable
 
 KAFKA_LOGGER = "stream_dedup.kafka"
 VALUE_CHARACTERS_MAX = 2000

@@ -25,8 +25,8 @@ from prometheus_client import (
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from stream_dedup.ground.errors import AwayError, RegistryAwayError, TextAwayError
-from stream_dedup.ground.version import __version__
+from stream_dedup.domain.errors import AwayError, RegistryAwayError, TextAwayError
+from stream_dedup.domain.version import __version__
 
 # The time each series began would double their number and tells nobody anything here.
 disable_created_metrics()  # type: ignore[no-untyped-call]

@@ -9,7 +9,7 @@ import random
 import socket
 from typing import TYPE_CHECKING, Final, Literal
 
-from stream_dedup.ground.errors import StreamDedupError
+from stream_dedup.domain.errors import StreamDedupError
 
 if TYPE_CHECKING:
     from stream_dedup.settings.settings import Settings

@@ -35,8 +35,8 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any, Final
 
-from stream_dedup.ground.compiling import COMPILING
-from stream_dedup.ground.memory_limit import resident_bytes
+from stream_dedup.domain.compiling import COMPILING
+from stream_dedup.domain.memory_limit import resident_bytes
 
 # malloc.h of the GNU C library: mallopt(3), malloc_trim(3).
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3

@@ -18,7 +18,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from starlette.routing import BaseRoute
 
-from stream_dedup.ground.failpoints import Failpoints
+from stream_dedup.domain.failpoints import Failpoints
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
 from stream_dedup.service.process import collect_rarely

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-from stream_dedup.ground.errors import (
+from stream_dedup.domain.errors import (
     BrokerError,
     ConfigurationError,
     GoneError,

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 from pydantic import ValidationError
 
-from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.settings.properties import (
     BOOTSTRAP_VARIABLE,
     CONFIG_VARIABLE,

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Mapping
 
-from stream_dedup.ground.failpoints import VARIABLE as FAILPOINT_VARIABLE
+from stream_dedup.domain.failpoints import VARIABLE as FAILPOINT_VARIABLE
 from stream_dedup.settings.units import parse_duration, parse_size
 
 PREFIX = "STREAM_DEDUP_"

@@ -29,11 +29,11 @@ from pydantic import (
     model_validator,
 )
 
-from stream_dedup.ground.document import Mode
-from stream_dedup.ground.errors import ConfigurationError
-from stream_dedup.ground.plan import PLANS, Plan, parse_similarity, plan_for
-from stream_dedup.ground.plan import parse as parse_plan
-from stream_dedup.ground.topics import NAMED, TopicNames, normalise_prefix
+from stream_dedup.domain.document import Mode
+from stream_dedup.domain.errors import ConfigurationError
+from stream_dedup.domain.plan import PLANS, Plan, parse_similarity, plan_for
+from stream_dedup.domain.plan import parse as parse_plan
+from stream_dedup.domain.topics import NAMED, TopicNames, normalise_prefix
 from stream_dedup.settings.properties import MASK, PREFIX, is_secret, without_login
 from stream_dedup.settings.units import (
     HEADER_PLACE,

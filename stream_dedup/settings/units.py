@@ -22,7 +22,7 @@ from pydantic import (
     ValidationError,
 )
 
-from stream_dedup.ground.addresses import parse_prefixes
+from stream_dedup.domain.addresses import parse_prefixes
 
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+\Z")
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")

@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from stream_dedup.control.beginnings import Beginnings
-from stream_dedup.ground.document import TopicPartitionKey
-from stream_dedup.ground.errors import (
+from stream_dedup.domain.document import TopicPartitionKey
+from stream_dedup.domain.errors import (
     BrokerError,
     ConfigurationError,
     FirstStartError,
     InvariantError,
     StreamDedupError,
 )
-from stream_dedup.ground.messages import Messages
-from stream_dedup.ground.threads import SideThread
+from stream_dedup.domain.messages import Messages
+from stream_dedup.domain.threads import SideThread
 from stream_dedup.kafka import (
     Admin,
     Lives,

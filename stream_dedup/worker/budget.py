@@ -20,8 +20,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from stream_dedup.ground.memory_limit import limit_of_group, machine_bytes
-from stream_dedup.ground.messages import Messages
+from stream_dedup.domain.memory_limit import limit_of_group, machine_bytes
+from stream_dedup.domain.messages import Messages
 from stream_dedup.settings.settings import Settings
 
 _PARTS: Final = 20

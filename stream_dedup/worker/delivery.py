@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from stream_dedup.ground.document import DeadLetter, Message
-from stream_dedup.ground.errors import ConfigurationError
-from stream_dedup.ground.threads import SideThread
+from stream_dedup.domain.document import DeadLetter, Message
+from stream_dedup.domain.errors import ConfigurationError
+from stream_dedup.domain.threads import SideThread
 from stream_dedup.kafka import LogAppender, Outcome, Result, TransactionalOutput
 from stream_dedup.log import epochs, records
 from stream_dedup.log.records import value_digest

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, Protocol, Self
 import structlog
 
 from stream_dedup.control.beginnings import Beginnings
+from stream_dedup.domain.failpoints import VARIABLE, Failpoints
+from stream_dedup.domain.memory_limit import resident_bytes
+from stream_dedup.domain.threads import SideThread
+from stream_dedup.domain.topics import TopicNames
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
-from stream_dedup.ground.failpoints import VARIABLE, Failpoints
-from stream_dedup.ground.memory_limit import resident_bytes
-from stream_dedup.ground.threads import SideThread
-from stream_dedup.ground.topics import TopicNames
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.kafka import (
     Admin,

@@ -35,8 +35,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stream_dedup.ground.document import LogPlace, Reason, TopicPartitionKey
-from stream_dedup.ground.errors import ConfigurationError, DivergedError, InvariantError
+from stream_dedup.domain.document import LogPlace, Reason, TopicPartitionKey
+from stream_dedup.domain.errors import ConfigurationError, DivergedError, InvariantError
 from stream_dedup.log.answers import Announce, Judgement, LogAnswer, Rejected, Verdicts
 from stream_dedup.log.records import DOCUMENTS_MAX, Source
 from stream_dedup.worker.allowance import Amount

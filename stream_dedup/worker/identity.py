@@ -14,8 +14,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from stream_dedup.ground.errors import ConfigurationError
-from stream_dedup.ground.paths import make_folder
+from stream_dedup.domain.errors import ConfigurationError
+from stream_dedup.domain.paths import make_folder
 from stream_dedup.settings.settings import Settings
 
 _SLOTS = 1000

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from stream_dedup.ground.document import TopicPartitionKey, UnreadableHeaders
-from stream_dedup.ground.errors import AwayError
-from stream_dedup.ground.messages import Messages
-from stream_dedup.ground.threads import SideThread
+from stream_dedup.domain.document import TopicPartitionKey, UnreadableHeaders
+from stream_dedup.domain.errors import AwayError
+from stream_dedup.domain.messages import Messages
+from stream_dedup.domain.threads import SideThread
 from stream_dedup.log import records
 from stream_dedup.worker.allowance import Allowance, Amount
 from stream_dedup.worker.assignment import Assignment

@@ -12,7 +12,7 @@ from typing import get_args
 
 import numpy as np
 
-from stream_dedup.ground.document import Reason, Stage
+from stream_dedup.domain.document import Reason, Stage
 from stream_dedup.service.metrics import BatchHistogram, DecodingMetrics, KeptSourceMetrics
 from stream_dedup.worker.outputs import EmittedCounts
 

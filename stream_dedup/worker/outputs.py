@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.document import (
+from stream_dedup.domain.document import (
     DeadLetter,
     Headers,
     Message,
@@ -38,10 +38,10 @@ from stream_dedup.ground.document import (
     UnreadableHeaders,
     Verdict,
 )
-from stream_dedup.ground.errors import InvariantError
-from stream_dedup.ground.lazy import Item, Lazy
-from stream_dedup.ground.messages import NO_TIMESTAMP, Messages
-from stream_dedup.ground.sketch import NOT_COMPARED
+from stream_dedup.domain.errors import InvariantError
+from stream_dedup.domain.lazy import Item, Lazy
+from stream_dedup.domain.messages import NO_TIMESTAMP, Messages
+from stream_dedup.domain.sketch import NOT_COMPARED
 from stream_dedup.kafka import Output, PackedOutputs, RecordColumns, warm_up_writer
 from stream_dedup.log import headers
 from stream_dedup.log.answers import VERDICT_COLUMNS, Judgement, NamedRepresentatives, Verdicts

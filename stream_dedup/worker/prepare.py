@@ -16,15 +16,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.fingerprinting import (
-    Content,
-    Fingerprinter,
-    Prints,
-    SiteHasher,
-    as_vector,
-    format_prints,
-)
-from stream_dedup.ground.document import (
+from stream_dedup.domain.document import (
     DeadLetter,
     Message,
     Mode,
@@ -33,9 +25,17 @@ from stream_dedup.ground.document import (
     TopicPartitionKey,
     digest_id,
 )
-from stream_dedup.ground.errors import AwayError, StreamDedupError
-from stream_dedup.ground.messages import Messages
-from stream_dedup.ground.unforeseen import Unforeseen
+from stream_dedup.domain.errors import AwayError, StreamDedupError
+from stream_dedup.domain.messages import Messages
+from stream_dedup.domain.unforeseen import Unforeseen
+from stream_dedup.fingerprinting import (
+    Content,
+    Fingerprinter,
+    Prints,
+    SiteHasher,
+    as_vector,
+    format_prints,
+)
 from stream_dedup.inputs.decoder import Decoder, Documents
 from stream_dedup.inputs.elsewhere import Fetched
 from stream_dedup.log import headers, records

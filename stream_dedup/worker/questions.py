@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stream_dedup.ground.document import Message
-from stream_dedup.ground.errors import BrokerError, FormatError, GoneError
+from stream_dedup.domain.document import Message
+from stream_dedup.domain.errors import BrokerError, FormatError, GoneError
 from stream_dedup.kafka import LogAppender, VerdictReader
 from stream_dedup.log import answers
 from stream_dedup.log.frame import FIRST_FORMAT, format_of

@@ -9,7 +9,7 @@ import pytest
 
 from bench.build_corpora import SOURCES, Source, main, reduce_markdown
 from bench.corpus import read_corpora
-from stream_dedup.ground.errors import InputError
+from stream_dedup.domain.errors import InputError
 
 WORDS = [f"word{number}" for number in range(60)]
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from stream_dedup.demo.crawl import endless
+from stream_dedup.domain import plan as plans
+from stream_dedup.domain.document import Message
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
-from stream_dedup.ground import plan as plans
-from stream_dedup.ground.document import Message
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.rules.declaration import Declaration
 from stream_dedup.index.volume.memory import MemoryStore

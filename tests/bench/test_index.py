@@ -16,9 +16,9 @@ from bench.index import IndexOptions, run_index
 from bench.index_truth import Truth
 from bench.nearness import candidates, generated
 from bench.stream import BEGIN_MS, PrintStream, StreamRecord
-from stream_dedup.ground.document import Reason
-from stream_dedup.ground.errors import InvariantError
-from stream_dedup.ground.plan import PLANS
+from stream_dedup.domain.document import Reason
+from stream_dedup.domain.errors import InvariantError
+from stream_dedup.domain.plan import PLANS
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log.answers import Judgement, LogAnswer, Rejected, decode, encode

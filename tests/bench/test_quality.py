@@ -20,8 +20,8 @@ from bench.quality import QualityOptions, near_pairs, run_quality
 from bench.templates import template_pages
 from stream_dedup.demo import truth
 from stream_dedup.demo.texts import Dice, Writer, language
-from stream_dedup.ground.errors import StreamDedupError
-from stream_dedup.ground.plan import Plan
+from stream_dedup.domain.errors import StreamDedupError
+from stream_dedup.domain.plan import Plan
 
 FAKE = Path(__file__).with_name("fake_peer.py")
 

@@ -10,8 +10,8 @@ import pytest
 
 from bench import real_sites
 from bench.real_sites import Page, RealSite, Thresholds, changed_versions, read_sites
-from stream_dedup.ground.errors import InputError
-from stream_dedup.ground.plan import PLANS
+from stream_dedup.domain.errors import InputError
+from stream_dedup.domain.plan import PLANS
 
 DICE = random.Random(3)
 WORDS = [f"{a}{b}{c}" for a in "bdfgklmnp" for b in "aeiou" for c in "lmnrst"]

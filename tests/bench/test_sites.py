@@ -17,7 +17,7 @@ from bench.quality import KnownPrints, fingerprinter_of
 from bench.sites import LANGUAGES, LEVELS, SiteOptions, SitePages, jaccards, judge_site
 from stream_dedup import Index
 from stream_dedup.demo.truth import jaccard, shingles
-from stream_dedup.ground.plan import PLANS
+from stream_dedup.domain.plan import PLANS
 
 SMALL = SiteOptions(pages=24, copies=6, keys=1)
 

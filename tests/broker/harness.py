@@ -32,10 +32,10 @@ from confluent_kafka import (
 )
 
 from stream_dedup.broker import LocalBroker
+from stream_dedup.domain import topics
+from stream_dedup.domain.document import Headers, Message, Unreadable, Verdict
+from stream_dedup.domain.errors import BrokerError, FormatError, StreamDedupError
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
-from stream_dedup.ground import topics
-from stream_dedup.ground.document import Headers, Message, Unreadable, Verdict
-from stream_dedup.ground.errors import BrokerError, FormatError, StreamDedupError
 from stream_dedup.indexer import role as indexer
 from stream_dedup.kafka import Admin
 from stream_dedup.kafka.client import to_message

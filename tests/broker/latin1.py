@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 from confluent_kafka import Producer
 
-from stream_dedup.ground.document import Headers
+from stream_dedup.domain.document import Headers
 from stream_dedup.kafka import RecordColumns
 from stream_dedup.kafka.bulk import BulkWriter
 from stream_dedup.log.header_columns import HeaderColumns

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from stream_dedup.ground.document import Headers
+from stream_dedup.domain.document import Headers
 from tests.broker.latin1 import Latin1
 
 # Just more than an output or a dead letter holds; torture reads all of them back into memory.

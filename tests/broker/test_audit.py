@@ -11,7 +11,7 @@ import pytest
 
 from stream_dedup.__main__ import main
 from stream_dedup.cli import audit, replay
-from stream_dedup.ground.document import Headers, Message
+from stream_dedup.domain.document import Headers, Message
 from stream_dedup.kafka import LoadProducer, Output
 from tests.broker.harness import Filter, Outcome, header, synthetic
 

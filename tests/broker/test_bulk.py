@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from confluent_kafka import Producer, cimpl
 
-from stream_dedup.ground.document import Headers
-from stream_dedup.ground.messages import NO_TIMESTAMP, Messages
+from stream_dedup.domain.document import Headers
+from stream_dedup.domain.messages import NO_TIMESTAMP, Messages
 from stream_dedup.kafka import Outcome as Ended
 from stream_dedup.kafka import Output, PackedOutputs, RecordColumns, TransactionalOutput, bulk
 from stream_dedup.log.header_columns import HeaderColumns

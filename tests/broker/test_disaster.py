@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from stream_dedup.ground.document import Message
+from stream_dedup.domain.document import Message
 from tests.broker.harness import Filter, header, synthetic, wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]

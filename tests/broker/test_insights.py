@@ -16,8 +16,8 @@ from confluent_kafka import Producer
 from jsonschema import Draft202012Validator, FormatChecker
 
 from stream_dedup.broker import LocalBroker
-from stream_dedup.ground.document import Headers
-from stream_dedup.ground.topics import topic_folder
+from stream_dedup.domain.document import Headers
+from stream_dedup.domain.topics import topic_folder
 from tests.broker.harness import Filter, Role, own_filter, wait_until
 from tests.broker.test_main_path import LONG
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
-from stream_dedup.ground.failpoints import STEPS
+from stream_dedup.domain.failpoints import STEPS
 from stream_dedup.index.snapshot import WANTED
 from tests.broker.harness import Filter, Outcome, Role, own_filter, synthetic, wait_until
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from stream_dedup.ground.errors import AbortableError, BrokerError
+from stream_dedup.domain.errors import AbortableError, BrokerError
 from stream_dedup.kafka import Outcome as Ended
 from stream_dedup.kafka import Output, TransactionalOutput
 from stream_dedup.settings.properties import child_environment

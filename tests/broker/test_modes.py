@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from stream_dedup.ground.document import Mode
-from stream_dedup.ground.topics import TopicNames
+from stream_dedup.domain.document import Mode
+from stream_dedup.domain.topics import TopicNames
 from stream_dedup.log import records
 from tests.broker.harness import Filter, Outcome, header, synthetic, wait_until
 

@@ -27,7 +27,7 @@ from confluent_kafka.admin import (
 
 from stream_dedup.broker import LocalBroker
 from stream_dedup.broker.process import HOST
-from stream_dedup.ground.errors import BrokerError, ConfigurationError, StreamDedupError
+from stream_dedup.domain.errors import BrokerError, ConfigurationError, StreamDedupError
 from stream_dedup.kafka import Admin, admin
 from stream_dedup.service import asking
 from stream_dedup.service.ports import free_ports

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from stream_dedup.ground.document import Headers
+from stream_dedup.domain.document import Headers
 from stream_dedup.log import records
 from tests.broker.harness import Filter, Outcome, Role, wait_until
 from tests.broker.test_operating import text

@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient
 
-from stream_dedup.ground.document import TopicPartitionKey
-from stream_dedup.ground.topics import TopicNames
+from stream_dedup.domain.document import TopicPartitionKey
+from stream_dedup.domain.topics import TopicNames
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.kafka import OwnedOffset, SourceConsumer

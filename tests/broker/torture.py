@@ -48,7 +48,7 @@ from typing import NamedTuple
 from confluent_kafka import TopicPartition
 
 from stream_dedup.broker import LocalBroker
-from stream_dedup.ground.document import Headers
+from stream_dedup.domain.document import Headers
 from tests.broker import kproxy
 from tests.broker.harness import (
     Filter,

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from stream_dedup.ground.messages import Messages
+from stream_dedup.domain.messages import Messages
 from stream_dedup.kafka import SourceConsumer
 from stream_dedup.service import logs
 from stream_dedup.service.process import stop_on_signals

@@ -13,7 +13,7 @@ from typing import Any
 
 from stream_dedup.broker import jars
 from stream_dedup.broker.jars import Jar
-from stream_dedup.ground.errors import LocalBrokerError
+from stream_dedup.domain.errors import LocalBrokerError
 
 # kafka-clients stands beside kafka_2.13 because the resolver's mediation otherwise picks 3.8.0 for
 # it. Kafka's own jars bring the SLF4J 1.7 interface but no logger; this binding matches that

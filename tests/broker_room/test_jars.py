@@ -19,7 +19,7 @@ import pytest
 
 from stream_dedup.broker import jars
 from stream_dedup.broker.jars import Jar
-from stream_dedup.ground.errors import LocalBrokerError
+from stream_dedup.domain.errors import LocalBrokerError
 from tests.broker.certificates import Authority
 from tests.broker_room import pinned
 from tests.broker_room.pinned import ROOTS, render_lock

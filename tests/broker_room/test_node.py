@@ -26,7 +26,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from stream_dedup.broker import LocalBroker, jars, node, process
-from stream_dedup.ground.errors import LocalBrokerError
+from stream_dedup.domain.errors import LocalBrokerError
 
 on_linux = pytest.mark.skipif(
     sys.platform != "linux", reason="the kernel ends a child with its parent on Linux only"

@@ -19,9 +19,9 @@ from stream_dedup.checks.cluster import (
 )
 from stream_dedup.checks.finding import CheckFinding, CheckState, raise_refusals
 from stream_dedup.checks.roles import RoleFacts, check_roles, read_roles
-from stream_dedup.ground.document import LogPlace, Message, Position, Reason, Representative
-from stream_dedup.ground.errors import ConfigurationError
-from stream_dedup.ground.topics import TopicNames, read_topics
+from stream_dedup.domain.document import LogPlace, Message, Position, Reason, Representative
+from stream_dedup.domain.errors import ConfigurationError
+from stream_dedup.domain.topics import TopicNames, read_topics
 from stream_dedup.log import answers, epochs, records
 from stream_dedup.log.answers import Judgement, LogAnswer
 from stream_dedup.log.records import DOCUMENTS_MAX

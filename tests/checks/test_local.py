@@ -15,9 +15,9 @@ from stream_dedup.checks.declaration import check_declaration, check_key, check_
 from stream_dedup.checks.finding import CheckFinding, CheckState
 from stream_dedup.checks.machine import check_machine
 from stream_dedup.checks.volume import check_volume
+from stream_dedup.domain.plan import PLANS
+from stream_dedup.domain.topics import TopicNames
 from stream_dedup.fingerprinting import Recipe
-from stream_dedup.ground.plan import PLANS
-from stream_dedup.ground.topics import TopicNames
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.kafka.client import property_problems

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stream_dedup.cli.dlq import Filter, original
-from stream_dedup.ground.document import DeadLetter, Headers, Message, Position, UnreadableHeaders
+from stream_dedup.domain.document import DeadLetter, Headers, Message, Position, UnreadableHeaders
 from stream_dedup.log import headers
 from stream_dedup.proof.letters import letter_of
 

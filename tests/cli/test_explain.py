@@ -13,9 +13,9 @@ import pytest
 from stream_dedup.cli import explain
 from stream_dedup.control import rewind
 from stream_dedup.control.orders import OrderDependencies, SourcePlace, source_of
+from stream_dedup.domain.document import Message
+from stream_dedup.domain.errors import InputError
 from stream_dedup.fingerprinting import Recipe, explain_features
-from stream_dedup.ground.document import Message
-from stream_dedup.ground.errors import InputError
 from stream_dedup.settings.settings import Settings
 from tests.cli.test_check import OTHER, PAGE, edited
 

@@ -13,7 +13,7 @@ import pytest
 from stream_dedup.cli import load
 from stream_dedup.cli import seed as seed_command
 from stream_dedup.cli.load import Loading, record_of
-from stream_dedup.ground.errors import BrokerError, ConfigurationError
+from stream_dedup.domain.errors import BrokerError, ConfigurationError
 from stream_dedup.inputs.sources import RawDocument, find_files, key_of, read_documents
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.settings import Settings

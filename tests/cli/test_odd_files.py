@@ -18,8 +18,8 @@ from rich.console import Console
 
 from stream_dedup import dedup
 from stream_dedup.cli import seed as seed_command
-from stream_dedup.ground.errors import InputError
-from stream_dedup.ground.terminal import progress
+from stream_dedup.domain.errors import InputError
+from stream_dedup.domain.terminal import progress
 from stream_dedup.settings.layers import load_settings
 from tests.cli.test_load import Broker, loaded
 from tests.inputs.warc_files import BROKEN, WHOLE, gzipped, http, page, record
@@ -366,7 +366,7 @@ def test_ids_that_repeat_across_files_are_told_once(
 def test_a_bar_of_a_known_size_has_share_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = io.StringIO()
     monkeypatch.setattr(
-        "stream_dedup.ground.terminal.Console",
+        "stream_dedup.domain.terminal.Console",
         lambda **_: Console(file=shown, force_terminal=True, width=150),
     )
     for total in (100, None):

@@ -23,7 +23,7 @@ import pytest
 
 from stream_dedup import Recipe, dedup, judge, prints
 from stream_dedup.demo.crawl import mini_crawl
-from stream_dedup.ground.errors import ConfigurationError, InputError
+from stream_dedup.domain.errors import ConfigurationError, InputError
 from stream_dedup.local.parts import replace_file
 from tests.cli.test_datasets import tree
 

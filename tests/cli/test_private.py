@@ -13,7 +13,7 @@ import pytest
 
 from stream_dedup.broker.process import BoundChild
 from stream_dedup.cli import run
-from stream_dedup.ground.plan import PLANS
+from stream_dedup.domain.plan import PLANS
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.search.texts import TextIndex

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from stream_dedup.domain.document import Mode
+from stream_dedup.domain.plan import PLANS, Plan
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
-from stream_dedup.ground.document import Mode
-from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.indexer.api import IndexApi

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from stream_dedup import Index, dedup, prints
+from stream_dedup.domain.errors import InputError
 from stream_dedup.fingerprinting import Recipe, SiteHasher
-from stream_dedup.ground.errors import InputError
 from stream_dedup.inputs.sources import find_files, read_documents
 from stream_dedup.local import offline
 from stream_dedup.local.checking import decode_documents

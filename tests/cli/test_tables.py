@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 import stream_dedup
-from stream_dedup.ground.tables import FittedTable
+from stream_dedup.domain.tables import FittedTable
 
 ROOT = Path(stream_dedup.__file__).parent
 WIDTHS = [80, 100, 130, None]

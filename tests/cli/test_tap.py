@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from stream_dedup.cli.tap import Tapped, ids_of, lines
 from stream_dedup.cli.tap import describe as describe_with
-from stream_dedup.ground.better import BetterRule
-from stream_dedup.ground.document import (
+from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.document import (
     DeadLetter,
     Headers,
     LogPlace,

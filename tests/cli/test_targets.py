@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from stream_dedup import dedup, judge, prints
-from stream_dedup.ground.errors import InputError
+from stream_dedup.domain.errors import InputError
 from tests.inputs.warc_files import http, page, record
 
 DICE = random.Random(5)

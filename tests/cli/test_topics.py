@@ -11,10 +11,10 @@ import pytest
 
 from stream_dedup.cli import declare as declare_command
 from stream_dedup.cli import topics as command
-from stream_dedup.ground.errors import ConfigurationError, InputError, TopicExistsError
-from stream_dedup.ground.plan import PLANS
-from stream_dedup.ground.sketch import SKETCH_BYTES
-from stream_dedup.ground.topics import Action, TopicState, read_topics
+from stream_dedup.domain.errors import ConfigurationError, InputError, TopicExistsError
+from stream_dedup.domain.plan import PLANS
+from stream_dedup.domain.sketch import SKETCH_BYTES
+from stream_dedup.domain.topics import Action, TopicState, read_topics
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.tables.budget import Budget
 from stream_dedup.index.volume.memory import MemoryStore

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from stream_dedup.ground import topics
+from stream_dedup.domain import topics
 from tests.broker.harness import wait_until
 
 pytestmark = pytest.mark.broker

@@ -19,8 +19,8 @@ from stream_dedup.console.nouns import (
 )
 from stream_dedup.console.recent import Recent
 from stream_dedup.console.sources import ConsoleSources
-from stream_dedup.ground.errors import InputError
-from stream_dedup.ground.plan import PLANS
+from stream_dedup.domain.errors import InputError
+from stream_dedup.domain.plan import PLANS
 
 HOUR_MS = 1_764_000_000_000
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\x1b[31m\u202egnp\x00"

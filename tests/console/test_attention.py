@@ -23,8 +23,8 @@ from stream_dedup.console.calls import BoundedCalls
 from stream_dedup.console.mount import index_at
 from stream_dedup.console.outputs import OutputRecords, OutputsFollower, waiting
 from stream_dedup.console.recent import KEEP, Recent
-from stream_dedup.ground.document import DeadLetter, Message, Position, TopicPartitionKey
-from stream_dedup.ground.errors import BrokerError, StreamDedupError
+from stream_dedup.domain.document import DeadLetter, Message, Position, TopicPartitionKey
+from stream_dedup.domain.errors import BrokerError, StreamDedupError
 from stream_dedup.indexer.api import IndexApi
 from stream_dedup.kafka import KeptAdmin, admin
 from stream_dedup.log import headers

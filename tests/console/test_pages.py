@@ -35,8 +35,8 @@ from stream_dedup.console.nouns import (
 from stream_dedup.console.recent import Recent
 from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.console.tables import TABLES
-from stream_dedup.ground.errors import BrokerError, StreamDedupError
-from stream_dedup.ground.plan import PLANS
+from stream_dedup.domain.errors import BrokerError, StreamDedupError
+from stream_dedup.domain.plan import PLANS
 from tests.console.sample import COPY, EVIL, HOUR_MS, INDEX, KEPT, decision, opened, sources
 from tests.service.serving import serving as serving_routes
 

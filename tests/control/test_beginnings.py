@@ -10,8 +10,8 @@ import pytest
 
 from stream_dedup.checks.declaration import reading_of
 from stream_dedup.control.beginnings import Beginnings
-from stream_dedup.ground.errors import ConfigurationError, FirstStartError
-from stream_dedup.ground.topics import TopicNames
+from stream_dedup.domain.errors import ConfigurationError, FirstStartError
+from stream_dedup.domain.topics import TopicNames
 from stream_dedup.log.begun import BegunTopic, encode_begun, encode_opened, encode_reading
 from stream_dedup.log.records import Batch, Control, LogRecord, decode
 from stream_dedup.settings.settings import Settings

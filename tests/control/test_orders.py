@@ -13,11 +13,11 @@ from stream_dedup.control.forgetting import remains
 from stream_dedup.control.inforce import InForce, change_fields
 from stream_dedup.control.release import Trace, Traces
 from stream_dedup.control.seed import SeedProgress, file_source
-from stream_dedup.ground.better import BetterRule
-from stream_dedup.ground.document import NO_TOPIC_ID
-from stream_dedup.ground.errors import ConfigurationError
-from stream_dedup.ground.plan import PLANS, Plan
-from stream_dedup.ground.topics import TopicNames
+from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.document import NO_TOPIC_ID
+from stream_dedup.domain.errors import ConfigurationError
+from stream_dedup.domain.plan import PLANS, Plan
+from stream_dedup.domain.topics import TopicNames
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.rules.window import RulesInForce, Window
 from stream_dedup.index.volume.memory import MemoryStore

@@ -19,11 +19,11 @@ from stream_dedup.demo.crawl import KINDS, CrawledPage, endless, mini_crawl
 from stream_dedup.demo.large_site import demo_crawl, is_of_site
 from stream_dedup.demo.texts import LANGUAGES
 from stream_dedup.demo.truth import TrueJudgement
+from stream_dedup.domain.document import Message
+from stream_dedup.domain.errors import InputError
+from stream_dedup.domain.plan import PLANS
 from stream_dedup.fingerprinting import tokens
 from stream_dedup.fingerprinting.normalise import normalise
-from stream_dedup.ground.document import Message
-from stream_dedup.ground.errors import InputError
-from stream_dedup.ground.plan import PLANS
 from tests.tiers import few
 
 SEEDS = (1, 2, 3)

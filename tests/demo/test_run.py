@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from stream_dedup.demo import run
-from stream_dedup.ground.errors import ConfigurationError, LocalBrokerError, StreamDedupError
+from stream_dedup.domain.errors import ConfigurationError, LocalBrokerError, StreamDedupError
 from stream_dedup.settings.settings import Settings
 
 

@@ -17,8 +17,8 @@ import kubernetes_validate
 import yaml
 from jsonschema import Draft202012Validator
 
-from stream_dedup.ground.errors import ConfigurationError
-from stream_dedup.ground.topics import read_topics
+from stream_dedup.domain.errors import ConfigurationError
+from stream_dedup.domain.topics import read_topics
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.worker.dependencies import DRAIN_SECONDS
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from stream_dedup.ground import topics
+from stream_dedup.domain import topics
 from stream_dedup.settings.layers import load_settings
 from tests.deploy import rules, tools
 from tests.deploy.rules import Manifest

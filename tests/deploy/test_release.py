@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from stream_dedup.ground.version import __version__
+from stream_dedup.domain.version import __version__
 from tests.deploy import rules, tools
 from tests.deploy.test_image import passes
 from tests.test_package import build, clean_python, run

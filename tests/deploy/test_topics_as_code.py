@@ -10,9 +10,9 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from stream_dedup.ground import topics
-from stream_dedup.ground.better import BetterRule
-from stream_dedup.ground.document import (
+from stream_dedup.domain import topics
+from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.document import (
     DeadLetter,
     LogPlace,
     Position,

@@ -15,6 +15,7 @@ import jieba
 import pytest
 from hypothesis import strategies as st
 
+from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.fingerprinting import (
     Fingerprinter,
     Languages,
@@ -26,7 +27,6 @@ from stream_dedup.fingerprinting import (
 from stream_dedup.fingerprinting.jieba_data import UserWord
 from stream_dedup.fingerprinting.normalise import normalise
 from stream_dedup.fingerprinting.variants import han as variants
-from stream_dedup.ground.errors import ConfigurationError
 from tables.han import generate
 from tests.fingerprinting import reference
 from tests.fingerprinting.test_normalise import batch

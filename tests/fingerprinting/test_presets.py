@@ -17,6 +17,7 @@ import xxhash
 from hypothesis import strategies as st
 
 from stream_dedup import fingerprint
+from stream_dedup.domain.errors import ConfigurationError, InputError
 from stream_dedup.fingerprinting import (
     PRESETS,
     PUBLIC_DEMO_KEY,
@@ -29,7 +30,6 @@ from stream_dedup.fingerprinting import (
     hashes,
 )
 from stream_dedup.fingerprinting.jieba_data import UserWord
-from stream_dedup.ground.errors import ConfigurationError, InputError
 from tests.fingerprinting import golden, reference
 from tests.fingerprinting.texts import OTHER_KEY, TEXTS, dice
 

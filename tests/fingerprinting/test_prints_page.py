@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from stream_dedup.domain.sketch import similarity
 from stream_dedup.fingerprinting import PUBLIC_DEMO_KEY, Fingerprinter, Recipe, number_of
-from stream_dedup.ground.sketch import similarity
 from tests.fingerprinting import golden, reference
 
 ROOT = Path(__file__).parents[2]

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import strategies as st
 
 from stream_dedup import Index
+from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.fingerprinting import (
     PUBLIC_DEMO_KEY,
     Fingerprinter,
@@ -33,7 +34,6 @@ from stream_dedup.fingerprinting import (
     simhash,
 )
 from stream_dedup.fingerprinting.recipe import Digester
-from stream_dedup.ground.errors import ConfigurationError
 from tests.fingerprinting import reference
 from tests.fingerprinting.texts import OTHER_KEY, TEXTS, dice, rows
 

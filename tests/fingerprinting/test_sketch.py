@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stream_dedup.domain.sketch import SKETCH_BYTES, SKETCH_VALUES, similarity
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.fingerprinting.sketch import walks
-from stream_dedup.ground.sketch import SKETCH_BYTES, SKETCH_VALUES, similarity
 from tests.fingerprinting import golden, reference
 from tests.fingerprinting.texts import dice
 

@@ -8,6 +8,7 @@ import unicodedata
 import numpy as np
 import pytest
 
+from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.fingerprinting import (
     Fingerprinter,
     Languages,
@@ -28,7 +29,6 @@ from stream_dedup.fingerprinting.characters import (
     WORD,
 )
 from stream_dedup.fingerprinting.normalise import normalise, normalise_batch
-from stream_dedup.ground.errors import ConfigurationError
 from tables.characters import FOLDER, MADE
 from tables.spellings import generate
 from tests.fingerprinting import reference

@@ -13,10 +13,10 @@ import pytest
 from jieba.posseg.char_state_tab import P as STATES_OF
 from jieba.posseg.viterbi import viterbi
 
+from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.fingerprinting import Fingerprinter, Recipe, characters, jieba_data
 from stream_dedup.fingerprinting.tokens import words
 from stream_dedup.fingerprinting.variants.keywords import Tags
-from stream_dedup.ground.errors import ConfigurationError
 from tests.fingerprinting import reference
 from tests.fingerprinting.cost import seconds
 from tests.fingerprinting.texts import dice, strings

@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from stream_dedup.ground.plan import PLANS
+from stream_dedup.domain.plan import PLANS
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.tables import held, neighbours
 from stream_dedup.index.volume import beside

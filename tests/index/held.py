@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from stream_dedup.ground.document import Position
+from stream_dedup.domain.document import Position
 from stream_dedup.index.volume import layout
 from stream_dedup.proof.fold import Fold
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from stream_dedup.ground.document import Mode
-from stream_dedup.ground.errors import FormatError
-from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.sketch import SKETCH_BYTES, SKETCH_VALUES
+from stream_dedup.domain.document import Mode
+from stream_dedup.domain.errors import FormatError
+from stream_dedup.domain.plan import Plan
+from stream_dedup.domain.sketch import SKETCH_BYTES, SKETCH_VALUES
 from stream_dedup.index.volume import layout
 from stream_dedup.log import answers
 from stream_dedup.log.answers import Judgement, LogAnswer

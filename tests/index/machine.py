@@ -35,8 +35,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from stream_dedup.ground.document import Reason
-from stream_dedup.ground.plan import Plan, parse
+from stream_dedup.domain.document import Reason
+from stream_dedup.domain.plan import Plan, parse
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.memory import MemoryStore
 from tests.index.child import Child

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.ground.errors import (
+from stream_dedup.domain.errors import (
     ConfigurationError,
     OtherFormatError,
     StoreError,
     StreamDedupError,
 )
-from stream_dedup.ground.plan import PLANS
+from stream_dedup.domain.plan import PLANS
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.memory import MemoryStore

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.ground.errors import StoreError, VolumeError
-from stream_dedup.ground.plan import PLANS, Plan
+from stream_dedup.domain.errors import StoreError, VolumeError
+from stream_dedup.domain.plan import PLANS, Plan
 from stream_dedup.index import index as index_module
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.snapshot import restore, take

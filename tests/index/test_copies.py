@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.ground.better import BetterRule
-from stream_dedup.ground.document import Position
-from stream_dedup.ground.errors import VolumeError
-from stream_dedup.ground.plan import PLANS
+from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.document import Position
+from stream_dedup.domain.errors import VolumeError
+from stream_dedup.domain.plan import PLANS
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.memory import MemoryStore

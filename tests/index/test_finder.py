@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dedup.ground.errors import StoreError
+from stream_dedup.domain.errors import StoreError
 from stream_dedup.index.tables import finder
 from stream_dedup.index.tables.finder import RowFinder
 from stream_dedup.index.tables.rows import FULL, REMOVED, SHORT

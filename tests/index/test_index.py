@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.ground.document import Mode, Reason
-from stream_dedup.ground.errors import (
+from stream_dedup.domain.document import Mode, Reason
+from stream_dedup.domain.errors import (
     ConfigurationError,
     InvariantError,
     OtherFormatError,
     StoreError,
 )
-from stream_dedup.ground.plan import PLANS
+from stream_dedup.domain.plan import PLANS
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.memory import MemoryStore

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from stream_dedup.checks.volume import check_volume
-from stream_dedup.ground.errors import FormatError, OtherFormatError
-from stream_dedup.ground.lazy import Ids
-from stream_dedup.ground.plan import PLANS, Plan
+from stream_dedup.domain.errors import FormatError, OtherFormatError
+from stream_dedup.domain.lazy import Ids
+from stream_dedup.domain.plan import PLANS, Plan
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.snapshot import restore, take
 from stream_dedup.index.tables.rows import StoredRows

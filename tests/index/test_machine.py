@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from stream_dedup.ground.plan import parse
+from stream_dedup.domain.plan import parse
 from tests.index.machine import KINDS, QUICK_KINDS, run
 from tests.tiers import few
 

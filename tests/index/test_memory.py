@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
-from stream_dedup.ground.plan import PLANS, Plan
+from stream_dedup.domain.errors import ConfigurationError, StreamDedupError
+from stream_dedup.domain.plan import PLANS, Plan
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.tables.budget import Budget
 from stream_dedup.index.tables.neighbours import MERGED_AGAIN_IN_FILES, Neighbours

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from numpy.typing import NDArray
 
-from stream_dedup.ground.errors import ConfigurationError, StoreError
-from stream_dedup.ground.plan import PLANS, Plan
-from stream_dedup.ground.related import Origin
-from stream_dedup.ground.sketch import NOT_COMPARED, SKETCH_BYTES, SKETCH_VALUES, per_cent
+from stream_dedup.domain.errors import ConfigurationError, StoreError
+from stream_dedup.domain.plan import PLANS, Plan
+from stream_dedup.domain.related import Origin
+from stream_dedup.domain.sketch import NOT_COMPARED, SKETCH_BYTES, SKETCH_VALUES, per_cent
 from stream_dedup.index.tables import budget, finder, keyed, near_kernels, neighbours
 from stream_dedup.index.tables.blocks import table_count, tables_of, to_limbs
 from stream_dedup.index.tables.neighbours import Neighbours

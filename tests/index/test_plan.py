@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dedup.ground.errors import ConfigurationError, InvariantError
-from stream_dedup.ground.plan import PLANS, Plan, parse, parse_similarity
-from stream_dedup.ground.related import Origin
+from stream_dedup.domain.errors import ConfigurationError, InvariantError
+from stream_dedup.domain.plan import PLANS, Plan, parse, parse_similarity
+from stream_dedup.domain.related import Origin
 from tests.index.oracle import near, siblings
 
 BLOCKS, CLASSIC, WITHIN_A_BIT = PLANS["blocks"], PLANS["classic"], Plan(128, 8, 1, 21, ratio=75)

@@ -30,7 +30,7 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.ground.plan import PLANS, Plan
+from stream_dedup.domain.plan import PLANS, Plan
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log import answers

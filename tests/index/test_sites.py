@@ -7,10 +7,10 @@ import random
 
 import pytest
 
+from stream_dedup.domain.document import Reason
+from stream_dedup.domain.plan import PLANS
+from stream_dedup.domain.related import Origin, Relation, in_words, relation_of
 from stream_dedup.fingerprinting import Recipe
-from stream_dedup.ground.document import Reason
-from stream_dedup.ground.plan import PLANS
-from stream_dedup.ground.related import Origin, Relation, in_words, relation_of
 from stream_dedup.local.offline import Judged, OfflineDocument, Sibling, judge_documents
 
 WORDS = [f"word{number}" for number in range(5000)]

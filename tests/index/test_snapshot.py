@@ -22,7 +22,7 @@ import fsspec
 import pytest
 from moto.server import ThreadedMotoServer
 
-from stream_dedup.ground.errors import (
+from stream_dedup.domain.errors import (
     ConfigurationError,
     FormatError,
     InputError,
@@ -31,7 +31,7 @@ from stream_dedup.ground.errors import (
     StreamDedupError,
     VolumeError,
 )
-from stream_dedup.ground.plan import PLANS
+from stream_dedup.domain.plan import PLANS
 from stream_dedup.index import snapshot
 from stream_dedup.index.digest import state_digest
 from stream_dedup.index.index import LogIndex

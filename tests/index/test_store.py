@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rocksdict import Options, Rdict
 
-from stream_dedup.ground.errors import StoreError
+from stream_dedup.domain.errors import StoreError
 from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.index.volume.store import RocksStore
@@ -194,7 +194,7 @@ def test_a_killed_process_loses_no_write_and_leaves_none_half_done(tmp_path: Pat
 
 FILLER = """
 import resource, signal, sys
-from stream_dedup.ground.errors import StoreError
+from stream_dedup.domain.errors import StoreError
 from stream_dedup.index.volume.store import RocksStore
 store = RocksStore(sys.argv[1])
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

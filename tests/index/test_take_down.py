@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stream_dedup.ground.plan import PLANS
+from stream_dedup.domain.plan import PLANS
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.rules import positions
 from stream_dedup.index.volume.entries import Entries

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent.parent
 GOLDEN = "tests/golden/formats"
 RECORDS = 60
 NEEDED = (
-    "stream_dedup/ground/errors.py",
+    "stream_dedup/domain/errors.py",
     "stream_dedup/index/index.py",
     "stream_dedup/index/volume/place.py",
     "stream_dedup/index/volume/store.py",
@@ -36,8 +36,8 @@ NEEDED = (
 CHILD = """
 import json, sys
 from pathlib import Path
-from stream_dedup.ground.errors import StreamDedupError
-from stream_dedup.ground.plan import PLANS
+from stream_dedup.domain.errors import StreamDedupError
+from stream_dedup.domain.plan import PLANS
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.place import volume_in
 from stream_dedup.index.volume.store import RocksStore

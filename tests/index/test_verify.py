@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.ground.document import LogPlace
-from stream_dedup.ground.errors import StoreError
-from stream_dedup.ground.plan import PLANS, Plan
+from stream_dedup.domain.document import LogPlace
+from stream_dedup.domain.errors import StoreError
+from stream_dedup.domain.plan import PLANS, Plan
 from stream_dedup.index.digest import state_digest
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume import layout

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from stream_dedup.ground.errors import ConfigurationError, StoreError
-from stream_dedup.ground.plan import PLANS, parse
+from stream_dedup.domain.errors import ConfigurationError, StoreError
+from stream_dedup.domain.plan import PLANS, parse
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.rules.window import KEY_GENERATIONS, KEY_LOG_TIME, Generations, Window
 from stream_dedup.index.tables import neighbours

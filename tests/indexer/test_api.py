@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.ground.plan import PLANS
+from stream_dedup.domain.plan import PLANS
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.look_up import Similar
 from stream_dedup.index.volume.store import RocksStore

@@ -12,9 +12,9 @@ from unittest import mock
 
 import pytest
 
-from stream_dedup.ground.document import Message
-from stream_dedup.ground.errors import ConfigurationError, GoneError, StreamDedupError
-from stream_dedup.ground.plan import PLANS
+from stream_dedup.domain.document import Message
+from stream_dedup.domain.errors import ConfigurationError, GoneError, StreamDedupError
+from stream_dedup.domain.plan import PLANS
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.tables import neighbours
 from stream_dedup.index.volume.memory import MemoryStore

@@ -18,8 +18,8 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from stream_dedup.ground.errors import ConfigurationError, StoreError
-from stream_dedup.ground.plan import PLANS
+from stream_dedup.domain.errors import ConfigurationError, StoreError
+from stream_dedup.domain.plan import PLANS
 from stream_dedup.index import snapshot
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.snapshot import whole

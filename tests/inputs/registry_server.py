@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from stream_dedup.ground.document import DeadLetter, Message
+from stream_dedup.domain.document import DeadLetter, Message
 from stream_dedup.inputs.decoder import DecodedDocument, Decoder
 
 

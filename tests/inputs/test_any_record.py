@@ -18,10 +18,10 @@ import fastavro
 import pytest
 import zstandard
 
-from stream_dedup.ground import unforeseen
-from stream_dedup.ground.document import DeadLetter, Message, Reason
-from stream_dedup.ground.errors import AwayError, InputError, RegistryAwayError, TextAwayError
-from stream_dedup.ground.messages import Messages
+from stream_dedup.domain import unforeseen
+from stream_dedup.domain.document import DeadLetter, Message, Reason
+from stream_dedup.domain.errors import AwayError, InputError, RegistryAwayError, TextAwayError
+from stream_dedup.domain.messages import Messages
 from stream_dedup.inputs import decoder as room
 from stream_dedup.inputs.charset import decode_page
 from stream_dedup.inputs.decoder import DecodedDocument, Decoder

@@ -15,7 +15,7 @@ from typing import Any
 import fastavro
 import pytest
 
-from stream_dedup.ground.errors import ConfigurationError, RegistryAwayError
+from stream_dedup.domain.errors import ConfigurationError, RegistryAwayError
 from stream_dedup.inputs.avro import TYPES_MAX, AvroSchemas
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.settings.layers import load_settings

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.ground.document import DeadLetter, Message
-from stream_dedup.ground.errors import ConfigurationError, ExtractorAwayError
+from stream_dedup.domain.document import DeadLetter, Message
+from stream_dedup.domain.errors import ConfigurationError, ExtractorAwayError
 from stream_dedup.inputs.children import start_child
 from stream_dedup.inputs.decoder import DecodedDocument, Decoder
 from stream_dedup.inputs.html import Extractor, Failure

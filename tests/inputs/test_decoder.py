@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.ground.document import (
+from stream_dedup.domain.document import (
     ID_BYTES_MAX,
     DeadLetter,
     Headers,
@@ -18,8 +18,8 @@ from stream_dedup.ground.document import (
     Unreadable,
     UnreadableHeaders,
 )
-from stream_dedup.ground.errors import ConfigurationError
-from stream_dedup.ground.messages import Messages
+from stream_dedup.domain.errors import ConfigurationError
+from stream_dedup.domain.messages import Messages
 from stream_dedup.inputs.decoder import DecodedDocument, Decoder
 from stream_dedup.inputs.fields import parse_json
 from stream_dedup.settings.layers import PRESETS, load_settings

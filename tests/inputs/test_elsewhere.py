@@ -17,9 +17,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dedup.ground.addresses import TextAddress, parse_prefixes
-from stream_dedup.ground.document import DeadLetter
-from stream_dedup.ground.errors import ConfigurationError, TextAwayError
+from stream_dedup.domain.addresses import TextAddress, parse_prefixes
+from stream_dedup.domain.document import DeadLetter
+from stream_dedup.domain.errors import ConfigurationError, TextAwayError
 from stream_dedup.inputs import stores
 from stream_dedup.inputs.elsewhere import Fetched, FetchLimits, TextFetcher
 from stream_dedup.inputs.packed import unpack

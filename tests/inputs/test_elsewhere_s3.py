@@ -17,8 +17,8 @@ from typing import Literal
 import pytest
 from moto.server import ThreadedMotoServer
 
-from stream_dedup.ground.addresses import parse_prefixes
-from stream_dedup.ground.errors import InputError, TextAwayError
+from stream_dedup.domain.addresses import parse_prefixes
+from stream_dedup.domain.errors import InputError, TextAwayError
 from stream_dedup.inputs import elsewhere
 from stream_dedup.inputs.elsewhere import FetchLimits, TextFetcher
 from stream_dedup.inputs.sources import find_files, read_documents

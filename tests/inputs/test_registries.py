@@ -14,7 +14,7 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from stream_dedup.ground.errors import RegistryAwayError
+from stream_dedup.domain.errors import RegistryAwayError
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.settings.layers import load_settings
 from tests.broker.certificates import Authority

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.ground.errors import ConfigurationError, GoneError, StreamDedupError
-from stream_dedup.ground.hosts import HostNames
-from stream_dedup.ground.topics import TopicNames
+from stream_dedup.domain.errors import ConfigurationError, GoneError, StreamDedupError
+from stream_dedup.domain.hosts import HostNames
+from stream_dedup.domain.topics import TopicNames
 from stream_dedup.inputs.decoder import ids_of
 from stream_dedup.insights import app
 from stream_dedup.insights.metrics import InsightsMetrics

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
-from stream_dedup.ground.errors import FormatError, OtherFormatError
-from stream_dedup.ground.topics import topic_folder
+from stream_dedup.domain.errors import FormatError, OtherFormatError
+from stream_dedup.domain.topics import topic_folder
 from stream_dedup.insights.signals import SLICES, HostLedger, HostRow, Observed
 
 DAY = 86_400

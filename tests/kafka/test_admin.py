@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from stream_dedup.ground.errors import BrokerError
+from stream_dedup.domain.errors import BrokerError
 from stream_dedup.kafka import Admin, admin
 from stream_dedup.settings.settings import Settings
 from tests.kafka.scripted import Scripted, answered, refusal

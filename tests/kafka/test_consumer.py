@@ -15,7 +15,7 @@ from confluent_kafka import (
 )
 from confluent_kafka import Message as RawMessage
 
-from stream_dedup.ground.errors import BrokerError
+from stream_dedup.domain.errors import BrokerError
 from stream_dedup.kafka import SourceConsumer, client, transaction
 from stream_dedup.kafka import source as source_module
 from stream_dedup.settings.settings import Settings

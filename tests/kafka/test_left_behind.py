@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from stream_dedup.ground.errors import BrokerError
-from stream_dedup.ground.threads import SideThread
+from stream_dedup.domain.errors import BrokerError
+from stream_dedup.domain.threads import SideThread
 from stream_dedup.kafka import Admin, LogAppender, TransactionalOutput, admin, append, transaction
 from stream_dedup.kafka.transaction import Outcome
 from stream_dedup.settings.settings import Settings

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from stream_dedup.ground.errors import (
+from stream_dedup.domain.errors import (
     AbortableError,
     BrokerError,
     GoneError,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from stream_dedup.ground.errors import BrokerError, FencedError
+from stream_dedup.domain.errors import BrokerError, FencedError
 from stream_dedup.kafka import (
     LogAppender,
     Patience,

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from stream_dedup.ground.errors import BrokerError, FencedError
-from stream_dedup.ground.threads import SideThread
+from stream_dedup.domain.errors import BrokerError, FencedError
+from stream_dedup.domain.threads import SideThread
 from stream_dedup.kafka import append, transaction
 from stream_dedup.kafka.transaction import Outcome, Output, TransactionalOutput
 from stream_dedup.settings.settings import Settings

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import Producer
 
-from stream_dedup.ground.document import Message
-from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.domain.document import Message
+from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.kafka import Admin, reader, readers, sample
 from stream_dedup.settings.settings import Settings
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.kafka.client import base_config
 from stream_dedup.kafka.security import Security, security_of, ssl_context
 from stream_dedup.settings.layers import load_settings

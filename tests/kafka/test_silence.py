@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka import Message as RawMessage
 
-from stream_dedup.ground.errors import BrokerError
+from stream_dedup.domain.errors import BrokerError
 from stream_dedup.kafka import SpanReader, read_partition, readers, sample, spans
 from stream_dedup.settings.settings import Settings
 from tests.kafka.scripted import Scripted, record

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, TopicPartition
 from confluent_kafka import Message as RawMessage
 
-from stream_dedup.ground.document import Message, Unreadable, UnreadableHeaders
-from stream_dedup.ground.errors import BrokerError, ConfigurationError
+from stream_dedup.domain.document import Message, Unreadable, UnreadableHeaders
+from stream_dedup.domain.errors import BrokerError, ConfigurationError
 from stream_dedup.kafka import LogReader, SourceConsumer, client, readers, spans
 from stream_dedup.kafka import source as source_module
 from stream_dedup.settings.settings import Settings

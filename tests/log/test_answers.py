@@ -12,9 +12,9 @@ import zlib
 
 import pytest
 
-from stream_dedup.ground.better import BetterRule
-from stream_dedup.ground.document import LogPlace, Position, Reason, Representative, Verdict
-from stream_dedup.ground.errors import FormatError, OtherFormatError
+from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.document import LogPlace, Position, Reason, Representative, Verdict
+from stream_dedup.domain.errors import FormatError, OtherFormatError
 from stream_dedup.log import answers
 from stream_dedup.log.frame import framed
 

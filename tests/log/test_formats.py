@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.ground.better import BetterRule
-from stream_dedup.ground.document import Mode, Reason
-from stream_dedup.ground.errors import FormatError, OtherFormatError
-from stream_dedup.ground.plan import Plan
+from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.document import Mode, Reason
+from stream_dedup.domain.errors import FormatError, OtherFormatError
+from stream_dedup.domain.plan import Plan
 from stream_dedup.log import answers, records
 from stream_dedup.log.frame import framed
 from stream_dedup.log.records import Batch, Control, Release, Seed

@@ -8,9 +8,9 @@ import random
 import numpy as np
 import pytest
 
-from stream_dedup.ground.better import BetterRule
-from stream_dedup.ground.document import DeadLetter, LogPlace, Position, Reason, Representative
-from stream_dedup.ground.sketch import NOT_COMPARED
+from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.document import DeadLetter, LogPlace, Position, Reason, Representative
+from stream_dedup.domain.sketch import NOT_COMPARED
 from stream_dedup.log import epochs, header_columns, headers
 from stream_dedup.log.answers import (
     CHAIN_START,

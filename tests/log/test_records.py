@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stream_dedup.ground.document import Mode
-from stream_dedup.ground.errors import FormatError
+from stream_dedup.domain.document import Mode
+from stream_dedup.domain.errors import FormatError
 from stream_dedup.log import records
 from stream_dedup.log.frame import framed
 

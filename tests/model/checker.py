@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from stream_dedup.ground.document import Message, Position, Reason, Verdict
+from stream_dedup.domain.document import Message, Position, Reason, Verdict
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log import epochs, headers, records

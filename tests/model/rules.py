@@ -18,8 +18,8 @@ from unittest import mock
 import numpy as np
 
 from stream_dedup.control import beginnings, rewind
-from stream_dedup.ground.document import DeadLetter
-from stream_dedup.ground.errors import ConfigurationError, TextAwayError
+from stream_dedup.domain.document import DeadLetter
+from stream_dedup.domain.errors import ConfigurationError, TextAwayError
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.rules import judging as index_judging
 from stream_dedup.index.rules import orders

@@ -23,13 +23,13 @@ import numpy as np
 
 from stream_dedup.control import beginnings
 from stream_dedup.control.orders import OrderDependencies
+from stream_dedup.domain.addresses import TextAddress
+from stream_dedup.domain.document import DeadLetter, Message
+from stream_dedup.domain.errors import BrokerError, FormatError, TextAwayError
+from stream_dedup.domain.messages import Messages
+from stream_dedup.domain.plan import Plan
+from stream_dedup.domain.topics import TopicNames, TopicState
 from stream_dedup.fingerprinting.recipe import Prints
-from stream_dedup.ground.addresses import TextAddress
-from stream_dedup.ground.document import DeadLetter, Message
-from stream_dedup.ground.errors import BrokerError, FormatError, TextAwayError
-from stream_dedup.ground.messages import Messages
-from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.topics import TopicNames, TopicState
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.indexer.dependencies import IndexerDependencies
 from stream_dedup.inputs.decoder import Decoder, Documents

@@ -25,11 +25,11 @@ import numpy as np
 from stream_dedup.checks.declaration import reading_of
 from stream_dedup.control.releasing import release
 from stream_dedup.control.rewinding import rewind_group
-from stream_dedup.ground.better import BetterRule
-from stream_dedup.ground.document import Mode
-from stream_dedup.ground.errors import BrokerError, ConfigurationError, FirstStartError, InputError
-from stream_dedup.ground.plan import parse as parse_plan
-from stream_dedup.ground.topics import TopicNames
+from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.document import Mode
+from stream_dedup.domain.errors import BrokerError, ConfigurationError, FirstStartError, InputError
+from stream_dedup.domain.plan import parse as parse_plan
+from stream_dedup.domain.topics import TopicNames
 from stream_dedup.index.volume import layout
 from stream_dedup.indexer import role as indexer
 from stream_dedup.log import records

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from stream_dedup.ground.plan import parse
+from stream_dedup.domain.plan import parse
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log import answers

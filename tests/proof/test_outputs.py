@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.ground.document import DeadLetter, Headers, LogPlace, Message, Position, Reason
-from stream_dedup.ground.plan import PLANS
+from stream_dedup.domain.document import DeadLetter, Headers, LogPlace, Message, Position, Reason
+from stream_dedup.domain.plan import PLANS
 from stream_dedup.log import headers
 from stream_dedup.log.records import decode
 from stream_dedup.proof import content, ledger

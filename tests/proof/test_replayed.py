@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from stream_dedup.ground.document import Headers, Message
-from stream_dedup.ground.plan import PLANS
+from stream_dedup.domain.document import Headers, Message
+from stream_dedup.domain.plan import PLANS
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log import answers, headers, records

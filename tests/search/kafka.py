@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stream_dedup.demo.texts import Dice
-from stream_dedup.ground.document import Headers, Message, TopicPartitionKey
+from stream_dedup.domain.document import Headers, Message, TopicPartitionKey
 from stream_dedup.log.records import Control, encode_control
 from stream_dedup.search.finding import Finder
 from stream_dedup.search.kept_texts import OutputTexts

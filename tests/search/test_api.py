@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from stream_dedup.console.nouns import Decision, Opened
+from stream_dedup.domain.document import digest_id, shorten_id
+from stream_dedup.domain.errors import BrokerError, StreamDedupError
 from stream_dedup.fingerprinting import Languages
-from stream_dedup.ground.document import digest_id, shorten_id
-from stream_dedup.ground.errors import BrokerError, StreamDedupError
 from stream_dedup.search import finding
 from stream_dedup.search.api import CALLS_MAX, SearchApi
 from stream_dedup.search.clue import CLUE_BYTES_MAX, words_of

@@ -23,9 +23,9 @@ import pytest
 
 from stream_dedup.console.nouns import HostPair
 from stream_dedup.demo.texts import Dice
+from stream_dedup.domain.document import Message, digest_id
+from stream_dedup.domain.errors import ConfigurationError, RegistryAwayError, StreamDedupError
 from stream_dedup.fingerprinting import Recipe
-from stream_dedup.ground.document import Message, digest_id
-from stream_dedup.ground.errors import ConfigurationError, RegistryAwayError, StreamDedupError
 from stream_dedup.inputs import elsewhere
 from stream_dedup.log.records import Control, encode_control
 from stream_dedup.search import kept_texts

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stream_dedup.demo.texts import Dice
+from stream_dedup.domain.errors import InputError, StoreError, VolumeError
 from stream_dedup.fingerprinting import Languages
-from stream_dedup.ground.errors import InputError, StoreError, VolumeError
 from stream_dedup.search import texts as text_engine
 from stream_dedup.search.clue import WORDS_MAX, Clue, clue_of, pairs_of, words_of
 from stream_dedup.search.facts import EnginePlace, GroupFacts, TextFacts

@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from stream_dedup.ground.errors import ConfigurationError, InputError, StreamDedupError
-from stream_dedup.ground.problem import PROBLEM_TYPE, problem, problem_bytes
+from stream_dedup.domain.errors import ConfigurationError, InputError, StreamDedupError
+from stream_dedup.domain.problem import PROBLEM_TYPE, problem, problem_bytes
 from stream_dedup.service.asking import ask_role
 from tests.service.serving import serving
 

@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from stream_dedup.cli.run import MODULES, Role
-from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
+from stream_dedup.domain.errors import ConfigurationError, StreamDedupError
 from stream_dedup.service import http as http_module
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer

@@ -12,8 +12,8 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from stream_dedup.ground.document import Message, TopicPartitionKey
-from stream_dedup.ground.topics import TopicState, read_topics
+from stream_dedup.domain.document import Message, TopicPartitionKey
+from stream_dedup.domain.topics import TopicState, read_topics
 from stream_dedup.kafka import OwnedOffset
 from stream_dedup.service import kept
 from stream_dedup.service.health import Health

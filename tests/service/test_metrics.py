@@ -12,7 +12,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
 
 from stream_dedup import __version__
-from stream_dedup.ground.document import (
+from stream_dedup.domain.document import (
     DeadLetter,
     LogPlace,
     Message,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.ground.errors import StreamDedupError
+from stream_dedup.domain.errors import StreamDedupError
 from stream_dedup.service.ports import free_ports
 from stream_dedup.service.process import stop_on_signals
 
@@ -181,7 +181,7 @@ COMPILES = """
 import signal, sys
 import numba
 from numba.extending import intrinsic
-from stream_dedup.ground.compiling import StoppedError
+from stream_dedup.domain.compiling import StoppedError
 from stream_dedup.machine.compiled import kernel
 from stream_dedup.service.process import stop_on_signals
 

@@ -12,7 +12,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from stream_dedup.ground.errors import (
+from stream_dedup.domain.errors import (
     BrokerError,
     ConfigurationError,
     GoneError,

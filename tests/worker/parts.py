@@ -9,9 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from stream_dedup.ground.failpoints import Failpoints
-from stream_dedup.ground.messages import Messages
-from stream_dedup.ground.threads import SideThread
+from stream_dedup.domain.failpoints import Failpoints
+from stream_dedup.domain.messages import Messages
+from stream_dedup.domain.threads import SideThread
 from stream_dedup.worker.allowance import Allowance, Amount
 from stream_dedup.worker.budget import WorkerBudget
 from stream_dedup.worker.dependencies import IntakePace, WorkerContext

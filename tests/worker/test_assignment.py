@@ -9,10 +9,10 @@ from unittest import mock
 
 import pytest
 
-from stream_dedup.ground.document import TopicPartitionKey
-from stream_dedup.ground.errors import StreamDedupError
-from stream_dedup.ground.messages import Messages
-from stream_dedup.ground.topics import TopicNames
+from stream_dedup.domain.document import TopicPartitionKey
+from stream_dedup.domain.errors import StreamDedupError
+from stream_dedup.domain.messages import Messages
+from stream_dedup.domain.topics import TopicNames
 from stream_dedup.kafka import OwnedOffset
 from stream_dedup.log import epochs
 from stream_dedup.settings.settings import Settings

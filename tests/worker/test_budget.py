@@ -12,8 +12,8 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from stream_dedup.ground.document import Message
-from stream_dedup.ground.messages import Messages
+from stream_dedup.domain.document import Message
+from stream_dedup.domain.messages import Messages
 from stream_dedup.service import process as memory
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker.budget import RecordSizes, WorkerBudget, limit_of

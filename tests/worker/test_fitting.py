@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from stream_dedup.ground.document import DeadLetter, Headers, LogPlace, Message, Position, Reason
+from stream_dedup.domain.document import DeadLetter, Headers, LogPlace, Message, Position, Reason
 from stream_dedup.log import headers
 from stream_dedup.log.answers import Judgement
 from stream_dedup.worker.outputs import OutputWriter, fit

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stream_dedup.ground.document import LogPlace, Message, Reason
-from stream_dedup.ground.errors import ConfigurationError, DivergedError, InvariantError
+from stream_dedup.domain.document import LogPlace, Message, Reason
+from stream_dedup.domain.errors import ConfigurationError, DivergedError, InvariantError
 from stream_dedup.log.answers import Announce, Judgement, LogAnswer, Rejected
 from stream_dedup.worker.allowance import Amount
 from stream_dedup.worker.flow import Flow

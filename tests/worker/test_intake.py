@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dedup.ground.document import Message
-from stream_dedup.ground.errors import RegistryAwayError
-from stream_dedup.ground.messages import Messages
+from stream_dedup.domain.document import Message
+from stream_dedup.domain.errors import RegistryAwayError
+from stream_dedup.domain.messages import Messages
 from stream_dedup.worker import intake as intake_room
 from stream_dedup.worker.allowance import Amount
 from stream_dedup.worker.dependencies import IntakePace

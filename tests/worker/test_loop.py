@@ -13,10 +13,10 @@ from unittest import mock
 
 import pytest
 
-from stream_dedup.ground.document import Message, TopicPartitionKey
-from stream_dedup.ground.errors import GoneError, NoAnswerError, StreamDedupError
-from stream_dedup.ground.messages import Messages
-from stream_dedup.ground.topics import TopicNames
+from stream_dedup.domain.document import Message, TopicPartitionKey
+from stream_dedup.domain.errors import GoneError, NoAnswerError, StreamDedupError
+from stream_dedup.domain.messages import Messages
+from stream_dedup.domain.topics import TopicNames
 from stream_dedup.kafka import Outcome, OwnedOffset, Result
 from stream_dedup.log import epochs
 from stream_dedup.service.running import RunningRole

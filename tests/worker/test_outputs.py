@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.ground.document import (
+from stream_dedup.domain.document import (
     DeadLetter,
     Headers,
     LogPlace,
@@ -22,8 +22,8 @@ from stream_dedup.ground.document import (
     Representative,
     UnreadableHeaders,
 )
-from stream_dedup.ground.errors import InvariantError
-from stream_dedup.ground.messages import NO_TIMESTAMP
+from stream_dedup.domain.errors import InvariantError
+from stream_dedup.domain.messages import NO_TIMESTAMP
 from stream_dedup.kafka import Output
 from stream_dedup.log import records
 from stream_dedup.log.answers import Judgement, LogAnswer, Verdicts, decode, encode

@@ -11,10 +11,10 @@ from unittest import mock
 
 import pytest
 
+from stream_dedup.domain.document import DeadLetter, Message, Reason
+from stream_dedup.domain.errors import ConfigurationError
+from stream_dedup.domain.messages import Messages
 from stream_dedup.fingerprinting import Fingerprinter, Recipe, SiteHasher
-from stream_dedup.ground.document import DeadLetter, Message, Reason
-from stream_dedup.ground.errors import ConfigurationError
-from stream_dedup.ground.messages import Messages
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.log import records
 from stream_dedup.log.records import value_digest

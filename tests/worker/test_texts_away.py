@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from stream_dedup.domain.document import DeadLetter, Message
+from stream_dedup.domain.errors import ExtractorAwayError, RegistryAwayError, TextAwayError
+from stream_dedup.domain.messages import Messages
+from stream_dedup.domain.threads import SideThread
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
-from stream_dedup.ground.document import DeadLetter, Message
-from stream_dedup.ground.errors import ExtractorAwayError, RegistryAwayError, TextAwayError
-from stream_dedup.ground.messages import Messages
-from stream_dedup.ground.threads import SideThread
 from stream_dedup.inputs import elsewhere
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.log import records

@@ -34,9 +34,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.fingerprinting import jieba_data
 from stream_dedup.fingerprinting.jieba_data import UserWord, with_frequencies
-from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.machine.compiled import kernel
 
 PIECE: Final = 512

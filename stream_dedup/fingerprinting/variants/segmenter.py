@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.fingerprinting import characters
 from stream_dedup.fingerprinting.characters import HAN, KIND_BITS, UNSPACED, code_point_at
-from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.machine.compiled import inlined, kernel
 
 PIECE = 512

@@ -26,8 +26,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dedup.domain.errors import InputError
 from stream_dedup.fingerprinting.hashes import mix
-from stream_dedup.ground.errors import InputError
 from stream_dedup.machine.compiled import allocating_kernel, inlined
 
 LEVEL_BITS: Final = 12

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from stream_dedup.ground.document import NONCE_BYTES
-from stream_dedup.ground.errors import FormatError, InvariantError
-from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.sketch import SKETCH_BYTES
+from stream_dedup.domain.document import NONCE_BYTES
+from stream_dedup.domain.errors import FormatError, InvariantError
+from stream_dedup.domain.plan import Plan
+from stream_dedup.domain.sketch import SKETCH_BYTES
 from stream_dedup.index.rules import orders
 from stream_dedup.index.rules.declaration import Declaration
 from stream_dedup.index.rules.judging import LoggedBatch, judge_batch

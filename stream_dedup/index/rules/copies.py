@@ -22,8 +22,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.better import BetterRule
-from stream_dedup.ground.errors import FormatError
+from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.errors import FormatError
 from stream_dedup.index.volume.contract import Store, Writes
 from stream_dedup.index.volume.entries import EntryBytes
 from stream_dedup.index.volume.layout import (

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from stream_dedup.ground.better import BetterRule
-from stream_dedup.ground.document import Mode
-from stream_dedup.ground.errors import ConfigurationError
-from stream_dedup.ground.plan import WIDTH_MAX, Plan
-from stream_dedup.ground.sketch import SKETCH_BYTES
+from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.document import Mode
+from stream_dedup.domain.errors import ConfigurationError
+from stream_dedup.domain.plan import WIDTH_MAX, Plan
+from stream_dedup.domain.sketch import SKETCH_BYTES
 from stream_dedup.index.rules.window import Window, format_of
 from stream_dedup.log.frame import FIRST_FORMAT
 

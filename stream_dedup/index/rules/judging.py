@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.document import LogPlace, Reason
-from stream_dedup.ground.lazy import Ids
+from stream_dedup.domain.document import LogPlace, Reason
+from stream_dedup.domain.lazy import Ids
 from stream_dedup.index.rules import last_texts
 from stream_dedup.index.rules.copies import Copies
 from stream_dedup.index.rules.last_texts import IdText

@@ -22,8 +22,8 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.document import Reason
-from stream_dedup.ground.lazy import Ids, Lazy
+from stream_dedup.domain.document import Reason
+from stream_dedup.domain.lazy import Ids, Lazy
 from stream_dedup.index.tables.neighbours import Neighbours
 from stream_dedup.index.tables.rows import Columns, take_rows
 from stream_dedup.index.volume.contract import Store

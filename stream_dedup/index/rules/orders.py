@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from stream_dedup.ground.document import TOPIC_ID_BYTES, LogPlace, Reason
-from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.domain.document import TOPIC_ID_BYTES, LogPlace, Reason
+from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.index.rules.declaration import U32_MAX, Declaration, number_field, text_field
 from stream_dedup.index.rules.judging import append_rows, columns_of_batch
 from stream_dedup.index.rules.positions import Key, cut_at_repeats, handle_of, keys_of

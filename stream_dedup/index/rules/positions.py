@@ -43,10 +43,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.document import LogPlace, Position, Reason, Representative, Verdict
-from stream_dedup.ground.errors import FormatError
-from stream_dedup.ground.lazy import sizes_of
-from stream_dedup.ground.sketch import NOT_COMPARED
+from stream_dedup.domain.document import LogPlace, Position, Reason, Representative, Verdict
+from stream_dedup.domain.errors import FormatError
+from stream_dedup.domain.lazy import sizes_of
+from stream_dedup.domain.sketch import NOT_COMPARED
 from stream_dedup.index.tables.rows import Columns
 from stream_dedup.index.volume.contract import Writes
 from stream_dedup.index.volume.layout import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stream_dedup.ground.document import Reason
+from stream_dedup.domain.document import Reason
 from stream_dedup.index.volume.layout import STATE_DIGEST_ONLY
 
 

@@ -23,10 +23,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from stream_dedup.ground.better import BetterRule
-from stream_dedup.ground.errors import ConfigurationError, FormatError
-from stream_dedup.ground.plan import WIDTH_MAX, Plan
-from stream_dedup.ground.sketch import SKETCH_BYTES
+from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.errors import ConfigurationError, FormatError
+from stream_dedup.domain.plan import WIDTH_MAX, Plan
+from stream_dedup.domain.sketch import SKETCH_BYTES
 from stream_dedup.index.volume.contract import Writes
 from stream_dedup.log.frame import FIRST_FORMAT
 from stream_dedup.log.records import FORMATS

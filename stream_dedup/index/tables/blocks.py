@@ -21,8 +21,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.plan import TABLES_MAX, Plan
-from stream_dedup.ground.sketch import SKETCH_VALUES
+from stream_dedup.domain.plan import TABLES_MAX, Plan
+from stream_dedup.domain.sketch import SKETCH_VALUES
 
 _LIMB_MASK: Final = (1 << 64) - 1
 

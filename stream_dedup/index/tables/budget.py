@@ -27,8 +27,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.errors import ConfigurationError, StoreError, VolumeError
-from stream_dedup.ground.paths import open_or_replace
+from stream_dedup.domain.errors import ConfigurationError, StoreError, VolumeError
+from stream_dedup.domain.paths import open_or_replace
 
 _OTHER_BYTES: Final = (
     480 << 20

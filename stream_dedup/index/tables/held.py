@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.errors import StoreError
+from stream_dedup.domain.errors import StoreError
 from stream_dedup.index.tables.budget import Column
 from stream_dedup.index.tables.finder import Each, finder_bytes
 from stream_dedup.index.tables.kept import GROUP_ROWS, FilesKept, RowsAsKept, digest_of

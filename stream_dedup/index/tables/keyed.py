@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.related import Relation
+from stream_dedup.domain.related import Relation
 from stream_dedup.index.tables import finder_kernels, keyed_kernels, near_kernels
 from stream_dedup.index.tables.blocks import Tables, table_count
 from stream_dedup.index.tables.budget import unreadable

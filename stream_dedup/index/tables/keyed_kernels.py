@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from stream_dedup.ground.sketch import NOT_COMPARED
+from stream_dedup.domain.sketch import NOT_COMPARED
 from stream_dedup.index.tables.finder_kernels import (
     GROUP_BITS,
     UNIT,

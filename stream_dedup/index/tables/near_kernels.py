@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from stream_dedup.ground.related import Relation
-from stream_dedup.ground.sketch import (
+from stream_dedup.domain.related import Relation
+from stream_dedup.domain.sketch import (
     ALIKE,
     FIRST_WEIGHT,
     JUDGING_VALUES,

@@ -27,8 +27,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.errors import ConfigurationError, InvariantError
-from stream_dedup.ground.plan import Plan
+from stream_dedup.domain.errors import ConfigurationError, InvariantError
+from stream_dedup.domain.plan import Plan
 from stream_dedup.index.tables.blocks import table_count, tables_of
 from stream_dedup.index.tables.budget import Budget
 from stream_dedup.index.tables.finder import FROM_THE_END, RowFinder

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.lazy import Ids
+from stream_dedup.domain.lazy import Ids
 from stream_dedup.machine.compiled import allocating_kernel, kernel
 
 Tags = NDArray[np.uint32]

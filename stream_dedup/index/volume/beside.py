@@ -44,9 +44,9 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from stream_dedup.ground.disk import sync
-from stream_dedup.ground.errors import StoreError
-from stream_dedup.ground.paths import create_file, make_folder, open_file
+from stream_dedup.domain.disk import sync
+from stream_dedup.domain.errors import StoreError
+from stream_dedup.domain.paths import create_file, make_folder, open_file
 from stream_dedup.index.tables.kept import (
     GROUP_ROWS,
     ROW_BYTES,

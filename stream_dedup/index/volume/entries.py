@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.errors import FormatError, InvariantError
-from stream_dedup.ground.lazy import Ids
+from stream_dedup.domain.errors import FormatError, InvariantError
+from stream_dedup.domain.lazy import Ids
 from stream_dedup.index.tables.rows import (
     Columns,
     StoredRows,

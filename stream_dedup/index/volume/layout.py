@@ -69,9 +69,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.document import NO_TOPIC_ID, TOPIC_ID_BYTES
-from stream_dedup.ground.errors import FormatError, OtherFormatError
-from stream_dedup.ground.lazy import Ids
+from stream_dedup.domain.document import NO_TOPIC_ID, TOPIC_ID_BYTES
+from stream_dedup.domain.errors import FormatError, OtherFormatError
+from stream_dedup.domain.lazy import Ids
 from stream_dedup.log.answers import CHAIN_START
 
 VERSION: Final = 7

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from stream_dedup.ground.errors import StoreError
+from stream_dedup.domain.errors import StoreError
 
 _CHECKPOINTS: Final[dict[Path, dict[bytes, bytes]]] = {}
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.errors import FormatError
-from stream_dedup.ground.lazy import Ids
+from stream_dedup.domain.errors import FormatError
+from stream_dedup.domain.lazy import Ids
 from stream_dedup.index.volume.layout import DAMAGED_PAGE, ROWS_AT
 from stream_dedup.log.frame import joined_parts
 from stream_dedup.machine.compiled import inlined, kernel

@@ -37,8 +37,8 @@ from rocksdict import (
     WriteBatch,
 )
 
-from stream_dedup.ground.errors import StoreError, VolumeError
-from stream_dedup.ground.paths import make_folder
+from stream_dedup.domain.errors import StoreError, VolumeError
+from stream_dedup.domain.paths import make_folder
 
 _BLOCK_CACHE_BYTES: Final = 64 << 20
 _WRITE_BUFFER_BYTES: Final = 32 << 20

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 
-from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.domain.errors import ConfigurationError
 
 
 class BetterRule(enum.IntEnum):

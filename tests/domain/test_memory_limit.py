@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.ground import memory_limit
-from stream_dedup.ground.memory_limit import limit_of_group, resident_bytes
+from stream_dedup.domain import memory_limit
+from stream_dedup.domain.memory_limit import limit_of_group, resident_bytes
 
 MIB = 1 << 20
 UNLIMITED_V1 = "9223372036854771712"

@@ -15,8 +15,8 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from stream_dedup.ground.errors import InputError
-from stream_dedup.ground.printable import printable
+from stream_dedup.domain.errors import InputError
+from stream_dedup.domain.printable import printable
 
 _COMPONENT_BYTES_MAX: Final = 255
 _PRIVATE_FILE: Final = 0o600

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dedup.ground.errors import InputError
-from stream_dedup.ground.paths import below, create_file, make_folder, open_file, open_or_replace
+from stream_dedup.domain.errors import InputError
+from stream_dedup.domain.paths import below, create_file, make_folder, open_file, open_or_replace
 
 RUDE = ("", ".", "..", "/etc/passwd", "a/../../b", "a//b", "a/", "..\\b", "a\0b", "a\nb", "\x7f")
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
-from stream_dedup.ground.hosts import shown_host
-from stream_dedup.ground.sketch import as_text
+from stream_dedup.domain.hosts import shown_host
+from stream_dedup.domain.sketch import as_text
 
 
 class Relation(enum.IntEnum):

@@ -8,8 +8,8 @@ import logging
 import time
 from typing import Final
 
-from stream_dedup.ground.document import DeadLetter, Message, Stage
-from stream_dedup.ground.printable import printable
+from stream_dedup.domain.document import DeadLetter, Message, Stage
+from stream_dedup.domain.printable import printable
 
 _QUIET_SECONDS: Final = 60.0
 _logger = logging.getLogger("stream_dedup.unforeseen")

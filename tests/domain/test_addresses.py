@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dedup.ground.addresses import (
+from stream_dedup.domain.addresses import (
     TextAddress,
     checked,
     has_credentials,

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
-from stream_dedup.ground.printable import printable
+from stream_dedup.domain.printable import printable
 
 SCHEMES: Final = (
     "s3",

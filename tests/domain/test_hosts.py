@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dedup.ground.hosts import (
+from stream_dedup.domain.hosts import (
     HOST_CHARACTERS_MAX,
     HostNames,
     host_of,

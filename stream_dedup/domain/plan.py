@@ -47,9 +47,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final
 
-from stream_dedup.ground.errors import ConfigurationError, InvariantError
-from stream_dedup.ground.related import UNKNOWN, Origin, Relation, relation_of
-from stream_dedup.ground.sketch import SKETCH_VALUES, SURE, alike, alike_min
+from stream_dedup.domain.errors import ConfigurationError, InvariantError
+from stream_dedup.domain.related import UNKNOWN, Origin, Relation, relation_of
+from stream_dedup.domain.sketch import SKETCH_VALUES, SURE, alike, alike_min
 
 WIDTH_MAX: Final = 256
 BLOCKS_MAX: Final = 64

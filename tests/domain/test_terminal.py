@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dedup.ground.printable import printable
-from stream_dedup.ground.terminal import note, print_json, print_table
+from stream_dedup.domain.printable import printable
+from stream_dedup.domain.terminal import note, print_json, print_table
 
 HOSTILE = "a\x1b[31m\u202e\x9b2J\nb\ud800"
 

@@ -20,8 +20,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from stream_dedup.ground.printable import printable
-from stream_dedup.ground.tables import FittedTable
+from stream_dedup.domain.printable import printable
+from stream_dedup.domain.tables import FittedTable
 
 _PIPED_WIDTH = 200
 

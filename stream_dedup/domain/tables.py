@@ -16,7 +16,7 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from stream_dedup.ground.printable import printable
+from stream_dedup.domain.printable import printable
 
 _GAPS = (2, 1)
 _LAST_WIDTH_MIN = 40

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from stream_dedup.ground.errors import ConfigurationError
-from stream_dedup.ground.printable import counted
+from stream_dedup.domain.errors import ConfigurationError
+from stream_dedup.domain.printable import counted
 
 HEADER_BUDGET_BYTES = 65_536
 NAME_CHARACTERS_MAX = 249

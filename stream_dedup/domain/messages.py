@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.document import Headers, Message, TopicPartitionKey, Unreadable
-from stream_dedup.ground.lazy import Lazy
+from stream_dedup.domain.document import Headers, Message, TopicPartitionKey, Unreadable
+from stream_dedup.domain.lazy import Lazy
 
 # As Kafka has it. One of 0 or below says the same: librdkafka cannot write 0, and no client of
 # Kafka's own a lower one.

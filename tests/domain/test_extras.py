@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from stream_dedup.ground.extras import lacking
+from stream_dedup.domain.extras import lacking
 
 
 def test_all_that_is_missing_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

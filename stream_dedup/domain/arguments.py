@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from stream_dedup.ground.errors import InputError
+from stream_dedup.domain.errors import InputError
 
 T = TypeVar("T")
 

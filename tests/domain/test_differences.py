@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 
-from stream_dedup.ground.differences import COMPARED, SHOWN, blocks, compare, shown
+from stream_dedup.domain.differences import COMPARED, SHOWN, blocks, compare, shown
 from tests.console.sample import COPY, EVIL, KEPT
 
 

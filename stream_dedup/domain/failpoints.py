@@ -19,7 +19,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.domain.errors import ConfigurationError
 
 VARIABLE = "STREAM_DEDUP_FAILPOINT"
 
