@@ -60,4 +60,4 @@ class KernelsHook(BuildHookInterface):  # type: ignore[type-arg]
         if kernels:
             build_data["pure_python"] = False
             build_data["tag"] = os.environ["STREAM_DEDUP_WHEEL_TAG"]
-            build_data["force_include"][kernels] = "stream_dedup/machine/compiled_kernels"
+            build_data["force_include"][kernels] = "stream_dedup/kernels/compiled_kernels"

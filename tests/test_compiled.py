@@ -19,7 +19,7 @@ from numba.core.errors import NumbaError
 
 import stream_dedup
 from stream_dedup.fingerprinting import Fingerprinter, Recipe, format_prints
-from stream_dedup.machine import compiled
+from stream_dedup.kernels import compiled
 from tests.fingerprinting import reference
 
 SOURCE = Path(stream_dedup.__file__).parent / "fingerprinting" / "prints.py"
@@ -130,7 +130,7 @@ def test_changed_sources_get_another_directory(
 _CHILD = """
 import json, logging, pathlib, sys, tempfile
 logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
-from stream_dedup.machine import compiled
+from stream_dedup.kernels import compiled
 if sys.argv[1]:
     compiled.SHIPPED = pathlib.Path(sys.argv[1])
 tempfile.tempdir = sys.argv[2]

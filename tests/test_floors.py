@@ -19,7 +19,7 @@ PACKAGE = Path(stream_dedup.__file__).parent
 # other.
 BELOW_THE_ROLES = (
     "domain",
-    "machine",
+    "kernels",
     "fingerprinting",
     "settings",
     "log",

@@ -27,7 +27,7 @@ CEILINGS = {
     "kafka": 1_879,
     "local": 2_180,
     "log": 1_084,
-    "machine": 273,
+    "kernels": 273,
     "proof": 1_801,
     "search": 1_359,
     "service": 1_038,

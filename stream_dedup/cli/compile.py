@@ -15,7 +15,7 @@ import typer
 from stream_dedup.cli.options import JsonOption, command
 from stream_dedup.domain.errors import ConfigurationError, StreamDedupError
 from stream_dedup.domain.terminal import print_json
-from stream_dedup.machine import compiled
+from stream_dedup.kernels import compiled
 
 
 @command("compile", example="stream-dedup compile --to /opt/cache")

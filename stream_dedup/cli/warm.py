@@ -40,9 +40,9 @@ from stream_dedup.index.volume.layout import row_type
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.index.volume.pages import EntryPage, gather, same_ids
 from stream_dedup.kafka import warm_up_writer
+from stream_dedup.kernels import compiled
 from stream_dedup.log import header_columns
 from stream_dedup.log.answers import Judgement, Verdicts
-from stream_dedup.machine import compiled
 
 _DOCUMENTS = 3
 _STAGES = (

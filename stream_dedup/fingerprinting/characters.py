@@ -37,7 +37,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.machine.compiled import inlined
+from stream_dedup.kernels.compiled import inlined
 
 Batch: TypeAlias = tuple[
     NDArray[np.uint8], NDArray[np.int64]

@@ -35,7 +35,7 @@ from stream_dedup.fingerprinting.prints import (
 from stream_dedup.fingerprinting.simhash import WEIGHT_ONE
 from stream_dedup.fingerprinting.tokens import BYTES_PER_WORD_MIN, words_between
 from stream_dedup.fingerprinting.variants import keywords
-from stream_dedup.machine.compiled import allocating_kernel
+from stream_dedup.kernels.compiled import allocating_kernel
 
 # TF-IDF weights and ranks are real numbers; counted weights are multiples of 1 / 256 already.
 RANK_UNIT: Final = 1 << 24

@@ -31,7 +31,7 @@ from stream_dedup.fingerprinting.characters import (
 )
 from stream_dedup.fingerprinting.normalise import fold_assigned, fold_fully, limit_marks
 from stream_dedup.fingerprinting.variants import han as variants
-from stream_dedup.machine.compiled import kernel
+from stream_dedup.kernels.compiled import kernel
 
 FULL: Final = ("nfkc", "case", "space")
 

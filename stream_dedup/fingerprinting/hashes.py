@@ -33,7 +33,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from stream_dedup.machine.compiled import inlined, kernel
+from stream_dedup.kernels.compiled import inlined, kernel
 
 SIP_KEY_0, SIP_KEY_1, HIGH_HALF, BIGRAM_FIRST, BIGRAM_SECOND, BIGRAM_OFFSET = range(6)
 SECRETS = 6

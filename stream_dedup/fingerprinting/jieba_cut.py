@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.fingerprinting.jieba_data import KNOWN, NO_WORD, edge_key, slot_of
-from stream_dedup.machine.compiled import inlined
+from stream_dedup.kernels.compiled import inlined
 
 HAN_PIECE = 512
 

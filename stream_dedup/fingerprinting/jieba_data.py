@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.fingerprinting.characters import code_point_at
-from stream_dedup.machine.compiled import allocating_kernel, inlined
+from stream_dedup.kernels.compiled import allocating_kernel, inlined
 
 ENGINE = "jieba-0.42.1"
 # Of `ENGINE_FILES`, so that a data file changed under the same version is noticed.

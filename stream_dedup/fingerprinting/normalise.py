@@ -58,7 +58,7 @@ from stream_dedup.fingerprinting.characters import (
     of_two_bytes,
 )
 from stream_dedup.fingerprinting.variants import han as variants
-from stream_dedup.machine.compiled import inlined, kernel
+from stream_dedup.kernels.compiled import inlined, kernel
 
 MARKS_MAX = 30
 

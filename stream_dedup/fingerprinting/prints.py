@@ -34,7 +34,7 @@ from stream_dedup.fingerprinting.hashes import (
 from stream_dedup.fingerprinting.simhash import add_features, sign
 from stream_dedup.fingerprinting.sketch import Sketching, sketch_words
 from stream_dedup.fingerprinting.tokens import BYTES_PER_WORD_MIN, words_between
-from stream_dedup.machine.compiled import allocating_kernel, inlined, kernel
+from stream_dedup.kernels.compiled import allocating_kernel, inlined, kernel
 
 # What a group's features are made of: runs of neighbouring words, or of neighbouring characters.
 OF_WORDS, OF_CHARACTERS = range(2)

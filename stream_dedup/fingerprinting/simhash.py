@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.fingerprinting.hashes import mix
-from stream_dedup.machine.compiled import allocating_kernel, inlined
+from stream_dedup.kernels.compiled import allocating_kernel, inlined
 
 WIDTH_MAX: Final = 128
 WEIGHT_ONE = 256

@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.domain.sketch import SKETCH_BYTES, SKETCH_VALUES
 from stream_dedup.fingerprinting.hashes import mix
-from stream_dedup.machine.compiled import inlined
+from stream_dedup.kernels.compiled import inlined
 
 # Raise this with any change of the code that changes a sketch; it is part of the ids of recipes
 # that make sketches.

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.fingerprinting import characters
 from stream_dedup.fingerprinting.characters import Batch, code_point_at
-from stream_dedup.machine.compiled import inlined, kernel
+from stream_dedup.kernels.compiled import inlined, kernel
 
 # What is folded: some of the code points that take two bytes in UTF-8, and some of those from
 # `_BEGIN` to `END`.

@@ -50,7 +50,7 @@ from stream_dedup.fingerprinting.jieba_data import (
 )
 from stream_dedup.fingerprinting.spellings import IS_WORD, STAYS, spell, spelling_of
 from stream_dedup.fingerprinting.variants.segmenter import BEGINS
-from stream_dedup.machine.compiled import allocating_kernel, inlined, lowest_bit
+from stream_dedup.kernels.compiled import allocating_kernel, inlined, lowest_bit
 
 # Two words with no separator between them are of different kinds, or found by a segmenter; all but
 # `WORD` take three bytes a character.

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 from stream_dedup.domain.messages import sizes_of
 from stream_dedup.kafka.client import LOGGER
+from stream_dedup.kernels.compiled import kernel
 from stream_dedup.log.header_columns import HeaderColumns
-from stream_dedup.machine.compiled import kernel
 
 # Of these the C structure behind a `Producer` was read: librdkafka's handle is its first member
 # (confluent_kafka.h, `Handle`).

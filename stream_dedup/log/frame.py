@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.domain.errors import UPGRADE, FormatError, OtherFormatError
-from stream_dedup.machine.compiled import kernel
+from stream_dedup.kernels.compiled import kernel
 
 Number = TypeVar("Number", bound=np.generic)
 Decoded = TypeVar("Decoded")

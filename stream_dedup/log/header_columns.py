@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from stream_dedup.domain.better import BETTER_LABELS
 from stream_dedup.domain.document import Reason
 from stream_dedup.domain.sketch import NOT_COMPARED
+from stream_dedup.kernels.compiled import inlined, kernel
 from stream_dedup.log import headers
 from stream_dedup.log.answers import NamedRepresentatives, Verdicts
-from stream_dedup.machine.compiled import inlined, kernel
 
 NAMES = (
     headers.VERDICT,

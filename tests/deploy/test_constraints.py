@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from stream_dedup.fingerprinting import prints
-from stream_dedup.machine.compiled import cache_directory
+from stream_dedup.kernels.compiled import cache_directory
 from stream_dedup.service.ports import free_ports
 from tests.broker.conftest import make_filter
 from tests.broker.harness import Filter, synthetic, wait_until

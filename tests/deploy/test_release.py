@@ -286,7 +286,7 @@ def test_a_wheel_with_kernels_is_of_one_platform(
     assert made.name.endswith(f"-{release.wheel_tag()}.whl")
     with zipfile.ZipFile(made) as archive:
         names = archive.namelist()
-        assert "stream_dedup/machine/compiled_kernels/fingerprinting.prints-0-0/one.kernel" in names
+        assert "stream_dedup/kernels/compiled_kernels/fingerprinting.prints-0-0/one.kernel" in names
         (about,) = (
             archive.read(name).decode() for name in names if name.endswith(".dist-info/WHEEL")
         )
@@ -307,7 +307,7 @@ def test_the_kernels_of_a_wheel_are_used(release: ModuleType, tmp_path: Path) ->
 
 _USE = """
 import stream_dedup
-from stream_dedup.machine import compiled
+from stream_dedup.kernels import compiled
 stream_dedup.fingerprint("one text of a few words, and no more")
 assert compiled.statistics().loaded
 print(compiled.statistics().compiled)

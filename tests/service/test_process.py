@@ -182,7 +182,7 @@ import signal, sys
 import numba
 from numba.extending import intrinsic
 from stream_dedup.domain.compiling import StoppedError
-from stream_dedup.machine.compiled import kernel
+from stream_dedup.kernels.compiled import kernel
 from stream_dedup.service.process import stop_on_signals
 
 def _ask_to_stop(typing_context, number):

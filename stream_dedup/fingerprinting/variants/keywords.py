@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.fingerprinting import jieba_data
 from stream_dedup.fingerprinting.jieba_data import UserWord, with_frequencies
-from stream_dedup.machine.compiled import kernel
+from stream_dedup.kernels.compiled import kernel
 
 PIECE: Final = 512
 # Of the IDF table and of the model that tags parts of speech.

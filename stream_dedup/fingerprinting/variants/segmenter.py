@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.fingerprinting import characters
 from stream_dedup.fingerprinting.characters import HAN, KIND_BITS, UNSPACED, code_point_at
-from stream_dedup.machine.compiled import inlined, kernel
+from stream_dedup.kernels.compiled import inlined, kernel
 
 PIECE = 512
 BEGINS, GOES_ON = 1, 2

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.domain.errors import InputError
 from stream_dedup.fingerprinting.hashes import mix
-from stream_dedup.machine.compiled import allocating_kernel, inlined
+from stream_dedup.kernels.compiled import allocating_kernel, inlined
 
 LEVEL_BITS: Final = 12
 LEVELS: Final = 1 << LEVEL_BITS

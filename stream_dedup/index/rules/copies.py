@@ -33,7 +33,7 @@ from stream_dedup.index.volume.layout import (
     copies_key,
     number_of,
 )
-from stream_dedup.machine.compiled import inlined, kernel
+from stream_dedup.kernels.compiled import inlined, kernel
 
 _ROW: Final = struct.Struct("<IqqIqBIq")  # as COPIES
 _ROWS_KEPT: Final = 16_384

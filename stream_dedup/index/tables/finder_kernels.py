@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.index.tables.rows import REMOVED
-from stream_dedup.machine.compiled import inlined, kernel, prefetch, read_at
+from stream_dedup.kernels.compiled import inlined, kernel, prefetch, read_at
 
 int64: Any = np.int64
 uint8: Any = np.uint8

@@ -53,7 +53,7 @@ from stream_dedup.index.tables.rows import (
     OUTCOME_NEW,
     OUTCOME_SHORT,
 )
-from stream_dedup.machine.compiled import inlined, kernel, popcount, prefetch
+from stream_dedup.kernels.compiled import inlined, kernel, popcount, prefetch
 
 int64: Any = np.int64
 uint64: Any = np.uint64

@@ -27,7 +27,7 @@ from stream_dedup.domain.sketch import (
 )
 from stream_dedup.index.tables.rows import FULL
 from stream_dedup.index.tables.tags import SPREAD, mixed_limb
-from stream_dedup.machine.compiled import inlined, kernel, popcount, read_at
+from stream_dedup.kernels.compiled import inlined, kernel, popcount, read_at
 
 int64: Any = np.int64
 uint8: Any = np.uint8

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.domain.lazy import Ids
-from stream_dedup.machine.compiled import allocating_kernel, kernel
+from stream_dedup.kernels.compiled import allocating_kernel, kernel
 
 Tags = NDArray[np.uint32]
 

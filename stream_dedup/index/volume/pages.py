@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from stream_dedup.domain.errors import FormatError
 from stream_dedup.domain.lazy import Ids
 from stream_dedup.index.volume.layout import DAMAGED_PAGE, ROWS_AT
+from stream_dedup.kernels.compiled import inlined, kernel
 from stream_dedup.log.frame import joined_parts
-from stream_dedup.machine.compiled import inlined, kernel
 
 
 class EntryPage:
