@@ -29,7 +29,7 @@ BELOW_THE_ROLES = (
     "checks",
     "control",
 )
-BELOW_THE_ROLES += ("proof", "service", "local")
+BELOW_THE_ROLES += ("audit", "service", "local")
 CORE = (*BELOW_THE_ROLES, "worker", "indexer")
 # What is derived from public headers and topics: the core imports none of it.
 DERIVED = ("insights", "console", "search")
@@ -82,7 +82,7 @@ ONLY = {
 
 # What the floors alone would allow: a file, or all files of a room, and what it does without.
 APART = {
-    "proof/": (
+    "audit/": (
         "index",
         "fingerprinting",
         "settings",
@@ -124,7 +124,7 @@ APART = {
     "insights/signals.py": ("log", "settings", "service", "inputs", "kafka"),
 }
 # The one file of the checker that runs the index itself: it replays a log through it.
-USES_THE_INDEX = "proof/replay.py"
+USES_THE_INDEX = "audit/replay.py"
 
 
 def imports(path: Path) -> set[str]:

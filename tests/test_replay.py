@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from stream_dedup.audit.fold import Fold
+from stream_dedup.audit.replay import Alternative, Difference, compare
+from stream_dedup.audit.scan import PlainScan
 from stream_dedup.domain.errors import ConfigurationError, InputError
 from stream_dedup.domain.plan import PLANS, parse
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log import answers
-from stream_dedup.proof.fold import Fold
-from stream_dedup.proof.replay import Alternative, Difference, compare
-from stream_dedup.proof.scan import PlainScan
 from tests.index.logs import APPEND_MS, Doc, RandomLog, batch, control, declare, read
 
 GOLDEN = sorted((Path(__file__).parent / "golden" / "formats").glob("*/log*.json"))

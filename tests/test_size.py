@@ -28,7 +28,7 @@ CEILINGS = {
     "local": 2_180,
     "log": 1_084,
     "kernels": 273,
-    "proof": 1_801,
+    "audit": 1_801,
     "search": 1_359,
     "service": 1_038,
     "settings": 749,

@@ -19,6 +19,23 @@ from typing import Annotated, Any
 
 import typer
 
+from stream_dedup.audit import content
+from stream_dedup.audit.findings import (
+    AGAIN,
+    EARLIER,
+    RELEASED,
+    TRIMMED,
+    UNTOLD,
+    Findings,
+    Kind,
+    Waiting,
+)
+from stream_dedup.audit.fold import Fold
+from stream_dedup.audit.ledger import AuditLedger, Span
+from stream_dedup.audit.outline import Outline
+from stream_dedup.audit.replayed import ReplayedAnswers
+from stream_dedup.audit.scan import KeyedScan, PlainScan
+from stream_dedup.audit.verdicts import AuditedOutputs
 from stream_dedup.cli.options import JsonOption, command
 from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import ConfigurationError
@@ -38,23 +55,6 @@ from stream_dedup.kafka import (
 from stream_dedup.log import epochs
 from stream_dedup.log.frame import unless_damaged
 from stream_dedup.log.records import Batch, Control, LogRecord, decode
-from stream_dedup.proof import content
-from stream_dedup.proof.findings import (
-    AGAIN,
-    EARLIER,
-    RELEASED,
-    TRIMMED,
-    UNTOLD,
-    Findings,
-    Kind,
-    Waiting,
-)
-from stream_dedup.proof.fold import Fold
-from stream_dedup.proof.ledger import AuditLedger, Span
-from stream_dedup.proof.outline import Outline
-from stream_dedup.proof.replayed import ReplayedAnswers
-from stream_dedup.proof.scan import KeyedScan, PlainScan
-from stream_dedup.proof.verdicts import AuditedOutputs
 from stream_dedup.settings.settings import Settings
 
 PLAIN_MAX = 10_000

@@ -23,6 +23,8 @@ from typing import Annotated, Any
 
 import typer
 
+from stream_dedup.audit.content import split_dead_letter
+from stream_dedup.audit.letters import Letter, letter_of, redrive_group
 from stream_dedup.cli.options import (
     ClassesOption,
     ContainsOption,
@@ -44,8 +46,6 @@ from stream_dedup.kafka import (
     topic_bounds,
 )
 from stream_dedup.log import headers
-from stream_dedup.proof.content import split_dead_letter
-from stream_dedup.proof.letters import Letter, letter_of, redrive_group
 from stream_dedup.settings.settings import Settings
 
 _AT_ONCE = 1000

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from stream_dedup.audit import replay
 from stream_dedup.cli.options import JsonOption, command
 from stream_dedup.domain.better import BETTER_LABELS
 from stream_dedup.domain.document import Reason, Verdict
@@ -21,7 +22,6 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.kafka import Admin, Bounds, read_log, topic_bounds
 from stream_dedup.log import answers
-from stream_dedup.proof import replay
 from stream_dedup.settings.settings import Settings
 
 _GROUP_RECORDS = 64

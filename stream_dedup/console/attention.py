@@ -19,6 +19,7 @@ from functools import partial
 from typing import Final, Generic, TypeVar
 from urllib.parse import urlencode
 
+from stream_dedup.audit.letters import letter_of, redrive_group
 from stream_dedup.checks.finding import CheckState
 from stream_dedup.checks.roles import check_roles, read_roles
 from stream_dedup.console.nouns import (
@@ -33,7 +34,6 @@ from stream_dedup.domain.document import Message, TopicPartitionKey
 from stream_dedup.domain.errors import StreamDedupError
 from stream_dedup.insights.signals import reading_group
 from stream_dedup.kafka import KeptAdmin, sample
-from stream_dedup.proof.letters import letter_of, redrive_group
 from stream_dedup.settings.settings import Settings
 
 LETTERS: Final = 2_000

@@ -31,6 +31,13 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from stream_dedup.audit import content
+from stream_dedup.audit.findings import Findings
+from stream_dedup.audit.fold import Fold
+from stream_dedup.audit.ledger import AuditLedger, Span
+from stream_dedup.audit.outline import Outline
+from stream_dedup.audit.scan import KeyedScan, PlainScan
+from stream_dedup.audit.verdicts import AuditedOutputs
 from stream_dedup.broker import LocalBroker
 from stream_dedup.domain import topics
 from stream_dedup.domain.document import Headers, Message, Unreadable, Verdict
@@ -40,13 +47,6 @@ from stream_dedup.indexer import role as indexer
 from stream_dedup.kafka import Admin
 from stream_dedup.kafka.client import to_message
 from stream_dedup.log import records
-from stream_dedup.proof import content
-from stream_dedup.proof.findings import Findings
-from stream_dedup.proof.fold import Fold
-from stream_dedup.proof.ledger import AuditLedger, Span
-from stream_dedup.proof.outline import Outline
-from stream_dedup.proof.scan import KeyedScan, PlainScan
-from stream_dedup.proof.verdicts import AuditedOutputs
 from stream_dedup.settings.properties import child_environment
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker import role as worker_role

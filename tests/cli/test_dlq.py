@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from stream_dedup.audit.letters import letter_of
 from stream_dedup.cli.dlq import Filter, original
 from stream_dedup.domain.document import DeadLetter, Headers, Message, Position, UnreadableHeaders
 from stream_dedup.log import headers
-from stream_dedup.proof.letters import letter_of
 
 
 def dead(found: Headers, value: bytes | None = b"{", timestamp_ms: int | None = 1234) -> Message:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from stream_dedup.audit.fold import Fold
 from stream_dedup.domain.document import Position
 from stream_dedup.index.volume import layout
-from stream_dedup.proof.fold import Fold
 
 
 def held(volume: dict[bytes, bytes]) -> dict[str, tuple[Any, ...]]:

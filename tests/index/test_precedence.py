@@ -30,13 +30,13 @@ from typing import Any
 
 import pytest
 
+from stream_dedup.audit.fold import Fold
+from stream_dedup.audit.scan import PlainScan
 from stream_dedup.domain.plan import PLANS, Plan
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log import answers
 from stream_dedup.log.answers import Judgement, LogAnswer
-from stream_dedup.proof.fold import Fold
-from stream_dedup.proof.scan import PlainScan
 from tests.index.logs import Doc, batch, control, declare, forget, release, retract, seed
 from tests.index.logs import read as read_record
 

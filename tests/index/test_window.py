@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from stream_dedup.audit.fold import Fold
+from stream_dedup.audit.scan import PlainScan
 from stream_dedup.domain.errors import ConfigurationError, StoreError
 from stream_dedup.domain.plan import PLANS, parse
 from stream_dedup.index.index import LogIndex
@@ -18,8 +20,6 @@ from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log import answers
 from stream_dedup.log.answers import LogAnswer, Rejected
 from stream_dedup.log.records import Batch
-from stream_dedup.proof.fold import Fold
-from stream_dedup.proof.scan import PlainScan
 from tests.index.held import folded, held
 from tests.index.logs import Doc, RandomLog, batch, control, declare, forget, judged, number, read
 from tests.tiers import few

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections import Counter
 
+from stream_dedup.audit import content
+from stream_dedup.audit.controls import Partition
+from stream_dedup.audit.controls import retracted as fold_retracted
+from stream_dedup.audit.findings import Findings
+from stream_dedup.audit.fold import Fold
+from stream_dedup.audit.ledger import AuditLedger, Span
+from stream_dedup.audit.outline import Outline
+from stream_dedup.audit.scan import PlainScan
+from stream_dedup.audit.verdicts import AuditedOutputs
 from stream_dedup.domain.document import Message, Position, Reason, Verdict
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log import epochs, headers, records
 from stream_dedup.log.answers import Announce, LogAnswer, decode
-from stream_dedup.proof import content
-from stream_dedup.proof.controls import Partition
-from stream_dedup.proof.controls import retracted as fold_retracted
-from stream_dedup.proof.findings import Findings
-from stream_dedup.proof.fold import Fold
-from stream_dedup.proof.ledger import AuditLedger, Span
-from stream_dedup.proof.outline import Outline
-from stream_dedup.proof.scan import PlainScan
-from stream_dedup.proof.verdicts import AuditedOutputs
 from tests.index.held import folded, held
 from tests.model.world import Violation, World
 

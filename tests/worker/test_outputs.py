@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from stream_dedup.audit.controls import retracted
 from stream_dedup.domain.document import (
     DeadLetter,
     Headers,
@@ -28,7 +29,6 @@ from stream_dedup.kafka import Output
 from stream_dedup.log import records
 from stream_dedup.log.answers import Judgement, LogAnswer, Verdicts, decode, encode
 from stream_dedup.log.records import value_digest
-from stream_dedup.proof.controls import retracted
 from stream_dedup.worker.delivery import Delivery
 from stream_dedup.worker.outputs import EmittedBatch, EmittedCounts, OutputWriter
 from stream_dedup.worker.prepare import Decided, InFlight, Part

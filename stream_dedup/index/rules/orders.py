@@ -1,7 +1,7 @@
 """What operators told the log, carried out: declarations, changes of plan, take-downs, seeds and
 releases.
 
-What each says is told in docs/reference/control-records.md. `proof/fold.py` carries them out a
+What each says is told in docs/reference/control-records.md. `audit/fold.py` carries them out a
 second time.
 """
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from stream_dedup.audit.controls import Partition, forgotten
+from stream_dedup.audit.fold import Fold
+from stream_dedup.audit.scan import Reach, Seal, as_number, seal_of
 from stream_dedup.domain.document import LogPlace
 from stream_dedup.domain.errors import FormatError
 from stream_dedup.log.answers import Judgement
 from stream_dedup.log.records import Batch, Control, Release, Seed
-from stream_dedup.proof.controls import Partition, forgotten
-from stream_dedup.proof.fold import Fold
-from stream_dedup.proof.scan import Reach, Seal, as_number, seal_of
 
 _PLACES = 1 << 16
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from stream_dedup.audit.content import split_dead_letter
 from stream_dedup.domain.document import UNREADABLE, Message, UnreadableHeaders
 from stream_dedup.log import headers
-from stream_dedup.proof.content import split_dead_letter
 
 # What says of a letter that it is not the whole record.
 _LACKS: Final = (

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
+from stream_dedup.audit import content, ledger
+from stream_dedup.audit.findings import Findings, Kind, Violation
+from stream_dedup.audit.fold import Fold
+from stream_dedup.audit.ledger import AuditLedger, Span
+from stream_dedup.audit.outline import Outline
+from stream_dedup.audit.scan import PlainScan
+from stream_dedup.audit.verdicts import AuditedOutputs, expected_headers
 from stream_dedup.domain.document import DeadLetter, Headers, LogPlace, Message, Position, Reason
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.log import headers
 from stream_dedup.log.records import decode
-from stream_dedup.proof import content, ledger
-from stream_dedup.proof.findings import Findings, Kind, Violation
-from stream_dedup.proof.fold import Fold
-from stream_dedup.proof.ledger import AuditLedger, Span
-from stream_dedup.proof.outline import Outline
-from stream_dedup.proof.scan import PlainScan
-from stream_dedup.proof.verdicts import AuditedOutputs, expected_headers
 from tests.index.logs import (
     APPEND_MS,
     RECIPE,

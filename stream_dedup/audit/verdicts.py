@@ -16,6 +16,18 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from stream_dedup.audit.content import (
+    Content,
+    cut_of,
+    of_dead_letter,
+    of_output,
+    split_dead_letter,
+    split_verdict,
+)
+from stream_dedup.audit.controls import Partition
+from stream_dedup.audit.findings import Findings, Kind, Waiting
+from stream_dedup.audit.ledger import AuditLedger
+from stream_dedup.audit.outline import InLog, Outline
 from stream_dedup.domain.document import (
     OUTCOMES,
     Headers,
@@ -28,18 +40,6 @@ from stream_dedup.domain.document import (
 from stream_dedup.domain.sketch import as_text, per_cent
 from stream_dedup.log import headers
 from stream_dedup.log.answers import Judgement
-from stream_dedup.proof.content import (
-    Content,
-    cut_of,
-    of_dead_letter,
-    of_output,
-    split_dead_letter,
-    split_verdict,
-)
-from stream_dedup.proof.controls import Partition
-from stream_dedup.proof.findings import Findings, Kind, Waiting
-from stream_dedup.proof.ledger import AuditLedger
-from stream_dedup.proof.outline import InLog, Outline
 
 _RELEASE_MS = 60_000
 _LOGLESS = {Reason.EMPTY.label, Reason.TOMBSTONE.label, Reason.BYPASS.label}

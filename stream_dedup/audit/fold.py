@@ -19,12 +19,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.domain.document import LogPlace, Position, Reason, Representative, Verdict
-from stream_dedup.domain.errors import FormatError
-from stream_dedup.domain.sketch import NOT_COMPARED, SKETCH_BYTES
-from stream_dedup.log.answers import Judgement
-from stream_dedup.log.records import Batch, Control, Release, Seed
-from stream_dedup.proof.controls import (
+from stream_dedup.audit.controls import (
     DAY_MS,
     OFFSET_MAX,
     FoldedDeclaration,
@@ -37,8 +32,8 @@ from stream_dedup.proof.controls import (
     retracted,
     window_of,
 )
-from stream_dedup.proof.copies import FoldedCopies, seen_copy
-from stream_dedup.proof.scan import (
+from stream_dedup.audit.copies import FoldedCopies, seen_copy
+from stream_dedup.audit.scan import (
     LIMB_BITS,
     AskedTexts,
     Reach,
@@ -47,6 +42,11 @@ from stream_dedup.proof.scan import (
     per_cent,
     seal_of,
 )
+from stream_dedup.domain.document import LogPlace, Position, Reason, Representative, Verdict
+from stream_dedup.domain.errors import FormatError
+from stream_dedup.domain.sketch import NOT_COMPARED, SKETCH_BYTES
+from stream_dedup.log.answers import Judgement
+from stream_dedup.log.records import Batch, Control, Release, Seed
 
 SLICES: Final = 16
 _TIME_MAX: Final = (1 << 62) - 1

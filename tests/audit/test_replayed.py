@@ -8,6 +8,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from stream_dedup.audit.findings import Findings, Kind
+from stream_dedup.audit.replayed import ReplayedAnswers
+from stream_dedup.audit.verdicts import expected_headers
 from stream_dedup.domain.document import Headers, Message
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.index.index import LogIndex
@@ -16,9 +19,6 @@ from stream_dedup.log import answers, headers, records
 from stream_dedup.log.answers import LogAnswer
 from stream_dedup.log.frame import unless_damaged
 from stream_dedup.log.records import Batch
-from stream_dedup.proof.findings import Findings, Kind
-from stream_dedup.proof.replayed import ReplayedAnswers
-from stream_dedup.proof.verdicts import expected_headers
 from tests.index.logs import RandomLog, append_time, forget
 
 SEED = int(os.environ["TEST_SEED"])

@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from stream_dedup.audit.copies import RULES
+from stream_dedup.audit.scan import LIMB_BITS, Reach
 from stream_dedup.domain.document import ID_BYTES_MAX, TOPIC_ID_BYTES, Mode
 from stream_dedup.domain.errors import FormatError
 from stream_dedup.domain.sketch import SKETCH_BYTES
 from stream_dedup.log.records import FORMATS
-from stream_dedup.proof.copies import RULES
-from stream_dedup.proof.scan import LIMB_BITS, Reach
 
 Partition = tuple[str, bytes, int]
 """Topic, topic id, partition."""

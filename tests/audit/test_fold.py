@@ -8,12 +8,12 @@ import random
 import numpy as np
 import pytest
 
+from stream_dedup.audit.fold import Fold
+from stream_dedup.audit.scan import AskedTexts, KeyedScan, PlainScan, Reach, Rows, as_number
 from stream_dedup.domain.plan import parse
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log import answers
-from stream_dedup.proof.fold import Fold
-from stream_dedup.proof.scan import AskedTexts, KeyedScan, PlainScan, Reach, Rows, as_number
 from tests.index.logs import RandomLog, append_time, random_sketch, read
 from tests.index.machine import KINDS, QUICK_KINDS
 from tests.index.oracle import Text, near, siblings

@@ -17,11 +17,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from stream_dedup.audit.content import Content, Cut
+from stream_dedup.audit.controls import Partition
+from stream_dedup.audit.findings import AGAIN, EARLIER, RELEASED, TRIMMED, UNTOLD, Findings, Kind
+from stream_dedup.audit.outline import Outline
 from stream_dedup.domain.document import Message
-from stream_dedup.proof.content import Content, Cut
-from stream_dedup.proof.controls import Partition
-from stream_dedup.proof.findings import AGAIN, EARLIER, RELEASED, TRIMMED, UNTOLD, Findings, Kind
-from stream_dedup.proof.outline import Outline
 
 
 class Span(NamedTuple):

@@ -15,14 +15,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from stream_dedup.audit.content import split_verdict
+from stream_dedup.audit.findings import Findings, Kind
+from stream_dedup.audit.verdicts import expected_headers
 from stream_dedup.domain.document import Headers, LogPlace, Message, Reason
 from stream_dedup.log import answers, headers, records
 from stream_dedup.log.answers import LogAnswer
 from stream_dedup.log.frame import unless_damaged
 from stream_dedup.log.records import Batch, Control, Release
-from stream_dedup.proof.content import split_verdict
-from stream_dedup.proof.findings import Findings, Kind
-from stream_dedup.proof.verdicts import expected_headers
 
 LogGroup = Sequence[tuple[int, int, bytes | None]]
 """Log records as (log offset, LogAppendTime, bytes)."""
