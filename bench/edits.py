@@ -26,7 +26,7 @@ from stream_dedup.demo.truth import jaccard, shingles
 from stream_dedup.domain.document import Verdict
 from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.plan import Plan
-from stream_dedup.local.offline import OfflineDocument, judge_documents
+from stream_dedup.files.offline import OfflineDocument, judge_documents
 
 LENGTHS: Final = ((120, 200), (200, 400), (400, 800), (800, 1600))
 KINDS: Final = ("agency", "abridged", "scanned")

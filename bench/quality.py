@@ -52,9 +52,9 @@ from stream_dedup.domain.errors import ConfigurationError, StreamDedupError
 from stream_dedup.domain.plan import PLANS, Plan
 from stream_dedup.domain.related import Origin
 from stream_dedup.domain.sketch import SURE, alike_each, alike_min
+from stream_dedup.files.offline import OfflineDocument, judge_documents
 from stream_dedup.fingerprinting import PRESETS as ALL_PRESETS
 from stream_dedup.fingerprinting import PUBLIC_DEMO_KEY, Content, Fingerprinter, Prints, Recipe
-from stream_dedup.local.offline import OfflineDocument, judge_documents
 
 ALL: Final = "all"
 PRESETS: Final = tuple(name for name, method in ALL_PRESETS.items() if not method.takes_vectors)

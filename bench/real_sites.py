@@ -37,7 +37,7 @@ from stream_dedup.domain.document import Verdict
 from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.plan import PLANS, Plan
 from stream_dedup.domain.sketch import as_text
-from stream_dedup.local.offline import Judged, OfflineDocument, judge_documents
+from stream_dedup.files.offline import Judged, OfflineDocument, judge_documents
 
 EDGES: Final = (0.65, 0.75, 0.85, 0.9)
 BANDS: Final = ("below .65", ".65 to .75", ".75 to .85", ".85 to .9", "from .9")

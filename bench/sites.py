@@ -34,7 +34,7 @@ from bench.quality import KnownPrints, Say, fingerprinter_of, plans_for
 from stream_dedup.demo.truth import jaccard, shingles
 from stream_dedup.domain.document import Verdict
 from stream_dedup.domain.plan import PLANS, Plan
-from stream_dedup.local.offline import OfflineDocument, judge_documents
+from stream_dedup.files.offline import OfflineDocument, judge_documents
 
 LANGUAGES: Final = ("en", "zh", "ja", "ar")
 SIZES: Final = (10, 100, 1000, 4000)

@@ -15,16 +15,16 @@ from stream_dedup.domain.version import __version__ as __version__
 if TYPE_CHECKING:
     from stream_dedup.domain.errors import StreamDedupError as StreamDedupError
     from stream_dedup.domain.plan import Plan as Plan
+    from stream_dedup.files.api import Answer as Answer
+    from stream_dedup.files.api import Index as Index
+    from stream_dedup.files.api import Match as Match
+    from stream_dedup.files.api import Print as Print
+    from stream_dedup.files.api import fingerprint as fingerprint
+    from stream_dedup.files.api import page_text as page_text
+    from stream_dedup.files.datasets import dedup as dedup
+    from stream_dedup.files.datasets import judge as judge
+    from stream_dedup.files.datasets import prints as prints
     from stream_dedup.fingerprinting.recipe import Recipe as Recipe
-    from stream_dedup.local.api import Answer as Answer
-    from stream_dedup.local.api import Index as Index
-    from stream_dedup.local.api import Match as Match
-    from stream_dedup.local.api import Print as Print
-    from stream_dedup.local.api import fingerprint as fingerprint
-    from stream_dedup.local.api import page_text as page_text
-    from stream_dedup.local.datasets import dedup as dedup
-    from stream_dedup.local.datasets import judge as judge
-    from stream_dedup.local.datasets import prints as prints
 
 __all__ = [
     "Answer",
@@ -43,18 +43,18 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Answer": "stream_dedup.local.api",
-    "Index": "stream_dedup.local.api",
-    "Match": "stream_dedup.local.api",
-    "Print": "stream_dedup.local.api",
+    "Answer": "stream_dedup.files.api",
+    "Index": "stream_dedup.files.api",
+    "Match": "stream_dedup.files.api",
+    "Print": "stream_dedup.files.api",
     "Plan": "stream_dedup.domain.plan",
     "Recipe": "stream_dedup.fingerprinting.recipe",
     "StreamDedupError": "stream_dedup.domain.errors",
-    "dedup": "stream_dedup.local.datasets",
-    "fingerprint": "stream_dedup.local.api",
-    "judge": "stream_dedup.local.datasets",
-    "page_text": "stream_dedup.local.api",
-    "prints": "stream_dedup.local.datasets",
+    "dedup": "stream_dedup.files.datasets",
+    "fingerprint": "stream_dedup.files.api",
+    "judge": "stream_dedup.files.datasets",
+    "page_text": "stream_dedup.files.api",
+    "prints": "stream_dedup.files.datasets",
 }
 
 

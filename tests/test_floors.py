@@ -50,10 +50,10 @@ ONLY = {
     "msgspec": {"index/snapshot.py", "inputs/decoder.py", "inputs/fields.py", "inputs/columnar.py"},
     "pyarrow": {
         "inputs/columnar.py",
-        "local/columns.py",
-        "local/datasets.py",
-        "local/parts.py",
-        "local/rows.py",
+        "files/columns.py",
+        "files/datasets.py",
+        "files/parts.py",
+        "files/rows.py",
     },
     "xxhash": {
         "fingerprinting/hashes.py",
@@ -93,7 +93,7 @@ APART = {
         "settings",
         "service",
     ),  # a state machine without Kafka, clock or thread
-    "local/": ("kafka", "service"),  # the core for programs of their own
+    "files/": ("kafka", "service"),  # the core for programs of their own
     "control/forget.py": ("kafka", "settings"),
     "control/release.py": ("kafka", "settings"),
     "control/rewind.py": ("kafka", "settings"),

@@ -25,7 +25,7 @@ CEILINGS = {
     "inputs": 2_839,
     "insights": 490,
     "kafka": 1_879,
-    "local": 2_180,
+    "files": 2_180,
     "log": 1_084,
     "kernels": 273,
     "audit": 1_801,

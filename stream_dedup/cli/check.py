@@ -26,9 +26,9 @@ from stream_dedup.cli.options import (
     command,
 )
 from stream_dedup.cli.setting_options import HOW_TO_JUDGE, HOW_TO_READ
-from stream_dedup.local.checking import FileRequest, check
-from stream_dedup.local.keep import FIRST
-from stream_dedup.local.parts import PartFormat
+from stream_dedup.files.checking import FileRequest, check
+from stream_dedup.files.keep import FIRST
+from stream_dedup.files.parts import PartFormat
 
 
 @command(

@@ -24,6 +24,7 @@ from stream_dedup.domain.printable import counted, printable
 from stream_dedup.domain.related import Origin, in_words, relation_of
 from stream_dedup.domain.sketch import SURE, as_text, per_cent, similarity
 from stream_dedup.domain.terminal import console, print_json, print_table
+from stream_dedup.files.offline import check_widths
 from stream_dedup.fingerprinting import (
     Fingerprinter,
     Recipe,
@@ -34,7 +35,6 @@ from stream_dedup.fingerprinting import (
 from stream_dedup.index.rules.reasons import reason_of_duplicate
 from stream_dedup.inputs.decoder import PLAIN_TEXT, DecodedDocument, Decoder
 from stream_dedup.inputs.sources import SourceFile, need_one_text
-from stream_dedup.local.offline import check_widths
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 

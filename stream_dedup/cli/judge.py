@@ -17,9 +17,9 @@ from stream_dedup.cli.options import (
     command,
 )
 from stream_dedup.cli.setting_options import HOW_TO_JUDGE
+from stream_dedup.files.checking import FileRequest
+from stream_dedup.files.keep import FIRST
 from stream_dedup.inputs.columnar import need_pyarrow
-from stream_dedup.local.checking import FileRequest
-from stream_dedup.local.keep import FIRST
 
 
 @command(
@@ -46,7 +46,7 @@ def judge_command(
     in the order of names.
     """
     need_pyarrow("Files of prints")
-    from stream_dedup.local.printing import judge_files  # which needs pyarrow
+    from stream_dedup.files.printing import judge_files  # which needs pyarrow
 
     asked = FileRequest(
         targets=targets,

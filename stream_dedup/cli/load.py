@@ -26,6 +26,7 @@ import typer
 from stream_dedup.cli.options import DocumentFormat, FormatOption, JsonOption, StrictOption, command
 from stream_dedup.domain.errors import BrokerError, ConfigurationError
 from stream_dedup.domain.terminal import note, print_counts, progress
+from stream_dedup.files.remarks import Losses, say_passed_over
 from stream_dedup.inputs.charset import decode_page
 from stream_dedup.inputs.sources import (
     RawDocument,
@@ -36,7 +37,6 @@ from stream_dedup.inputs.sources import (
     read_documents,
 )
 from stream_dedup.kafka import Admin, LoadProducer
-from stream_dedup.local.remarks import Losses, say_passed_over
 from stream_dedup.settings.settings import Settings
 
 _PROBLEMS_NAMED = 5

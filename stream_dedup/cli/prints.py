@@ -18,8 +18,8 @@ from stream_dedup.cli.options import (
     command,
 )
 from stream_dedup.cli.setting_options import HOW_TO_PRINT
+from stream_dedup.files.checking import FileRequest
 from stream_dedup.inputs.columnar import need_pyarrow
-from stream_dedup.local.checking import FileRequest
 
 
 @command(
@@ -51,7 +51,7 @@ def prints_command(
     A run that was killed goes on.
     """
     need_pyarrow("Files of prints")
-    from stream_dedup.local.printing import print_files  # which needs pyarrow
+    from stream_dedup.files.printing import print_files  # which needs pyarrow
 
     asked = FileRequest(targets=targets, rows_max=rows, as_json=as_json, is_strict=strict)
     return print_files(asked, to, document_format.value, jobs, given.overrides(), given.config)

@@ -23,6 +23,7 @@ from stream_dedup.domain.plan import parse_similarity
 from stream_dedup.domain.printable import counted
 from stream_dedup.domain.sketch import as_text
 from stream_dedup.domain.terminal import note, print_json, print_table
+from stream_dedup.files.offline import LIBRARY_LOG
 from stream_dedup.fingerprinting import (
     Content,
     Fingerprinter,
@@ -38,7 +39,6 @@ from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.inputs.decoder import DecodedDocument
 from stream_dedup.inputs.fields import scope_number
 from stream_dedup.inputs.sources import STANDARD_INPUT, SourceFile, need_one_text
-from stream_dedup.local.offline import LIBRARY_LOG
 from stream_dedup.service import asking
 from stream_dedup.service.ports import addresses
 from stream_dedup.settings.recipe import recipe_of

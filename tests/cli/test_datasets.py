@@ -17,7 +17,7 @@ import pytest
 from stream_dedup import dedup
 from stream_dedup.demo.crawl import mini_crawl
 from stream_dedup.domain.errors import InputError
-from stream_dedup.local import offline, parts
+from stream_dedup.files import offline, parts
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = mini_crawl(3, 300)

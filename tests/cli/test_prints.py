@@ -24,7 +24,7 @@ import pytest
 from stream_dedup import Recipe, dedup, judge, prints
 from stream_dedup.demo.crawl import mini_crawl
 from stream_dedup.domain.errors import ConfigurationError, InputError
-from stream_dedup.local.parts import replace_file
+from stream_dedup.files.parts import replace_file
 from tests.cli.test_datasets import tree
 
 PAGES = mini_crawl(5, 300)

@@ -13,11 +13,11 @@ import pytest
 
 from stream_dedup import Index, dedup, prints
 from stream_dedup.domain.errors import InputError
+from stream_dedup.files import offline
+from stream_dedup.files.checking import decode_documents
+from stream_dedup.files.columns import rows_of
 from stream_dedup.fingerprinting import Recipe, SiteHasher
 from stream_dedup.inputs.sources import find_files, read_documents
-from stream_dedup.local import offline
-from stream_dedup.local.checking import decode_documents
-from stream_dedup.local.columns import rows_of
 from stream_dedup.log import records
 from stream_dedup.settings.settings import Settings
 

@@ -34,12 +34,12 @@ import pyarrow.parquet as pq
 
 from stream_dedup.domain.document import DIGEST_BYTES, DeadLetter, shorten_id
 from stream_dedup.domain.errors import ConfigurationError, InputError
+from stream_dedup.files import offline
+from stream_dedup.files.offline import PrintedBatch
+from stream_dedup.files.parts import Pending, replace_file
 from stream_dedup.fingerprinting import Prints, Recipe
 from stream_dedup.inputs.columnar import columns_of, read_rows
 from stream_dedup.inputs.sources import SourceFile, find_files, first_of
-from stream_dedup.local import offline
-from stream_dedup.local.offline import PrintedBatch
-from stream_dedup.local.parts import Pending, replace_file
 
 PRINTS = ".parquet"
 _MADE_OF = b"stream_dedup.made_of"

@@ -31,13 +31,13 @@ from stream_dedup.domain.disk import sync
 from stream_dedup.domain.document import NO_TOPIC_ID, TOPIC_ID_BYTES, DeadLetter, Verdict
 from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.printable import counted
+from stream_dedup.files.offline import Judged, OfflineDocument, store_at
 from stream_dedup.fingerprinting import Content
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.contract import Store
 from stream_dedup.inputs.charset import decode_page
 from stream_dedup.inputs.columnar import json_of
 from stream_dedup.inputs.sources import DAMAGED_FILE, RawDocument, SourceFile, read_documents
-from stream_dedup.local.offline import Judged, OfflineDocument, store_at
 
 PART_ROWS, PART_BYTES = 20_000, 64 << 20
 KINDS = ("kept", "duplicates", "unreadable")

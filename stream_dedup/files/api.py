@@ -34,6 +34,14 @@ from stream_dedup.domain.plan import Plan
 from stream_dedup.domain.printable import counted
 from stream_dedup.domain.sketch import SKETCH_BYTES
 from stream_dedup.domain.sketch import similarity as sketch_similarity
+from stream_dedup.files.offline import (
+    PrintedBatch,
+    apply_record,
+    judge_prints,
+    open_index,
+    store_at,
+)
+from stream_dedup.files.rows import column_of, rows_in
 from stream_dedup.fingerprinting import (
     Content,
     Fingerprinter,
@@ -49,14 +57,6 @@ from stream_dedup.index.look_up import Query
 from stream_dedup.inputs.fields import scope_number
 from stream_dedup.inputs.html import Pages
 from stream_dedup.inputs.sources import RawDocument
-from stream_dedup.local.offline import (
-    PrintedBatch,
-    apply_record,
-    judge_prints,
-    open_index,
-    store_at,
-)
-from stream_dedup.local.rows import column_of, rows_in
 from stream_dedup.log import answers, records
 
 _LIMB_BITS = 64

@@ -13,16 +13,16 @@ from stream_dedup.domain.printable import counted, printable
 from stream_dedup.domain.related import Relation
 from stream_dedup.domain.sketch import as_text
 from stream_dedup.domain.terminal import note
-from stream_dedup.fingerprinting import Content
-from stream_dedup.inputs.charset import REPLACED, looks_like_markup
-from stream_dedup.inputs.fields import field_at, scalar
-from stream_dedup.inputs.sources import DAMAGED_FILE, RawDocument, not_read
-from stream_dedup.local.offline import (
+from stream_dedup.files.offline import (
     Judged,
     RepeatedIds,
     is_worth_a_remark,
     short_texts_note,
 )
+from stream_dedup.fingerprinting import Content
+from stream_dedup.inputs.charset import REPLACED, looks_like_markup
+from stream_dedup.inputs.fields import field_at, scalar
+from stream_dedup.inputs.sources import DAMAGED_FILE, RawDocument, not_read
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 

@@ -13,10 +13,10 @@ import numpy as np
 from stream_dedup.domain.errors import ConfigurationError, InputError, UsageError
 from stream_dedup.domain.printable import printable
 from stream_dedup.domain.terminal import note
+from stream_dedup.files.offline import PrintedBatch
 from stream_dedup.inputs.columnar import columns_of
 from stream_dedup.inputs.fields import field_at
 from stream_dedup.inputs.sources import RawDocument, SourceFile
-from stream_dedup.local.offline import PrintedBatch
 
 FIRST, LONGEST, NEWEST = "first", "longest", "newest"
 _WORDS = (FIRST, LONGEST, NEWEST)

@@ -31,6 +31,20 @@ from stream_dedup.domain.terminal import (
     print_table,
     progress,
 )
+from stream_dedup.files.keep import FIRST, Ranks, check_keep, need_no_index
+from stream_dedup.files.offline import (
+    Judged,
+    OfflineDocument,
+    PrintedBatch,
+    fingerprinted,
+    judge_batches,
+    judge_ranked,
+    open_index,
+    store_at,
+)
+from stream_dedup.files.parts import PartedOutput, PartFormat, Pending
+from stream_dedup.files.remarks import Losses, Remarks, what_is_judged
+from stream_dedup.files.rows import EquallyLong
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.contract import Store
@@ -50,20 +64,6 @@ from stream_dedup.inputs.sources import (
     read_documents,
     whole_name,
 )
-from stream_dedup.local.keep import FIRST, Ranks, check_keep, need_no_index
-from stream_dedup.local.offline import (
-    Judged,
-    OfflineDocument,
-    PrintedBatch,
-    fingerprinted,
-    judge_batches,
-    judge_ranked,
-    open_index,
-    store_at,
-)
-from stream_dedup.local.parts import PartedOutput, PartFormat, Pending
-from stream_dedup.local.remarks import Losses, Remarks, what_is_judged
-from stream_dedup.local.rows import EquallyLong
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings

@@ -21,8 +21,7 @@ from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.paths import below
 from stream_dedup.domain.printable import counted
 from stream_dedup.domain.terminal import note, print_counts, progress
-from stream_dedup.inputs.sources import SourceFile, find_files, first_of
-from stream_dedup.local.checking import (
+from stream_dedup.files.checking import (
     Advance,
     CheckTask,
     FileRequest,
@@ -31,7 +30,7 @@ from stream_dedup.local.checking import (
     reading_of,
     settings_for,
 )
-from stream_dedup.local.columns import (
+from stream_dedup.files.columns import (
     PRINTS,
     batches_of,
     files_of_prints,
@@ -40,10 +39,11 @@ from stream_dedup.local.columns import (
     write_prints,
     write_verdicts,
 )
-from stream_dedup.local.keep import FIRST, Ranks, check_keep_of_prints, need_no_index
-from stream_dedup.local.offline import PrintedBatch
-from stream_dedup.local.parts import Pending
-from stream_dedup.local.remarks import Losses, Remarks
+from stream_dedup.files.keep import FIRST, Ranks, check_keep_of_prints, need_no_index
+from stream_dedup.files.offline import PrintedBatch
+from stream_dedup.files.parts import Pending
+from stream_dedup.files.remarks import Losses, Remarks
+from stream_dedup.inputs.sources import SourceFile, find_files, first_of
 from stream_dedup.settings.settings import Settings
 
 

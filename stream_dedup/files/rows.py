@@ -22,13 +22,13 @@ from stream_dedup.domain.document import DeadLetter
 from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.hosts import named_site, site_of
 from stream_dedup.domain.printable import counted
+from stream_dedup.files.offline import OfflineDocument, RepeatedIds, is_worth_a_remark
 from stream_dedup.fingerprinting import Vector, as_vector
 from stream_dedup.inputs.charset import looks_like_markup, lost_letters
 from stream_dedup.inputs.columnar import decoded_parts, need_pyarrow
 from stream_dedup.inputs.fields import scalar
 from stream_dedup.inputs.html import Pages
 from stream_dedup.inputs.sources import RawDocument, find_files, key_of, read_documents
-from stream_dedup.local.offline import OfflineDocument, RepeatedIds, is_worth_a_remark
 
 _MISSING: Final = object()
 _NULL: Final = object()

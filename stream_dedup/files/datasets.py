@@ -19,11 +19,7 @@ from stream_dedup.domain.arguments import checked, given
 from stream_dedup.domain.document import Reason, Verdict
 from stream_dedup.domain.errors import ConfigurationError, InputError
 from stream_dedup.domain.plan import Plan
-from stream_dedup.fingerprinting import Recipe, as_recipe
-from stream_dedup.index.volume.memory import MemoryStore
-from stream_dedup.inputs.columnar import need_pyarrow
-from stream_dedup.inputs.sources import not_read
-from stream_dedup.local.offline import (
+from stream_dedup.files.offline import (
     Judged,
     PrintedBatch,
     RepeatedIds,
@@ -34,7 +30,11 @@ from stream_dedup.local.offline import (
     plan_of,
     short_texts_note,
 )
-from stream_dedup.local.rows import DocumentRows, is_table, rows_in, warn_caller
+from stream_dedup.files.rows import DocumentRows, is_table, rows_in, warn_caller
+from stream_dedup.fingerprinting import Recipe, as_recipe
+from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.inputs.columnar import need_pyarrow
+from stream_dedup.inputs.sources import not_read
 
 UNREADABLE, MISSING = "unreadable", "missing"
 COLUMNS = ("id", "is_duplicate", "reason", "of", "of_row", "distance", "similarity", "group")
@@ -155,7 +155,7 @@ def prints(
         ConfigurationError: likewise.
     """
     need_pyarrow("Prints in a table")
-    from stream_dedup.local.columns import table_of  # noqa: PLC0415 - which needs pyarrow
+    from stream_dedup.files.columns import table_of  # noqa: PLC0415 - which needs pyarrow
 
     made_by = _recipe(recipe, vector)
     rows = _rows(source, _ColumnNames(text, id, vector, site, title), made_by)
@@ -185,7 +185,7 @@ def judge(
         ConfigurationError: they are of another recipe.
     """
     need_pyarrow("Prints in a table")
-    from stream_dedup.local.columns import rows_of  # noqa: PLC0415 - which needs pyarrow
+    from stream_dedup.files.columns import rows_of  # noqa: PLC0415 - which needs pyarrow
 
     made_by = as_recipe(recipe)
     ids: list[Any] = []
@@ -353,7 +353,7 @@ def _tables(source: Any) -> Iterator[tuple[Any, str]]:
     """Yield (table or batch of Arrow, what it is called)."""
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
-    from stream_dedup.local.columns import batches_of, files_of_prints  # noqa: PLC0415 - which needs pyarrow
+    from stream_dedup.files.columns import batches_of, files_of_prints  # noqa: PLC0415 - which needs pyarrow
 
     if isinstance(source, str | os.PathLike):
         for file in files_of_prints([os.fspath(source)]):

@@ -20,8 +20,8 @@ from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.plan import Plan
 from stream_dedup.domain.printable import printable
 from stream_dedup.domain.sketch import SKETCH_VALUES, per_cents
+from stream_dedup.files.offline import OfflineDocument, PrintedBatch, check_widths, fingerprinted
 from stream_dedup.fingerprinting import Recipe
-from stream_dedup.local.offline import OfflineDocument, PrintedBatch, check_widths, fingerprinted
 
 DOCUMENTS_MIN: Final = 50
 BINS: Final = 20
