@@ -21,10 +21,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bench.stream import PrintStream
-from stream_dedup.control.declaration import fields_of
 from stream_dedup.domain.version import __version__
 from stream_dedup.kafka import LogAppender
 from stream_dedup.log.records import Control, encode_control
+from stream_dedup.orders.declaration import fields_of
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.recipe import recipe_of
 

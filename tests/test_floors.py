@@ -27,7 +27,7 @@ BELOW_THE_ROLES = (
     "kafka",
     "index",
     "checks",
-    "control",
+    "orders",
 )
 BELOW_THE_ROLES += ("audit", "service", "local")
 CORE = (*BELOW_THE_ROLES, "worker", "indexer")
@@ -94,10 +94,10 @@ APART = {
         "service",
     ),  # a state machine without Kafka, clock or thread
     "files/": ("kafka", "service"),  # the core for programs of their own
-    "control/forget.py": ("kafka", "settings"),
-    "control/release.py": ("kafka", "settings"),
-    "control/rewind.py": ("kafka", "settings"),
-    "control/seed.py": ("kafka", "settings"),
+    "orders/forget.py": ("kafka", "settings"),
+    "orders/release.py": ("kafka", "settings"),
+    "orders/rewind.py": ("kafka", "settings"),
+    "orders/seed.py": ("kafka", "settings"),
     "demo/crawl.py": (
         "fingerprinting",
         "index",

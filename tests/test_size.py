@@ -16,7 +16,7 @@ CEILINGS = {
     "checks": 701,
     "cli": 2_713,
     "console": 1_527,
-    "control": 969,
+    "orders": 969,
     "demo": 1_103,
     "fingerprinting": 2_801,
     "domain": 1_790,

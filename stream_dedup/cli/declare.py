@@ -13,10 +13,6 @@ import typer
 
 from stream_dedup.checks.declaration import reading_of, reading_text
 from stream_dedup.cli.options import DryRunOption, JsonOption, command
-from stream_dedup.control import declaration
-from stream_dedup.control.beginnings import write_down
-from stream_dedup.control.inforce import InForce, change_fields
-from stream_dedup.control.orders import append, log_names
 from stream_dedup.domain.better import BetterRule
 from stream_dedup.domain.errors import ConfigurationError, InvariantError
 from stream_dedup.domain.plan import Plan, parse_similarity
@@ -27,6 +23,10 @@ from stream_dedup.index.tables.blocks import table_count, tables_of
 from stream_dedup.kafka import Admin, read_whole
 from stream_dedup.log.begun import BegunTopic, encode_reading
 from stream_dedup.log.records import Control, encode_control
+from stream_dedup.orders import declaration
+from stream_dedup.orders.beginnings import write_down
+from stream_dedup.orders.inforce import InForce, change_fields
+from stream_dedup.orders.orders import append, log_names
 from stream_dedup.service.asking import ask_role
 from stream_dedup.service.ports import addresses
 from stream_dedup.settings.recipe import recipe_of

@@ -23,11 +23,11 @@ from stream_dedup.checks.sites import LOG_RECORDS, check_sites
 from stream_dedup.checks.start import needed_topics, read_facts
 from stream_dedup.checks.volume import check_volume
 from stream_dedup.cli.options import JsonOption, command
-from stream_dedup.control.declaration import declaration
 from stream_dedup.domain.errors import BrokerError, ConfigurationError, OtherFormatError
 from stream_dedup.domain.terminal import print_json, print_table
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.kafka import Admin, read_partition, read_whole
+from stream_dedup.orders.declaration import declaration
 from stream_dedup.service import asking
 from stream_dedup.service.ports import addresses
 from stream_dedup.settings.settings import Settings

@@ -14,8 +14,6 @@ import typer
 from rich.text import Text
 
 from stream_dedup.cli.options import Given, JsonOption, command
-from stream_dedup.control.orders import OrderDependencies, record_at
-from stream_dedup.control.rewind import POSITION_FORM
 from stream_dedup.domain.better import BetterRule, beats
 from stream_dedup.domain.document import DeadLetter, Message, Reason
 from stream_dedup.domain.errors import InputError
@@ -35,6 +33,8 @@ from stream_dedup.fingerprinting import (
 from stream_dedup.index.rules.reasons import reason_of_duplicate
 from stream_dedup.inputs.decoder import PLAIN_TEXT, DecodedDocument, Decoder
 from stream_dedup.inputs.sources import SourceFile, need_one_text
+from stream_dedup.orders.orders import OrderDependencies, record_at
+from stream_dedup.orders.rewind import POSITION_FORM
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 

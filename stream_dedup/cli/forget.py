@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from stream_dedup.cli.options import DryRunOption, JsonOption, command
-from stream_dedup.control.forgetting import forget
 from stream_dedup.domain.terminal import note, print_json, print_table
+from stream_dedup.orders.forgetting import forget
 from stream_dedup.settings.settings import Settings
 
 

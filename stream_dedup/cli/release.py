@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from stream_dedup.cli.options import DryRunOption, JsonOption, command
-from stream_dedup.control.orders import OrderDependencies
-from stream_dedup.control.releasing import ManyReleased, Released, release, release_many
 from stream_dedup.domain.terminal import note, print_counts, print_json, print_table
 from stream_dedup.domain.topics import TopicNames
+from stream_dedup.orders.orders import OrderDependencies
+from stream_dedup.orders.releasing import ManyReleased, Released, release, release_many
 from stream_dedup.settings.settings import Settings
 
 

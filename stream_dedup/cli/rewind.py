@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from stream_dedup.cli.options import DryRunOption, JsonOption, command
-from stream_dedup.control.orders import OrderDependencies
-from stream_dedup.control.rewind import OffsetChange, parse
-from stream_dedup.control.rewinding import rewind_group
 from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.terminal import note, print_json, print_table
+from stream_dedup.orders.orders import OrderDependencies
+from stream_dedup.orders.rewind import OffsetChange, parse
+from stream_dedup.orders.rewinding import rewind_group
 from stream_dedup.settings.settings import Settings
 
 

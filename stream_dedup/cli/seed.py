@@ -21,10 +21,6 @@ import typer
 
 from stream_dedup.cli.load import hint_of_pages, record_of
 from stream_dedup.cli.options import DocumentFormat, FormatOption, JsonOption, StrictOption, command
-from stream_dedup.control import declaration
-from stream_dedup.control.inforce import InForce
-from stream_dedup.control.orders import log_names
-from stream_dedup.control.seed import SeedProgress, file_source
 from stream_dedup.domain.document import NONCE_BYTES, DeadLetter, Message, Reason
 from stream_dedup.domain.errors import ConfigurationError, InputError
 from stream_dedup.domain.printable import printable
@@ -35,6 +31,10 @@ from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.inputs.sources import STANDARD_INPUT, find_files, read_documents
 from stream_dedup.kafka import Admin, LogAppender, read_partition, read_whole
 from stream_dedup.log.records import Source, encode_seed
+from stream_dedup.orders import declaration
+from stream_dedup.orders.inforce import InForce
+from stream_dedup.orders.orders import log_names
+from stream_dedup.orders.seed import SeedProgress, file_source
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker.prepare import Preparer

@@ -28,7 +28,6 @@ import structlog
 
 from stream_dedup.console.mount import pages_of, sources_of
 from stream_dedup.console.outputs import decision_of
-from stream_dedup.control.forget import log_form
 from stream_dedup.domain.document import Message, TopicPartitionKey, shorten_id
 from stream_dedup.domain.errors import (
     AwayError,
@@ -42,6 +41,7 @@ from stream_dedup.domain.hosts import HostNames
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.kafka import Admin, KeptAdmin, PartitionsReader
 from stream_dedup.log.headers import place_of
+from stream_dedup.orders.forget import log_form
 from stream_dedup.search.api import SearchApi
 from stream_dedup.search.clue import words_of
 from stream_dedup.search.facts import EnginePlace, TextFacts

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from stream_dedup.control.beginnings import Beginnings
 from stream_dedup.domain.document import TopicPartitionKey
 from stream_dedup.domain.errors import (
     BrokerError,
@@ -33,6 +32,7 @@ from stream_dedup.kafka import (
 )
 from stream_dedup.kafka.source import generation
 from stream_dedup.log import epochs
+from stream_dedup.orders.beginnings import Beginnings
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker import startup
 from stream_dedup.worker.dependencies import WorkerContext

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import structlog
 
-from stream_dedup.control.beginnings import Beginnings
 from stream_dedup.domain.failpoints import VARIABLE, Failpoints
 from stream_dedup.domain.memory_limit import resident_bytes
 from stream_dedup.domain.threads import SideThread
@@ -30,6 +29,7 @@ from stream_dedup.kafka import (
     VerdictReader,
 )
 from stream_dedup.log.records import DOCUMENTS_MAX
+from stream_dedup.orders.beginnings import Beginnings
 from stream_dedup.service.waits import Waits, Watch
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker import startup

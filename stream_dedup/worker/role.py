@@ -10,11 +10,11 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-from stream_dedup.control.beginnings import Beginnings
 from stream_dedup.domain.document import NONCE_BYTES
 from stream_dedup.domain.failpoints import Failpoints
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.kafka import LogAppender, Patience, TransactionalOutput, VerdictReader
+from stream_dedup.orders.beginnings import Beginnings
 from stream_dedup.service.kept import KeptSource
 from stream_dedup.service.process import FreedMemory
 from stream_dedup.service.running import RoleFrame, RunningRole, run_role

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from stream_dedup.cli import explain
-from stream_dedup.control import rewind
-from stream_dedup.control.orders import OrderDependencies, SourcePlace, source_of
 from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import InputError
 from stream_dedup.fingerprinting import Recipe, explain_features
+from stream_dedup.orders import rewind
+from stream_dedup.orders.orders import OrderDependencies, SourcePlace, source_of
 from stream_dedup.settings.settings import Settings
 from tests.cli.test_check import OTHER, PAGE, edited
 

@@ -12,7 +12,6 @@ from unittest import mock
 import pytest
 
 from stream_dedup.audit.fold import Fold
-from stream_dedup.control.inforce import InForce, change_fields
 from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import ConfigurationError, OtherFormatError
 from stream_dedup.domain.plan import PLANS
@@ -21,6 +20,7 @@ from stream_dedup.index.rules.window import RulesInForce
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log import answers, records
 from stream_dedup.log.frame import format_of
+from stream_dedup.orders.inforce import InForce, change_fields
 from stream_dedup.worker.questions import Questions, WrittenFormat
 from tests.index.logs import APPEND_MS, Doc, batch, batch_of, control, declare, number
 from tests.worker.parts import context

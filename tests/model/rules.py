@@ -17,7 +17,6 @@ from unittest import mock
 
 import numpy as np
 
-from stream_dedup.control import beginnings, rewind
 from stream_dedup.domain.document import DeadLetter
 from stream_dedup.domain.errors import ConfigurationError, TextAwayError
 from stream_dedup.index.index import LogIndex
@@ -33,6 +32,7 @@ from stream_dedup.kafka import transaction
 from stream_dedup.kafka.transaction import Outcome, Result
 from stream_dedup.log import answers, records
 from stream_dedup.log.records import Source
+from stream_dedup.orders import beginnings, rewind
 from stream_dedup.worker import flow, intake, role, startup
 from stream_dedup.worker.assignment import Assignment
 from stream_dedup.worker.delivery import Delivery

@@ -21,8 +21,6 @@ from unittest import mock
 
 import numpy as np
 
-from stream_dedup.control import beginnings
-from stream_dedup.control.orders import OrderDependencies
 from stream_dedup.domain.addresses import TextAddress
 from stream_dedup.domain.document import DeadLetter, Message
 from stream_dedup.domain.errors import BrokerError, FormatError, TextAwayError
@@ -36,6 +34,8 @@ from stream_dedup.inputs.decoder import Decoder, Documents
 from stream_dedup.inputs.elsewhere import Fetched
 from stream_dedup.kafka import client, transaction
 from stream_dedup.log import records
+from stream_dedup.orders import beginnings
+from stream_dedup.orders.orders import OrderDependencies
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker import startup
 from stream_dedup.worker.dependencies import IntakePace, WorkerDependencies

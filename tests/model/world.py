@@ -23,8 +23,6 @@ from typing import Any
 import numpy as np
 
 from stream_dedup.checks.declaration import reading_of
-from stream_dedup.control.releasing import release
-from stream_dedup.control.rewinding import rewind_group
 from stream_dedup.domain.better import BetterRule
 from stream_dedup.domain.document import Mode
 from stream_dedup.domain.errors import BrokerError, ConfigurationError, FirstStartError, InputError
@@ -34,6 +32,8 @@ from stream_dedup.index.volume import layout
 from stream_dedup.indexer import role as indexer
 from stream_dedup.log import records
 from stream_dedup.log.begun import encode_reading
+from stream_dedup.orders.releasing import release
+from stream_dedup.orders.rewinding import rewind_group
 from stream_dedup.service.running import RunningRole
 from stream_dedup.service.waits import Waits
 from stream_dedup.worker import role

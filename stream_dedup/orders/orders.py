@@ -16,8 +16,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-from stream_dedup.control.forget import log_form
-from stream_dedup.control.rewind import POSITION_FORM
 from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import BrokerError, ConfigurationError, InputError
 from stream_dedup.domain.failpoints import VARIABLE
@@ -28,6 +26,8 @@ from stream_dedup.fingerprinting import Recipe
 from stream_dedup.kafka import Admin, LogAppender, TransactionalOutput, read_partition, read_whole
 from stream_dedup.log import headers
 from stream_dedup.log.records import Batch, LogRecord
+from stream_dedup.orders.forget import log_form
+from stream_dedup.orders.rewind import POSITION_FORM
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from stream_dedup.control import rewind
-from stream_dedup.control.rewind import Marks, OffsetChange, RewindTarget
 from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import InputError
 from stream_dedup.log import epochs
 from stream_dedup.log.records import Batch, Control, Source
+from stream_dedup.orders import rewind
+from stream_dedup.orders.rewind import Marks, OffsetChange, RewindTarget
 from tests.log.test_records import make_batch
 
 TOPIC = "crawl.documents"

@@ -12,18 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from stream_dedup.control import declaration
-from stream_dedup.control.inforce import InForce
-from stream_dedup.control.orders import (
-    OrderDependencies,
-    append_all,
-    log_names,
-    on_output,
-    record_at,
-    source_of,
-)
-from stream_dedup.control.release import Trace, Traces
-from stream_dedup.control.rewind import POSITION_FORM
 from stream_dedup.domain.document import LogPlace, Message, Reason
 from stream_dedup.domain.errors import BrokerError, ConfigurationError, InputError
 from stream_dedup.domain.failpoints import Failpoints
@@ -33,6 +21,18 @@ from stream_dedup.kafka import Output, TransactionalOutput, sample
 from stream_dedup.log import headers
 from stream_dedup.log.frame import FIRST_FORMAT
 from stream_dedup.log.records import Release, encode_release, value_digest
+from stream_dedup.orders import declaration
+from stream_dedup.orders.inforce import InForce
+from stream_dedup.orders.orders import (
+    OrderDependencies,
+    append_all,
+    log_names,
+    on_output,
+    record_at,
+    source_of,
+)
+from stream_dedup.orders.release import Trace, Traces
+from stream_dedup.orders.rewind import POSITION_FORM
 from stream_dedup.settings.settings import Settings
 
 _ATTEMPTS = 3

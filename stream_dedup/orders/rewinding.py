@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from stream_dedup.control import rewind
-from stream_dedup.control.beginnings import read_marks
-from stream_dedup.control.orders import OrderDependencies
-from stream_dedup.control.rewind import left_up_to
 from stream_dedup.domain.errors import BrokerError, ConfigurationError, InputError
 from stream_dedup.domain.printable import counted
 from stream_dedup.kafka import Admin
 from stream_dedup.log import epochs
+from stream_dedup.orders import rewind
+from stream_dedup.orders.beginnings import read_marks
+from stream_dedup.orders.orders import OrderDependencies
+from stream_dedup.orders.rewind import left_up_to
 from stream_dedup.settings.settings import Settings
 
 # The end of each output. Among the last records may be some that were released and name old

@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final, NamedTuple
 
-from stream_dedup.control import declaration
-from stream_dedup.control.forget import KnownId, log_form
-from stream_dedup.control.orders import append, log_names
 from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.printable import printable
 from stream_dedup.domain.terminal import progress
 from stream_dedup.domain.topics import TopicNames
 from stream_dedup.kafka import Admin, read_whole
 from stream_dedup.log.records import Control, encode_control
+from stream_dedup.orders import declaration
+from stream_dedup.orders.forget import KnownId, log_form
+from stream_dedup.orders.orders import append, log_names
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 from stream_dedup.settings.units import format_duration

@@ -8,11 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.control.forget import KnownId, log_form
-from stream_dedup.control.forgetting import remains
-from stream_dedup.control.inforce import InForce, change_fields
-from stream_dedup.control.release import Trace, Traces
-from stream_dedup.control.seed import SeedProgress, file_source
 from stream_dedup.domain.better import BetterRule
 from stream_dedup.domain.document import NO_TOPIC_ID
 from stream_dedup.domain.errors import ConfigurationError
@@ -23,6 +18,11 @@ from stream_dedup.index.rules.window import RulesInForce, Window
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.log.records import Source, decode
+from stream_dedup.orders.forget import KnownId, log_form
+from stream_dedup.orders.forgetting import remains
+from stream_dedup.orders.inforce import InForce, change_fields
+from stream_dedup.orders.release import Trace, Traces
+from stream_dedup.orders.seed import SeedProgress, file_source
 from tests.index.logs import (
     RECIPE,
     TOPIC_ID,
