@@ -26,7 +26,7 @@ BELOW_THE_ROLES = (
     "inputs",
     "kafka",
     "index",
-    "checks",
+    "preflight",
     "orders",
 )
 BELOW_THE_ROLES += ("audit", "service", "local")
@@ -284,7 +284,7 @@ def test_no_kernel_takes_more_than_twelve_parameters() -> None:
 
 
 LONGER = {
-    "checks/volume.py: check_volume": 61,
+    "preflight/volume.py: check_volume": 61,
     "cli/audit.py: examine": 64,
     "console/pages.py: _found": 61,
     "fingerprinting/characters.py: make_foldings": 62,

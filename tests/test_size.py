@@ -13,7 +13,7 @@ WHOLE = 34_430
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 512,
-    "checks": 701,
+    "preflight": 701,
     "cli": 2_713,
     "console": 1_527,
     "orders": 969,

@@ -11,7 +11,6 @@ from urllib.parse import urlencode
 
 import typer
 
-from stream_dedup.checks.declaration import reading_of, reading_text
 from stream_dedup.cli.options import DryRunOption, JsonOption, command
 from stream_dedup.domain.better import BetterRule
 from stream_dedup.domain.errors import ConfigurationError, InvariantError
@@ -27,6 +26,7 @@ from stream_dedup.orders import declaration
 from stream_dedup.orders.beginnings import write_down
 from stream_dedup.orders.inforce import InForce, change_fields
 from stream_dedup.orders.orders import append, log_names
+from stream_dedup.preflight.declaration import reading_of, reading_text
 from stream_dedup.service.asking import ask_role
 from stream_dedup.service.ports import addresses
 from stream_dedup.settings.recipe import recipe_of

@@ -1,7 +1,7 @@
 """`doctor`: every check there is, as a table; nothing is changed, joined or begun by it.
 
 Invariants: each check ends in a line, also where Kafka does not answer; what the roles refuse at
-start, this refuses too, because the checks are the same ones (`stream_dedup.checks`).
+start, this refuses too, because the checks are the same ones (`stream_dedup.preflight`).
 """
 
 from __future__ import annotations
@@ -13,21 +13,28 @@ from dataclasses import asdict
 
 from rich.text import Text
 
-from stream_dedup.checks.clients import check_clients
-from stream_dedup.checks.cluster import Facts, check_cluster
-from stream_dedup.checks.declaration import check_declaration, check_recipe
-from stream_dedup.checks.finding import CheckFinding, CheckState, not_checked, ok, refused, warning
-from stream_dedup.checks.machine import check_machine
-from stream_dedup.checks.roles import check_roles, read_roles
-from stream_dedup.checks.sites import LOG_RECORDS, check_sites
-from stream_dedup.checks.start import needed_topics, read_facts
-from stream_dedup.checks.volume import check_volume
 from stream_dedup.cli.options import JsonOption, command
 from stream_dedup.domain.errors import BrokerError, ConfigurationError, OtherFormatError
 from stream_dedup.domain.terminal import print_json, print_table
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.kafka import Admin, read_partition, read_whole
 from stream_dedup.orders.declaration import declaration
+from stream_dedup.preflight.clients import check_clients
+from stream_dedup.preflight.cluster import Facts, check_cluster
+from stream_dedup.preflight.declaration import check_declaration, check_recipe
+from stream_dedup.preflight.finding import (
+    CheckFinding,
+    CheckState,
+    not_checked,
+    ok,
+    refused,
+    warning,
+)
+from stream_dedup.preflight.machine import check_machine
+from stream_dedup.preflight.roles import check_roles, read_roles
+from stream_dedup.preflight.sites import LOG_RECORDS, check_sites
+from stream_dedup.preflight.start import needed_topics, read_facts
+from stream_dedup.preflight.volume import check_volume
 from stream_dedup.service import asking
 from stream_dedup.service.ports import addresses
 from stream_dedup.settings.settings import Settings

@@ -13,7 +13,6 @@ from typing import Any, Literal, Self
 
 import structlog
 
-from stream_dedup.checks.start import hold
 from stream_dedup.domain.failpoints import VARIABLE
 from stream_dedup.domain.threads import SideThread
 from stream_dedup.domain.topics import TopicNames, TopicState
@@ -24,6 +23,7 @@ from stream_dedup.kafka import (
     LogReader,
     VerdictWriter,
 )
+from stream_dedup.preflight.start import hold
 from stream_dedup.settings.settings import Settings
 
 _logger = structlog.get_logger("stream_dedup.index")

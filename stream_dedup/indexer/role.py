@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from stream_dedup.checks.volume import of_another_log
 from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import ConfigurationError, GoneError, StreamDedupError
 from stream_dedup.domain.failpoints import Failpoints
@@ -31,6 +30,7 @@ from stream_dedup.indexer.snapshots import CHILD_BYTES, Snapshots
 from stream_dedup.kafka import Lives, LostTopicError, TopicLives, VerdictWriter, is_another
 from stream_dedup.log import answers
 from stream_dedup.log.records import DOCUMENTS_MAX
+from stream_dedup.preflight.volume import of_another_log
 from stream_dedup.service.health import Health
 from stream_dedup.service.kept import KeptTopics
 from stream_dedup.service.running import RoleFrame, RunningRole, run_role

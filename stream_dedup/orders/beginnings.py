@@ -20,8 +20,6 @@ from typing import Any
 
 import structlog
 
-from stream_dedup.checks.declaration import check_reading, reading_of
-from stream_dedup.checks.finding import raise_refusals
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.topics import TopicNames
 from stream_dedup.kafka import Admin, LogAppender, read_whole
@@ -29,6 +27,8 @@ from stream_dedup.log import records
 from stream_dedup.log.begun import BegunTopic, encode_begun, encode_opened, encode_reading
 from stream_dedup.log.records import LogRecord
 from stream_dedup.orders.rewind import Marks
+from stream_dedup.preflight.declaration import check_reading, reading_of
+from stream_dedup.preflight.finding import raise_refusals
 from stream_dedup.settings.settings import Settings
 
 _logger = structlog.get_logger("stream_dedup.worker")

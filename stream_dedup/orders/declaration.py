@@ -12,8 +12,6 @@ from typing import Any
 
 import structlog
 
-from stream_dedup.checks.declaration import check_declaration, window_of
-from stream_dedup.checks.finding import raise_refusals
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.topics import TopicNames
 from stream_dedup.fingerprinting import Recipe
@@ -21,6 +19,8 @@ from stream_dedup.kafka import LogAppender, read_whole
 from stream_dedup.log import records
 from stream_dedup.log.frame import FIRST_FORMAT
 from stream_dedup.orders.beginnings import open_new
+from stream_dedup.preflight.declaration import check_declaration, window_of
+from stream_dedup.preflight.finding import raise_refusals
 from stream_dedup.settings.settings import Settings
 
 _logger = structlog.get_logger("stream_dedup.worker")

@@ -9,10 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stream_dedup.checks.cluster import FRAMING_BYTES
-from stream_dedup.checks.declaration import check_declaration, check_key
-from stream_dedup.checks.roles import check_group
-from stream_dedup.checks.start import hold, report
 from stream_dedup.domain.document import TopicPartitionKey
 from stream_dedup.domain.errors import FirstStartError
 from stream_dedup.domain.plan import Plan
@@ -22,6 +18,10 @@ from stream_dedup.kafka import Admin
 from stream_dedup.log.frame import FIRST_FORMAT
 from stream_dedup.orders import declaration
 from stream_dedup.orders.beginnings import Beginnings
+from stream_dedup.preflight.cluster import FRAMING_BYTES
+from stream_dedup.preflight.declaration import check_declaration, check_key
+from stream_dedup.preflight.roles import check_group
+from stream_dedup.preflight.start import hold, report
 from stream_dedup.settings.settings import Settings
 
 

@@ -10,12 +10,12 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from stream_dedup.checks.finding import CheckState
 from stream_dedup.cli import audit
 from stream_dedup.cli.doctor import examine
 from stream_dedup.domain.document import Headers
 from stream_dedup.kafka import LogAppender
 from stream_dedup.log import records
+from stream_dedup.preflight.finding import CheckState
 from stream_dedup.settings.layers import load_settings
 from tests.broker.harness import Filter, Outcome, synthetic, wait_until
 from tests.broker.test_orders import told

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.checks.roles import RoleFacts
 from stream_dedup.console import attention, outputs
 from stream_dedup.console.attention import Attention
 from stream_dedup.console.calls import BoundedCalls
@@ -28,6 +27,7 @@ from stream_dedup.domain.errors import BrokerError, StreamDedupError
 from stream_dedup.indexer.api import IndexApi
 from stream_dedup.kafka import KeptAdmin, admin
 from stream_dedup.log import headers
+from stream_dedup.preflight.roles import RoleFacts
 from stream_dedup.service.http import KeptAnswer
 from stream_dedup.settings.settings import Settings
 from tests.service.serving import serving

@@ -15,7 +15,6 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from stream_dedup.checks.volume import check_volume
 from stream_dedup.domain.errors import FormatError, OtherFormatError
 from stream_dedup.domain.lazy import Ids
 from stream_dedup.domain.plan import PLANS, Plan
@@ -30,6 +29,7 @@ from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.index.volume.pages import EntryPage, gather, same_ids, taken
 from stream_dedup.index.volume.place import layout_of, volume_in
 from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.preflight.volume import check_volume
 from stream_dedup.settings.settings import Settings
 from tests.index.golden import VOLUME
 from tests.index.logs import (

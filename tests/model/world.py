@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 
-from stream_dedup.checks.declaration import reading_of
 from stream_dedup.domain.better import BetterRule
 from stream_dedup.domain.document import Mode
 from stream_dedup.domain.errors import BrokerError, ConfigurationError, FirstStartError, InputError
@@ -34,6 +33,7 @@ from stream_dedup.log import records
 from stream_dedup.log.begun import encode_reading
 from stream_dedup.orders.releasing import release
 from stream_dedup.orders.rewinding import rewind_group
+from stream_dedup.preflight.declaration import reading_of
 from stream_dedup.service.running import RunningRole
 from stream_dedup.service.waits import Waits
 from stream_dedup.worker import role

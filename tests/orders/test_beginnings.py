@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.checks.declaration import reading_of
 from stream_dedup.domain.errors import ConfigurationError, FirstStartError
 from stream_dedup.domain.topics import TopicNames
 from stream_dedup.log.begun import BegunTopic, encode_begun, encode_opened, encode_reading
 from stream_dedup.log.records import Batch, Control, LogRecord, decode
 from stream_dedup.orders.beginnings import Beginnings
+from stream_dedup.preflight.declaration import reading_of
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker import startup
 from tests.orders.test_rewind import batch

@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.checks import clients, machine, volume
-from stream_dedup.checks.clients import check_clients
-from stream_dedup.checks.declaration import check_declaration, check_key, check_recipe
-from stream_dedup.checks.finding import CheckFinding, CheckState
-from stream_dedup.checks.machine import check_machine
-from stream_dedup.checks.volume import check_volume
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.domain.topics import TopicNames
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.kafka.client import property_problems
+from stream_dedup.preflight import clients, machine, volume
+from stream_dedup.preflight.clients import check_clients
+from stream_dedup.preflight.declaration import check_declaration, check_key, check_recipe
+from stream_dedup.preflight.finding import CheckFinding, CheckState
+from stream_dedup.preflight.machine import check_machine
+from stream_dedup.preflight.volume import check_volume
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.settings import Settings
-from tests.checks.test_cluster import Existing
+from tests.preflight.test_cluster import Existing
 
 
 def of(findings: Sequence[CheckFinding], check: str) -> CheckFinding:

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stream_dedup.checks.finding import CheckFinding, ok, refused, warning
 from stream_dedup.domain.better import BetterRule
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.plan import Plan
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.index.rules.window import Window
+from stream_dedup.preflight.finding import CheckFinding, ok, refused, warning
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 from stream_dedup.settings.units import parse_duration

@@ -7,10 +7,10 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator, Mapping
 
-from stream_dedup.checks.finding import CheckFinding, Problems, not_checked, ok, refused, warning
 from stream_dedup.domain.topics import TopicNames, TopicState
 from stream_dedup.kafka.client import consumer_config, producer_config, property_problems
 from stream_dedup.log.records import RECORD_BYTES_MAX
+from stream_dedup.preflight.finding import CheckFinding, Problems, not_checked, ok, refused, warning
 from stream_dedup.settings.settings import Settings
 
 _RECEIVED_BYTES_MAX = 100_000_000  # librdkafka's default of receive.message.max.bytes

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from stream_dedup.checks.declaration import check_reading
-from stream_dedup.checks.finding import CheckFinding, Problems, ok, refused, warning
 from stream_dedup.domain.document import ID_BYTES_MAX
 from stream_dedup.domain.printable import counted
 from stream_dedup.domain.topics import (
@@ -25,6 +23,8 @@ from stream_dedup.domain.topics import (
 )
 from stream_dedup.log import epochs
 from stream_dedup.log.records import DOCUMENTS_MAX, RECORD_BYTES_MAX
+from stream_dedup.preflight.declaration import check_reading
+from stream_dedup.preflight.finding import CheckFinding, Problems, ok, refused, warning
 from stream_dedup.settings.settings import Settings
 
 # The broker compares a whole record batch with max.message.bytes; its header is 61 bytes, a

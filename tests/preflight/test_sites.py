@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stream_dedup.checks.finding import CheckState
-from stream_dedup.checks.sites import check_sites
 from stream_dedup.log import records
+from stream_dedup.preflight.finding import CheckState
+from stream_dedup.preflight.sites import check_sites
 from stream_dedup.settings.settings import Settings
 from tests.log.test_records import make_batch
 

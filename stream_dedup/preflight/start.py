@@ -14,15 +14,15 @@ from typing import Literal
 
 import structlog
 
-from stream_dedup.checks.clients import check_clients
-from stream_dedup.checks.cluster import Facts, check_cluster, topics_exist
-from stream_dedup.checks.finding import CheckFinding, CheckState, raise_refusals
-from stream_dedup.checks.machine import check_machine
 from stream_dedup.domain.document import TopicPartitionKey
 from stream_dedup.domain.errors import BrokerError, GoneError
 from stream_dedup.domain.topics import TopicNames, TopicState
 from stream_dedup.kafka import Admin, read_whole
 from stream_dedup.log.begun import BegunTopic
+from stream_dedup.preflight.clients import check_clients
+from stream_dedup.preflight.cluster import Facts, check_cluster, topics_exist
+from stream_dedup.preflight.finding import CheckFinding, CheckState, raise_refusals
+from stream_dedup.preflight.machine import check_machine
 from stream_dedup.settings.settings import Settings
 
 
@@ -88,7 +88,7 @@ def _begun(
     return found.fold_all(read_whole(settings, names.begun))
 
 
-_logger = structlog.get_logger("stream_dedup.checks")
+_logger = structlog.get_logger("stream_dedup.preflight")
 
 
 def needed_topics(role: Literal["worker", "index"], names: TopicNames) -> tuple[str, ...]:

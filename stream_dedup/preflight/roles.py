@@ -13,12 +13,12 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from stream_dedup.checks.finding import CheckFinding, Problems, refused
 from stream_dedup.domain.printable import counted
 from stream_dedup.domain.topics import TopicNames
 from stream_dedup.kafka import Admin, read_partition
 from stream_dedup.log import answers, epochs, records
 from stream_dedup.log.frame import unless_damaged
+from stream_dedup.preflight.finding import CheckFinding, Problems, refused
 from stream_dedup.settings.settings import Settings
 
 _TAIL_RECORDS: Final = 200

@@ -10,21 +10,21 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 
-from stream_dedup.checks import roles
-from stream_dedup.checks.cluster import (
-    ANSWER_BYTES_MAX,
-    FRAMING_BYTES,
-    Facts,
-    check_cluster,
-)
-from stream_dedup.checks.finding import CheckFinding, CheckState, raise_refusals
-from stream_dedup.checks.roles import RoleFacts, check_roles, read_roles
 from stream_dedup.domain.document import LogPlace, Message, Position, Reason, Representative
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.topics import TopicNames, read_topics
 from stream_dedup.log import answers, epochs, records
 from stream_dedup.log.answers import Judgement, LogAnswer
 from stream_dedup.log.records import DOCUMENTS_MAX
+from stream_dedup.preflight import roles
+from stream_dedup.preflight.cluster import (
+    ANSWER_BYTES_MAX,
+    FRAMING_BYTES,
+    Facts,
+    check_cluster,
+)
+from stream_dedup.preflight.finding import CheckFinding, CheckState, raise_refusals
+from stream_dedup.preflight.roles import RoleFacts, check_roles, read_roles
 from stream_dedup.settings.settings import Settings
 from tests.log.test_records import make_batch
 

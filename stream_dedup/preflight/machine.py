@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from stream_dedup.checks.finding import CheckFinding, not_checked, ok, refused, warning
 from stream_dedup.domain.extras import lacking
+from stream_dedup.preflight.finding import CheckFinding, not_checked, ok, refused, warning
 from stream_dedup.settings.settings import Settings
 
 _OPEN_FILES_MIN = 1024
