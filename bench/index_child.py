@@ -35,7 +35,7 @@ from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.index.volume.store import RocksStore
-from stream_dedup.service.process import collect_rarely
+from stream_dedup.serving.process import collect_rarely
 
 APPLY_RECORDS: Final = 16  # as the role takes them
 _STRETCHES: Final = 40

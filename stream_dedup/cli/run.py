@@ -20,7 +20,7 @@ from stream_dedup.domain.errors import (
     StreamDedupError,
 )
 from stream_dedup.domain.extras import lacking
-from stream_dedup.service.process import stop_on_signals
+from stream_dedup.serving.process import stop_on_signals
 from stream_dedup.settings.settings import Settings
 
 Role = Literal["worker", "index", "insights", "search", "console"]
@@ -121,8 +121,8 @@ def run_role(
     """
     import structlog
 
-    from stream_dedup.service import logs
-    from stream_dedup.service.process import allow_many_files
+    from stream_dedup.serving import logs
+    from stream_dedup.serving.process import allow_many_files
 
     logs.configure(settings.log_level, log_format, role=role)
     log = structlog.get_logger("stream_dedup.run")

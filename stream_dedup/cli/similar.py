@@ -39,8 +39,8 @@ from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.inputs.decoder import DecodedDocument
 from stream_dedup.inputs.fields import scope_number
 from stream_dedup.inputs.sources import STANDARD_INPUT, SourceFile, need_one_text
-from stream_dedup.service import asking
-from stream_dedup.service.ports import addresses
+from stream_dedup.serving import asking
+from stream_dedup.serving.ports import addresses
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 

@@ -21,9 +21,9 @@ from typing import IO
 
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.extras import lacking
-from stream_dedup.service import asking
-from stream_dedup.service.ports import AFTER, AddressedRole, address_of
-from stream_dedup.service.process import how_ended, stop_on_signals
+from stream_dedup.serving import asking
+from stream_dedup.serving.ports import AFTER, AddressedRole, address_of
+from stream_dedup.serving.process import how_ended, stop_on_signals
 from stream_dedup.settings.settings import Settings
 
 _LOOK_SECONDS = 0.1

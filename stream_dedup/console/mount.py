@@ -20,7 +20,7 @@ from stream_dedup.console.recent import Recent
 from stream_dedup.console.sources import ConsoleSources, TextAnswers
 from stream_dedup.domain import plan as plans
 from stream_dedup.domain.errors import StreamDedupError
-from stream_dedup.service import asking
+from stream_dedup.serving import asking
 from stream_dedup.settings.settings import Settings
 
 _ANSWER_SECONDS: Final = 2.0

@@ -17,8 +17,8 @@ from prometheus_client import CollectorRegistry
 
 from stream_dedup.console.mount import pages_of, sources_of
 from stream_dedup.console.sources import ConsoleSources
-from stream_dedup.service.health import Health
-from stream_dedup.service.http import HttpServer
+from stream_dedup.serving.health import Health
+from stream_dedup.serving.http import HttpServer
 from stream_dedup.settings.settings import Settings
 
 _logger = structlog.get_logger("stream_dedup.console")

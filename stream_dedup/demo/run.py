@@ -47,11 +47,11 @@ from stream_dedup.domain.plan import Plan
 from stream_dedup.domain.terminal import console, print_json
 from stream_dedup.kafka import LINGER_MS, Admin, LoadProducer, reader
 from stream_dedup.log.headers import place_of, text_of
-from stream_dedup.service import asking, logs
-from stream_dedup.service.health import Health
-from stream_dedup.service.http import HttpServer
-from stream_dedup.service.ports import AFTER, address_of, free_ports
-from stream_dedup.service.process import how_ended, stop_on_signals
+from stream_dedup.serving import asking, logs
+from stream_dedup.serving.health import Health
+from stream_dedup.serving.http import HttpServer
+from stream_dedup.serving.ports import AFTER, address_of, free_ports
+from stream_dedup.serving.process import how_ended, stop_on_signals
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.properties import child_environment
 from stream_dedup.settings.settings import Settings

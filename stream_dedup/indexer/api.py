@@ -34,7 +34,7 @@ from stream_dedup.domain.sketch import SKETCH_BYTES
 from stream_dedup.index import report
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.look_up import Query
-from stream_dedup.service.http import KeptAnswer
+from stream_dedup.serving.http import KeptAnswer
 
 RESULTS_MAX: Final = 1000
 LOOKUPS_MAX: Final = 8

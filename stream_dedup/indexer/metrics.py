@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 
-from stream_dedup.service.metrics import BatchHistogram, KeptMetrics
+from stream_dedup.serving.metrics import BatchHistogram, KeptMetrics
 
 # As `Index.searches` counts: its place k ends with 2^k - 1. Beyond a million it no longer matters
 # by how much.

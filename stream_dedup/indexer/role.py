@@ -31,9 +31,9 @@ from stream_dedup.kafka import Lives, LostTopicError, TopicLives, VerdictWriter,
 from stream_dedup.log import answers
 from stream_dedup.log.records import DOCUMENTS_MAX
 from stream_dedup.preflight.volume import of_another_log
-from stream_dedup.service.health import Health
-from stream_dedup.service.kept import KeptTopics
-from stream_dedup.service.running import RoleFrame, RunningRole, run_role
+from stream_dedup.serving.health import Health
+from stream_dedup.serving.kept import KeptTopics
+from stream_dedup.serving.running import RoleFrame, RunningRole, run_role
 from stream_dedup.settings.settings import Settings
 
 NUMBERS_MAX = 4_200_000_000

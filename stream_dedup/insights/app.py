@@ -44,7 +44,7 @@ from stream_dedup.insights.signals import WASTED, HostLedger, Observed, reading_
 from stream_dedup.kafka import Admin, Lives, is_another
 from stream_dedup.kafka.security import Security, security_of, ssl_context
 from stream_dedup.log import headers
-from stream_dedup.service.running import RoleFrame, RunningRole, run_role
+from stream_dedup.serving.running import RoleFrame, RunningRole, run_role
 from stream_dedup.settings.settings import Settings
 from stream_dedup.settings.units import parse_duration
 

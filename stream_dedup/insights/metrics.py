@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stream_dedup.service.metrics import RoleMetrics
+from stream_dedup.serving.metrics import RoleMetrics
 
 
 class InsightsMetrics(RoleMetrics):

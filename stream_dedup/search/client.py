@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from stream_dedup.domain.errors import FormatError, InputError
 from stream_dedup.domain.printable import counted
-from stream_dedup.service import asking
-from stream_dedup.service.ports import addresses
+from stream_dedup.serving import asking
+from stream_dedup.serving.ports import addresses
 from stream_dedup.settings.settings import Settings
 
 CSV_MAX: Final = 10_000

@@ -50,9 +50,9 @@ from stream_dedup.search.forgotten import ForgottenId, ForgottenIds, forgotten_i
 from stream_dedup.search.kept_texts import OutputText, OutputTexts
 from stream_dedup.search.metrics import SearchMetrics
 from stream_dedup.search.texts import TextIndex
-from stream_dedup.service.health import Health
-from stream_dedup.service.process import give_back
-from stream_dedup.service.running import RoleFrame, RunningRole, run_role
+from stream_dedup.serving.health import Health
+from stream_dedup.serving.process import give_back
+from stream_dedup.serving.running import RoleFrame, RunningRole, run_role
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 from stream_dedup.settings.units import KeptBounds, parse_bounds

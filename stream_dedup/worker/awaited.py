@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from stream_dedup.service.waits import Waits
+from stream_dedup.serving.waits import Waits
 from stream_dedup.worker.flow import Flow
 
 # A replay after an index's restart is shorter as a rule; a document that waits for longer is late

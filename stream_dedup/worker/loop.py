@@ -58,7 +58,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stream_dedup.domain.errors import BrokerError
-from stream_dedup.service.running import RunningRole
+from stream_dedup.serving.running import RunningRole
 from stream_dedup.worker.allowance import Allowance
 from stream_dedup.worker.assignment import Assignment
 from stream_dedup.worker.awaited import Awaited

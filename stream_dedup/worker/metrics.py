@@ -13,7 +13,7 @@ from typing import get_args
 import numpy as np
 
 from stream_dedup.domain.document import Reason, Stage
-from stream_dedup.service.metrics import BatchHistogram, DecodingMetrics, KeptSourceMetrics
+from stream_dedup.serving.metrics import BatchHistogram, DecodingMetrics, KeptSourceMetrics
 from stream_dedup.worker.outputs import EmittedCounts
 
 _LATENCY_BUCKETS_SECONDS = (

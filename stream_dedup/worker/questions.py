@@ -10,7 +10,7 @@ from stream_dedup.kafka import LogAppender, VerdictReader
 from stream_dedup.log import answers
 from stream_dedup.log.frame import FIRST_FORMAT, format_of
 from stream_dedup.log.records import Batch, encode_batch
-from stream_dedup.service.process import FreedMemory
+from stream_dedup.serving.process import FreedMemory
 from stream_dedup.worker.dependencies import WorkerContext
 from stream_dedup.worker.prepare import InFlight, Part
 

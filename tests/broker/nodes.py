@@ -16,7 +16,7 @@ from stream_dedup.broker.configuration import node_settings
 from stream_dedup.broker.node import new_cluster_id
 from stream_dedup.broker.process import HOST
 from stream_dedup.domain.errors import LocalBrokerError
-from stream_dedup.service.ports import free_ports
+from stream_dedup.serving.ports import free_ports
 
 _MEMORY = Path("/dev/shm")
 _MEMORY_BYTES = 2_000_000_000

@@ -29,8 +29,8 @@ from stream_dedup.broker import LocalBroker
 from stream_dedup.broker.process import HOST
 from stream_dedup.domain.errors import BrokerError, ConfigurationError, StreamDedupError
 from stream_dedup.kafka import Admin, admin
-from stream_dedup.service import asking
-from stream_dedup.service.ports import free_ports
+from stream_dedup.serving import asking
+from stream_dedup.serving.ports import free_ports
 from stream_dedup.settings.settings import Settings
 from tests.broker.certificates import Authority
 from tests.broker.harness import Filter, Role, run_in_process, wait_until

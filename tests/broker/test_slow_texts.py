@@ -67,7 +67,7 @@ def test_pages_that_hang_the_extractor_end_no_worker(make_filter: Callable[..., 
     crawl = make_filter(
         partitions=1,
         text_is="html",
-        constants={"stream_dedup.service.health.STALLED_SECONDS": LIVEZ_SECONDS},
+        constants={"stream_dedup.serving.health.STALLED_SECONDS": LIVEZ_SECONDS},
         kafka_max_poll_interval_ms=HANGS_POLL_MS,
         log_level="info",
     )

@@ -115,7 +115,7 @@ AWAY_SECONDS = 70
 MEMORY_BYTES = 400 << 20
 QUOTA_BYTES = 20_000
 FLOW_SECONDS = 60
-# More than a role keeps (service/door.py).
+# More than a role keeps (serving/door.py).
 IDLE_CONNECTIONS = 600
 # A step of a transaction may hang still, in a thread of its own, with the five of its client; two
 # producers take turns.

@@ -23,8 +23,8 @@ from unittest import mock
 
 from stream_dedup.domain.messages import Messages
 from stream_dedup.kafka import SourceConsumer
-from stream_dedup.service import logs
-from stream_dedup.service.process import stop_on_signals
+from stream_dedup.serving import logs
+from stream_dedup.serving.process import stop_on_signals
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.worker import role
 from stream_dedup.worker.dependencies import WorkerDependencies

@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry
 from stream_dedup.kafka import admin
 from stream_dedup.search.api import SearchApi
 from stream_dedup.search.finding import FinderPlace
-from stream_dedup.service.health import Health
-from stream_dedup.service.http import HttpServer
-from stream_dedup.service.ports import free_ports
+from stream_dedup.serving.health import Health
+from stream_dedup.serving.http import HttpServer
+from stream_dedup.serving.ports import free_ports
 from stream_dedup.settings.page import reference_page
 
 

@@ -17,8 +17,8 @@ from stream_dedup.search.clue import words_of
 from stream_dedup.search.facts import EnginePlace, TextFacts
 from stream_dedup.search.finding import Finder, FinderPlace
 from stream_dedup.search.texts import TextIndex
-from stream_dedup.service.http import HttpServer
-from tests.service.serving import serving
+from stream_dedup.serving.http import HttpServer
+from tests.serving.serving import serving
 
 TEXT = "It was the best of times,\nit was the worst of \x1b[31mtimes."
 

@@ -22,10 +22,10 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.indexer.api import IndexApi
 from stream_dedup.log import records
-from stream_dedup.service.http import HttpServer
+from stream_dedup.serving.http import HttpServer
 from tests.cli.test_check import OTHER, PAGE, edited, jsonl, text
 from tests.index.logs import APPEND_MS, Doc, batch, declare
-from tests.service.serving import serving
+from tests.serving.serving import serving
 
 FAR = text()
 TEXTS = {"http://a/": PAGE, "http://b/": OTHER, "http://c/": "just a few words"}

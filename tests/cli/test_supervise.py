@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from stream_dedup.cli import supervise
-from stream_dedup.service.health import Health
+from stream_dedup.serving.health import Health
 from stream_dedup.settings.settings import Settings
-from tests.service.serving import serving
+from tests.serving.serving import serving
 
 
 def options_of(

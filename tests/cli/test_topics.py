@@ -19,10 +19,10 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.tables.budget import Budget
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.indexer.api import IndexApi
-from stream_dedup.service.ports import free_ports
+from stream_dedup.serving.ports import free_ports
 from stream_dedup.settings.settings import Settings
 from tests.index.logs import APPEND_MS, Doc, batch, declare
-from tests.service.serving import serving
+from tests.serving.serving import serving
 
 SETTINGS = Settings(group="g", kafka_bootstrap_servers="127.0.0.1:1")
 

@@ -28,9 +28,9 @@ from stream_dedup.indexer.api import IndexApi
 from stream_dedup.kafka import KeptAdmin, admin
 from stream_dedup.log import headers
 from stream_dedup.preflight.roles import RoleFacts
-from stream_dedup.service.http import KeptAnswer
+from stream_dedup.serving.http import KeptAnswer
 from stream_dedup.settings.settings import Settings
-from tests.service.serving import serving
+from tests.serving.serving import serving
 
 NOW_MS = 1_764_000_000_000
 DAY_MS = 86_400_000

@@ -38,7 +38,7 @@ from stream_dedup.console.tables import TABLES
 from stream_dedup.domain.errors import BrokerError, StreamDedupError
 from stream_dedup.domain.plan import PLANS
 from tests.console.sample import COPY, EVIL, HOUR_MS, INDEX, KEPT, decision, opened, sources
-from tests.service.serving import serving as serving_routes
+from tests.serving.serving import serving as serving_routes
 
 DECISION = "decision?at=duplicates-2@8"
 GROUP = "group?at=documents-0@1"

@@ -23,7 +23,7 @@ import pytest
 
 from stream_dedup.fingerprinting import prints
 from stream_dedup.kernels.compiled import cache_directory
-from stream_dedup.service.ports import free_ports
+from stream_dedup.serving.ports import free_ports
 from tests.broker.conftest import make_filter
 from tests.broker.harness import Filter, synthetic, wait_until
 from tests.deploy.tools import ROOT

@@ -17,10 +17,10 @@ from stream_dedup.index.look_up import Similar
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.indexer import api as index_api
 from stream_dedup.indexer.api import IndexApi
-from stream_dedup.service.http import HttpServer
+from stream_dedup.serving.http import HttpServer
 from tests.index.logs import APPEND_MS, RECIPE, Doc, batch, declare
-from tests.service.serving import serving
-from tests.service.test_http import ask
+from tests.serving.serving import serving
+from tests.serving.test_http import ask
 
 BASE = 3**70
 DOCS = [

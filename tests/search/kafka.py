@@ -15,7 +15,7 @@ from stream_dedup.search.finding import Finder
 from stream_dedup.search.kept_texts import OutputTexts
 from stream_dedup.search.metrics import SearchMetrics
 from stream_dedup.search.role import KeptTexts, SearchDependencies, TextFiller
-from stream_dedup.service.health import Health
+from stream_dedup.serving.health import Health
 from stream_dedup.settings.settings import Settings
 
 KEPT: Headers = [("dedup.verdict", b"unique"), ("dedup.reason", b"new")]

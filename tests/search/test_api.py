@@ -26,9 +26,9 @@ from stream_dedup.search.facts import EnginePlace, TextFacts
 from stream_dedup.search.finding import Finder, FinderPlace
 from stream_dedup.search.forgotten import ForgottenId, ForgottenIds, key_of, shown_key_of
 from stream_dedup.search.texts import TextIndex
-from stream_dedup.service import asking
-from stream_dedup.service.http import HttpServer
-from tests.service.serving import serving
+from stream_dedup.serving import asking
+from stream_dedup.serving.http import HttpServer
+from tests.serving.serving import serving
 
 LANGUAGES = Languages()
 KEPT = "https://a.example/kept"

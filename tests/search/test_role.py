@@ -33,7 +33,7 @@ from stream_dedup.search import role as search_role
 from stream_dedup.search.finding import Finder
 from stream_dedup.search.kept_texts import OutputTexts
 from stream_dedup.search.role import TextFiller
-from stream_dedup.service.health import Health
+from stream_dedup.serving.health import Health
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.settings import Settings
 from tests.inputs.store_server import Pages, Reply, serving

@@ -10,8 +10,8 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from stream_dedup.service.health import Health
-from stream_dedup.service.waits import Waits
+from stream_dedup.serving.health import Health
+from stream_dedup.serving.waits import Waits
 from stream_dedup.worker.awaited import Awaited
 from stream_dedup.worker.questions import Questions
 from tests.worker.parts import VirtualClock

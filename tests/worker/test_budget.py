@@ -14,7 +14,7 @@ import pytest
 
 from stream_dedup.domain.document import Message
 from stream_dedup.domain.messages import Messages
-from stream_dedup.service import process as memory
+from stream_dedup.serving import process as memory
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker.budget import RecordSizes, WorkerBudget, limit_of
 from stream_dedup.worker.prepare import InFlight

@@ -22,12 +22,12 @@ from starlette.routing import Route
 
 from stream_dedup.cli.run import MODULES, Role
 from stream_dedup.domain.errors import ConfigurationError, StreamDedupError
-from stream_dedup.service import http as http_module
-from stream_dedup.service.health import Health
-from stream_dedup.service.http import HttpServer
-from stream_dedup.service.ports import free_ports
+from stream_dedup.serving import http as http_module
+from stream_dedup.serving.health import Health
+from stream_dedup.serving.http import HttpServer
+from stream_dedup.serving.ports import free_ports
 from stream_dedup.settings.settings import Settings
-from tests.service.serving import Clock, serving
+from tests.serving.serving import Clock, serving
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from stream_dedup.domain.errors import (
     StreamDedupError,
 )
 from stream_dedup.kafka import Admin
-from stream_dedup.service.health import Health
+from stream_dedup.serving.health import Health
 from stream_dedup.settings.settings import Settings
 
 AGAIN_SECONDS = 60.0

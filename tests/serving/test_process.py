@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from stream_dedup.domain.errors import StreamDedupError
-from stream_dedup.service.ports import free_ports
-from stream_dedup.service.process import stop_on_signals
+from stream_dedup.serving.ports import free_ports
+from stream_dedup.serving.process import stop_on_signals
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
 
@@ -44,7 +44,7 @@ def test_the_second_signal_ends_the_process(number: signal.Signals) -> None:
     """Whoever does not want to wait for the drain signals twice."""
     code = (
         "import signal\n"
-        "from stream_dedup.service.process import stop_on_signals\n"
+        "from stream_dedup.serving.process import stop_on_signals\n"
         "with stop_on_signals() as stop:\n"
         f"    signal.raise_signal({int(number)})\n"
         "    print('draining', flush=True)\n"
@@ -114,7 +114,7 @@ def test_a_role_opens_as_many_files_as_the_system_lets_it(soft: int, hard: int) 
 # A thread, because a worker prepares in one, and what threads free the C library treats otherwise.
 FAULTS = """
 import resource, sys, threading
-from stream_dedup.service.process import keep_memory
+from stream_dedup.serving.process import keep_memory
 if sys.argv[1] == "kept" and not keep_memory():
     sys.exit("the C library cannot keep memory")
 def batch():
@@ -151,7 +151,7 @@ def test_memory_that_is_freed_is_taken_again_without_a_fault() -> None:
 
 GIVEN_BACK = """
 import sys
-from stream_dedup.service.process import give_back, keep_memory
+from stream_dedup.serving.process import give_back, keep_memory
 if not keep_memory():
     sys.exit("the C library cannot keep memory")
 def resident_kb():
@@ -183,7 +183,7 @@ import numba
 from numba.extending import intrinsic
 from stream_dedup.domain.compiling import StoppedError
 from stream_dedup.kernels.compiled import kernel
-from stream_dedup.service.process import stop_on_signals
+from stream_dedup.serving.process import stop_on_signals
 
 def _ask_to_stop(typing_context, number):
     signal.raise_signal(signal.SIGTERM)

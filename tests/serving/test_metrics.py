@@ -25,7 +25,7 @@ from stream_dedup.insights.metrics import InsightsMetrics
 from stream_dedup.kafka import Output
 from stream_dedup.log.answers import Judgement
 from stream_dedup.search.metrics import SearchMetrics
-from stream_dedup.service.metrics import BatchHistogram
+from stream_dedup.serving.metrics import BatchHistogram
 from stream_dedup.worker.metrics import WorkerMetrics
 from stream_dedup.worker.outputs import EmittedCounts, EmittedRecord
 from stream_dedup.worker.prepare import Decided

@@ -13,8 +13,8 @@ from starlette.routing import Route
 
 from stream_dedup.domain.errors import ConfigurationError, InputError, StreamDedupError
 from stream_dedup.domain.problem import PROBLEM_TYPE, problem, problem_bytes
-from stream_dedup.service.asking import ask_role
-from tests.service.serving import serving
+from stream_dedup.serving.asking import ask_role
+from tests.serving.serving import serving
 
 NOBODY = "http://127.0.0.1:9"
 

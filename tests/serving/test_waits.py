@@ -19,11 +19,11 @@ from stream_dedup.domain.errors import (
     NoAnswerError,
     StreamDedupError,
 )
-from stream_dedup.service import waits as watch_module
-from stream_dedup.service.health import Health
-from stream_dedup.service.waits import Waits, Watch
+from stream_dedup.serving import waits as watch_module
+from stream_dedup.serving.health import Health
+from stream_dedup.serving.waits import Waits, Watch
 from stream_dedup.settings.settings import Settings
-from tests.service.serving import Clock
+from tests.serving.serving import Clock
 
 
 def test_a_loop_that_stops_turning_is_dead_and_one_that_turns_again_is_not() -> None:

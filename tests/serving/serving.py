@@ -9,8 +9,8 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from starlette.routing import BaseRoute
 
-from stream_dedup.service.health import Health
-from stream_dedup.service.http import HttpServer
+from stream_dedup.serving.health import Health
+from stream_dedup.serving.http import HttpServer
 
 
 class Clock:

@@ -33,8 +33,8 @@ from starlette.routing import BaseRoute, Route
 from stream_dedup.domain.errors import ConfigurationError, StreamDedupError
 from stream_dedup.domain.problem import PROBLEM_TYPE, problem_bytes
 from stream_dedup.domain.threads import Outcome, outcome_of, result_of
-from stream_dedup.service.door import AllowedHosts, Connection, Pace
-from stream_dedup.service.health import Health, RoleState
+from stream_dedup.serving.door import AllowedHosts, Connection, Pace
+from stream_dedup.serving.health import Health, RoleState
 
 _PARTS: Final = 20
 

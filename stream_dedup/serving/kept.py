@@ -18,8 +18,8 @@ from stream_dedup.domain.document import TopicPartitionKey
 from stream_dedup.domain.errors import StreamDedupError
 from stream_dedup.domain.topics import TopicState, log_problems, removed_from_log
 from stream_dedup.kafka import Admin, group_offsets, sample
-from stream_dedup.service.health import Health
-from stream_dedup.service.metrics import KeptMetrics, KeptSourceMetrics
+from stream_dedup.serving.health import Health
+from stream_dedup.serving.metrics import KeptMetrics, KeptSourceMetrics
 from stream_dedup.settings.settings import Settings
 
 LOOK_SECONDS = 30.0

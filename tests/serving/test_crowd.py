@@ -29,11 +29,11 @@ from stream_dedup.index import report
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.indexer.api import IndexApi
-from stream_dedup.service import door
-from stream_dedup.service.http import HttpServer
+from stream_dedup.serving import door
+from stream_dedup.serving.http import HttpServer
 from tests.index.logs import APPEND_MS, Doc, batch, declare
-from tests.service.serving import serving
-from tests.service.test_http import ask, ask_json
+from tests.serving.serving import serving
+from tests.serving.test_http import ask, ask_json
 
 CROWD = 1100
 FILES_MAX = 400
@@ -44,9 +44,9 @@ ROLE = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, {files}))
 from prometheus_client import CollectorRegistry
-from stream_dedup.service import logs
-from stream_dedup.service.health import Health
-from stream_dedup.service.http import HttpServer
+from stream_dedup.serving import logs
+from stream_dedup.serving.health import Health
+from stream_dedup.serving.http import HttpServer
 logs.configure()
 server = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry())
 server.start()

@@ -15,10 +15,10 @@ from structlog.testing import capture_logs
 from stream_dedup.domain.document import Message, TopicPartitionKey
 from stream_dedup.domain.topics import TopicState, read_topics
 from stream_dedup.kafka import OwnedOffset
-from stream_dedup.service import kept
-from stream_dedup.service.health import Health
-from stream_dedup.service.kept import KeptSource, KeptTopics
-from stream_dedup.service.metrics import KeptMetrics, KeptSourceMetrics
+from stream_dedup.serving import kept
+from stream_dedup.serving.health import Health
+from stream_dedup.serving.kept import KeptSource, KeptTopics
+from stream_dedup.serving.metrics import KeptMetrics, KeptSourceMetrics
 from stream_dedup.settings.settings import Settings
 
 LOG = ("fingerprints", 0)

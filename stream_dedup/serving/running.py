@@ -19,10 +19,10 @@ from prometheus_client import CollectorRegistry
 from starlette.routing import BaseRoute
 
 from stream_dedup.domain.failpoints import Failpoints
-from stream_dedup.service.health import Health
-from stream_dedup.service.http import HttpServer
-from stream_dedup.service.process import collect_rarely
-from stream_dedup.service.waits import Waits, Watch
+from stream_dedup.serving.health import Health
+from stream_dedup.serving.http import HttpServer
+from stream_dedup.serving.process import collect_rarely
+from stream_dedup.serving.waits import Waits, Watch
 from stream_dedup.settings.settings import Settings
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import structlog
 
-from stream_dedup.service import logs
-from stream_dedup.service.logs import ConnectionLines, reason_of, reason_of_aiokafka
+from stream_dedup.serving import logs
+from stream_dedup.serving.logs import ConnectionLines, reason_of, reason_of_aiokafka
 
 
 class Terminal(io.StringIO):
