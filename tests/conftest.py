@@ -61,11 +61,11 @@ def _start_broker(config: pytest.Config) -> None:
 def _record_classes(config: pytest.Config) -> None:
     """Have the brokers of this run and of the next ones start sooner, from what is recorded beside
     the tests."""
-    from tests.broker_room import archive
+    from tests.broker_package import archive
 
     archive.use()
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.broker_room.archive"],
+        [sys.executable, "-m", "tests.broker_package.archive"],
         cwd=Path(__file__).parent.parent,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

@@ -196,7 +196,7 @@ def test_demo_and_test_on_a_fresh_machine(tmp_path: Path) -> None:
 
     tested = make(
         "test",
-        "ARGS=tests/test_floors.py tests/broker/test_main_path.py -k floors\\ or\\ twelve",
+        "ARGS=tests/test_layers.py tests/broker/test_main_path.py -k floors\\ or\\ twelve",
         CI="true",
     )
     assert " passed" in tested

@@ -6,7 +6,7 @@ a file appears in the cache whole or not at all, because it is fetched aside, ve
 then moved; two processes that need the cache at the same time fetch once.
 
 `jars.lock` names every jar by its Maven coordinate, so nothing is resolved on the user's machine:
-what runs there is what was tried here. `python -m tests.broker_room.pinned` writes the list anew.
+what runs there is what was tried here. `python -m tests.broker_package.pinned` writes the list anew.
 
 The cache is `broker/jars` under `STREAM_DEDUP_CACHE_DIR`, or else under the user's cache directory
 (`platformdirs`). It may be filled by hand on a machine without a network: the files keep their

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker_room.pinned import ROOTS
+from tests.broker_package.pinned import ROOTS
 from tests.deploy.tools import ROOT
 
 DEPLOY = ROOT / "deploy"

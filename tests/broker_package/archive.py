@@ -1,7 +1,7 @@
 """An archive of the classes that a broker loads (JEP 483, JEP 514): brokers of the tests start with
 1.8 s of CPU, not 4.7.
 
-    python -m tests.broker_room.archive
+    python -m tests.broker_package.archive
 
 makes it, in some fifteen seconds and 70 MB, beside the jars. Every Java that the tests start is
 told of it and passes over one that is missing, or was made of something else. It appears whole or

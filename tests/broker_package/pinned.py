@@ -1,6 +1,6 @@
 """Write `jars.lock` anew: what the local broker needs, as Maven resolves it.
 
-python -m tests.broker_room.pinned
+python -m tests.broker_package.pinned
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def render_lock(jars: Iterable[Jar]) -> str:
     """Return the text of a lock file; `jars.pinned_jars` reads it back."""
     lines = [
         "# The jars of the local broker: Maven coordinate, SHA-256 and size in bytes of each.",
-        "# Written by `python -m tests.broker_room.pinned` from:",
+        "# Written by `python -m tests.broker_package.pinned` from:",
         *(f"#   {root}" for root in ROOTS),
     ]
     ordered = sorted(jars, key=lambda jar: jar.coordinate)

@@ -21,8 +21,8 @@ from stream_dedup.broker import jars
 from stream_dedup.broker.jars import Jar
 from stream_dedup.domain.errors import LocalBrokerError
 from tests.broker.certificates import Authority
-from tests.broker_room import pinned
-from tests.broker_room.pinned import ROOTS, render_lock
+from tests.broker_package import pinned
+from tests.broker_package.pinned import ROOTS, render_lock
 
 CONTENT = {
     "org.example:one:1.0": b"the first jar " * 4096,

@@ -1,4 +1,4 @@
-"""The floors of the house: who may import whom."""
+"""The layers of the product: who may import whom."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 
-# The rooms, from the ground up: a room imports only what lies below it, so no two rooms import each
-# other.
+# The packages, from the lowest layer up: a package imports only those below it, so no two import
+# each other.
 BELOW_THE_ROLES = (
     "domain",
     "kernels",
@@ -29,14 +29,14 @@ BELOW_THE_ROLES = (
     "preflight",
     "orders",
 )
-BELOW_THE_ROLES += ("audit", "serving", "local")
+BELOW_THE_ROLES += ("audit", "serving", "files")
 CORE = (*BELOW_THE_ROLES, "worker", "indexer")
 # What is derived from public headers and topics: the core imports none of it.
 DERIVED = ("insights", "console", "search")
-FLOORS = (*CORE, *DERIVED, "broker", "demo", "cli")
+LAYERS = (*CORE, *DERIVED, "broker", "demo", "cli")
 
-# The rooms of a room, likewise.
-ROOMS_OF_THE_INDEX = ("tables", "volume", "rules")
+# The packages of the index, likewise.
+PACKAGES_OF_THE_INDEX = ("tables", "volume", "rules")
 
 # A library, and the only places that may import it.
 ONLY = {
@@ -80,7 +80,7 @@ ONLY = {
     "tantivy": {"search/texts.py"},
 }
 
-# What the floors alone would allow: a file, or all files of a room, and what it does without.
+# What the layers alone would allow: a file, or all files of a package, and what it may not import.
 APART = {
     "audit/": (
         "index",
@@ -157,7 +157,7 @@ def imports_of_files() -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("library", sorted(ONLY))
-def test_one_room_knows_a_library(library: str) -> None:
+def test_one_package_imports_a_library(library: str) -> None:
     files = imports_of_files().items()
     users = {
         name
@@ -169,26 +169,24 @@ def test_one_room_knows_a_library(library: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("front", "floors", "room"),
-    [("", FLOORS, room) for room in FLOORS]
-    + [("index/", ROOMS_OF_THE_INDEX, room) for room in ROOMS_OF_THE_INDEX],
+    ("front", "layers", "package"),
+    [("", LAYERS, package) for package in LAYERS]
+    + [("index/", PACKAGES_OF_THE_INDEX, package) for package in PACKAGES_OF_THE_INDEX],
 )
-def test_imports_fall(front: str, floors: Sequence[str], room: str) -> None:
-    """A room imports itself and those before it, and nothing that puts them together."""
-    package = f"stream_dedup/{front}".replace("/", ".")
+def test_imports_fall(front: str, layers: Sequence[str], package: str) -> None:
+    """A package imports itself and those before it, and nothing that puts them together."""
+    prefix = f"stream_dedup/{front}".replace("/", ".")
     files = {
         name: found
         for name, found in imports_of_files().items()
-        if name.startswith(f"{front}{room}/")
+        if name.startswith(f"{front}{package}/")
     }
-    assert files, f"there is no room {front}{room}"
+    assert files, f"there is no package {front}{package}"
 
-    allowed = floors[: floors.index(room) + 1]
-    ours = [
-        (name, one) for name, found in files.items() for one in found if one.startswith(package)
-    ]
+    allowed = layers[: layers.index(package) + 1]
+    ours = [(name, one) for name, found in files.items() for one in found if one.startswith(prefix)]
     assert [
-        (name, one) for name, one in ours if one.removeprefix(package).split(".")[0] not in allowed
+        (name, one) for name, one in ours if one.removeprefix(prefix).split(".")[0] not in allowed
     ] == []
 
 
@@ -207,7 +205,7 @@ LONG_COMMANDS = {
     "config.py": 100,
     "declare.py": 337,
     "dlq.py": 380,
-    "doctor.py": 220,
+    "doctor.py": 225,
     "ending.py": 120,
     "explain.py": 408,
     "find.py": 140,
@@ -240,11 +238,11 @@ def test_a_command_module_states_its_options_and_prints() -> None:
     } == {}
 
 
-def test_every_file_lies_in_a_room() -> None:
-    """Beside the rooms there are the package's public names and its program."""
+def test_every_file_is_in_a_package() -> None:
+    """Beside the packages there are the package's public names and its program."""
     places = {name.split("/")[0] for name in imports_of_files()}
 
-    assert places == {*FLOORS, "__init__.py", "__main__.py"}
+    assert places == {*LAYERS, "__init__.py", "__main__.py"}
 
 
 @pytest.mark.parametrize("place", sorted(APART))
@@ -320,7 +318,7 @@ def test_functions_are_as_long_as_a_colleague_reads_at_once() -> None:
 # Nothing here unpickles what came from outside: whoever could write to a topic or a volume could
 # otherwise run code. numba's machine code is kept as pickles; that module loads them from folders
 # of this user's own only (tests/test_compiled.py).
-NO_PICKLES = sorted(set(PACKAGE.rglob("*.py")) - {PACKAGE / "machine" / "compiled.py"})
+NO_PICKLES = sorted(set(PACKAGE.rglob("*.py")) - {PACKAGE / "kernels" / "compiled.py"})
 CODECS_THAT_RUN_CODE = {
     "pickle",
     "cPickle",
