@@ -538,7 +538,8 @@ def _documents(
 def _skip(stream: BinaryIO | io.BufferedReader, line: bytes) -> int:
     """Read the rest of a line, or of a text that has none so far; return how many bytes it has."""
     size, is_text = 0, not line
-    while (is_text or not line.endswith(b"\n")) and (line := stream.readline(_BUFFER_BYTES)):
+    read = stream.read if is_text else stream.readline
+    while (is_text or not line.endswith(b"\n")) and (line := read(_BUFFER_BYTES)):
         size += len(line)
     return size
 
