@@ -9,7 +9,7 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 34_430
+WHOLE = 34_530
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "audit": 1_801,
@@ -22,7 +22,7 @@ CEILINGS = {
     "fingerprinting": 2_801,
     "index": 5_956,
     "indexer": 655,
-    "inputs": 2_839,
+    "inputs": 2_939,
     "insights": 490,
     "kafka": 1_879,
     "kernels": 273,

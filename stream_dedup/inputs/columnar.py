@@ -19,18 +19,20 @@ import importlib.util
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import msgspec
 import numpy as np
 
 from stream_dedup.domain.errors import InputError
+from stream_dedup.inputs.parquet_pages import largest_page_bytes
 from stream_dedup.inputs.warc_records import RECORD_BYTES_MAX
 
 PARQUET, ARROW = ("parquet", "pq"), ("arrow", "feather", "ipc")
 SUFFIXES = tuple(f".{name}" for name in (*PARQUET, *ARROW))
 _ROWS_AT_ONCE = 256
 _READ_BYTES: Final = 512 << 20  # of rows read at once, if each has all bytes of its row group
+_PAGES_BYTES_MAX: Final = 256 << 20  # of one page of each column; Arrow takes three times as much
 _BYTES_AT_ONCE: Final = 16 << 20  # of rows that become Python's objects at once
 # Types whose rows may share their bytes.
 _SHARING: Final = ("dictionary", "run_end_encoded", "view")
@@ -137,13 +139,19 @@ def _of_parquet(path: Path) -> Iterator[ColumnarRows]:
     with pq.ParquetFile(path) as file:
         metadata, schema = file.metadata, file.schema_arrow
     listed = _listed_texts(metadata.schema)
-    with pq.ParquetFile(path, metadata=metadata, read_dictionary=listed) as file:
+    with (
+        path.open("rb") as raw,
+        pq.ParquetFile(path, metadata=metadata, read_dictionary=listed) as file,
+    ):
         of_file, end, codec = file.metadata.num_rows, 0, _codec(file.metadata)
         for group in range(file.num_row_groups):
             about = file.metadata.row_group(group)
             number, end = end, end + about.num_rows
-            if _is_group_large(about):
+            if _has_too_many_values(about):
                 yield _too_large(path, number, of_file, about.num_rows)
+                continue
+            if _largest_pages_bytes(raw, about) > _PAGES_BYTES_MAX:
+                yield _of_large_pages(path, number, of_file, about.num_rows)
                 continue
             count = max(1, min(_ROWS_AT_ONCE, _READ_BYTES // max(1, about.total_byte_size)))
             try:
@@ -174,14 +182,25 @@ def _listed_texts(schema: Any) -> list[str]:
     ]
 
 
-def _is_group_large(about: Any) -> bool:
-    """Return whether the rows of a row group have, on average, more bytes than a record may have.
+def _has_too_many_values(about: Any) -> bool:
+    """Return whether the rows of a row group have, on average, lists of more bytes than a record
+    may have.
 
     A value of a list has two bytes as JSON at least. Nothing is read: a kilobyte may be gigabytes.
     """
     values = max((about.column(at).num_values for at in range(about.num_columns)), default=0)
-    size = max(about.total_byte_size, 2 * values if values > about.num_rows else 0)
-    return bool(size > about.num_rows * RECORD_BYTES_MAX > 0)
+    return bool(values > about.num_rows and 2 * values > about.num_rows * RECORD_BYTES_MAX > 0)
+
+
+def _largest_pages_bytes(file: BinaryIO, about: Any) -> int:
+    """Return what reading a row of a row group unpacks at most: the largest page of each column."""
+    total = 0
+    for column in map(about.column, range(about.num_columns)):
+        first = column.data_page_offset
+        if column.dictionary_page_offset is not None:
+            first = min(first, column.dictionary_page_offset)
+        total += largest_page_bytes(file, first, column.total_compressed_size)
+    return total
 
 
 def _codec(metadata: Any) -> str | None:
@@ -237,6 +256,18 @@ def _too_large(path: Path, number: int, rows_of_file: int | None, count: int = 1
     if count > 1:
         why = f"{path.name}: rows {number:,} to {number + count - 1:,} are {size} on average."
     return ColumnarRows(None, number, rows_of_file, why, is_row=count == 1, is_large=count == 1)
+
+
+def _of_large_pages(path: Path, number: int, rows_of_file: int, count: int) -> ColumnarRows:
+    """Return a row group that is lost, because a value of it may take gigabytes."""
+    if count == 1:
+        return _too_large(path, number, rows_of_file)
+    why = (
+        f"{path.name}: rows {number:,} to {number + count - 1:,} are not read: their pages have "
+        f"more than {_PAGES_BYTES_MAX >> 20} MiB, as where one value is very large. Write the file "
+        "with smaller pages or row groups, or without that value."
+    )
+    return ColumnarRows(None, number, rows_of_file, why)
 
 
 def _json_bytes_of(batch: Any) -> int:
