@@ -9,12 +9,12 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 34_530
+WHOLE = 34_563
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "audit": 1_801,
     "broker": 512,
-    "cli": 2_713,
+    "cli": 2_716,
     "console": 1_527,
     "demo": 1_103,
     "domain": 1_790,
@@ -29,7 +29,7 @@ CEILINGS = {
     "log": 1_084,
     "orders": 969,
     "preflight": 701,
-    "search": 1_359,
+    "search": 1_390,
     "serving": 1_038,
     "settings": 749,
     "worker": 1_967,

@@ -31,7 +31,10 @@ def group_command(
         typer.Option("--newest", help="List the newest groups instead of the largest."),
     ] = False,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, max=1000, help="List at most N groups.")
+        int,
+        typer.Option(
+            "--limit", "-n", min=1, max=1000, help="List at most N groups, or copies of one."
+        ),
     ] = 20,
     search: SearchOption = None,
     as_json: JsonOption = False,
@@ -39,14 +42,15 @@ def group_command(
     """Show a kept document with its copies, or the largest groups of copies."""
     if named is None:
         return list_groups(settings, search, newest=newest, limit=limit, as_json=as_json)
-    return show_group(settings, search, named, as_json=as_json)
+    return show_group(settings, search, named, limit=limit, as_json=as_json)
 
 
-def show_group(settings: Settings, search: str | None, named: str, *, as_json: bool) -> int:
-    """Print a group; return 0."""
-    answer = ask_search(
-        settings, search, f"/v1/groups?{urllib.parse.urlencode({'of': named}, errors='replace')}"
-    )
+def show_group(
+    settings: Settings, search: str | None, named: str, *, limit: int, as_json: bool
+) -> int:
+    """Print a group with its newest copies, at most `limit`; return 0."""
+    query = urllib.parse.urlencode({"of": named, "limit": limit}, errors="replace")
+    answer = ask_search(settings, search, f"/v1/groups?{query}")
     with of_this_version():
         rows = [_row(one) for one in answer["members"]]
         line = (
@@ -54,32 +58,30 @@ def show_group(settings: Settings, search: str | None, named: str, *, as_json: b
             f"{'copy' if answer['copies'] == 1 else 'copies'} of it judged "
             f"{'a duplicate' if answer['copies'] == 1 else 'duplicates'}"
         )
-        more = _more(answer)
+        again, total = answer["fetched_again"], answer["copies"] + answer["fetched_again"]
+        line += f"; it was fetched again {counted(again, 'time')}" if again else ""
+        more = _more(answer, total)
     if as_json:
         print_json(answer)
         return 0
     print_table(
         ["copy", "host", "time", "similarity", "reason", "better by", "bytes", "position"], rows
     )
-    listed = f"; {len(rows)} of them are listed, the newest" if answer["copies"] > len(rows) else ""
+    listed = f"; listed are the newest {len(rows)} (--limit)" if total > len(rows) else ""
     note(f"{line}{listed}. It lies at {answer['position']}.{more}")
     return 0
 
 
-def _more(answer: dict[str, Any]) -> str:
-    """Return what else is told of a group: what the log counts, since when, the best copy."""
+def _more(answer: dict[str, Any], total: int) -> str:
+    """Return what else is told of a group of `total` members: what the log counts, since when, the
+    best copy.
+    """
     counted, best = answer["counted"], answer["best"]
-    found = (
-        f" The log has counted {counted:,}."
-        if counted is not None and counted != answer["copies"]
-        else ""
-    )
-    if answer["oldest_ms"] and answer["copies"] == 1:
+    found = f" The log has counted {counted:,}." if counted is not None and counted != total else ""
+    if answer["oldest_ms"] and total == 1:
         found += f" It came at {time_of(answer['newest_ms'])}."
     elif answer["oldest_ms"]:
-        found += (
-            f" They came from {time_of(answer['oldest_ms'])} to {time_of(answer['newest_ms'])}."
-        )
+        found += f" All came from {time_of(answer['oldest_ms'])} to {time_of(answer['newest_ms'])}."
     if best is not None:
         found += f" The best copy so far, by the rule {printable(str(best['better']), 40)}, is {_name(best)}."
     return found

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from stream_dedup.domain.document import OUTCOMES, SAME_ID
+from stream_dedup.domain.document import OUTCOMES
 from stream_dedup.domain.plan import Plan
 
 _NAMES_ANOTHER = frozenset({"dedup.of.id", "dedup.sibling.id"})
@@ -144,11 +144,11 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class DocumentGroup:
-    """A kept document, by its position in `documents`, with its copies; `copies` may be more than
-    the `members` given.
+    """A kept document, by its position in `documents`, with its copies, and how often it was
+    `fetched_again` itself, which is no copy; both may be more than the `members` given.
 
-    `counted`: how many the log has counted, or None where it does not; `oldest_ms` and `newest_ms`:
-    of the copies, 0 for none; `best`: the copy that is better than all before it, or None where
+    `counted`: how many of both the log has counted, or None where it does not; `oldest_ms` and
+    `newest_ms`: of both, 0 for none; `best`: the copy that is better than all before it, or None where
     none is better than the kept document.
     """
 
@@ -161,11 +161,7 @@ class DocumentGroup:
     oldest_ms: int = 0
     counted: int | None = None
     best: GroupMember | None = None
-
-    @property
-    def fetched_again(self) -> int:
-        """How many of the members are the kept page itself, fetched once more."""
-        return sum(one.reason in SAME_ID for one in self.members)
+    fetched_again: int = 0
 
     @property
     def hosts(self) -> int:

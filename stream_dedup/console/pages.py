@@ -368,7 +368,7 @@ async def groups(sources: ConsoleSources, query: Query, call: Calling) -> dict[s
     listing = sources.groups
     found: Sequence[DocumentGroup] = []
     if listing is None:
-        found = sources.recent.groups(order)[:GROUPS_MAX]
+        found = [one for one in sources.recent.groups(order) if one.copies][:GROUPS_MAX]
     else:
         found = list(
             await _asked(

@@ -352,17 +352,19 @@ class Recent:
 
 
 def _group(position: str, found: list[Decision]) -> DocumentGroup:
-    seen = [one.seen_ms for one in found]
+    copies = [one for one in found if one.reason not in SAME_ID]
+    times = [one.time_ms for one in found if one.time_ms]
     return DocumentGroup(
         position,
         found[0].of_id,
-        len(found),
-        sum(one.size for one in found if one.reason not in SAME_ID),
-        max(seen),
+        len(copies),
+        sum(one.size for one in copies),
+        max(times, default=0),
         tuple(map(_member, found[:_MEMBERS_MAX])),
-        min(seen),
+        min(times, default=0),
         max((one.copies for one in found if one.copies is not None), default=None),
         next((_member(one) for one in found if one.better), None),
+        len(found) - len(copies),
     )
 
 

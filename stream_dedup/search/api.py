@@ -3,7 +3,7 @@
     GET  /v1/find?q=CLUE[&limit=N][&offset=N][&order=ORDER][&host=HOST][&least=SHARE][&snippets=no]
     POST /v1/find[?limit=N...]                    the clue is the body, as text in UTF-8
     GET  /v1/groups[?order=largest|newest][&limit=N]
-    GET  /v1/groups?of=POSITION|ID
+    GET  /v1/groups?of=POSITION|ID[&limit=N]
 
 Invariants: at most `CALLS_MAX` questions are answered at a time, each in a thread, and one more is
 sent away; what cannot be answered is a problem of RFC 9457 with a sentence; where a token is set
@@ -29,7 +29,7 @@ from stream_dedup.console.guard import TokenGuard
 from stream_dedup.console.pages import PageError
 from stream_dedup.domain.problem import PROBLEM_TYPE, problem_bytes
 from stream_dedup.search.clue import CLUE_BYTES_MAX
-from stream_dedup.search.finding import FOUND_MAX, FinderPlace
+from stream_dedup.search.finding import FOUND_MAX, MEMBERS_MAX, FinderPlace
 
 _logger = structlog.get_logger("stream_dedup.search")
 
@@ -118,8 +118,10 @@ class SearchApi:
     async def _groups(self, request: Request) -> object:
         _refuse_others(request.query_params, ("of", "order", "limit"))
         named = request.query_params.get("of")
+        default = _FOUND if named is None else MEMBERS_MAX
+        limit = _number(request.query_params, "limit", default, 1, GROUPS_MAX)
         if named is not None:
-            group = await self._calls(lambda: self._finder.group(named))
+            group = await self._calls(lambda: self._finder.group(named, limit))
             if group is None:
                 raise PageError(404, f"No copies of {named!r:.300} are known here.")
             return asdict(group)
@@ -128,7 +130,6 @@ class SearchApi:
             raise PageError(
                 400, f"Groups are listed largest or newest first; order={order!r:.40} is neither."
             )
-        limit = _number(request.query_params, "limit", _FOUND, 1, GROUPS_MAX)
         found = await self._calls(lambda: self._finder.groups(order, limit))
         total = await self._calls(self._finder.group_count)
         return {

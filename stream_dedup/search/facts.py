@@ -50,9 +50,14 @@ class TextFacts(NamedTuple):
         return in_order(self.time_ms)
 
     @property
+    def is_fetched_again(self) -> bool:
+        """Whether it is the kept page once more, and so no copy."""
+        return self.reason in SAME_ID
+
+    @property
     def wasted(self) -> int:
         """How many bytes it wasted; a page that was fetched again wastes none."""
-        return 0 if self.reason in SAME_ID else self.size
+        return 0 if self.is_fetched_again else self.size
 
     @property
     def decided(self) -> int:
@@ -63,9 +68,10 @@ class TextFacts(NamedTuple):
 
 class GroupFacts(NamedTuple):
     """A kept document with copies: its position in the source, and what its copies add up to.
+    `fetched_again`: how often it was itself fetched once more. The times are of both.
 
-    `id` is empty once it was forgotten; `named_at` is the last log record by which a copy named it.
-    `counted`: how many copies the log has counted, 0 if it counts none.
+    `id` is empty once it was forgotten (`is_forgotten`); `named_at` is the last log record by which
+    a copy named it. `counted`: how many of both the log has counted, 0 if it counts none.
     """
 
     position: str
@@ -76,6 +82,8 @@ class GroupFacts(NamedTuple):
     named_at: int = -1
     oldest_ms: int = 0
     counted: int = 0
+    fetched_again: int = 0
+    is_forgotten: bool = False
 
 
 class FoundText(NamedTuple):

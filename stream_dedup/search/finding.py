@@ -78,9 +78,9 @@ class FinderPlace:
             text, limit, least, offset=offset, order=order, host=host, snippets=snippets
         )
 
-    def group(self, named: str) -> DocumentGroup | None:
+    def group(self, named: str, limit: int = MEMBERS_MAX) -> DocumentGroup | None:
         """Answer as `Finder.group`, or raise StreamDedupError."""
-        return self._open.group(named)
+        return self._open.group(named, limit)
 
     def groups(self, order: str, limit: int) -> list[DocumentGroup]:
         """Answer as `Finder.groups`, or raise StreamDedupError."""
@@ -247,9 +247,9 @@ class Finder:
             identifier, -1 if place is None else place.offset, time_ms
         )
 
-    def group(self, named: str) -> DocumentGroup | None:
-        """Return the group of a document: by its position in the source or an output, or by its id.
-        None: it has no copies.
+    def group(self, named: str, limit: int = MEMBERS_MAX) -> DocumentGroup | None:
+        """Return the group of a document, with its newest `limit` members: by its position in the
+        source or an output, or by its id. None: it has none.
         """
         found = self._engine.group(named)
         if found is None:
@@ -259,7 +259,7 @@ class Finder:
         return (
             None
             if found is None
-            else self._listed(found, self._engine.copies_of(found.position, MEMBERS_MAX))
+            else self._listed(found, self._engine.copies_of(found.position, limit))
         )
 
     def _group_by_id(self, identifier: str) -> str:
@@ -302,6 +302,7 @@ class Finder:
             group.oldest_ms,
             group.counted or None,
             None if best is None else self._member(best),
+            group.fetched_again,
         )
 
     def _member(self, one: TextFacts) -> GroupMember:

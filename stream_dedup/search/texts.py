@@ -6,6 +6,7 @@ What lies in it, all in tantivy's own segments:
     a document   its words with their positions; where it lies (`unique-3@17`), its group, id and time, and what is told of it;
                  of a copy of another page the hosts of both
     a group      a kept document that copies name, by its position in the source: how many copies, how many bytes, since when
+    a page       the same of a kept document that was only fetched again itself
     an id        that was forgotten, as a digest, and by which record of the log
     the place    the next offset of every partition, what the engine was made for, and how old a document may be in it
 
@@ -22,7 +23,7 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,13 +42,15 @@ from stream_dedup.search.facts import (
 )
 from stream_dedup.search.forgotten import ForgottenId, shown_key_of
 
-_VERSION: Final = 5
+_VERSION: Final = 6
 _LOCKED: Final = "LockBusy"
 _HEAP_BYTES: Final = 60_000_000
 _WORDS: Final = "words"
 _PLACE: Final = "place"
 _FORGOTTEN: Final = "take-down"
 _GROUP: Final = "group"
+_PAGE: Final = "page"
+_NAMELESS: Final = "nameless"
 _UNIQUE: Final = "unique"
 _COPY: Final = "copy"
 # how many of the rarest pairs must be held, and one more of every `_HELD_OF` pairs in the clue
@@ -100,10 +103,10 @@ class TextIndex:
                     "this one a folder of its own with STREAM_DEDUP_STATE_DIR."
                 ) from error
             raise VolumeError(
-                f"Could not open the full-text engine in {folder}: it is damaged, or may not be "
-                "written. Delete it, and it is "
-                "filled anew from Kafka, or name another folder with STREAM_DEDUP_STATE_DIR (the "
-                f"engine says: {error})."
+                f"Could not open the full-text engine in {folder}: it is damaged, of another "
+                "version of this program, or may not be written. Delete it, and it is filled anew "
+                "from Kafka, or name another folder with STREAM_DEDUP_STATE_DIR (the engine says: "
+                f"{error})."
             ) from error
         self._groups: dict[str, GroupFacts] = {}
         self._added = 0
@@ -191,6 +194,7 @@ class TextIndex:
             found.add_unsigned("decided", facts.decided)
         if hosts:
             found.add_text("pair", " ".join(hosts))
+            found.add_text("pair_at", f"{' '.join(hosts)} {facts.ordered_ms}")
             for domain in {host[at:] for host in hosts for at in _starts(host)}:
                 found.add_text("host", domain)
         if words:
@@ -208,7 +212,7 @@ class TextIndex:
         self._groups[facts.group] = GroupFacts(
             facts.group,
             facts.of_id or before.id,
-            before.copies + 1,
+            before.copies + (not facts.is_fetched_again),
             before.bytes_wasted + facts.wasted,
             max(before.newest_ms, time_ms),
             max(before.named_at, facts.log_offset) if facts.of_id else before.named_at,
@@ -216,6 +220,8 @@ class TextIndex:
             if before.oldest_ms and time_ms
             else before.oldest_ms or time_ms,
             max(before.counted, facts.counted),
+            before.fetched_again + facts.is_fetched_again,
+            before.is_forgotten and not facts.of_id,
         )
 
     def _group_now(self, position: str) -> GroupFacts | None:
@@ -232,11 +238,13 @@ class TextIndex:
         with self._writing() as writer:
             for group in self._groups.values():
                 writer.delete_documents_by_term("root", group.position)
-                if group.copies <= 0:
+                if group.copies + group.fetched_again <= 0:
                     continue
                 found = tantivy.Document()
-                found.add_text("kind", _GROUP)
+                found.add_text("kind", _GROUP if group.copies else _PAGE)
                 found.add_text("root", group.position)
+                if group.is_forgotten:
+                    found.add_text("kind", _NAMELESS)
                 if group.id:
                     found.add_text("root_id", group.id[:_ID_CHARACTERS_MAX])
                     found.add_text("root_key", shown_key_of(group.id))
@@ -287,11 +295,11 @@ class TextIndex:
             for position, copies in gone.items():
                 group = self._group_now(position) if position else None
                 if group is not None:
-                    self._groups[position] = self._without(group, copies)
+                    self._groups[position] = self._group_without(group, copies)
             for fields in self._ordered(self._term("root_key", one.shown_key), "newest", None):
                 group = self._group_now(GroupFacts(*fields).position)
                 if group is not None and one.covers(group.named_at, group.newest_ms):
-                    self._groups[group.position] = group._replace(id="")
+                    self._groups[group.position] = group._replace(id="", is_forgotten=True)
             writer.delete_documents_by_term("forgotten", one.id_key)
             found = tantivy.Document()
             found.add_text("kind", _FORGOTTEN)
@@ -300,7 +308,7 @@ class TextIndex:
             found.add_bytes("facts", json.dumps(one).encode())
             writer.add_document(found)
 
-    def _without(self, group: GroupFacts, copies: Sequence[TextFacts]) -> GroupFacts:
+    def _group_without(self, group: GroupFacts, copies: Sequence[TextFacts]) -> GroupFacts:
         left = [
             next(
                 (
@@ -313,8 +321,10 @@ class TextIndex:
             for ascending in (False, True)
         ]
         was_oldest = any(one.ordered_ms == group.oldest_ms for one in copies)
+        fetched_again = sum(one.is_fetched_again for one in copies)
         return group._replace(
-            copies=group.copies - len(copies),
+            copies=group.copies - len(copies) + fetched_again,
+            fetched_again=group.fetched_again - fetched_again,
             bytes_wasted=group.bytes_wasted - sum(one.wasted for one in copies),
             newest_ms=left[0],
             oldest_ms=left[1] if was_oldest else group.oldest_ms,
@@ -339,7 +349,6 @@ class TextIndex:
         """Let documents that are older, and groups without a copy as new, go with the next commit;
         forgotten ids stay.
         """
-        must, must_not = tantivy.Occur.Must, tantivy.Occur.MustNot
         for field in ("time", "newest"):
             older = tantivy.Query.range_query(
                 self._schema,
@@ -349,9 +358,7 @@ class TextIndex:
                 max(0, time_ms),
                 include_upper=False,
             )
-            query = tantivy.Query.boolean_query(
-                [(must, older), (must_not, self._term("kind", _FORGOTTEN))]
-            )
+            query = self._without(older, self._term("kind", _FORGOTTEN))
             with self._writing() as writer:
                 writer.delete_documents_by_query(query)
 
@@ -424,6 +431,11 @@ class TextIndex:
 
     def _both(self, one: tantivy.Query, other: tantivy.Query) -> tantivy.Query:
         return tantivy.Query.boolean_query([(tantivy.Occur.Must, one), (tantivy.Occur.Must, other)])
+
+    def _without(self, one: tantivy.Query, other: tantivy.Query) -> tantivy.Query:
+        return tantivy.Query.boolean_query(
+            [(tantivy.Occur.Must, one), (tantivy.Occur.MustNot, other)]
+        )
 
     def _count_of(self, query: tantivy.Query) -> int:
         return int(self._index.searcher().search(query, 1, count=True).count)  # type: ignore[attr-defined] # the stubs lack it
@@ -536,13 +548,13 @@ class TextIndex:
         return [TextFacts(*one) for one in self._ordered(query, "time", limit)]
 
     def group(self, position: str) -> GroupFacts | None:
-        """Return a group by the position of the kept document."""
+        """Return a group by the position of the kept document, also one without a copy."""
         found = self._first("root", position)
         return None if found is None else GroupFacts(*json.loads(found))
 
     @property
     def group_count(self) -> int:
-        """How many groups there are."""
+        """How many groups there are with a copy."""
         return self._count_of(self._term("kind", _GROUP))
 
     def groups_of_id(self, identifier: str, limit: int = 10) -> list[GroupFacts]:
@@ -570,27 +582,47 @@ class TextIndex:
 
     def pairs(self, host: str, limit: int) -> list[tuple[str, int, TextFacts, int]]:
         """Return (hosts of copy and kept document, how many copies, the first of them, time of the
-        newest), those with the most copies first; `host`: of it and its subdomains alone.
+        newest), those with the most copies first; `host`: of it and its subdomains alone. Copies of
+        a kept document that was forgotten do not count.
         """
+        nameless = self._ordered(self._term("kind", _NAMELESS), "newest", None)
+        gone = tantivy.Query.term_set_query(self._schema, "group", [one[0] for one in nameless])
         query = self._term("host", host) if host else self._term("kind", _COPY)
         wanted = {
             "pairs": {
                 "terms": {"field": "pair", "size": limit},
-                "aggs": {"newest": {"max": {"field": "time"}}},
+                "aggs": {name: {name: {"field": "time"}} for name in ("min", "max")},
             }
         }
+        query = self._without(query, gone)
         found = self._index.searcher().aggregate(query, wanted)["pairs"]["buckets"]
+        first = self._first_copies({one["key"]: int(one["min"]["value"]) for one in found}, gone)
         return [
-            (
-                one["key"],
-                one["doc_count"],
-                TextFacts(
-                    *self._ordered(self._term("pair", one["key"]), "time", 1, ascending=True)[0]
-                ),
-                int(one["newest"]["value"]),
-            )
+            (one["key"], one["doc_count"], first[one["key"]], int(one["max"]["value"]))
             for one in found
+            if one["key"] in first
         ]
+
+    def _first_copies(
+        self, first_ms: Mapping[str, int], gone: tantivy.Query
+    ) -> dict[str, TextFacts]:
+        """Return the first copy of each pair of hosts, by its time. One query finds nearly all;
+        where many copies of one pair came first, the query's limit leaves out others.
+        """
+        terms = [f"{pair} {time_ms}" for pair, time_ms in first_ms.items()]
+        query = self._without(tantivy.Query.term_set_query(self._schema, "pair_at", terms), gone)
+        searcher = self._index.searcher()
+        found: dict[str, TextFacts] = {}
+        for _, address in searcher.search(query, 2 * len(terms) + 1, count=False).hits:
+            document = searcher.doc(address)
+            found.setdefault(
+                str(document.get_first("pair")), TextFacts(*json.loads(_bytes_of(document)))
+            )
+        for pair in first_ms.keys() - found.keys():
+            query = self._without(self._term("pair", pair), gone)
+            for fields in self._ordered(query, "time", 1, ascending=True):
+                found[pair] = TextFacts(*fields)
+        return found
 
     def groups(self, order: str, limit: int) -> list[GroupFacts]:
         """Return the groups with the most copies, or (`newest`) with the newest."""
@@ -693,9 +725,12 @@ def _schema() -> tantivy.Schema:
         "root_key",
         "forgotten",
         "host",
+        "pair_at",
     ):
         builder.add_text_field(name, tokenizer_name="raw", index_option="basic")
-    builder.add_text_field("pair", tokenizer_name="raw", index_option="basic", fast=True)
+    builder.add_text_field(
+        "pair", stored=True, tokenizer_name="raw", index_option="basic", fast=True
+    )
     builder.add_text_field(_WORDS, tokenizer_name="words", index_option="position")
     for name in ("time", "copies", "newest", "decided"):
         builder.add_unsigned_field(name, fast=True)

@@ -42,6 +42,9 @@ def server(tmp_path: Path) -> Iterator[HttpServer]:
         "kept",
     )
     engine.add_text(copy._replace(better="longest", counted=3), ["other"])
+    for offset, reason in enumerate(("near", "exact", "unchanged")):
+        one = copy._replace(at=f"duplicates-2@{offset}", reason=reason, group="documents-0@5")
+        engine.add_text(one._replace(time_ms=copy.time_ms + offset), ["other"])
     engine.commit(EnginePlace({}, {}))
     place = FinderPlace()
     place.serve(Finder(engine, Languages(), lambda _: {"unique-0@0": TEXT}))
@@ -123,9 +126,22 @@ def test_a_group_and_the_groups_are_shown(ask: Callable[..., Any]) -> None:
     listed = ask("group", "--newest").out
     for part in ("documents-0@3", "https://b.example/ (longest)", "2023-11-14 22:13:20Z"):
         assert part in listed
-    assert json.loads(ask("group", "--json").out)["groups"][0]["copies"] == 1
+    assert [one["copies"] for one in json.loads(ask("group", "--json").out)["groups"]] == [2, 1]
     unknown = ask("group", "documents-0@99")
     assert (unknown.code, "No copies of 'documents-0@99'" in unknown.err) == (1, True)
+
+
+def test_a_group_is_shown_as_far_as_asked_for(ask: Callable[..., Any]) -> None:
+    """Its newest members, and of how many; the kept page fetched again is no copy."""
+    shown = ask("group", "documents-0@5", "--limit", "2")
+
+    said = " ".join((shown.out + shown.err).split())
+    assert [f"duplicates-2@{offset}" in said for offset in range(3)] == [False, True, True]
+    assert (
+        "kept was kept, and 2 copies of it judged duplicates; it was fetched again 1 time; listed "
+        "are the newest 2 (--limit). It lies at documents-0@5."
+    ) in said
+    assert "1 of 2 groups (--limit)" in " ".join(ask("group", "--limit", "1")[1:])
 
 
 def test_nobody_who_answers_is_told_with_what_to_do(

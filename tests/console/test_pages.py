@@ -519,14 +519,29 @@ def test_groups_tell_copies_from_pages_fetched_again() -> None:
     )
     page, group = shown("groups", given), shown("group?at=documents-0@1", given)
 
-    assert re.search(r'>4</td><td class="number extra">1</td><td class="number extra">3</td>', page)
-    assert "Those listed come from 3 hosts; 1 is the kept page fetched again." in group
+    assert re.search(r'>3</td><td class="number extra">1</td><td class="number extra">3</td>', page)
+    assert "3 copies of it were judged duplicates" in group
+    assert "It was fetched again once." in group
+    assert "Those listed come from 3 hosts." in group
     assert (
         shown("group?at=https://a.example/", given).replace(
             "https%3A%2F%2Fa.example%2F", "documents-0%401"
         )
         == group
     )
+
+
+def test_a_page_that_was_only_fetched_again_has_no_copies() -> None:
+    """It is no group, and its page says how often and when."""
+    given = sources(0)
+    names = {"of_position": "documents-0@1", "of_id": "https://a.example/"}
+    given.recent.saw([decision(place, "unchanged", **names) for place in (1, 2)])
+
+    assert read("groups.json", given)["groups"] == []
+    page = shown("group?at=documents-0@1", given)
+    assert "No copies of it are known. It was fetched again 2 times." in page
+    assert "All came from " in page
+    assert page.count('<td class="whole"><span class="key r-unchanged"></span>unchanged</td>') == 2
 
 
 def test_a_host_that_only_signals_name_is_listed_first() -> None:

@@ -140,13 +140,17 @@ def test_groups_and_hosts_are_those_of_the_decisions() -> None:
 
     groups, hosts = recent.groups(), recent.hosts()
 
-    assert sum(one.copies for one in groups) == 250
+    assert sum(one.copies for one in groups) == 150
+    assert sum(one.fetched_again for one in groups) == 100
     assert [one.copies for one in groups] == sorted((one.copies for one in groups), reverse=True)
     assert sum(one.documents for one in hosts) == 500
     assert sum(one.duplicates for one in hosts) == 150
     assert sum(one.fetched_again for one in hosts) == 100
     assert sum(one.bytes_wasted for one in groups) == sum(one.bytes_wasted for one in hosts)
     assert max(one.newest_ms for one in groups) == recent.groups("newest")[0].newest_ms
+    assert max(one.newest_ms for one in groups) == max(
+        made.time_ms for made in map(decision, range(500)) if made.is_duplicate
+    )
     assert all(one.oldest_ms < one.newest_ms for one in groups)
     assert {one.position: one.counted for one in groups} == {
         f"documents-0@{kept}": max(

@@ -205,6 +205,14 @@ def test_a_group_is_told_by_any_of_its_documents(server: HttpServer, named: str)
     ]
 
 
+def test_a_group_lists_as_many_of_its_copies_as_asked_for(server: HttpServer) -> None:
+    """The newest; how many there are is told beside."""
+    found = ask(server, "/v1/groups", of=KEPT, limit=1)[1]
+
+    assert (found["copies"], [one["time_ms"] for one in found["members"]]) == (2, [1002])
+    assert ask(server, "/v1/groups", of=KEPT, limit=0)[0] == 400
+
+
 def test_groups_are_listed(server: HttpServer) -> None:
     found = ask(server, "/v1/groups", order="newest")[1]
 

@@ -245,13 +245,40 @@ def test_what_was_forgotten_leaves_with_its_counts(make_engine: Callable[..., Te
         f"unique-0@{number}" for number in (4, 2, 1, 0)
     ]
     assert engine.group("documents-0@1") == GroupFacts("documents-0@1", "kept1", 1, 11, 1, 5, 1)
-    assert engine.group("documents-0@0") == GroupFacts("documents-0@0", "", 3, 36, 4, 4, 2)
+    assert engine.group("documents-0@0") == GroupFacts(
+        "documents-0@0", "", 3, 36, 4, 4, 2, is_forgotten=True
+    )
     assert (engine.groups_of_id("kept0"), engine.facts_of_id("id5")) == ([], [])
     assert sorted(one.log_offset for one in engine.forgotten()) == [2, 9, 9, 9]
 
     engine.forget(forgotten_id("id1", 10))
     engine.commit(PLACE)
     assert engine.group("documents-0@1") is None
+
+
+def test_a_page_that_is_fetched_again_is_no_copy(make_engine: Callable[..., TextIndex]) -> None:
+    """It is counted beside the copies of its group, also as what is forgotten leaves; a page without
+    a copy is no group in the list, and has its members."""
+    engine = make_engine()
+    for number, reason in enumerate(("near", "unchanged", "revised", "exact", "unchanged")):
+        group = f"documents-0@{number // 4}"
+        one = facts(number + 1, reason=reason, group=group, of_id="kept", log_offset=number)
+        engine.add_text(one, ["one"], key_of(one.id.encode()))
+    engine.commit(PLACE)
+
+    def told(position: str) -> tuple[int, int, int]:
+        group = engine.group(position)
+        assert group is not None
+        return group.copies, group.fetched_again, group.bytes_wasted
+
+    assert (told("documents-0@0"), told("documents-0@1")) == ((2, 2, 20), (0, 1, 0))
+    assert [one.position for one in engine.groups("newest", 9)] == ["documents-0@0"]
+    assert engine.group_count == 1
+    for identifier, left in (("id2", (2, 1, 20)), ("id1", (1, 1, 10)), ("id4", (0, 1, 0))):
+        engine.forget(forgotten_id(identifier, 9))
+        engine.commit(PLACE)
+        assert told("documents-0@0") == left
+    assert engine.groups("largest", 9) == []
 
 
 def test_which_hosts_copied_which_is_counted_among_all_documents(
@@ -261,12 +288,15 @@ def test_which_hosts_copied_which_is_counted_among_all_documents(
     and without what was forgotten."""
     engine, hosts = make_engine(), ("b.example", "sub.a.example", "a.example")
     copies = [
-        (facts(number, group="documents-0@0"), (hosts[number % 2], hosts[2 - number % 3 % 2]))
+        (
+            facts(number, group="documents-0@0", of_id="kept", log_offset=number),
+            (hosts[number % 2], hosts[2 - number % 3 % 2]),
+        )
         for number in range(1, 13)
     ]
     for one, pair in copies:
         engine.add_text(one, ["one"], key_of(one.id.encode()), pair)
-    engine.add_text(facts(20, group="documents-0@0"), ["one"])  # a page that was fetched again
+    engine.add_text(facts(20, group="documents-0@0", of_id="kept"), ["one"])  # fetched again
     engine.commit(PLACE)
     engine.forget(forgotten_id("id1", 9))
     engine.commit(PLACE)
@@ -285,7 +315,35 @@ def test_which_hosts_copied_which_is_counted_among_all_documents(
         )
         assert [one[1] for one in told] == sorted((one[1] for one in told), reverse=True)
     assert len(engine.pairs("", 1)) == 1
+    engine.forget(forgotten_id("kept", 99))
+    engine.commit(PLACE)
+    assert engine.pairs("", 10) == [], "a host of a forgotten kept document"
     assert 0 < engine.committed_ms <= time.time() * 1000
+
+
+@pytest.mark.parametrize("times", [1_000, 3])
+def test_the_first_copies_of_all_pairs_are_found_in_one_query(
+    make_engine: Callable[..., TextIndex], monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """However many hosts there are; each also where a hundred copies came at its first time."""
+    engine, first = make_engine(), dict[str, int]()
+    for number in range(1, 401):
+        pair = (f"h{number % 20}.example", "a.example")
+        one = facts(number, group="documents-0@0", time_ms=number % times)
+        engine.add_text(one, ["one"], "", pair)
+        key = " ".join(pair)
+        first[key] = min(first.get(key, times), one.time_ms)
+    engine.commit(PLACE)
+    queries = []
+    ordered = engine._ordered
+    monkeypatch.setattr(
+        engine,
+        "_ordered",
+        lambda *args, **named: (queries.append(args), ordered(*args, **named))[1],
+    )
+
+    assert {key: one.time_ms for key, _, one, _ in engine.pairs("", 100)} == first
+    assert len(queries) < 3 or times == 3
 
 
 @pytest.mark.parametrize("seed", few(range(10)))
