@@ -9,15 +9,15 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 34_563
+WHOLE = 34_566
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "audit": 1_801,
     "broker": 512,
     "cli": 2_716,
-    "console": 1_527,
+    "console": 1_526,
     "demo": 1_103,
-    "domain": 1_790,
+    "domain": 1_793,
     "files": 2_180,
     "fingerprinting": 2_801,
     "index": 5_956,

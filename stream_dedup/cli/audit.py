@@ -59,7 +59,7 @@ from stream_dedup.settings.settings import Settings
 
 PLAIN_MAX = 10_000
 SCAN_MAX = 1_000_000
-_SAID = {
+_REMARKS = {
     TRIMMED: "came from source records that the source topic does not hold any more",
     EARLIER: "came from an earlier topic of the source's name",
     AGAIN: "left again because of a rewind",
@@ -134,13 +134,13 @@ def audit_command(
 
 @dataclass(slots=True)
 class AuditReport:
-    """What an audit found: violations in `findings`, all else is said and no violation."""
+    """What an audit found: violations in `findings`; what else is remarkable is no violation."""
 
     findings: Findings
     scan: str = "none"
     records: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
-    said: Counter[str] = field(default_factory=Counter)
+    remarks: Counter[str] = field(default_factory=Counter)
     log_records: int = 0
     log_documents: int = 0
     log_refused: int = 0
@@ -178,11 +178,11 @@ class AuditReport:
                 "headers_compared": self.replayed.headers_compared,
                 "answers_compared": self.replayed.answers_compared,
             },
-            "said": dict(self.said),
+            "remarks": dict(self.remarks),
             "violations": {str(kind): count for kind, count in self.findings.counts.items()},
             "findings": [
-                {"kind": str(one.kind), "where": one.where, "sentence": one.sentence}
-                for one in self.findings.shown
+                {"kind": str(finding.kind), "where": finding.where, "sentence": finding.sentence}
+                for finding in self.findings.shown
             ],
         }
 
@@ -244,23 +244,21 @@ def examine(
         return report
     outline = _read_log(settings, noted.bounds[names.fingerprints][0], scan_max, report, advance)
     source = noted.topics[names.documents]
-    committed = {part: one.offset or 0 for part, one in noted.committed.items()}
+    committed = {part: group.offset or 0 for part, group in noted.committed.items()}
     outline.committed_epochs = {
-        (names.documents, source.topic_id, part): epochs.from_metadata(one.metadata) or 0
-        for part, one in noted.committed.items()
+        (names.documents, source.topic_id, part): epochs.from_metadata(group.metadata) or 0
+        for part, group in noted.committed.items()
     }
     spans = {
-        part: Span(*one, committed.get(part, 0))
-        for part, one in noted.bounds[names.documents].items()
+        part: Span(*bounds, committed.get(part, 0))
+        for part, bounds in noted.bounds[names.documents].items()
     }
     lows = {
-        (name, part): one.low for name in names.outputs for part, one in noted.bounds[name].items()
-    }
-    compacted = [
-        name
+        (name, part): bounds.low
         for name in names.outputs
-        if "compact" in noted.topics[name].config.get("cleanup.policy", "")
-    ]
+        for part, bounds in noted.bounds[name].items()
+    }
+    compacted = [name for name in names.outputs if noted.topics[name].is_compacted]
     book = AuditLedger(outline, names.documents, source.topic_id, spans, lows, findings, compacted)
     for message in _read(settings, names.documents, noted.bounds[names.documents], report, advance):
         book.source(message, content.of_source(message))
@@ -275,7 +273,7 @@ def examine(
         names.outputs,
         (names.documents, source.topic_id),
         committed,
-        {part: one.low for part, one in noted.bounds[names.unique].items()},
+        {part: bounds.low for part, bounds in noted.bounds[names.unique].items()},
         findings,
         report.now_ms,
     )
@@ -286,7 +284,7 @@ def examine(
     outputs.close()
     _check_committed(settings, noted, spans, outline, findings)
     report.reasons, report.compared = outputs.reasons, outputs.compared
-    report.in_flight, report.unemitted, report.said = (
+    report.in_flight, report.unemitted, report.remarks = (
         outputs.in_flight,
         outputs.unemitted,
         book.counts,
@@ -371,8 +369,8 @@ def _read_log(
     elif documents <= scan_max:
         report.scan, scan = "keys", KeyedScan()
     outline = Outline(Fold(scan))
-    for one in kept:
-        outline.fold(*one)
+    for folded in kept:
+        outline.fold(*folded)
     report.log_records, report.log_documents, report.log_refused = (
         outline.records,
         outline.documents,
@@ -388,14 +386,14 @@ def _read(
     for messages in reader.read_messages():
         report.records[topic] += len(messages)
         yield from messages
-        advance(len(messages), sum(len(one.value or b"") for one in messages))
+        advance(len(messages), sum(len(message.value or b"") for message in messages))
     for (_, part), offset in reader.open_at.items():
-        said = (
+        sentence = (
             "is where a transaction begins that is open, and nobody ends it: readers of what was "
             "committed wait there. "
             "kafka-transactions.sh finds and aborts it."
         )
-        report.findings.add_finding(Kind.OPEN, f"{topic}-{part}@{offset}", said)
+        report.findings.add_finding(Kind.OPEN, f"{topic}-{part}@{offset}", sentence)
 
 
 def _check_committed(
@@ -406,13 +404,13 @@ def _check_committed(
         owned = noted.committed.get(part)
         if owned is None or owned.offset is None:
             if outline.partitions(topic, part, (topic, noted.topics[topic].topic_id, part)):
-                said = f"has no committed offset of the group {settings.group}, though the log holds documents of it."
-                findings.add_finding(Kind.COMMITTED, f"{topic}-{part}", said)
+                sentence = f"has no committed offset of the group {settings.group}, though the log holds documents of it."
+                findings.add_finding(Kind.COMMITTED, f"{topic}-{part}", sentence)
             continue
         where = f"{topic}-{part}@{owned.offset}"
         if epochs.from_metadata(owned.metadata) is None:
-            said = "is a committed offset that carries no epoch: something else than a worker wrote it."
-            findings.add_finding(Kind.COMMITTED, where, said)
+            sentence = "is a committed offset that carries no epoch: something else than a worker wrote it."
+            findings.add_finding(Kind.COMMITTED, where, sentence)
         if owned.offset > span.end:
             findings.add_finding(
                 Kind.COMMITTED,
@@ -423,12 +421,12 @@ def _check_committed(
 
 def _print(report: AuditReport, seconds: float) -> None:
     out = console()
-    for one in report.findings.shown:
-        out.print(f"{one.kind}: {one.sentence}", soft_wrap=True)
+    for finding in report.findings.shown:
+        out.print(f"{finding.kind}: {finding.sentence}", soft_wrap=True)
     for kind, count in report.findings.counts.items():
-        told = sum(one.kind is kind for one in report.findings.shown)
-        if count > told:
-            out.print(f"{kind}: and {count - told:,} more.")
+        printed = sum(finding.kind is kind for finding in report.findings.shown)
+        if count > printed:
+            out.print(f"{kind}: and {count - printed:,} more.")
     scans = {"plain": "a plain scan", "keys": "a scan of whole keys"}
     how = scans.get(report.scan, "nothing: too many for a scan; use stream-dedup audit --verify")
     rows = [[name, f"{count:,} records"] for name, count in report.records.items()]
@@ -445,12 +443,12 @@ def _print(report: AuditReport, seconds: float) -> None:
         ["in flight", _waiting(report, report.in_flight)],
         ["unemitted", _waiting(report, report.unemitted)],
     ]
-    if (again := report.replayed) is not None:
-        compared = f"{again.headers_compared:,} records, {again.answers_compared:,} answers"
+    if (replayed := report.replayed) is not None:
+        compared = f"{replayed.headers_compared:,} records, {replayed.answers_compared:,} answers"
         rows.append(["judged again", f"{compared} compared with what an index gives"])
     print_table(["", "audit"], rows)
-    for name, count in sorted(report.said.items()):
-        note(f"{count:,} {_SAID[name]}.")
+    for name, count in sorted(report.remarks.items()):
+        note(f"{count:,} {_REMARKS[name]}.")
     if report.is_clean:
         out.print(f"Every promise holds ({seconds:.1f} s).")
     else:

@@ -57,10 +57,14 @@ def config_show_command(
     topics = {kind: settings.topic_names.named(kind) for kind in ALL}
     if as_json:
         found: dict[str, object] = {
-            one.name: {"value": one.value, "source": one.origin.source, "where": one.origin.where}
+            setting.name: {
+                "value": setting.value,
+                "source": setting.origin.source,
+                "where": setting.origin.where,
+            }
             if origin
-            else one.value
-            for one in shown
+            else setting.value
+            for setting in shown
         }
         print_json(
             found | {"in_force": {"plan": plan.id, "similarity": similarity, "topics": topics}}
@@ -68,7 +72,11 @@ def config_show_command(
         return 0
     headings = ["setting", "value", "origin"] if origin else ["setting", "value"]
     print_table(
-        headings, [[one.name, one.value, *([str(one.origin)] if origin else [])] for one in shown]
+        headings,
+        [
+            [setting.name, setting.value, *([str(setting.origin)] if origin else [])]
+            for setting in shown
+        ],
     )
     console().print()
     alike = "" if similarity is None else f"{similarity:.2f}"

@@ -173,7 +173,7 @@ def declare_command(
         ["plan", _plan(now.declared.plan), _plan(now.plan), _plan(becomes.plan)],
         ["window", _told(now.declared.window), _told(now.window), _told(becomes.window)],
         ["better", now.declared.better.label, now.better.label, becomes.better.label],
-        ["reading", *("" if one is None else reading_text(one) for one in read)],
+        ["reading", *("" if state is None else reading_text(state) for state in read)],
         ["format", str(now.declared.format), str(now.format), str(becomes.format)],
     ]
     _show(rows, read, log_offset, as_json=as_json)
@@ -204,9 +204,10 @@ def _show(
             | {"log_offset": log_offset}
         )
     else:
-        names_read = dict.fromkeys(name for one in read for name in one or ())
+        names_read = dict.fromkeys(name for state in read for name in state or ())
         each = [
-            [name.upper(), *((one or {}).get(name) or "" for one in read)] for name in names_read
+            [name.upper(), *((state or {}).get(name) or "" for state in read)]
+            for name in names_read
         ]
         print_table(
             ["", "begun with", "in force", "becomes"],

@@ -74,25 +74,32 @@ def dlq_show_command(
             if limit is None or len(shown) < limit:
                 shown.append(letter)
     shown.sort(
-        key=lambda one: (one.message.timestamp_ms or 0, one.message.partition, one.message.offset)
+        key=lambda letter: (
+            letter.message.timestamp_ms or 0,
+            letter.message.partition,
+            letter.message.offset,
+        )
     )
     if as_json:
-        for one in shown:
+        for letter in shown:
             print_json(
-                _fields(one, is_settled=one.message.offset < begins.get(one.message.partition, 0))
+                _fields(
+                    letter,
+                    is_settled=letter.message.offset < begins.get(letter.message.partition, 0),
+                )
             )
         return 0
     rows = [
         [
-            f"{one.message.partition}@{one.message.offset}",
-            one.source or "-",
-            one.stage or "-",
-            one.error_class or "-",
-            f"{one.size:,}",
-            "yes" if one.message.offset < begins.get(one.message.partition, 0) else "-",
-            one.why,
+            f"{letter.message.partition}@{letter.message.offset}",
+            letter.source or "-",
+            letter.stage or "-",
+            letter.error_class or "-",
+            f"{letter.size:,}",
+            "yes" if letter.message.offset < begins.get(letter.message.partition, 0) else "-",
+            letter.why,
         ]
-        for one in shown
+        for letter in shown
     ]
     if rows:
         print_table(["letter", "source", "stage", "class", "bytes", "sent back", "reason"], rows)
@@ -194,11 +201,11 @@ class _Redrive:
                 if transactions is not None:
                     is_clear = self._write(transactions, stamp, part, after)
                     if not is_clear:
-                        totals["twice"] += sum(one.message.offset >= after for one in part)
+                        totals["twice"] += sum(letter.message.offset >= after for letter in part)
                         break
                 sent += part
                 totals["letters"] += len(part)
-                totals["again"] += sum(one.message.offset >= after for one in part)
+                totals["again"] += sum(letter.message.offset >= after for letter in part)
             if is_clear:
                 return sent
         raise BrokerError(
@@ -241,7 +248,7 @@ class _Redrive:
         after: int,
     ) -> bool:
         result = transactions.run(
-            [original(one) for one in part],
+            [original(letter) for letter in part],
             [(self.topic, self.partition, after, "")],
             stamp.read_metadata(),
         )
@@ -259,9 +266,9 @@ def original(letter: Letter) -> Output:
     """Return the record as it first came: error headers gone, renamed ones under their first name,
     its own timestamp.
     """
-    foreign, own = split_dead_letter(letter.message.headers)
+    foreign, ours = split_dead_letter(letter.message.headers)
     came = headers.as_they_came(foreign)
-    stamp = headers.text_of(own, headers.ERROR_TIMESTAMP)
+    stamp = headers.text_of(ours, headers.ERROR_TIMESTAMP)
     timestamp_ms = int(stamp) if stamp.isascii() and stamp.isdigit() else None
     message = letter.message
     return Output(
@@ -297,7 +304,7 @@ def _existing(settings: Settings, topic: str) -> tuple[bytes, int]:
 def _begins(settings: Settings, topic: str, partitions: int) -> dict[int, int]:
     """Return the offset at which a run begins, of each partition that has had one."""
     found = group_offsets(settings, redrive_group(settings.group), topic, partitions)
-    return {part: one.offset for part, one in found.items() if one.offset is not None}
+    return {part: offset.offset for part, offset in found.items() if offset.offset is not None}
 
 
 def _fields(letter: Letter, *, is_settled: bool) -> dict[str, Any]:
@@ -338,11 +345,11 @@ def _print(
                 "may_be_sent_again": totals["again"],
                 "sent_twice_at_most": totals["twice"],
                 "unfit": {name.replace(" ", "_"): count for name, count in unfit.items()},
-                "sources": [one.source for one in rows],
+                "sources": [row.source for row in rows],
             }
         )
     else:
-        counts = Counter((one.stage, one.error_class) for one in rows)
+        counts = Counter((row.stage, row.error_class) for row in rows)
         if counts:
             print_table(
                 ["stage", "class", "sent back" if is_sent else "would be sent back"],

@@ -74,14 +74,14 @@ def doctor_command(settings: Settings, as_json: JsonOption = False) -> int:
     Exits with 78 if anything is refused.
     """
     findings = examine(settings)
-    counts = {state: sum(one.state is state for one in findings) for state in CheckState}
+    counts = {state: sum(finding.state is state for finding in findings) for state in CheckState}
     if as_json:
-        rows = [{**asdict(one), "state": one.state.value} for one in findings]
+        rows = [{**asdict(finding), "state": finding.state.value} for finding in findings]
         print_json({"ok": not counts[CheckState.REFUSED], "checks": rows})
     else:
         table: list[list[str | Text]] = [
-            [one.check, Text(one.state.value, _COLOURS[one.state]), one.sentence]
-            for one in findings
+            [finding.check, Text(finding.state.value, _COLOURS[finding.state]), finding.sentence]
+            for finding in findings
         ]
         print_table(["check", "state", "what"], table)
         print()
@@ -100,7 +100,7 @@ def _of_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[CheckFindin
     names = settings.topic_names
     asked = needed_topics("worker", names)
     clients = check_clients(settings, names, None)
-    if any(one.state is CheckState.REFUSED for one in clients):
+    if any(finding.state is CheckState.REFUSED for finding in clients):
         yield from clients
         yield from _unasked("The clients' properties are refused, so Kafka was not asked.")
         yield from check_volume(settings, None, lambda: None)
@@ -136,14 +136,16 @@ def _of_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[CheckFindin
             "declaration", "There is no log, or no recipe to compare with what it declares."
         )
         yield not_checked("sites", "There is no log, or it cannot be read.")
-    elif not any(one.check == "log" and one.state is CheckState.REFUSED for one in found):
+    elif not any(
+        finding.check == "log" and finding.state is CheckState.REFUSED for finding in found
+    ):
         yield from _declaration(settings, recipe)
         yield from _sites(admin, settings)
     if {names.fingerprints, names.verdicts, names.documents} <= topics.keys():
         yield from _roles(admin, settings, facts)
     else:
         yield not_checked("roles", "What they read and write is not there.")
-    seen = {one.check for one in found}
+    seen = {finding.check for finding in found}
     yield from (
         not_checked(check, "What it looks at is not there.")
         for check in _OF_THE_CLUSTER

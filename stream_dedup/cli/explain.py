@@ -58,7 +58,8 @@ def explain_command(
     recipe = recipe_of(settings)
     check_widths(recipe, settings.judging_plan)
     documents = [
-        _read(settings, one, takes_vectors=recipe.method.takes_vectors) for one in (first, second)
+        _read(settings, document, takes_vectors=recipe.method.takes_vectors)
+        for document in (first, second)
     ]
     hasher = SiteHasher(recipe)
     prints = Fingerprinter(recipe).fingerprint([document.text for document in documents])
@@ -114,15 +115,15 @@ def _fields(recipe: Recipe, side: _Side) -> dict[str, object]:
     }
 
 
-def compare(recipe: Recipe, plan: Plan, one: _Side, other: _Side, rows: int) -> dict[str, Any]:
+def compare(recipe: Recipe, plan: Plan, first: _Side, second: _Side, rows: int) -> dict[str, Any]:
     """Return verdict, distance, threshold, blocks and the features that differ most, as fields for
     JSON.
     """
-    relation = relation_of(one.origin, other.origin)
-    reason, why = _reason(recipe, plan, one, other)
+    relation = relation_of(first.origin, second.origin)
+    reason, why = _reason(recipe, plan, first, second)
     weights = (
-        explain_features(recipe, one.document.text),
-        explain_features(recipe, other.document.text),
+        explain_features(recipe, first.document.text),
+        explain_features(recipe, second.document.text),
     )
     names = weights[0].keys() | weights[1].keys()
     pairs = [(name, weights[0].get(name, 0.0), weights[1].get(name, 0.0)) for name in names]
@@ -131,17 +132,17 @@ def compare(recipe: Recipe, plan: Plan, one: _Side, other: _Side, rows: int) -> 
         key=lambda pair: (-abs(pair[1] - pair[2]), pair[0]),
     )
     larger = sum(max(abs(a), abs(b)) for _, a, b in pairs)
-    difference = one.number ^ other.number
+    difference = first.number ^ second.number
     return {
         "verdict": "duplicate" if reason is not None else "unique",
         "reason": None if reason is None else reason.label,
         "why": why,
-        "distance": plan.distance(one.number, other.number),
-        "threshold": plan.threshold_of(min(one.features, other.features)),
-        "similarity": round(similarity(one.sketch, other.sketch), 4) if one.sketch else None,
+        "distance": plan.distance(first.number, second.number),
+        "threshold": plan.threshold_of(min(first.features, second.features)),
+        "similarity": round(similarity(first.sketch, second.sketch), 4) if first.sketch else None,
         "similarity_asked": plan.similarities[relation] / 100,
         "bands_shared": [
-            one.sketch[first:end] == other.sketch[first:end] for first, end in plan.sketch_bounds
+            first.sketch[start:end] == second.sketch[start:end] for start, end in plan.sketch_bounds
         ],
         "recipe": recipe.id,
         "plan": plan.id,
@@ -155,7 +156,7 @@ def compare(recipe: Recipe, plan: Plan, one: _Side, other: _Side, rows: int) -> 
             for begin, end in plan.bounds
         ],
         "floor": recipe.floor,
-        "documents": [_fields(recipe, side) for side in (one, other)],
+        "documents": [_fields(recipe, side) for side in (first, second)],
         "features_shared": sum(1 for _, a, b in pairs if a and b),
         "features_all": len(pairs),
         "weight_shared": round(1 - sum(abs(a - b) for _, a, b in pairs) / larger, 4)
@@ -177,9 +178,9 @@ def _is_better(settings: Settings, copy: _Side, kept: _Side) -> bool:
     return beats(BetterRule.named(settings.better), later, best)
 
 
-def _reason(recipe: Recipe, plan: Plan, one: _Side, other: _Side) -> tuple[Reason | None, str]:
+def _reason(recipe: Recipe, plan: Plan, first: _Side, second: _Side) -> tuple[Reason | None, str]:
     """Return the reason if they are duplicates, and a sentence either way."""
-    if one.is_empty or other.is_empty:
+    if first.is_empty or second.is_empty:
         return (
             None,
             (
@@ -187,7 +188,7 @@ def _reason(recipe: Recipe, plan: Plan, one: _Side, other: _Side) -> tuple[Reaso
                 "(empty)."
             ),
         )
-    if one.document.scope != other.document.scope:
+    if first.document.scope != second.document.scope:
         return (
             None,
             (
@@ -195,29 +196,29 @@ def _reason(recipe: Recipe, plan: Plan, one: _Side, other: _Side) -> tuple[Reaso
                 "compared."
             ),
         )
-    same_id = bool(one.document.id) and one.document.id == other.document.id
-    if one.digest == other.digest:
+    same_id = bool(first.document.id) and first.document.id == second.document.id
+    if first.digest == second.digest:
         reason = reason_of_duplicate(same_text=True, same_id=same_id)
         return (
             reason,
             "Once normalised they are the same text; the digest tells, and no distance is needed.",
         )
-    if min(one.features, other.features) < recipe.floor:
+    if min(first.features, second.features) < recipe.floor:
         return None, (
             f"One of them has fewer than {recipe.floor} features, where a print says too little: "
             "only an "
             "equal text would be a duplicate (too-short)."
         )
-    smaller, larger = sorted((one.features, other.features))
+    smaller, larger = sorted((first.features, second.features))
     threshold = plan.threshold_of(smaller)
-    distance = plan.distance(one.number, other.number)
-    origins = one.origin, other.origin
+    distance = plan.distance(first.number, second.number)
+    origins = first.origin, second.origin
     relation = relation_of(*origins)
-    asked_for, share = plan.similarities[relation], per_cent(one.sketch, other.sketch)
-    sites = one.document.site, other.document.site
+    asked_for, share = plan.similarities[relation], per_cent(first.sketch, second.sketch)
+    sites = first.document.site, second.document.site
     alike = in_words(share, relation, asked_for, sites, has_same_id=same_id) if asked_for else ""
-    sketches, features = (one.sketch, other.sketch), (one.features, other.features)
-    if plan.within_reach(one.number, other.number, features, sketches, origins):
+    sketches, features = (first.sketch, second.sketch), (first.features, second.features)
+    if plan.within_reach(first.number, second.number, features, sketches, origins):
         may = "up to" if distance <= threshold else f"from similarity {as_text(SURE)} on more than"
         bits = f"{distance} of {plan.width} bits differ, and {may} {threshold} may."
         return reason_of_duplicate(same_text=False, same_id=same_id), f"{alike} {bits}".lstrip()
@@ -319,13 +320,13 @@ def _print(found: dict[str, Any]) -> None:
         ["", "print", "features", "characters", "id"],
         [
             [
-                one["name"],
-                one["fingerprint"],
-                str(one["features"]),
-                str(one["characters"]),
-                one["id"],
+                document["name"],
+                document["fingerprint"],
+                str(document["features"]),
+                str(document["characters"]),
+                document["id"],
             ]
-            for one in found["documents"]
+            for document in found["documents"]
         ],
     )
     page.print()
@@ -350,8 +351,8 @@ def _print(found: dict[str, Any]) -> None:
     if found["differing"]:
         page.print()
         rows = [
-            [printable(one["feature"]), *(_weight(weight) for weight in one["weights"])]
-            for one in found["differing"]
+            [printable(feature["feature"]), *(_weight(weight) for weight in feature["weights"])]
+            for feature in found["differing"]
         ]
         print_table(["features that differ most", "first", "second"], rows)
         left = found["differing_all"] - len(found["differing"])
@@ -398,7 +399,7 @@ def _similarity(found: dict[str, Any]) -> list[list[str]]:
 def _blocks(found: dict[str, Any]) -> str:
     blocks = found["blocks"]
     near = sum(1 for block in blocks if block["distance"] <= found["radius"])
-    differences = " ".join(str(one["distance"]) for one in blocks)
+    differences = " ".join(str(block["distance"]) for block in blocks)
     return f"{near} of {len(blocks)} within {counted(found['radius'], 'bit')}; differences {differences}"
 
 

@@ -111,16 +111,16 @@ def find_command(
     return 0
 
 
-def _shown(one: dict[str, Any]) -> Text:
-    line = Text(f"{one['share']:4.0%}  ", "bold")
-    line.append(printable(str(one["id"] or one["at"]), 200), "cyan")
-    line.append(f"  {time_of(one['time_ms']) or '-'}", "dim")
-    line.append(f"  {one['at']}  {printable(str(one['verdict']), 40)}")
-    line.append(f"  group {one['group']}\n" if one["group"] else "\n", "dim")
+def _shown(document: dict[str, Any]) -> Text:
+    line = Text(f"{document['share']:4.0%}  ", "bold")
+    line.append(printable(str(document["id"] or document["at"]), 200), "cyan")
+    line.append(f"  {time_of(document['time_ms']) or '-'}", "dim")
+    line.append(f"  {document['at']}  {printable(str(document['verdict']), 40)}")
+    line.append(f"  group {document['group']}\n" if document["group"] else "\n", "dim")
     line.append("      ")
-    if not one["snippet"]:
+    if not document["snippet"]:
         line.append("(its text is kept no longer, or cannot be read now)", "dim")
-    for piece, matches in one["snippet"]:
+    for piece, matches in document["snippet"]:
         line.append(
             printable(re.sub(r"\s+", " ", str(piece)), 2000), "bold yellow" if matches else ""
         )

@@ -35,7 +35,7 @@ def forget_command(
                 "since_forgotten": found.since,
                 "forgotten_at": found.forgotten_at,
                 "log_offset": found.log_offset,
-                "stays": [one._asdict() for one in found.stays],
+                "stays": [kept._asdict() for kept in found.stays],
             }
         )
     else:
@@ -43,7 +43,7 @@ def forget_command(
             ["id", "documents in the log", "since it was last forgotten"],
             [[identifier, str(found.documents), str(found.since)]],
         )
-        print_table(["what stays", "of it", "until"], [list(one) for one in found.stays])
+        print_table(["what stays", "of it", "until"], [list(kept) for kept in found.stays])
     if found.log_offset is not None:
         note(
             f"Written at log offset {found.log_offset}; each index, and the search, forgets it when it "

@@ -52,7 +52,7 @@ def show_group(
     query = urllib.parse.urlencode({"of": named, "limit": limit}, errors="replace")
     answer = ask_search(settings, search, f"/v1/groups?{query}")
     with of_this_version():
-        rows = [_row(one) for one in answer["members"]]
+        rows = [_row(member) for member in answer["members"]]
         line = (
             f"{_name(answer)} was kept, and {answer['copies']:,} "
             f"{'copy' if answer['copies'] == 1 else 'copies'} of it judged "
@@ -96,17 +96,17 @@ def list_groups(
     with of_this_version():
         rows = [
             [
-                _name(one),
-                f"{one['copies']:,}",
-                f"{one['bytes_wasted']:,}",
-                time_of(one["oldest_ms"]),
-                time_of(one["newest_ms"]),
+                _name(group),
+                f"{group['copies']:,}",
+                f"{group['bytes_wasted']:,}",
+                time_of(group["oldest_ms"]),
+                time_of(group["newest_ms"]),
                 ""
-                if one["best"] is None
-                else f"{_name(one['best'])} ({printable(str(one['best']['better']), 40)})",
-                one["position"],
+                if group["best"] is None
+                else f"{_name(group['best'])} ({printable(str(group['best']['better']), 40)})",
+                group["position"],
             ]
-            for one in answer["groups"]
+            for group in answer["groups"]
         ]
     if as_json:
         print_json(answer)
@@ -128,18 +128,18 @@ def list_groups(
     return 0
 
 
-def _row(one: dict[str, Any]) -> list[str]:
-    similarity = "" if one["similarity"] is None else f"{one['similarity']:.2f}"
-    name = printable(str(one["id"] or "-"), 120)
+def _row(member: dict[str, Any]) -> list[str]:
+    similarity = "" if member["similarity"] is None else f"{member['similarity']:.2f}"
+    name = printable(str(member["id"] or "-"), 120)
     return [
         name,
-        printable(str(one["host"]), 80),
-        time_of(one["time_ms"]),
+        printable(str(member["host"]), 80),
+        time_of(member["time_ms"]),
         similarity,
-        one["reason"],
-        printable(str(one["better"]), 40),
-        f"{one['size']:,}",
-        one["at"],
+        member["reason"],
+        printable(str(member["better"]), 40),
+        f"{member['size']:,}",
+        member["at"],
     ]
 
 

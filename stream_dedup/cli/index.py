@@ -230,14 +230,14 @@ def _print_snapshot(taken: Snapshot, where: str, seconds: float, *, as_json: boo
     if as_json:
         fields = asdict(manifest)
         del fields["files"]
-        told = {
+        fields_of_snapshot = {
             "place": where,
             "name": taken.name,
             **fields,
             "bytes": manifest.bytes,
             "sent_bytes": taken.sent_bytes,
         }
-        print_json({**told, "seconds": round(seconds, 3)})
+        print_json({**fields_of_snapshot, "seconds": round(seconds, 3)})
         return
     plan = "none yet" if manifest.plan is None else Plan.from_fields(manifest.plan).name
     rows = [
@@ -319,13 +319,13 @@ def _print_stats(volume: Path, found: dict[str, Any]) -> None:
         console().print()
         print_table(
             ["entries", "buckets"],
-            [[f"up to {one['up_to']:,}", f"{one['buckets']:,}"] for one in buckets["sizes"]],
+            [[f"up to {size['up_to']:,}", f"{size['buckets']:,}"] for size in buckets["sizes"]],
         )
     if buckets["hottest"]:
         console().print()
         print_table(
             ["hottest: table", "key", "entries"],
-            [[str(one["table"]), one["key"], f"{one['entries']:,}"] for one in buckets["hottest"]],
+            [[str(key["table"]), key["key"], f"{key['entries']:,}"] for key in buckets["hottest"]],
         )
 
 

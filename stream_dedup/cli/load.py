@@ -263,14 +263,14 @@ def record_of(
 def _put(fields: dict[str, object], path: str, value: str) -> None:
     """Put a value at a dotted path."""
     *parents, name = path.split(".")
-    at = fields
+    inner = fields
     for parent in parents:
-        inner = at.setdefault(parent, {})
-        if not isinstance(inner, dict):
+        child = inner.setdefault(parent, {})
+        if not isinstance(child, dict):
             raise ConfigurationError(
                 f"The fields of text and id cannot both be written: {parent!r} would be a text and "
                 "an object at once. "
                 "Set STREAM_DEDUP_TEXT_FIELD and STREAM_DEDUP_ID_FIELD to separate paths."
             )
-        at = inner
-    at[name] = value
+        inner = child
+    inner[name] = value

@@ -55,11 +55,16 @@ class Given:
         """Return the settings that were given on the command line; of the flags those that are not
         None, above `--set`.
         """
-        own = {"bootstrap_servers": self.brokers, **self.flags, **flags}
-        if (vector_field := own.pop("vector_field", None)) is not None:
-            own |= {"text_field": vector_field, "recipe": own.get("recipe") or "vector"}
+        flags_given = {"bootstrap_servers": self.brokers, **self.flags, **flags}
+        if (vector_field := flags_given.pop("vector_field", None)) is not None:
+            flags_given |= {
+                "text_field": vector_field,
+                "recipe": flags_given.get("recipe") or "vector",
+            }
         given = {
-            f"--{name.replace('_', '-')}": value for name, value in own.items() if value is not None
+            f"--{name.replace('_', '-')}": value
+            for name, value in flags_given.items()
+            if value is not None
         }
         return {**assigned(self.assignments), **given}
 
@@ -105,16 +110,16 @@ class Command:
 
     def loaded(self) -> Any:
         """Return it as the program runs it; what the action returns is the exit code."""
-        own = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        self.add_to(own)
-        return typer.main.get_command(own)
+        app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        self.add_to(app)
+        return typer.main.get_command(app)
 
     def add_to(self, app: typer.Typer) -> None:
         """Let `app` offer it."""
         hints = typing.get_type_hints(self.action, include_extras=True)
         parameters = [
-            one.replace(annotation=hints[one.name])
-            for one in inspect.signature(self.action).parameters.values()
+            parameter.replace(annotation=hints[parameter.name])
+            for parameter in inspect.signature(self.action).parameters.values()
         ]
         takes = (
             parameters[0].name
@@ -147,14 +152,14 @@ class Command:
             raise typer.Exit(written_out(partial(self.action, **options)))
 
         run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+            [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
         )
-        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         # A paragraph in one line: the help is broken where the terminal ends, not where the
         # docstring was.
         paragraphs = (self.action.__doc__ or "").split("\n\n")
-        told = "\n\n".join(" ".join(one.split()) for one in paragraphs)
-        app.command(self.name.split()[-1], help=told, epilog=f"Example: {self.example}")(run)
+        text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+        app.command(self.name.split()[-1], help=text, epilog=f"Example: {self.example}")(run)
 
 
 def command(
@@ -263,9 +268,9 @@ StopWithParentOption = Annotated[bool, typer.Option("--stop-with-parent", hidden
 
 def _known_stages(given: list[str] | None) -> list[str] | None:
     stages = typing.get_args(Stage)
-    other = next((one for one in given or () if one not in stages), None)
-    if other is not None:
-        raise typer.BadParameter(f"{other!r} is not one of {', '.join(map(repr, stages))}.")
+    unknown = next((stage for stage in given or () if stage not in stages), None)
+    if unknown is not None:
+        raise typer.BadParameter(f"{unknown!r} is not one of {', '.join(map(repr, stages))}.")
     return given
 
 

@@ -93,7 +93,7 @@ def show_diff(
                 "changed": difference.kinds.total(),
                 "changes": dict(difference.kinds),
                 "reasons": {"was": dict(difference.was), "would_be": dict(difference.would_be)},
-                "samples": [one.to_fields() for one in difference.samples],
+                "samples": [sample.to_fields() for sample in difference.samples],
             }
         )
     else:
@@ -102,10 +102,10 @@ def show_diff(
 
 
 def _print_difference(difference: replay.Difference, plan: str | None) -> None:
-    for one in difference.samples:
+    for sample in difference.samples:
         console().print(
-            f"{one.kind}: {one.position} {one.id!r}: {_judgement(one.was)}; would be "
-            f"{_judgement(one.would_be)}",
+            f"{sample.kind}: {sample.position} {sample.id!r}: {_judgement(sample.was)}; would be "
+            f"{_judgement(sample.would_be)}",
             soft_wrap=True,
         )
     reasons = [
@@ -126,8 +126,8 @@ def _print_difference(difference: replay.Difference, plan: str | None) -> None:
         [
             "kept in all",
             *(
-                f"{sum(one[label] for label in unique):,}"
-                for one in (difference.was, difference.would_be)
+                f"{sum(counts[label] for label in unique):,}"
+                for counts in (difference.was, difference.would_be)
             ),
         ]
     )

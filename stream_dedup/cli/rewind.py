@@ -56,7 +56,7 @@ def rewind_command(
 
 def _print(topic: str, changes: Sequence[OffsetChange], *, is_written: bool, as_json: bool) -> None:
     if as_json:
-        print_json([_row(topic, one, is_written=is_written) for one in changes])
+        print_json([_row(topic, change, is_written=is_written) for change in changes])
     elif not changes:
         note("No partition lacks its committed offset.")
     else:
@@ -64,20 +64,20 @@ def _print(topic: str, changes: Sequence[OffsetChange], *, is_written: bool, as_
             ["partition", "committed", "becomes", "epoch", "becomes", "offsets to read again"],
             [
                 [
-                    f"{topic}-{one.partition}",
-                    _or_none(one.committed),
-                    str(one.new_offset),
-                    _or_none(one.epoch),
-                    str(one.new_epoch),
-                    _or_none(_again(one)),
+                    f"{topic}-{change.partition}",
+                    _or_none(change.committed),
+                    str(change.new_offset),
+                    _or_none(change.epoch),
+                    str(change.new_epoch),
+                    _or_none(_again(change)),
                 ]
-                for one in changes
+                for change in changes
             ],
         )
-    for one in changes:
-        if one.warning:
-            note(f"{topic}-{one.partition}: {one.warning}")
-    if is_written and any(one.is_one for one in changes):
+    for change in changes:
+        if change.warning:
+            note(f"{topic}-{change.partition}: {change.warning}")
+    if is_written and any(change.is_one for change in changes):
         note(
             "Written. The workers begin there; what they read again is delivered again, and a "
             "duplicate among it counts in "
@@ -89,20 +89,20 @@ def _print(topic: str, changes: Sequence[OffsetChange], *, is_written: bool, as_
         note("Nothing was written (--dry-run).")
 
 
-def _row(topic: str, one: OffsetChange, *, is_written: bool) -> dict[str, object]:
+def _row(topic: str, change: OffsetChange, *, is_written: bool) -> dict[str, object]:
     return {
         "topic": topic,
-        "partition": one.partition,
-        "offset": {"now": one.committed, "wanted": one.new_offset},
-        "epoch": {"now": one.epoch, "wanted": one.new_epoch},
-        "offsets_again": _again(one),
-        "warning": one.warning,
-        "written": is_written and one.is_one,
+        "partition": change.partition,
+        "offset": {"now": change.committed, "wanted": change.new_offset},
+        "epoch": {"now": change.epoch, "wanted": change.new_epoch},
+        "offsets_again": _again(change),
+        "warning": change.warning,
+        "written": is_written and change.is_one,
     }
 
 
-def _again(one: OffsetChange) -> int | None:
-    return None if one.committed is None else max(0, one.committed - one.new_offset)
+def _again(change: OffsetChange) -> int | None:
+    return None if change.committed is None else max(0, change.committed - change.new_offset)
 
 
 def _or_none(number: int | None) -> str:

@@ -150,8 +150,8 @@ def _of_files(
             "--set value_format=json."
         )
     hint_of_pages(settings, files)
-    for one in files:
-        with one.here() as file:
+    for found in files:
+        with found.here() as file:
             source = file_source(file.name, file.path)
 
             def messages(file=file, source=source) -> Iterator[Message]:  # type: ignore[no-untyped-def]
@@ -184,7 +184,7 @@ def _append(
 ) -> None:
     """Append the documents of one source from an offset on, in the source's order."""
     while batch := list(islice(messages, _DOCUMENTS_AT_ONCE)):
-        fresh = [one for one in batch if one.offset >= first]
+        fresh = [message for message in batch if message.offset >= first]
         totals.resumed += len(batch) - len(fresh)
         while fresh:
             prepared = preparer.prepare(fresh, {(source.topic, source.partition): source}, b"")
@@ -199,7 +199,7 @@ def _append(
                 totals.seeded += len(part.places)
                 totals.records += 1
             appender.flush()
-        advance(len(batch), sum(len(one.value or b"") for one in batch))
+        advance(len(batch), sum(len(message.value or b"") for message in batch))
 
 
 def _count(message: Message, decided: object, totals: _Totals) -> None:

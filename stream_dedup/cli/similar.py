@@ -294,8 +294,8 @@ def look_into(
         )
         answer = report.similar(index, found, wanted.asked)
         if index.log == LIBRARY_LOG:  # what `check --index` keeps lies on no topic
-            for one in answer["found"]:
-                one.update({"position": None, "topic_id": None, "time": None, "log": None})
+            for document in answer["found"]:
+                document.update({"position": None, "topic_id": None, "time": None, "log": None})
         return answer
 
 
@@ -314,14 +314,14 @@ def show(wanted: Wanted, answer: dict[str, Any], *, as_json: bool) -> int:
         )
         rows = [
             [
-                "" if one["similarity"] is None else f"{one['similarity']:.2f}",
-                str(one["distance"]),
-                one["id"],
-                one["position"] or "",
-                one["time"] or "",
-                one.get("log") or "",
+                "" if document["similarity"] is None else f"{document['similarity']:.2f}",
+                str(document["distance"]),
+                document["id"],
+                document["position"] or "",
+                document["time"] or "",
+                document.get("log") or "",
             ]
-            for one in found
+            for document in found
         ]
     except (KeyError, TypeError) as error:
         raise FormatError(
@@ -339,7 +339,11 @@ def show(wanted: Wanted, answer: dict[str, Any], *, as_json: bool) -> int:
         return 0
     if rows:
         titles = ["similarity", "distance", "id", "position", "time", "log"]
-        used = len(titles) if any(one["position"] for one in found) else titles.index("position")
+        used = (
+            len(titles)
+            if any(document["position"] for document in found)
+            else titles.index("position")
+        )
         print_table(titles[:used], [row[:used] for row in rows])
     what = "with an equal text" if is_short else f"within reach of {answer['plan']}"
     more = f", {len(rows)} of them shown (--limit)" if total > len(rows) else ""

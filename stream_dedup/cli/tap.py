@@ -57,7 +57,7 @@ def tap_command(
     After a duplicate it prints the command that releases it, after a page that its site or title
     kept, its sibling.
     """
-    outlets = [one.value for one in only or []]
+    outlets = [outlet.value for outlet in only or []]
     names = settings.topic_names
     by_outlet = {
         "unique": names.unique,

@@ -134,12 +134,12 @@ def _compare(
     changes = plan(desired, existing)
     if problem := replicas_problem(changes, brokers):
         raise ConfigurationError(problem)
-    limits = {
+    record_bytes_max = {
         name: topic.config[RECORD_BYTES]
         for name, topic in existing.items()
         if RECORD_BYTES in topic.config
     }
-    return _Compared(admin, desired, changes, limits)
+    return _Compared(admin, desired, changes, record_bytes_max)
 
 
 def _print(found: _Compared, *, as_json: bool, is_done: bool = False) -> None:

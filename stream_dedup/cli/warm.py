@@ -67,8 +67,10 @@ def use_fingerprints() -> None:
     data = np.frombuffer(b"warm", np.uint8)  # without a word for ICU, which need not be installed
     segmenter.mark_words(data, np.array([0, len(data)], np.int64))
     hashes.sip_hash(data, np.uint64(1), np.uint64(2), 1, 3)
-    one, first = np.zeros((1, 1)), np.zeros(2, np.int64)
-    keywords.most_probable(first, keywords.Model(one[0], one, one == 0, first, first, one[0]))
+    matrix, vector = np.zeros((1, 1)), np.zeros(2, np.int64)
+    keywords.most_probable(
+        vector, keywords.Model(matrix[0], matrix, matrix == 0, vector, vector, matrix[0])
+    )
 
 
 def use_index() -> None:

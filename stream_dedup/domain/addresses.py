@@ -61,12 +61,12 @@ def parse_prefixes(written: str) -> tuple[str, ...]:
         ValueError: one of them is no address that could be read.
     """
     found = []
-    for one in filter(None, (part.strip() for part in written.split(","))):
-        scheme, separator, rest = one.partition("://")
+    for prefix in filter(None, (part.strip() for part in written.split(","))):
+        scheme, separator, rest = prefix.partition("://")
         scheme = scheme.lower()
         if not separator or scheme not in SCHEMES:
             raise ValueError(
-                f"{shown(one)} must begin with one of s3://, gs://, abfs://, http://, https:// or "
+                f"{shown(prefix)} must begin with one of s3://, gs://, abfs://, http://, https:// or "
                 "file:///"
             )
         path = rest.rstrip("/")
@@ -76,9 +76,9 @@ def parse_prefixes(written: str) -> tuple[str, ...]:
             else f"it names {_FIRST.get(scheme, 'no bucket')}"
         )
         if isinstance(parsed, str):
-            raise ValueError(f"{shown(one)} cannot be a prefix: {parsed}")  # noqa: TRY004 - what a setting is refused with
+            raise ValueError(f"{shown(prefix)} cannot be a prefix: {parsed}")  # noqa: TRY004 - what a setting is refused with
         if "?" in rest or "#" in rest:
-            raise ValueError(f"{shown(one)} cannot be a prefix: it ends before ? and #")
+            raise ValueError(f"{shown(prefix)} cannot be a prefix: it ends before ? and #")
         found.append(f"{parsed.origin}{parsed.path}".rstrip("/"))
     if not found:
         raise ValueError("names no prefix; write one such as s3://crawl/pages")
@@ -99,8 +99,8 @@ def checked(address: str, prefixes: Sequence[str]) -> TextAddress | str:
         return f"The address of the text, {shown(address)}, cannot be read: {parsed}."
     whole = parsed.origin + parsed.path
     if not any(
-        whole == one or whole.startswith(one if one.endswith("/") else one + "/")
-        for one in prefixes
+        whole == prefix or whole.startswith(prefix if prefix.endswith("/") else prefix + "/")
+        for prefix in prefixes
     ):
         return (
             f"The address of the text, {shown(address)}, begins with none of the prefixes that may "
@@ -138,8 +138,10 @@ def shown(address: str) -> str:
         rest = "***@" + rest.rpartition("@")[2]  # a slash in the password
     elif separator:
         authority, slash, path = rest.partition("/")
-        name, at, host = authority.rpartition("@")
-        authority = f"{'***' if ':' in name or not path else name}@{host}" if at else authority
+        name, separator_at, host = authority.rpartition("@")
+        authority = (
+            f"{'***' if ':' in name or not path else name}@{host}" if separator_at else authority
+        )
         rest = authority + slash + path
     whole = scheme + separator + rest
     bare = whole.partition("?")[0]
@@ -151,7 +153,8 @@ def _parsed(address: str) -> TextAddress | str:
     it.
     """
     if any(
-        ord(one) < 0x20 or 0x7F <= ord(one) < 0xA0 or 0xD800 <= ord(one) < 0xE000 for one in address
+        ord(character) < 0x20 or 0x7F <= ord(character) < 0xA0 or 0xD800 <= ord(character) < 0xE000
+        for character in address
     ):
         return "it holds a control character"
     if address != address.strip():

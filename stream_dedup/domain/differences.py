@@ -79,17 +79,17 @@ def compare(left: str, right: str, *, folded: bool = True) -> TextComparison:
     # With autojunk, words that make up more than a hundredth of a long text anchor nothing: it is
     # what bounds the time.
     for action, begin, end, start, stop in difflib.SequenceMatcher(None, bare, other).get_opcodes():
-        one, two = first[begin:end], second[start:stop]
-        if action == "equal" and folded and len(one) > 3 * _FOLDED:
-            pieces.append(_piece("same", one[:_FOLDED], two[:_FOLDED]))
-            skipped = f"{len(one) - 2 * _FOLDED:,} equal words"
+        old, new = first[begin:end], second[start:stop]
+        if action == "equal" and folded and len(old) > 3 * _FOLDED:
+            pieces.append(_piece("same", old[:_FOLDED], new[:_FOLDED]))
+            skipped = f"{len(old) - 2 * _FOLDED:,} equal words"
             pieces.append(TextPiece("skipped", skipped, skipped))
-            pieces.append(_piece("same", one[-_FOLDED:], two[-_FOLDED:]))
+            pieces.append(_piece("same", old[-_FOLDED:], new[-_FOLDED:]))
         else:
             kind = {"equal": "same", "replace": "changed", "delete": "gone", "insert": "come"}[
                 action
             ]
-            pieces.append(_piece(kind, one, two))
+            pieces.append(_piece(kind, old, new))
     changes = sum(piece.kind in ("changed", "gone", "come") for piece in pieces)
     note = "; ".join(cut)
     return TextComparison(
@@ -105,11 +105,11 @@ def _piece(kind: str, left: list[str], right: list[str]) -> TextPiece:
 
 
 def _jaccard(left: list[str], right: list[str]) -> float:
-    one, two = (
-        {tuple(words[at : at + 3]) for at in range(max(1, len(words) - 2))}
+    left_shingles, right_shingles = (
+        {tuple(words[start : start + 3]) for start in range(max(1, len(words) - 2))}
         for words in (left, right)
     )
-    return len(one & two) / len(one | two)
+    return len(left_shingles & right_shingles) / len(left_shingles | right_shingles)
 
 
 def blocks(left: str, right: str, digits: int = 4) -> list[tuple[str, str, int]]:
@@ -119,6 +119,10 @@ def blocks(left: str, right: str, digits: int = 4) -> list[tuple[str, str, int]]
     if len(left) != len(right) or not left or not re.fullmatch(r"[0-9a-f]+", left + right):
         return []
     pairs = [
-        (left[at : at + digits], right[at : at + digits]) for at in range(0, len(left), digits)
+        (left[start : start + digits], right[start : start + digits])
+        for start in range(0, len(left), digits)
     ]
-    return [(one, two, (int(one, 16) ^ int(two, 16)).bit_count()) for one, two in pairs]
+    return [
+        (left_block, right_block, (int(left_block, 16) ^ int(right_block, 16)).bit_count())
+        for left_block, right_block in pairs
+    ]

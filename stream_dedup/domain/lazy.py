@@ -27,11 +27,11 @@ class Lazy(Sequence[Item]):
         """Return what stands at a place, counted from 0."""
 
     @overload
-    def __getitem__(self, at: int) -> Item: ...
+    def __getitem__(self, index: int) -> Item: ...
     @overload
-    def __getitem__(self, at: slice) -> list[Item]: ...
-    def __getitem__(self, at: int | slice) -> Item | list[Item]:
-        places = range(len(self))[at]
+    def __getitem__(self, index: slice) -> list[Item]: ...
+    def __getitem__(self, index: int | slice) -> Item | list[Item]:
+        places = range(len(self))[index]
         return (
             self._item(places)
             if isinstance(places, int)

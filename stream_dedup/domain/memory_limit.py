@@ -32,10 +32,10 @@ def limit_of_group(cgroups: Path = _CGROUPS, own_groups: Path = _OWN_GROUPS) -> 
             root, name = cgroups / "memory", "memory.limit_in_bytes"
         else:
             continue
-        own = root / path.lstrip("/")
+        group = root / path.lstrip("/")
         found += [
             limit
-            for folder in (own, *own.parents)
+            for folder in (group, *group.parents)
             if folder.is_relative_to(root)
             for limit in _limits(folder / name)
         ]

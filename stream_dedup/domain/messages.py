@@ -59,16 +59,23 @@ class Messages(Lazy[Message]):
         if len(topics) > 1:
             raise ValueError(f"records of several topics: {sorted(topics)}")
         count = len(messages)
-        times = (NO_TIMESTAMP if one.timestamp_ms is None else one.timestamp_ms for one in messages)
+        times = (
+            NO_TIMESTAMP if message.timestamp_ms is None else message.timestamp_ms
+            for message in messages
+        )
         return cls(
             next(iter(topics), ""),
-            np.fromiter((one.partition for one in messages), np.int32, count),
-            np.fromiter((one.offset for one in messages), np.int64, count),
-            [one.key for one in messages],
-            [one.value for one in messages],
+            np.fromiter((message.partition for message in messages), np.int32, count),
+            np.fromiter((message.offset for message in messages), np.int64, count),
+            [message.key for message in messages],
+            [message.value for message in messages],
             np.fromiter(times, np.int64, count),
-            {place: one.headers for place, one in enumerate(messages) if one.headers},
-            {place: one for place, one in enumerate(messages) if isinstance(one, Unreadable)},
+            {place: message.headers for place, message in enumerate(messages) if message.headers},
+            {
+                place: message
+                for place, message in enumerate(messages)
+                if isinstance(message, Unreadable)
+            },
         )
 
     @classmethod
@@ -87,7 +94,7 @@ class Messages(Lazy[Message]):
             keys += part.keys
             values += part.values
             headers |= {before + place: given for place, given in part.headers.items()}
-            unreadable |= {before + place: one for place, one in part.unreadable.items()}
+            unreadable |= {before + place: record for place, record in part.unreadable.items()}
         return cls(
             next((part.topic for part in parts if len(part)), ""),
             np.concatenate([part.partitions for part in parts]),
@@ -115,7 +122,11 @@ class Messages(Lazy[Message]):
                 for place, given in self.headers.items()
                 if start <= place < stop
             },
-            {place - start: one for place, one in self.unreadable.items() if start <= place < stop},
+            {
+                place - start: record
+                for place, record in self.unreadable.items()
+                if start <= place < stop
+            },
         )
 
     def __len__(self) -> int:

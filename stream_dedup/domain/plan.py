@@ -122,7 +122,7 @@ class Plan(metaclass=_ParsesText):
                 f"{TABLES_MAX}; take fewer blocks, or another number of them for a key."
             )
         if not isinstance(self.by_length, tuple) or any(
-            not isinstance(one, tuple) or len(one) != 2 for one in self.by_length
+            not isinstance(step, tuple) or len(step) != 2 for step in self.by_length
         ):
             raise ConfigurationError(
                 "A plan's by_length is a tuple of pairs (below, threshold), not "
@@ -135,7 +135,7 @@ class Plan(metaclass=_ParsesText):
         for below, threshold in self.by_length:
             self._check("feature count of a threshold by length", below, 1, FEATURES_MAX)
             self._check("threshold by length", threshold, 0, min(THRESHOLD_MAX, self.width))
-        if any(one >= other for (one, _), (other, _) in itertools.pairwise(self.by_length)):
+        if any(lower >= upper for (lower, _), (upper, _) in itertools.pairwise(self.by_length)):
             raise ConfigurationError(
                 "A plan's thresholds by length stand in the order of their feature counts, each "
                 "once."
@@ -149,7 +149,7 @@ class Plan(metaclass=_ParsesText):
             raise ConfigurationError(
                 f"A sketch has {SKETCH_VALUES} values, which {self.bands} blocks cannot share "
                 "equally; take "
-                f"{', '.join(str(one) for one in range(1, SKETCH_VALUES + 1) if SKETCH_VALUES % one == 0)} blocks, or none (0)."
+                f"{', '.join(str(count) for count in range(1, SKETCH_VALUES + 1) if SKETCH_VALUES % count == 0)} blocks, or none (0)."
             )
         if self.radius and (self.bands or self.asked):
             raise ConfigurationError(
@@ -211,7 +211,7 @@ class Plan(metaclass=_ParsesText):
     def similarities(self) -> tuple[int, ...]:
         """How alike two texts must be, in per cent, by their `Relation`."""
         by_site = (self.unsure, self.unsure, self.same_site, self.other_title)
-        return (self.similarity, *(max(self.similarity, one) for one in by_site))
+        return (self.similarity, *(max(self.similarity, threshold) for threshold in by_site))
 
     @property
     def alike_mins(self) -> tuple[int, ...]:
@@ -277,7 +277,7 @@ class Plan(metaclass=_ParsesText):
             ConfigurationError: this plan compares no sketches.
         """
         asked = {"similarity": similarity, **by_site}
-        chosen: dict[str, Any] = {name: one for name, one in asked.items() if one is not None}
+        chosen: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
         if not chosen:
             return self
         if not self.needs_sketch:
@@ -288,9 +288,9 @@ class Plan(metaclass=_ParsesText):
             )
         return replace(self, **chosen)
 
-    def distance(self, one: int, other: int) -> int:
+    def distance(self, first: int, second: int) -> int:
         """Return in how many of the low `width` bits two prints differ."""
-        return ((one ^ other) & ((1 << self.width) - 1)).bit_count()
+        return ((first ^ second) & ((1 << self.width) - 1)).bit_count()
 
     def threshold_of(self, features: int) -> int:
         """Return the threshold for two texts of which the shorter has `features` features."""
@@ -300,8 +300,8 @@ class Plan(metaclass=_ParsesText):
 
     def within_reach(
         self,
-        one: int,
-        other: int,
+        fingerprint: int,
+        other_fingerprint: int,
         features: tuple[int, int] | None = None,
         sketches: tuple[bytes, bytes] | None = None,
         origins: tuple[Origin, Origin] = (UNKNOWN, UNKNOWN),
@@ -314,16 +314,14 @@ class Plan(metaclass=_ParsesText):
         Raises:
             InvariantError: what the plan needs is not given.
         """
-        if not self.is_alike(one, other, features, sketches, origins):
+        if not self.is_alike(fingerprint, other_fingerprint, features, sketches, origins):
             return False
-        one_sketch, other_sketch = sketches or (b"", b"")
-        if any(
-            one_sketch[first:end] == other_sketch[first:end] for first, end in self.sketch_bounds
-        ):
+        sketch, other_sketch = sketches or (b"", b"")
+        if any(sketch[first:end] == other_sketch[first:end] for first, end in self.sketch_bounds):
             return True
         if not self.keys:
             return False
-        difference = one ^ other
+        difference = fingerprint ^ other_fingerprint
         inside = sorted(
             ((difference >> first) & ((1 << (end - first)) - 1)).bit_count()
             for first, end in self.bounds
@@ -334,8 +332,8 @@ class Plan(metaclass=_ParsesText):
 
     def is_alike(
         self,
-        one: int,
-        other: int,
+        fingerprint: int,
+        other_fingerprint: int,
         features: tuple[int, int] | None = None,
         sketches: tuple[bytes, bytes] | None = None,
         origins: tuple[Origin, Origin] = (UNKNOWN, UNKNOWN),
@@ -346,12 +344,12 @@ class Plan(metaclass=_ParsesText):
         Raises:
             InvariantError: what the plan needs is not given.
         """
-        return self.likeness(one, other, features, sketches, origins) is True
+        return self.likeness(fingerprint, other_fingerprint, features, sketches, origins) is True
 
     def likeness(
         self,
-        one: int,
-        other: int,
+        fingerprint: int,
+        other_fingerprint: int,
         features: tuple[int, int] | None = None,
         sketches: tuple[bytes, bytes] | None = None,
         origins: tuple[Origin, Origin] = (UNKNOWN, UNKNOWN),
@@ -377,7 +375,7 @@ class Plan(metaclass=_ParsesText):
             raise InvariantError(
                 f"The plan {self.id} looks at sketches, and two texts were compared without theirs."
             )
-        is_far = self.distance(one, other) > threshold
+        is_far = self.distance(fingerprint, other_fingerprint) > threshold
         if not any(self.alike_mins):
             return not is_far
         share = alike(*(sketches or (b"", b"")))
@@ -460,8 +458,10 @@ class Plan(metaclass=_ParsesText):
             <= self.radius
             for key in self.keys
         ]
-        one, other = sketches
-        return of_print + [one[first:end] == other[first:end] for first, end in self.sketch_bounds]
+        sketch, other_sketch = sketches
+        return of_print + [
+            sketch[first:end] == other_sketch[first:end] for first, end in self.sketch_bounds
+        ]
 
     def to_fields(self) -> dict[str, Any]:
         """Return the plan as the JSON object that control records carry; optional parts only where

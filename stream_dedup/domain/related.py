@@ -47,15 +47,17 @@ class Origin(NamedTuple):
 UNKNOWN = Origin()
 
 
-def relation_of(one: Origin, other: Origin) -> Relation:
+def relation_of(first: Origin, second: Origin) -> Relation:
     """Return how two documents are related."""
-    if (one.id and one.id == other.id) or (one.site and other.site and one.site != other.site):
+    if (first.id and first.id == second.id) or (
+        first.site and second.site and first.site != second.site
+    ):
         return Relation.FREE
-    if not (one.site and other.site):
+    if not (first.site and second.site):
         return Relation.UNKNOWN_SITE
-    if not (one.title and other.title):
+    if not (first.title and second.title):
         return Relation.UNKNOWN_TITLE
-    return Relation.SAME_TITLE if one.title == other.title else Relation.OTHER_TITLE
+    return Relation.SAME_TITLE if first.title == second.title else Relation.OTHER_TITLE
 
 
 def in_words(
@@ -71,13 +73,13 @@ def in_words(
     `threshold`: the one of their relation, from which on they are copies. `sites`: their names,
     empty where they are not known.
     """
-    one, other = map(shown_host, sites)
-    site = one or other or "one site"
-    free = "on different sites" + (f" ({one} and {other})" if one and other else "")
+    first, second = map(shown_host, sites)
+    site = first or second or "one site"
+    free = "on different sites" + (f" ({first} and {second})" if first and second else "")
     where, who = {
         Relation.FREE: (free, "Pages of different sites"),
         Relation.UNKNOWN_SITE: (
-            "and the site of one is unknown" if one or other else "of unknown sites",
+            "and the site of one is unknown" if first or second else "of unknown sites",
             "Documents that may be of one site",
         ),
         Relation.SAME_TITLE: (f"both on {site} with one title", "Pages of one site and one title"),

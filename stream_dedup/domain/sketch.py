@@ -34,50 +34,50 @@ SURE: Final = 85
 """From this similarity on, in per cent, two sketches decide without the prints."""
 
 
-def alike_each(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> NDArray[np.int64]:
+def alike_each(sketches: NDArray[np.uint8], others: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Return how similar sketches (n, SKETCH_BYTES) are to others, of the same shape or one for
     all, in parts of `ALIKE`.
 
     What is less alike than chance is below 0.
     """
-    differing = one[..., SKETCH_VALUES:] ^ other[..., SKETCH_VALUES:]
-    first = (one[..., :SKETCH_VALUES] == other[..., :SKETCH_VALUES]).sum(axis=-1)
+    differing = sketches[..., SKETCH_VALUES:] ^ others[..., SKETCH_VALUES:]
+    first = (sketches[..., :SKETCH_VALUES] == others[..., :SKETCH_VALUES]).sum(axis=-1)
     judging = ((differing & 15) == 0).sum(axis=-1) + ((differing >> 4) == 0).sum(axis=-1)
     alike: NDArray[np.int64] = FIRST_WEIGHT * first + JUDGING_WEIGHT * judging - JUDGING_VALUES
     return alike
 
 
-def per_cents(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def per_cents(first: NDArray[np.uint8], second: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return the same in whole per cents that are reached."""
-    return np.maximum(100 * alike_each(one, other) // ALIKE, 0).astype(np.uint8)
+    return np.maximum(100 * alike_each(first, second) // ALIKE, 0).astype(np.uint8)
 
 
-def alike(one: bytes, other: bytes) -> int:
+def alike(first: bytes, second: bytes) -> int:
     """Return how similar two sketches of one recipe are, in parts of `ALIKE`.
 
     Raises:
         ValueError: they are not of one length.
     """
-    ones, others = _columns((one, other))
-    return int(alike_each(ones, others))
+    firsts, seconds = _columns((first, second))
+    return int(alike_each(firsts, seconds))
 
 
-def similarity(one: bytes, other: bytes) -> float:
+def similarity(first: bytes, second: bytes) -> float:
     """Return the similarity of two sketches of one recipe, 0 to 1; 0 if they have no values.
 
     Raises:
         ValueError: they are not of one length.
     """
-    return max(0, alike(one, other)) / ALIKE if one or other else 0.0
+    return max(0, alike(first, second)) / ALIKE if first or second else 0.0
 
 
-def per_cent(one: bytes, other: bytes) -> int:
+def per_cent(first: bytes, second: bytes) -> int:
     """Return the similarity of two sketches of one recipe in whole per cents that are reached.
 
     Raises:
         ValueError: they are not of one length.
     """
-    return max(0, 100 * alike(one, other) // ALIKE)
+    return max(0, 100 * alike(first, second) // ALIKE)
 
 
 def alike_min(similarity: int) -> int:

@@ -129,14 +129,16 @@ class TopicNames:
 
     def named(self, topic: str) -> str:
         """Return the full name of one of the topics of this module."""
-        own = self.given.get(topic)
-        return own or self.prefix + (SHADOW + topic if self.is_shadow and topic in _LOGS else topic)
+        name = self.given.get(topic)
+        return name or self.prefix + (
+            SHADOW + topic if self.is_shadow and topic in _LOGS else topic
+        )
 
     def setting_of(self, name: str) -> str | None:
         """Return the setting that gives a topic this name; None if it is called after the
         prefix.
         """
-        return next((NAMED[kind] for kind, own in self.given.items() if own == name), None)
+        return next((NAMED[kind] for kind, given in self.given.items() if given == name), None)
 
     documents = _Name(DOCUMENTS)  # what the crawler sends
     unique = _Name(UNIQUE)
@@ -187,6 +189,11 @@ class TopicState:
     partitions: int
     config: Mapping[str, str]
     replicas: int
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether Kafka deletes all but the last record of a key, alone or with old records."""
+        return "compact" in self.config.get("cleanup.policy", "")
 
 
 class TopicAdmin(Protocol):
@@ -270,7 +277,8 @@ def read_topics(names: TopicNames | str = "", folder: Path | None = None) -> tup
     problems += [] if problems else _contradictions(topics)
     if problems:
         raise ConfigurationError(
-            "The topic files cannot be used:\n" + "\n".join(f"  - {one}." for one in problems)
+            "The topic files cannot be used:\n"
+            + "\n".join(f"  - {problem}." for problem in problems)
         )
     return tuple(topics)
 
@@ -330,7 +338,9 @@ def replicas_problem(changes: Iterable[TopicChange], brokers: int) -> str | None
     That goes for topics to create, and for a rise of min.insync.replicas, which would make a topic
     unwritable.
     """
-    concerned = [one for one in changes if one.action is Action.CREATE or _MIN_ISR in one.config]
+    concerned = [
+        change for change in changes if change.action is Action.CREATE or _MIN_ISR in change.config
+    ]
     wanted = max((change.topic.replicas for change in concerned), default=0)
     if wanted <= brokers:
         return None
@@ -395,8 +405,8 @@ def as_rows(desired: Sequence[Topic], changes: Sequence[TopicChange]) -> list[di
     """
     rows: list[dict[str, object]] = []
     for topic in desired:
-        own = [change for change in changes if change.topic.name == topic.name]
-        for change in own:
+        topic_changes = [change for change in changes if change.topic.name == topic.name]
+        for change in topic_changes:
             config = {
                 name: {"now": now, "wanted": wanted}
                 for name, (now, wanted) in change.config.items()
@@ -409,7 +419,7 @@ def as_rows(desired: Sequence[Topic], changes: Sequence[TopicChange]) -> list[di
             if change.partitions:
                 row["partitions"] = {"now": change.partitions[0], "wanted": change.partitions[1]}
             rows.append(row | ({"config": config} if config else {}))
-        if not own:
+        if not topic_changes:
             rows.append(
                 {
                     "topic": topic.name,

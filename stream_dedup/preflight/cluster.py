@@ -186,7 +186,7 @@ def log_takes_our_records(
             )
     verdicts = facts.topics.get(names.verdicts)
     if verdicts is not None:
-        if "compact" in verdicts.config.get("cleanup.policy", ""):
+        if verdicts.is_compacted:
             problems.refuse(
                 f"The topic {names.verdicts} is compacted, so answers would vanish before workers "
                 "read them, and their "
@@ -264,7 +264,7 @@ def outputs_keep_the_input(
                 "time is lost. Keep it for "
                 "longer than the longest outage, a week."
             )
-        if "compact" in source.config.get("cleanup.policy", ""):
+        if source.is_compacted:
             problems.warn(
                 f"{names.documents} is compacted: a document may vanish under a newer one of its "
                 "key before it was "
@@ -303,7 +303,7 @@ def _loses_of_an_output(
                 "off is refused there, and "
                 f"becomes a dead letter. {_remedy(names, name)}"
             )
-    if "compact" in topic.config.get("cleanup.policy", ""):
+    if topic.is_compacted:
         yield (
             f"{name} is compacted: of documents with one key only the last is kept, and those "
             "without a key are refused and "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -12,7 +12,7 @@ import pytest
 
 from stream_dedup.domain.document import LogPlace, Message, Position, Reason, Representative
 from stream_dedup.domain.errors import ConfigurationError
-from stream_dedup.domain.topics import TopicNames, read_topics
+from stream_dedup.domain.topics import TopicNames, TopicState, read_topics
 from stream_dedup.log import answers, epochs, records
 from stream_dedup.log.answers import Judgement, LogAnswer
 from stream_dedup.log.records import DOCUMENTS_MAX
@@ -34,17 +34,15 @@ DAY_MS = 86_400_000
 NOW_MS = 1_800_000_000_000
 
 
-@dataclass
-class Existing:
-    partitions: int
-    replicas: int = 1
-    config: dict[str, str] = field(default_factory=dict)
+def existing(partitions: int, replicas: int, config: dict[str, str]) -> TopicState:
+    """Return a topic as a cluster has it."""
+    return TopicState("", b"", partitions, config, replicas)
 
 
-def as_declared() -> dict[str, Existing]:
+def as_declared() -> dict[str, TopicState]:
     """Return the topics of `topics/`, as a cluster has them after `topics apply`."""
     return {
-        topic.name: Existing(topic.partitions, topic.replicas, dict(topic.config))
+        topic.name: existing(topic.partitions, topic.replicas, dict(topic.config))
         for topic in read_topics()
         if topic.name in ASKED
     }
@@ -83,13 +81,13 @@ def test_the_declared_topics_are_well() -> None:
         assert by_state[CheckState.WARNING] == by_state[CheckState.REFUSED] == []
 
 
-def config(name: str, **settings: str) -> Callable[[dict[str, Existing]], object]:
+def config(name: str, **settings: str) -> Callable[[dict[str, TopicState]], object]:
     dotted = {key.replace("_", "."): value for key, value in settings.items()}
     return lambda topics: topics[name].config.update(dotted)
 
 
-def shape(name: str, **numbers: int) -> Callable[[dict[str, Existing]], object]:
-    return lambda topics: [setattr(topics[name], key, value) for key, value in numbers.items()]
+def shape(name: str, **numbers: int) -> Callable[[dict[str, TopicState]], object]:
+    return lambda topics: topics.update({name: replace(topics[name], **numbers)})
 
 
 @pytest.mark.parametrize(
@@ -244,7 +242,7 @@ def shape(name: str, **numbers: int) -> Callable[[dict[str, Existing]], object]:
     ],
 )
 def test_a_wrong_topic_is_one_sentence(
-    change: Callable[[dict[str, Existing]], object], state: str, check: str, says: str
+    change: Callable[[dict[str, TopicState]], object], state: str, check: str, says: str
 ) -> None:
     """What endangers documents or stops the filter is refused; what only costs is a warning; each
     ends with what to do."""
@@ -263,7 +261,7 @@ def test_a_wrong_topic_is_one_sentence(
 
 def test_a_named_topic_is_for_its_owner_to_change() -> None:
     topics = as_declared()
-    topics["clean"] = Existing(1, 3, topics.pop("unique").config | {"max.message.bytes": "1"})
+    topics["clean"] = existing(1, 3, topics.pop("unique").config | {"max.message.bytes": "1"})
     given = Settings(unique="clean")
     asked = tuple(topics)
 
@@ -307,7 +305,7 @@ def test_a_named_topic_is_for_its_owner_to_change() -> None:
         ),
         ({"appended_ms": NOW_MS + 60_000}, {}, "warning", "at least 60 s behind the broker's"),
         (
-            {"topics": as_declared() | {"unique": Existing(12, 3, {"retention.ms": "9" * 6})}},
+            {"topics": as_declared() | {"unique": existing(12, 3, {"retention.ms": "9" * 6})}},
             {},
             "warning",
             "17 minutes",
@@ -352,7 +350,7 @@ def test_where_acknowledged_records_are_is_told_of_the_topics_that_there_are(
     alone acknowledges."""
     topics = {name: topic for name, topic in as_declared().items() if name in names}
     for name in alone:
-        topics[name] = Existing(
+        topics[name] = existing(
             topics[name].partitions, 1, {**topics[name].config, "min.insync.replicas": "1"}
         )
 

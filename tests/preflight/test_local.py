@@ -23,7 +23,7 @@ from stream_dedup.preflight.machine import check_machine
 from stream_dedup.preflight.volume import check_volume
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.settings import Settings
-from tests.preflight.test_cluster import Existing
+from tests.preflight.test_cluster import existing
 
 
 def of(findings: Sequence[CheckFinding], check: str) -> CheckFinding:
@@ -97,7 +97,7 @@ class TestClients:
     def test_sizes_along_the_way(self, properties: dict[str, str], state: str, says: str) -> None:
         """Whatever a topic takes, the clients must be able to write and read."""
         topics = {
-            name: Existing(1, 1, {"max.message.bytes": "1048588"})
+            name: existing(1, 1, {"max.message.bytes": "1048588"})
             for name in ("documents", "unique")
         }
 
