@@ -1,15 +1,15 @@
-"""The checker: what must hold of a filter's topics, worked out anew from the log, by other means
-than the index.
+"""Check a filter's topics against its promises, with a second implementation of the rules.
 
-    scan     the plan's predicate, for one pair, and for many as a plain scan or by whole keys
-    fold     the log's records to judgements: the rules, with a plain scan instead of tables
-    outline  what the log says without judging anybody: positions, epochs, plans, orders of operators
-    content  what must not change between a record that went in and the one that came out
-    ledger   what went in, and where it came out: each once, in order, as it was
+    scan     the plan's predicate: for one pair, and for many rows as a plain scan or by whole keys
+    fold     log records to judgements: the rules, with a scan instead of the index's tables
+    outline  what the log contains, without judging it: positions, epochs, plans, operators' orders
+    content  digests of the parts that a source record and its output share
+    ledger   matches source records with outputs: each exactly once, in order, unchanged
     verdicts the headers that each output must carry, and the representatives that duplicates name
+    replay   a recorded log judged again under another plan, and the differences
+    replayed the answers of an index that judges the log again, compared with those written
 
-Invariants: nothing here imports anything of the index, or reads Kafka, a clock or a setting: values
-go in, sentences come out. Two implementations of the rules (this and `index.rules.apply`) that
-agree are the proof; so nothing may be shared but the bytes of the log and of its answers (`log/`)
-and the nouns (`document.py`).
+Invariants: nothing here reads Kafka, a clock or a setting, and only `replay` imports the index. The
+proof is that two implementations of the rules (`fold` and `index.rules.apply`) agree; so they share
+only the byte formats (`log/`) and the types of `domain/`.
 """

@@ -1,9 +1,9 @@
-"""What must not change between a source record and the one that left: key, value bytes, timestamp,
+"""Digests of the parts that a source record and its output share: key, value, timestamp and
 foreign headers.
 
-Invariants: our own headers are told from foreign ones by what the worker promises (an incoming
-`dedup.*` leaves as `dedup.prior.*`; ours stand behind all others), so that nothing from outside is
-taken for ours; a digest here is of an unambiguous form of all four parts.
+Invariants: the product's headers are recognised by the worker's rules (it writes an incoming
+`dedup.*` header as `dedup.prior.*`, and appends its headers after all others), so a foreign header
+is never mistaken for one of them; a digest covers an unambiguous form of all parts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stream_dedup.log import headers
 
 
 class Cut(enum.Enum):
-    """What a dead letter lacks of its record, because its topic could not hold it."""
+    """The parts of a source record that were cut because the dead letter would be too large."""
 
     NOTHING = "nothing"
     VALUE = "a part of its value"
@@ -25,10 +25,13 @@ class Cut(enum.Enum):
 
 
 class Content(NamedTuple):
-    """Digests (64 bits) of a record as the crawler sent it: without its value, and with it."""
+    """Two 64-bit digests of a record as the crawler sent it.
+
+    `envelope` covers the key, the timestamp and the foreign headers, `full` the value too.
+    """
 
     envelope: int
-    whole: int
+    full: int
 
 
 def of_source(message: Message) -> Content:
@@ -39,48 +42,51 @@ def of_source(message: Message) -> Content:
 
 
 def of_output(message: Message) -> Content:
-    """Return the digests of what a record of `unique` or `duplicates` was."""
+    """Return the digests of the source record, computed from its record in `unique` or
+    `duplicates`.
+    """
     foreign, _ = split_verdict(message.headers)
     return _digests(message.key, message.value, message.timestamp_ms, foreign)
 
 
 def of_dead_letter(message: Message) -> Content:
-    """Return the digests of what a dead letter was; what they say of one that was cut, `cut_of`
-    says.
+    """Return the digests of the source record, computed from its dead letter; `cut_of` says which
+    of them can be compared.
     """
-    foreign, own = split_dead_letter(message.headers)
-    stamp = headers.text_of(own, headers.ERROR_TIMESTAMP)
-    timestamp_ms = int(stamp) if stamp.isascii() and stamp.isdigit() else None
+    foreign, error_headers = split_dead_letter(message.headers)
+    timestamp = headers.text_of(error_headers, headers.ERROR_TIMESTAMP)
+    timestamp_ms = int(timestamp) if timestamp.isascii() and timestamp.isdigit() else None
     return _digests(message.key, message.value, timestamp_ms, foreign)
 
 
-def cut_of(own: Headers) -> Cut:
-    """Return what a dead letter lacks, by our own headers on it: with `VALUE` its first digest
-    still stands, and with `ENVELOPE` neither.
+def cut_of(error_headers: Headers) -> Cut:
+    """Return which parts a dead letter lacks, by its error headers.
+
+    With `VALUE` only the envelope's digest can be compared, with `ENVELOPE` none.
     """
-    if headers.text_of(own, headers.ERROR_KEY_TRUNCATED) or headers.text_of(
-        own, headers.ERROR_HEADERS_DROPPED
+    if headers.text_of(error_headers, headers.ERROR_KEY_TRUNCATED) or headers.text_of(
+        error_headers, headers.ERROR_HEADERS_DROPPED
     ):
         return Cut.ENVELOPE
-    return Cut.VALUE if headers.text_of(own, headers.ERROR_TRUNCATED) else Cut.NOTHING
+    return Cut.VALUE if headers.text_of(error_headers, headers.ERROR_TRUNCATED) else Cut.NOTHING
 
 
-def split_verdict(found: Headers) -> tuple[Headers, Headers]:
-    """Return (foreign headers, ours) of a record of `unique` or `duplicates`."""
-    for at, (name, _) in enumerate(found):
+def split_verdict(all_headers: Headers) -> tuple[Headers, Headers]:
+    """Split the headers of a record in `unique` or `duplicates` into (foreign, `dedup.*`)."""
+    for index, (name, _) in enumerate(all_headers):
         if name.startswith(headers.OWN_PREFIX) and not name.startswith(headers.PRIOR_PREFIX):
-            return found[:at], found[at:]
-    return found, []
+            return all_headers[:index], all_headers[index:]
+    return all_headers, []
 
 
-def split_dead_letter(found: Headers) -> tuple[Headers, Headers]:
-    """Return (foreign headers, ours) of a dead letter: ours begin with the first
-    `__dlq.errors.topic`.
+def split_dead_letter(all_headers: Headers) -> tuple[Headers, Headers]:
+    """Split the headers of a dead letter into (foreign, error headers): the error headers begin
+    with the first `__dlq.errors.topic`.
     """
-    for at, (name, _) in enumerate(found):
+    for index, (name, _) in enumerate(all_headers):
         if name == headers.DLQ_TOPIC:
-            return found[:at], found[at:]
-    return found, []
+            return all_headers[:index], all_headers[index:]
+    return all_headers, []
 
 
 def _digests(

@@ -1,11 +1,11 @@
-"""What control records say: each field checked a second time, without the index
+"""Parse control records: a second implementation that checks each field without the index
 (docs/reference/control-records.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from stream_dedup.audit.copies import RULES
 from stream_dedup.audit.scan import LIMB_BITS, Reach
@@ -23,30 +23,31 @@ _U64_MAX: Final = (1 << 64) - 1
 
 
 class FoldedWindow(NamedTuple):
-    """How long a representative stands, in log time."""
+    """How long a representative is compared with new documents, in log time."""
 
     length_ms: int
     refresh: bool
 
 
 class FoldedDeclaration(NamedTuple):
-    """What the log's first record says that verdicts depend on."""
+    """The fields of the log's first record on which verdicts depend."""
 
     recipe: str
     floor: int
     delivers: bool
     width: int | None
-    fields: Mapping[str, Any]
+    fields: Mapping[str, object]
     format: int
 
 
 def declared(
-    fields: Mapping[str, Any],
+    fields: Mapping[str, object],
 ) -> tuple[FoldedDeclaration, Reach, FoldedWindow | None, str]:
-    """Return what a `declare` record says, its plan, its window and its rule of what is better.
+    """Parse a `declare` record into the declaration, its plan, its window and its rule for the best
+    copy.
 
     Raises:
-        FormatError: it does not say it.
+        FormatError: a field is missing or invalid.
     """
     plan = Reach.from_fields(fields.get("plan"))
     width = None
@@ -64,21 +65,21 @@ def declared(
     window = None if fields.get("window") is None else window_of(fields["window"])
     _name(fields, "group")
     if not isinstance(fields.get("count_copies", False), bool):
-        raise FormatError("Whether copies are counted is true or false.")
+        raise FormatError("The field count_copies is neither true nor false.")
     recipe, floor, form = (
         _name(fields, "recipe"),
         _number(fields, "floor", _U32_MAX),
         format_of(fields, min(FORMATS)),
     )
-    found = FoldedDeclaration(recipe, floor, mode.delivers, width, fields, form)
-    return found, plan, window, better_of(fields) if "better" in fields else "longest"
+    declaration = FoldedDeclaration(recipe, floor, mode.delivers, width, fields, form)
+    return declaration, plan, window, better_of(fields) if "better" in fields else "longest"
 
 
-def retracted(fields: Mapping[str, Any]) -> list[tuple[Partition, int, int]]:
+def retracted(fields: Mapping[str, object]) -> list[tuple[Partition, int, int]]:
     """Return the (partition, offset, value digest) of each position that a `retract` record names.
 
     Raises:
-        FormatError: it names none, or one that cannot be.
+        FormatError: it names no position, or an invalid one.
     """
     try:
         topic_id = bytes.fromhex(_text_field(fields, "topic_id"))
@@ -90,7 +91,7 @@ def retracted(fields: Mapping[str, Any]) -> list[tuple[Partition, int, int]]:
     positions = fields.get("positions")
     if not isinstance(positions, list) or not 0 < len(positions) <= 1000:
         raise FormatError("A retract record names 1 to 1000 positions.")
-    found = []
+    positions_named = []
     for position in positions:
         if not isinstance(position, list) or len(position) != 3:
             raise FormatError("A position is a partition, an offset and a digest of the value.")
@@ -100,15 +101,15 @@ def retracted(fields: Mapping[str, Any]) -> list[tuple[Partition, int, int]]:
                 position, names, (_U32_MAX, OFFSET_MAX, _U64_MAX), strict=True
             )
         )
-        found.append(((topic, topic_id, partition), offset, value_digest))
-    return found
+        positions_named.append(((topic, topic_id, partition), offset, value_digest))
+    return positions_named
 
 
-def forgotten(fields: Mapping[str, Any]) -> set[bytes]:
+def forgotten(fields: Mapping[str, object]) -> set[bytes]:
     """Return the ids that a `forget` record names.
 
     Raises:
-        FormatError: it names none.
+        FormatError: it names no id, or an invalid one.
     """
     texts = fields.get("ids")
     if not isinstance(texts, list) or not 0 < len(texts) <= 1000:
@@ -123,10 +124,10 @@ def forgotten(fields: Mapping[str, Any]) -> set[bytes]:
 
 
 def window_of(fields: object) -> FoldedWindow:
-    """Return the window that a control record states.
+    """Return the window that a control record contains.
 
     Raises:
-        FormatError: that is no window.
+        FormatError: the fields are not those of a window.
     """
     if not isinstance(fields, Mapping) or set(fields) != {"length_ms", "refresh"}:
         raise FormatError(f"These are not the fields of a window: {fields!r:.200}.")
@@ -142,11 +143,11 @@ def window_of(fields: object) -> FoldedWindow:
     return FoldedWindow(length, refresh)
 
 
-def format_of(fields: Mapping[str, Any], lowest: int) -> int:
-    """Return the format of the log that a control record names, which is none below `lowest`.
+def format_of(fields: Mapping[str, object], lowest: int) -> int:
+    """Return the log format that a control record names, or `lowest` if it names none.
 
     Raises:
-        FormatError: this program knows none of that number, or it is lower.
+        FormatError: this version does not know the format, or it is below `lowest`.
     """
     form = fields.get("format", lowest)
     if isinstance(form, bool) or not isinstance(form, int) or form not in FORMATS or form < lowest:
@@ -154,33 +155,33 @@ def format_of(fields: Mapping[str, Any], lowest: int) -> int:
     return form
 
 
-def better_of(fields: Mapping[str, Any]) -> str:
-    """Return the rule of what is better that a control record names.
+def better_of(fields: Mapping[str, object]) -> str:
+    """Return the rule for the best copy that a control record names.
 
     Raises:
-        FormatError: there is none of that name.
+        FormatError: there is no rule of that name.
     """
     name = _text_field(fields, "better")
     if name not in RULES:
-        raise FormatError(f"There is no rule {name!r:.60} of what is better.")
+        raise FormatError(f"There is no rule {name!r:.60} for the best copy.")
     return name
 
 
-def _text_field(fields: Mapping[str, Any], name: str) -> str:
+def _text_field(fields: Mapping[str, object], name: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str):
         raise FormatError(f"The field {name} is not a text.")
     return value
 
 
-def _name(fields: Mapping[str, Any], name: str) -> str:
+def _name(fields: Mapping[str, object], name: str) -> str:
     value = _text_field(fields, name)
     if not 0 < len(value.encode("utf-8", "surrogatepass")) <= 255 or not value.isprintable():
         raise FormatError(f"The field {name} is not a printable name.")
     return value
 
 
-def _number(fields: Mapping[str, Any], name: str, highest: int) -> int:
+def _number(fields: Mapping[str, object], name: str, highest: int) -> int:
     return _bounded(fields.get(name), name, highest)
 
 

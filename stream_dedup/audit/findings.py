@@ -1,7 +1,7 @@
-"""Violations: sentences that name where, by kind, the first of each kind kept and all counted.
+"""Violations by kind: the first sentences of each kind are stored, and all are counted.
 
-Invariant: a finding is a violation of a promise; what is merely said (records that retention
-removed, documents that wait) is a figure of the report, never a finding.
+Invariant: a finding violates a promise; everything else (records removed by retention, waiting
+documents) is a figure of the report.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import enum
 from collections import Counter
 from dataclasses import dataclass, field
 
-# What is merely said of records, by the names that the report counts them under.
+# Names under which the report counts records that violate no promise.
 TRIMMED = "source_trimmed"
 EARLIER = "earlier_topic"
 AGAIN = "again_by_rewind"
@@ -51,23 +51,23 @@ class Findings:
     counts: Counter[Kind] = field(default_factory=Counter)
     shown: list[Violation] = field(default_factory=list)
 
-    def add_finding(self, kind: Kind, where: str, said: str) -> None:
-        """Take in a violation; its sentence is `where` and what is said of it."""
+    def add_finding(self, kind: Kind, where: str, predicate: str) -> None:
+        """Add a violation; its sentence is `where` followed by `predicate`."""
         self.counts[kind] += 1
         if self.counts[kind] <= self.most:
-            self.shown.append(Violation(kind, where, f"{where} {said}"))
+            self.shown.append(Violation(kind, where, f"{where} {predicate}"))
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Representatives that the log has and `unique` has not: how many, and when the oldest was
-    appended to the log.
+    """Representatives that the log contains and `unique` lacks: their number, and when the oldest
+    was appended to the log.
     """
 
     count: int = 0
     oldest_ms: int | None = None
 
     def with_one(self, appended_ms: int) -> Waiting:
-        """Return it with one more."""
+        """Return a copy with one more representative."""
         oldest = appended_ms if self.oldest_ms is None else min(self.oldest_ms, appended_ms)
         return Waiting(self.count + 1, oldest)

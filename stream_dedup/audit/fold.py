@@ -1,20 +1,20 @@
-"""The log's records to judgements, by the rules alone: own position, then equal text, then the
-earliest within reach.
+"""Compute judgements from the log's records: by the document's position, then by equal text, then
+by the earliest representative within reach.
 
-Every look for something near passes over every representative that ever was (`reach`); there is no
-table that could lack one. What is said here of watermarks, the redelivery cache, orders and the
-window is docs/reference/control-records.md and "Memory of positions" of
-docs/explanation/index-layout.md, written down a second time.
+A search compares a document with every living representative (`scan`); there is no table that could
+lack one. Watermarks, the redelivery cache, orders and the window implement
+docs/reference/control-records.md and "Memory of positions" of docs/explanation/index-layout.md a
+second time.
 
-Invariants: a function of the records and their LogAppendTime alone; no record can make it fail but
-one of a newer format, which nobody here can read.
+Invariants: the result depends only on the records and their LogAppendTime; only a record of a newer
+format, which cannot be read, raises an error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,10 +54,10 @@ _TIME_MAX: Final = (1 << 62) - 1
 
 @dataclass(eq=False, slots=True)
 class Slice:
-    """A stretch of log time; what became a representative in it expires with it."""
+    """A slice of log time; the representatives that were added in it expire together."""
 
     end_ms: int
-    kept: dict[FoldedEntry, None] = field(default_factory=dict)
+    entries: dict[FoldedEntry, None] = field(default_factory=dict)
 
 
 @dataclass(eq=False, slots=True)
@@ -83,58 +83,56 @@ class FoldedEntry:
 
     @property
     def scope_and_id(self) -> tuple[int, bytes]:
-        """Its id, in its scope."""
+        """The scope and the id."""
         return self.text[0], self.id
 
     def as_representative(self) -> Representative:
-        """Return it as duplicates name it."""
+        """Return it in the form that a judgement names."""
         return Representative(Position(*self.partition, self.offset), self.id, self.time_ms)
 
 
 class FoldedTexts:
-    """Which text an id had last: of each id its representatives, the latest at the end, each with
-    the digest of that text.
+    """The last text of each id: its representatives, the latest at the end, each with the digest of
+    the text that the id had last.
 
-    It tells `returned` from `unchanged`.
+    It decides between the reasons `returned` and `unchanged`.
     """
 
     def __init__(self) -> None:
-        self._standing: dict[tuple[int, bytes], dict[FoldedEntry, bytes]] = {}
+        self._digests_by_id: dict[tuple[int, bytes], dict[FoldedEntry, bytes]] = {}
 
-    def stand(self, one: FoldedEntry, digest: bytes) -> None:
-        """Let a representative be the latest of its id, which had the text of this digest last."""
-        if one.id:
-            self._standing.setdefault(one.scope_and_id, {})[one] = digest
+    def add(self, entry: FoldedEntry, digest: bytes) -> None:
+        """Add a representative as the latest of its id, with the digest of the id's last text."""
+        if entry.id:
+            self._digests_by_id.setdefault(entry.scope_and_id, {})[entry] = digest
 
-    def fall(self, one: FoldedEntry) -> None:
-        """Let a representative stand no more."""
-        standing = self._standing.get(one.scope_and_id, {})
-        standing.pop(one, None)
-        if not standing:
-            self._standing.pop(one.scope_and_id, None)
+    def remove(self, entry: FoldedEntry) -> None:
+        """Remove a representative."""
+        digests = self._digests_by_id.get(entry.scope_and_id, {})
+        digests.pop(entry, None)
+        if not digests:
+            self._digests_by_id.pop(entry.scope_and_id, None)
 
-    def last(self, one: FoldedEntry) -> bytes:
-        """Return the digest of the text that the id of a representative had last; nothing if it has
-        no id.
-        """
-        return next(reversed(self._standing.get(one.scope_and_id, {}).values()), b"")
+    def last_digest(self, entry: FoldedEntry) -> bytes:
+        """Return the digest of the last text of a representative's id; empty if it has no id."""
+        return next(reversed(self._digests_by_id.get(entry.scope_and_id, {}).values()), b"")
 
-    def note(self, scope_and_id: tuple[int, bytes], digest: bytes) -> bool:
-        """Take note that an id has the text of this digest now; return whether it had another one
-        last.
-        """
-        standing = self._standing.get(scope_and_id)
-        if standing is None:
+    def set_last(self, scope_and_id: tuple[int, bytes], digest: bytes) -> bool:
+        """Set the digest of an id's last text; return whether it was another one before."""
+        digests = self._digests_by_id.get(scope_and_id)
+        if digests is None:
             return False
-        latest = next(reversed(standing))
-        had_another = standing[latest] != digest
-        standing[latest] = digest
+        latest = next(reversed(digests))
+        had_another = digests[latest] != digest
+        digests[latest] = digest
         return had_another
 
 
 @dataclass(slots=True)
 class _Remembered:
-    """A verdict that a redelivered document gets again, and where its representative became one."""
+    """A judgement that a redelivered document gets again, and the log place of its
+    representative.
+    """
 
     judgement: Judgement
     about: LogPlace
@@ -142,8 +140,8 @@ class _Remembered:
 
 @dataclass(slots=True)
 class _Memory:
-    """What is remembered of one source partition: its watermark, and verdicts by (offset, value
-    digest).
+    """The memory of one source partition: its watermark (epoch, offset), and verdicts by (offset,
+    value digest).
     """
 
     watermark: tuple[int, int]
@@ -151,16 +149,14 @@ class _Memory:
 
 
 class Fold:
-    """Folds log records one after another; `judge` returns what the index must have answered to
-    each.
+    """Apply log records in order; `judge` returns the answer that the index must have given.
 
-    `plan`, `window`, `better` and `declared` are what is in force behind the last record.
-    Without a scan it follows the orders that the log holds, and judges nobody: what can be done
-    with any number of documents.
+    `plan`, `window`, `better` and `declaration` are those in force after the last record. Without a
+    scan it applies only control records and judges no document, which works for a log of any size.
     """
 
     def __init__(self, scan: Scan | None) -> None:
-        self.declared: FoldedDeclaration | None = None
+        self.declaration: FoldedDeclaration | None = None
         self.plan: Reach | None = None
         self.window: FoldedWindow | None = None
         self.better = "longest"
@@ -175,54 +171,52 @@ class Fold:
         self._memories: dict[Partition, _Memory] = {}
         self._slices: list[Slice] = []
         self._now_ms: int | None = None
-        self._standing = 0
+        self._rows_before = 0
 
     def judge(
         self, log_offset: int, append_ms: int, record: object
     ) -> tuple[Judgement, ...] | None:
-        """Take in the record at a log offset; return the judgements on its documents, or None if it
+        """Apply the record at a log offset; return the judgements on its documents, or None if it
         is not judged.
 
-        A record that could not be read is given as None.
+        Pass None for a record that could not be read.
         """
         self._pass_time(append_ms)
         if isinstance(record, Control):
-            self._control(log_offset, record)
+            self._apply_control(log_offset, record)
             return None
         if (
             isinstance(record, Seed | Release)
             and self.accepts(record.batch)
             and self._scan is not None
         ):
-            self._order(log_offset, record, self._scan)
+            self._apply_order(log_offset, record, self._scan)
         if isinstance(record, Batch) and self.accepts(record) and self._scan is not None:
-            batch = replace(record, ids=tuple(record.ids))  # each of them is asked for
+            batch = replace(record, ids=tuple(record.ids))  # every id is read: decode them once
             return self._judge_batch(log_offset, batch, self._scan)
         return None
 
     @property
     def _counts(self) -> bool:
-        return self.declared is not None and self.declared.fields.get("count_copies") is True
+        return self.declaration is not None and self.declaration.fields.get("count_copies") is True
 
     # -- batches
 
     def accepts(self, batch: Batch) -> bool:
-        """Return whether a batch is judged at all; the log's records carry what an index refuses,
-        too.
-        """
-        declared, plan = self.declared, self.plan
+        """Return whether an index judges a batch; the log also contains batches that it refuses."""
+        declaration, plan = self.declaration, self.plan
         bits = batch.prints.shape[1] * LIMB_BITS
-        if declared is None or plan is None:
+        if declaration is None or plan is None:
             return False
-        width = declared.width or (
+        width = declaration.width or (
             None if self._rows is None else self._rows.prints.shape[1] * LIMB_BITS
         )
         values = batch.sketches.shape[1]
         accepted = (
             values == (values if self._rows is None else self._rows.sketches.shape[1])
             and (not plan.needs_sketch or values == SKETCH_BYTES)
-            and batch.recipe == declared.recipe
-            and batch.mode.delivers == declared.delivers
+            and batch.recipe == declaration.recipe
+            and batch.mode.delivers == declaration.delivers
             and bits >= plan.width
             and bits == (width or bits)
             and int(batch.offset.min()) >= 0
@@ -235,8 +229,8 @@ class Fold:
     def _judge_batch(self, log_offset: int, batch: Batch, scan: Scan) -> tuple[Judgement, ...]:
         partitions = self._partitions(batch)
         for source, partition in zip(batch.sources, partitions, strict=True):
-            self._move_watermark(partition, (source.epoch, source.committed))
-        near = self._near(batch, partitions, scan)
+            self._raise_watermark(partition, (source.epoch, source.committed))
+        near = self._find_near(batch, partitions, scan)
         named: dict[FoldedEntry, None] = {}
         judgements = []
         for place in range(len(batch)):
@@ -268,9 +262,9 @@ class Fold:
         if remembered is not None and epoch >= memory.watermark[0]:
             return remembered.judgement
         is_below = (epoch, offset) < memory.watermark
-        own = self._by_position.get(here)
-        if own is not None:
-            judgement, about = Judgement(own.reason, own.decided), own.decided
+        entry = self._by_position.get(here)
+        if entry is not None:
+            judgement, about = Judgement(entry.reason, entry.decided), entry.decided
         elif is_below:
             return Judgement(Reason.STALE, decided)
         else:
@@ -288,47 +282,54 @@ class Fold:
         near: NDArray[np.int64] | None,
         named: dict[FoldedEntry, None],
     ) -> tuple[Judgement, LogPlace]:
-        same, found, sibling = self._find(batch, place, near)
-        one = same or found
-        if one is None:
-            return self._beside(self._keep(decided, batch, place, here), batch, place, sibling)
-        named[one] = None
-        had_another = self._last_texts.note(
-            (int(batch.scope[place]), batch.ids[place]), _text(batch, place)[1]
+        same, nearest, sibling = self._find_original(batch, place, near)
+        original = same or nearest
+        if original is None:
+            return self._judge_new(
+                self._add_entry(decided, batch, place, here), batch, place, sibling
+            )
+        named[original] = None
+        had_another = self._last_texts.set_last(
+            (int(batch.scope[place]), batch.ids[place]), _text_key(batch, place)[1]
         )
-        is_same_id = bool(batch.ids[place]) and batch.ids[place] == one.id
+        is_same_id = bool(batch.ids[place]) and batch.ids[place] == original.id
         if same is not None:
             again = Reason.RETURNED if had_another else Reason.UNCHANGED
             reason, distance, equal = again if is_same_id else Reason.EXACT, 0, NOT_COMPARED
         else:
             reason = Reason.REVISED if is_same_id else Reason.NEAR
-            distance, equal = self._distance(batch, place, one), self._similarity(batch, place, one)
-        copies, better = one.copies.take_copy(
+            distance, equal = (
+                self._distance(batch, place, original),
+                self._similarity(batch, place, original),
+            )
+        copies, better = original.copies.take_copy(
             seen_copy(batch, place), self.better, counts=self._counts
         )
         return Judgement(
-            reason, decided, distance, one.as_representative(), equal, copies, better
-        ), one.decided
+            reason, decided, distance, original.as_representative(), equal, copies, better
+        ), original.decided
 
-    def _beside(
-        self, kept: FoldedEntry, batch: Batch, place: int, sibling: FoldedEntry | None
+    def _judge_new(
+        self, entry: FoldedEntry, batch: Batch, place: int, sibling: FoldedEntry | None
     ) -> tuple[Judgement, LogPlace]:
-        """Return the verdict on who became a representative, with the sibling if there is one."""
+        """Return the judgement on a new representative, with its sibling if there is one, and the
+        log place of the representative.
+        """
         if sibling is None:
-            return Judgement(kept.reason, kept.decided), kept.decided
+            return Judgement(entry.reason, entry.decided), entry.decided
         similarity, of = self._similarity(batch, place, sibling), sibling.as_representative()
-        return Judgement(kept.reason, kept.decided, 0, of, similarity), kept.decided
+        return Judgement(entry.reason, entry.decided, 0, of, similarity), entry.decided
 
-    def _find(
+    def _find_original(
         self, batch: Batch, place: int, near: NDArray[np.int64] | None
     ) -> tuple[FoldedEntry | None, FoldedEntry | None, FoldedEntry | None]:
-        """Return the representative of a document's text; if there is none, the earliest one near
-        it; if there is none, its earliest sibling.
+        """Return (representative of the same text, earliest one within reach, earliest sibling); at
+        most one is set.
 
-        `near` is what `_near` found among those that stood before the batch; only its own are left
-        to look at.
+        `near` is the result of `_find_near` for the representatives before the batch; if it is
+        given, only those of the batch are searched.
         """
-        same = self._by_text.get(_text(batch, place))
+        same = self._by_text.get(_text_key(batch, place))
         rows = self._rows
         if (
             same is not None
@@ -340,42 +341,42 @@ class Fold:
             return same, None, None
         row, sibling, first = -1, -1, 0
         if near is not None:
-            (row, sibling), first = near[place].tolist(), self._standing
+            (row, sibling), first = near[place].tolist(), self._rows_before
         if row < 0:
-            asked = _asked(batch, [place])
+            asked = _asked_texts(batch, [place])
             row, later = self._scan.find(self.plan, rows, first, rows.count, asked)[0].tolist()
             sibling = later if sibling < 0 else sibling
         if row >= 0:
             return None, self._by_row[row], None
         return None, None, None if sibling < 0 else self._by_row[sibling]
 
-    def _near(
+    def _find_near(
         self, batch: Batch, partitions: list[Partition] | None, scan: Scan
     ) -> NDArray[np.int64] | None:
-        """Return for each document the earliest representative near it that stands before the
-        batch, and the earliest sibling: all asked at once.
+        """Search the representatives before the batch for all documents at once: return the rows
+        (n, 2) of the earliest one within reach and of the earliest sibling, or -1.
 
-        With `partitions`, those of the batch, what has a verdict already is passed over.
+        With `partitions`, those of the batch, documents that have a verdict already are skipped.
+        Return None if the plan bounds the number of candidates: then the representatives of the
+        batch count too.
         """
         rows, plan = self._rows, self.plan
-        if (
-            rows is None or plan is None or plan.looks_further
-        ):  # then those of the batch decide with the others who is asked
+        if rows is None or plan is None or plan.looks_further:
             return None
-        self._standing = rows.count
+        self._rows_before = rows.count
         near = np.full((len(batch), 2), -1, np.int64)
         asked = [
             place
             for place in range(len(batch))
             if not self._is_short(batch, place)
-            and _text(batch, place) not in self._by_text
+            and _text_key(batch, place) not in self._by_text
             and not (
                 partitions
                 and self._is_remembered(partitions[int(batch.source[place])], batch, place)
             )
         ]
         if asked and rows.count:
-            near[asked] = scan.find(plan, rows, 0, rows.count, _asked(batch, asked))
+            near[asked] = scan.find(plan, rows, 0, rows.count, _asked_texts(batch, asked))
         return near
 
     def _is_remembered(self, partition: Partition, batch: Batch, place: int) -> bool:
@@ -383,24 +384,24 @@ class Fold:
             partition
         ].verdicts
 
-    def _distance(self, batch: Batch, place: int, kept: FoldedEntry) -> int:
-        if self.plan is None or self._rows is None or kept.row is None:
+    def _distance(self, batch: Batch, place: int, entry: FoldedEntry) -> int:
+        if self.plan is None or self._rows is None or entry.row is None:
             return 0
         limbs = self.plan.limbs
-        different = int.from_bytes(
-            (batch.prints[place, :limbs] ^ self._rows.prints[kept.row, :limbs]).tobytes(), "little"
+        difference = int.from_bytes(
+            (batch.prints[place, :limbs] ^ self._rows.prints[entry.row, :limbs]).tobytes(), "little"
         )
-        return self.plan.distance(different, 0)
+        return self.plan.distance(difference, 0)
 
-    def _similarity(self, batch: Batch, place: int, kept: FoldedEntry) -> int:
-        if self._rows is None or kept.row is None or not self._rows.sketches.shape[1]:
+    def _similarity(self, batch: Batch, place: int, entry: FoldedEntry) -> int:
+        if self._rows is None or entry.row is None or not self._rows.sketches.shape[1]:
             return NOT_COMPARED
-        return per_cent(batch.sketches[place], self._rows.sketches[kept.row])
+        return per_cent(batch.sketches[place], self._rows.sketches[entry.row])
 
     def _is_short(self, batch: Batch, place: int) -> bool:
-        return self.declared is None or int(batch.features[place]) < self.declared.floor
+        return self.declaration is None or int(batch.features[place]) < self.declaration.floor
 
-    def _keep(
+    def _add_entry(
         self, decided: LogPlace, batch: Batch, place: int, here: tuple[Partition, int, int]
     ) -> FoldedEntry:
         """Make a document a representative."""
@@ -416,65 +417,59 @@ class Fold:
             self._by_row.append(None)
         seen = seen_copy(batch, place)
         copies = FoldedCopies(seen, seen)
-        kept = FoldedEntry(
+        entry = FoldedEntry(
             *here,
-            _text(batch, place),
+            _text_key(batch, place),
             seen.id,
             seen.time_ms,
             decided,
             row,
             self._slice_of_now(),
             copies,
-            self._number(),
+            self._next_number(),
         )
         if row is not None:
-            self._by_row[row] = kept
-        self._by_text[kept.text] = kept
-        self._by_position[here] = kept
-        self._last_texts.stand(kept, kept.text[1])
-        kept.slice.kept[kept] = None
-        return kept
+            self._by_row[row] = entry
+        self._by_text[entry.text] = entry
+        self._by_position[here] = entry
+        self._last_texts.add(entry, entry.text[1])
+        entry.slice.entries[entry] = None
+        return entry
 
-    def _number(self) -> int:
-        """Return the number of who becomes a representative now, or is renewed."""
+    def _next_number(self) -> int:
+        """Return the number of the next representative that is added or renewed."""
         self._count += 1
         return self._count - 1
 
-    def _remove(self, kept: FoldedEntry) -> None:
-        here = (kept.partition, kept.offset, kept.value_digest)
-        if self._by_position.get(here) is kept:
+    def _remove_entry(self, entry: FoldedEntry) -> None:
+        here = (entry.partition, entry.offset, entry.value_digest)
+        if self._by_position.get(here) is entry:
             del self._by_position[here]
-        if self._by_text.get(kept.text) is kept:
-            del self._by_text[kept.text]
-        if kept.row is not None and self._rows is not None:
-            self._rows.alive[kept.row] = False
-            self._by_row[kept.row] = None
-        kept.slice.kept.pop(kept, None)
-        self._last_texts.fall(kept)
+        if self._by_text.get(entry.text) is entry:
+            del self._by_text[entry.text]
+        if entry.row is not None and self._rows is not None:
+            self._rows.alive[entry.row] = False
+            self._by_row[entry.row] = None
+        entry.slice.entries.pop(entry, None)
+        self._last_texts.remove(entry)
 
     # -- positions
-
-    @property
-    def topics_made_again(self) -> set[str]:
-        """The source topics of which the log knows more than one of that name."""
-        names = [topic for topic, _ in {(topic, topic_id) for topic, topic_id, _ in self._memories}]
-        return {one for one in names if names.count(one) > 1}
 
     def _partitions(self, batch: Batch) -> list[Partition]:
         return [(source.topic, source.topic_id, source.partition) for source in batch.sources]
 
-    def _move_watermark(self, partition: Partition, seen: tuple[int, int]) -> None:
+    def _raise_watermark(self, partition: Partition, watermark: tuple[int, int]) -> None:
         memory = self._memories.get(partition)
         if memory is None:
-            self._memories[partition] = _Memory(seen)
+            self._memories[partition] = _Memory(watermark)
             return
-        if seen <= memory.watermark:
+        if watermark <= memory.watermark:
             return
-        has_risen = seen[0] > memory.watermark[0]
-        memory.watermark = seen
-        for key, one in list(memory.verdicts.items()):
-            if key[0] < seen[1] or (
-                has_risen and one.judgement.reason.verdict is not Verdict.UNIQUE
+        has_risen = watermark[0] > memory.watermark[0]
+        memory.watermark = watermark
+        for key, remembered in list(memory.verdicts.items()):
+            if key[0] < watermark[1] or (
+                has_risen and remembered.judgement.reason.verdict is not Verdict.UNIQUE
             ):
                 del memory.verdicts[key]
 
@@ -495,8 +490,8 @@ class Fold:
         if self.window is None or self._now_ms is None:
             return
         while self._slices and self._slices[0].end_ms + self.window.length_ms <= self._now_ms:
-            for kept in list(self._slices.pop(0).kept):
-                self._remove(kept)
+            for entry in list(self._slices.pop(0).entries):
+                self._remove_entry(entry)
 
     def _slice_of_now(self) -> Slice:
         now = self._now_ms or 0
@@ -505,44 +500,49 @@ class Fold:
         return self._slices[-1]
 
     def _renew(self, named: Mapping[FoldedEntry, None]) -> None:
-        """Move what was named, and stands in an earlier slice, behind everything: in its order,
-        with a row of its own.
+        """Move the representatives of earlier slices that were named to the end, in their order:
+        each gets a new number and a new row.
         """
         is_open = bool(self._slices) and (self._now_ms or 0) < self._slices[-1].end_ms
         current = self._slices[-1] if is_open else None
         moved = [
-            kept for old in self._slices if old is not current for kept in old.kept if kept in named
+            entry
+            for old_slice in self._slices
+            if old_slice is not current
+            for entry in old_slice.entries
+            if entry in named
         ]
-        last = [self._last_texts.last(kept) for kept in moved]  # before any of them is the latest
-        for kept, text in zip(moved, last, strict=True):
-            del kept.slice.kept[kept]
-            kept.slice = self._slice_of_now()
-            kept.slice.kept[kept] = None
-            kept.number = self._number()
-            self._last_texts.fall(kept)
-            self._last_texts.stand(kept, text)
-            if kept.row is not None and self._rows is not None:
-                rows, row = self._rows, kept.row
+        # Read all before any is moved: a move makes that entry the latest of its id.
+        digests = [self._last_texts.last_digest(entry) for entry in moved]
+        for entry, digest in zip(moved, digests, strict=True):
+            del entry.slice.entries[entry]
+            entry.slice = self._slice_of_now()
+            entry.slice.entries[entry] = None
+            entry.number = self._next_number()
+            self._last_texts.remove(entry)
+            self._last_texts.add(entry, digest)
+            if entry.row is not None and self._rows is not None:
+                rows, row = self._rows, entry.row
                 rows.alive[row] = False
                 self._by_row[row] = None
-                kept.row = rows.add_entry(
+                entry.row = rows.add_entry(
                     rows.prints[row].copy(),
                     int(rows.features[row]),
                     int(rows.scopes[row]),
                     rows.sketches[row].copy(),
                     (int(rows.seals[row, 0]), int(rows.seals[row, 1]), int(rows.seals[row, 2])),
                 )
-                self._by_row.append(kept)
+                self._by_row.append(entry)
 
     # -- orders
 
-    def _order(self, log_offset: int, record: Seed | Release, scan: Scan) -> None:
-        """Seed documents that were delivered elsewhere, or release one that was dropped."""
+    def _apply_order(self, log_offset: int, record: Seed | Release, scan: Scan) -> None:
+        """Seed documents that were delivered elsewhere, or release a document that was dropped."""
         batch = record.batch
         partitions = self._partitions(batch)
         for partition in partitions:
-            self._move_watermark(partition, (0, 0))
-        near = self._near(batch, None, scan) if isinstance(record, Seed) else None
+            self._raise_watermark(partition, (0, 0))
+        near = self._find_near(batch, None, scan) if isinstance(record, Seed) else None
         for place in range(len(batch)):
             partition = partitions[int(batch.source[place])]
             here = (partition, int(batch.offset[place]), int(batch.value_digest[place]))
@@ -554,13 +554,13 @@ class Fold:
                 if remembered is not None:
                     reason = Reason.TOO_SHORT if self._is_short(batch, place) else Reason.NEW
                     remembered.judgement, remembered.about = Judgement(reason, decided), decided
-                if _text(batch, place) not in self._by_text:
-                    self._keep(decided, batch, place, here)
-            elif self._find(batch, place, near)[:2] == (None, None):
-                self._keep(decided, batch, place, here)
+                if _text_key(batch, place) not in self._by_text:
+                    self._add_entry(decided, batch, place, here)
+            elif self._find_original(batch, place, near)[:2] == (None, None):
+                self._add_entry(decided, batch, place, here)
 
-    def _control(self, log_offset: int, control: Control) -> None:
-        """Carry out a control record; one that says what cannot be changes nothing."""
+    def _apply_control(self, log_offset: int, control: Control) -> None:
+        """Apply a control record; an invalid one changes nothing."""
         try:
             if control.type == "declare":
                 self._declare(control.fields)
@@ -573,29 +573,29 @@ class Fold:
         except FormatError:
             return
 
-    def _declare(self, fields: Mapping[str, Any]) -> None:
-        if self.declared is not None:
+    def _declare(self, fields: Mapping[str, object]) -> None:
+        if self.declaration is not None:
             return
-        self.declared, self.plan, self.window, self.better = declared(fields)
-        self.format = self.declared.format
+        self.declaration, self.plan, self.window, self.better = declared(fields)
+        self.format = self.declaration.format
 
-    def _change_plan(self, fields: Mapping[str, Any]) -> None:
-        if self.declared is None or not fields.keys() & {"plan", "window", "better", "format"}:
+    def _change_plan(self, fields: Mapping[str, object]) -> None:
+        if self.declaration is None or not fields.keys() & {"plan", "window", "better", "format"}:
             return
         plan = Reach.from_fields(fields["plan"]) if "plan" in fields else self.plan
         window = self.window
         if "window" in fields:
             window = None if fields["window"] is None else window_of(fields["window"])
         better = better_of(fields) if "better" in fields else self.better
-        form = format_of(fields, self.format)
-        width = self.declared.width or (
+        log_format = format_of(fields, self.format)
+        width = self.declaration.width or (
             256 if self._rows is None else self._rows.prints.shape[1] * LIMB_BITS
         )
-        told = self.declared.fields.get("sketch_bytes", SKETCH_BYTES)
-        values = told if self._rows is None else self._rows.sketches.shape[1]
+        sketch_bytes = self.declaration.fields.get("sketch_bytes", SKETCH_BYTES)
+        values = sketch_bytes if self._rows is None else self._rows.sketches.shape[1]
         if plan is None or plan.width > width or (plan.needs_sketch and values != SKETCH_BYTES):
             return
-        self.plan, self.better, self.format = plan, better, form
+        self.plan, self.better, self.format = plan, better, log_format
         if window != self.window:
             self.window = window
             if self._slices:
@@ -603,42 +603,42 @@ class Fold:
             self._expire()
 
     def _forget(self, ids: set[bytes]) -> None:
-        """Take representatives of these ids down; verdicts that were given stay, without the id."""
-        for kept in [one for one in self._by_position.values() if one.id in ids]:
-            self._remove(kept)
-        for kept in self._by_position.values():
-            if kept.copies.best.id in ids:
-                kept.copies.best = kept.copies.best._replace(id=b"")
+        """Remove the representatives of these ids, and the ids from remembered verdicts."""
+        for entry in [entry for entry in self._by_position.values() if entry.id in ids]:
+            self._remove_entry(entry)
+        for entry in self._by_position.values():
+            if entry.copies.best.id in ids:
+                entry.copies.best = entry.copies.best._replace(id=b"")
         for memory in self._memories.values():
-            for one in memory.verdicts.values():
-                of = one.judgement.of
+            for remembered in memory.verdicts.values():
+                of = remembered.judgement.of
                 if of is not None and of.id in ids:
-                    one.judgement = one.judgement._replace(of=of._replace(id=b""))
+                    remembered.judgement = remembered.judgement._replace(of=of._replace(id=b""))
 
-    def _retract(self, log_offset: int, fields: Mapping[str, Any]) -> None:
+    def _retract(self, log_offset: int, fields: Mapping[str, object]) -> None:
         for place, here in enumerate(retracted(fields)):
             partition, offset, value_digest = here
-            own = (
+            answered = (
                 self._memories[partition].verdicts.get((offset, value_digest))
                 if partition in self._memories
                 else None
             )
-            if own is not None:
-                own.judgement = Judgement(Reason.RETRACTED, LogPlace(log_offset, place))
-            kept = self._by_position.get(here)
-            if kept is None:
+            if answered is not None:
+                answered.judgement = Judgement(Reason.RETRACTED, LogPlace(log_offset, place))
+            entry = self._by_position.get(here)
+            if entry is None:
                 continue
-            self._remove(kept)
+            self._remove_entry(entry)
             for memory in self._memories.values():
-                for key, one in list(memory.verdicts.items()):
+                for key, remembered in list(memory.verdicts.items()):
                     if (
-                        one.about == kept.decided
-                        and one.judgement.reason.verdict is Verdict.DUPLICATE
+                        remembered.about == entry.decided
+                        and remembered.judgement.reason.verdict is Verdict.DUPLICATE
                     ):
                         del memory.verdicts[key]
 
 
-def _asked(batch: Batch, places: list[int]) -> AskedTexts:
+def _asked_texts(batch: Batch, places: list[int]) -> AskedTexts:
     return AskedTexts(
         batch.prints[places],
         batch.features[places].astype(np.int64),
@@ -648,6 +648,6 @@ def _asked(batch: Batch, places: list[int]) -> AskedTexts:
     )
 
 
-def _text(batch: Batch, place: int) -> tuple[int, bytes]:
-    """Return what only an equal text in the same scope shares."""
+def _text_key(batch: Batch, place: int) -> tuple[int, bytes]:
+    """Return the scope and the text digest, which only equal texts of one scope share."""
     return int(batch.scope[place]), batch.text_digest[place].tobytes()

@@ -1,11 +1,11 @@
-"""What went in, and where it came out: each record once, in its partition's order, as it was.
+"""Match source records with outputs: each leaves once, in its partition's order, unchanged.
 
-A record that the log judged is found by `dedup.log`, a dead letter by its error headers. What was
-passed on without the log (empty, tombstone, bypass) says nowhere where it came from; it is matched
-by its content, in order.
+The header `dedup.log` leads to the source of a judged record, the error headers to that of a dead
+letter. Records that were passed on without the log (empty, tombstone, bypass) name no source; they
+are matched by content, in order.
 
-Invariants: a record is called lost only if the group has committed past it and no output that could
-have held it was trimmed; twice only if no rewind explains it.
+Invariants: a record is reported as lost only if the group has committed past it and no output that
+could have contained it was trimmed; as delivered twice only if no rewind explains it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from stream_dedup.domain.document import Message
 
 
 class Span(NamedTuple):
-    """A partition when the audit began: the first offset held, the end, and how far the group had
-    committed.
+    """A partition when the audit began: its first offset, its end offset, and the group's committed
+    offset.
     """
 
     low: int
@@ -35,19 +35,23 @@ class Span(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Went:
-    """A source partition: what it holds, and how often each record came out."""
+class _SourcePartition:
+    """The records of a source partition: their offsets and digests, how often each left (`claims`,
+    up to 255), and the first output of each, by index.
+    """
 
     offsets: array[int] = field(default_factory=lambda: array("q"))
-    envelopes: array[int] = field(default_factory=lambda: array("Q"))
-    wholes: array[int] = field(default_factory=lambda: array("Q"))
+    envelope_digests: array[int] = field(default_factory=lambda: array("Q"))
+    full_digests: array[int] = field(default_factory=lambda: array("Q"))
     claims: bytearray = field(default_factory=bytearray)
-    first: dict[int, str] = field(default_factory=dict)
+    first_outputs: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class _Came:
-    """A partition of an output: its records in order, with the source offset of each, or -1."""
+class _OutputPartition:
+    """The records of an output partition in order: their offsets, the source offset of each or -1,
+    and the content of those that name no source, by index.
+    """
 
     sources: array[int] = field(default_factory=lambda: array("q"))
     offsets: array[int] = field(default_factory=lambda: array("q"))
@@ -56,13 +60,13 @@ class _Came:
 
 @dataclass(slots=True)
 class AuditLedger:
-    """Sources first, then outputs, then `close`.
+    """Match source records with outputs: add all sources, then all outputs, then call `close`.
 
     `spans` are those of the source topic, `lows` the outputs' first offsets; an output that is
-    `compacted` may lack anything.
+    `compacted` may lack any record.
 
-    `counts` says what is no violation: records that retention removed, that a rewind delivered
-    again, and the like.
+    `counts` counts records that violate no promise: removed by retention, delivered again by a
+    rewind, and so on.
     """
 
     outline: Outline
@@ -74,22 +78,24 @@ class AuditLedger:
     compacted: Collection[str] = ()
     counts: Counter[str] = field(default_factory=Counter)
     _first_held: dict[tuple[str, int], int | None] = field(default_factory=dict)
-    _came: dict[tuple[str, int], _Came] = field(default_factory=lambda: defaultdict(_Came))
+    _outputs: dict[tuple[str, int], _OutputPartition] = field(
+        default_factory=lambda: defaultdict(_OutputPartition)
+    )
     _released: Counter[tuple[int, int]] = field(default_factory=Counter)
-    _went: dict[int, _Went] = field(init=False)
+    _sources: dict[int, _SourcePartition] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._went = {part: _Went() for part in self.spans}
+        self._sources = {part: _SourcePartition() for part in self.spans}
 
-    def source(self, message: Message, content: Content) -> None:
-        """Take in a source record, in its partition's order."""
-        went = self._went[message.partition]
-        went.offsets.append(message.offset)
-        went.envelopes.append(content.envelope)
-        went.wholes.append(content.whole)
-        went.claims.append(0)
+    def add_source(self, message: Message, content: Content) -> None:
+        """Add a source record; call it in the order of the partition."""
+        partition = self._sources[message.partition]
+        partition.offsets.append(message.offset)
+        partition.envelope_digests.append(content.envelope)
+        partition.full_digests.append(content.full)
+        partition.claims.append(0)
 
-    def came(
+    def add_output(
         self,
         message: Message,
         content: Content,
@@ -98,14 +104,14 @@ class AuditLedger:
         is_released: bool = False,
         cut: Cut = Cut.NOTHING,
     ) -> None:
-        """Take in a record of an output; `source` is the position that it names, None if it names
+        """Add a record of an output; `source` is the position that it names, None if it names
         none.
         """
-        came = self._came[message.topic, message.partition]
-        came.offsets.append(message.offset)
+        output = self._outputs[message.topic, message.partition]
+        output.offsets.append(message.offset)
         offset = -1
         if source is None:
-            came.unresolved[len(came.sources)] = content
+            output.unresolved[len(output.sources)] = content
         elif source[0][1] != self.topic_id:
             self.counts[EARLIER] += 1
         elif source[0][2] != message.partition:
@@ -118,15 +124,19 @@ class AuditLedger:
         else:
             offset = source[1]
             self._claim(message.at, message.partition, offset, content, cut)
-        came.sources.append(offset)
+        output.sources.append(offset)
 
     def close(self) -> None:
-        """Match what named no source, and find what is missing or out of order."""
-        for (topic, part), came in sorted(self._came.items()):
-            self._match(topic, part, came)
-            self._check_order(topic, part, came)
-            self._first_held[topic, part] = next((one for one in came.sources if one >= 0), None)
-        for part in sorted(self._went):
+        """Match the outputs that name no source, and report records that are lost or out of
+        order.
+        """
+        for (topic, part), output in sorted(self._outputs.items()):
+            self._match(topic, part, output)
+            self._check_order(topic, part, output)
+            self._first_held[topic, part] = next(
+                (source for source in output.sources if source >= 0), None
+            )
+        for part in sorted(self._sources):
             self._find_lost(part)
 
     # -- one record
@@ -143,68 +153,72 @@ class AuditLedger:
             )
 
     def _claim(self, where: str, part: int, offset: int, content: Content, cut: Cut) -> None:
-        went, span = self._went.get(part), self.spans.get(part)
-        if went is None or span is None or offset >= span.end:
+        partition, span = self._sources.get(part), self.spans.get(part)
+        if partition is None or span is None or offset >= span.end:
             position = self._position(part, offset)
             self.findings.add_finding(
                 Kind.NOWHERE, where, f"names {position}, which the source topic does not have."
             )
             return
-        at = bisect_left(went.offsets, offset)
-        if went.offsets[at : at + 1] != array("q", [offset]):
-            self.counts[TRIMMED] += 1  # below what is held, or compacted away
+        index = bisect_left(partition.offsets, offset)
+        if partition.offsets[index : index + 1] != array("q", [offset]):
+            self.counts[TRIMMED] += 1  # removed by retention or compaction
             return
-        is_envelope_same = content.envelope == went.envelopes[at]
-        what = "value" if is_envelope_same else "key, timestamp or headers"
-        if (cut is Cut.NOTHING and content.whole != went.wholes[at]) or (
+        is_envelope_same = content.envelope == partition.envelope_digests[index]
+        part_name = "value" if is_envelope_same else "key, timestamp or headers"
+        if (cut is Cut.NOTHING and content.full != partition.full_digests[index]) or (
             cut is Cut.VALUE and not is_envelope_same
         ):
             position = self._position(part, offset)
             self.findings.add_finding(
-                Kind.CHANGED, where, f"differs from {position}, which it came from, in its {what}."
+                Kind.CHANGED,
+                where,
+                f"differs from {position}, which it came from, in its {part_name}.",
             )
-        self._count(went, at, where, part, offset)
+        self._count(partition, index, where, part, offset)
 
-    def _count(self, went: _Went, at: int, where: str, part: int, offset: int) -> None:
-        went.claims[at] = claims = min(255, went.claims[at] + 1)
+    def _count(
+        self, partition: _SourcePartition, index: int, where: str, part: int, offset: int
+    ) -> None:
+        partition.claims[index] = claims = min(255, partition.claims[index] + 1)
         if claims == 1:
-            went.first[at] = where
+            partition.first_outputs[index] = where
         elif claims <= self._readings(part, offset):
             self.counts[AGAIN] += 1
         else:
-            said = f"is {self._position(part, offset)}, which left {claims} times, first at {went.first[at]}."
-            self.findings.add_finding(Kind.TWICE, where, said)
+            predicate = f"is {self._position(part, offset)}, which left {claims} times, first at {partition.first_outputs[index]}."
+            self.findings.add_finding(Kind.TWICE, where, predicate)
 
     def _readings(self, part: int, offset: int) -> int:
         return self.outline.readings((self.topic, self.topic_id, part), offset)
 
     # -- the end
 
-    def _match(self, topic: str, part: int, came: _Came) -> None:
-        """Give each record that named no source the earliest one of its content that is still to
-        come out, in order.
+    def _match(self, topic: str, part: int, output: _OutputPartition) -> None:
+        """Match each output that names no source with the earliest unclaimed source record of the
+        same content, in order.
         """
-        if not came.unresolved:
+        if not output.unresolved:
             return
-        went = self._went.get(part, _Went())
+        partition = self._sources.get(part, _SourcePartition())
         by_content: dict[int, list[int]] = defaultdict(list)
-        wanted = {content.whole for content in came.unresolved.values()}
-        for at, whole in enumerate(went.wholes):
-            if whole in wanted:
-                by_content[whole].append(at)
+        wanted = {content.full for content in output.unresolved.values()}
+        for row, digest in enumerate(partition.full_digests):
+            if digest in wanted:
+                by_content[digest].append(row)
         low = self.spans[part].low if part in self.spans else 0
-        is_held = False  # whether something that the source still holds has left before
-        for index, offset in enumerate(came.offsets):
-            content = came.unresolved.get(index)
+        is_held = False  # whether an earlier output matches a record that the source still has
+        for index, offset in enumerate(output.offsets):
+            content = output.unresolved.get(index)
             if content is None:
-                is_held = is_held or came.sources[index] >= low
+                is_held = is_held or output.sources[index] >= low
                 continue
             where = f"{topic}-{part}@{offset}"
-            free = self._next_unclaimed(part, went, by_content[content.whole])
+            free = self._next_unclaimed(part, partition, by_content[content.full])
             if free is not None:
                 is_held = True
-                came.sources[index] = went.offsets[free]
-                self._count(went, free, where, part, went.offsets[free])
+                output.sources[index] = partition.offsets[free]
+                self._count(partition, free, where, part, partition.offsets[free])
             elif not is_held and low > 0:
                 self.counts[TRIMMED] += 1
             elif self._has_earlier():
@@ -218,53 +232,68 @@ class AuditLedger:
                     "left elsewhere, or there is none.",
                 )
 
-    def _next_unclaimed(self, part: int, went: _Went, places: list[int]) -> int | None:
-        for wanted in (0, 1):
-            for at in places:
-                claims = went.claims[at]
-                if claims == 0 or (wanted and claims < self._readings(part, went.offsets[at])):
-                    return at
+    def _next_unclaimed(
+        self, part: int, partition: _SourcePartition, indexes: list[int]
+    ) -> int | None:
+        for is_repeated in (0, 1):
+            for index in indexes:
+                claims = partition.claims[index]
+                if claims == 0 or (
+                    is_repeated and claims < self._readings(part, partition.offsets[index])
+                ):
+                    return index
         return None
 
     def _has_earlier(self) -> bool:
-        return any(one[0] == self.topic and one[1] != self.topic_id for one in self.outline.epochs)
+        return any(
+            partition[0] == self.topic and partition[1] != self.topic_id
+            for partition in self.outline.epochs
+        )
 
-    def _check_order(self, topic: str, part: int, came: _Came) -> None:
-        backs, last, before = self.outline.rewinds((self.topic, self.topic_id, part)), -1, ""
-        for offset, source in zip(came.offsets, came.sources, strict=True):
+    def _check_order(self, topic: str, part: int, output: _OutputPartition) -> None:
+        rewinds_left, last_source, where_before = (
+            self.outline.rewinds((self.topic, self.topic_id, part)),
+            -1,
+            "",
+        )
+        for offset, source in zip(output.offsets, output.sources, strict=True):
             if source < 0:
                 continue
             where = f"{topic}-{part}@{offset}"
-            if source <= last:
-                if backs:
-                    backs -= 1
+            if source <= last_source:
+                if rewinds_left:
+                    rewinds_left -= 1
                 else:
                     self.findings.add_finding(
                         Kind.ORDER,
                         where,
-                        f"came from {self._position(part, source)}, and {before} before it from "
-                        f"{self._position(part, last)}: the order of {self.topic}-{part} was not "
+                        f"came from {self._position(part, source)}, and {where_before} before it from "
+                        f"{self._position(part, last_source)}: the order of {self.topic}-{part} was not "
                         "kept.",
                     )
-            last, before = source, where
+            last_source, where_before = source, where
 
     def _find_lost(self, part: int) -> None:
-        went, span = self._went[part], self.spans[part]
-        for at, offset in enumerate(went.offsets):
-            if went.claims[at]:
+        partition, span = self._sources[part], self.spans[part]
+        for index, offset in enumerate(partition.offsets):
+            if partition.claims[index]:
                 continue
             if offset >= span.committed:
                 break
             if self._may_be_trimmed(part, offset):
                 self.counts[UNTOLD] += 1
                 continue
-            known = self.outline.first_at((self.topic, self.topic_id, part), offset)
-            log = "the log has nothing of it" if known is None else f"the log has it at {known.log}"
-            said = f"is in none of the outputs, and the group has committed up to {span.committed}; {log}."
-            self.findings.add_finding(Kind.LOST, self._position(part, offset), said)
+            logged = self.outline.find_first((self.topic, self.topic_id, part), offset)
+            log_clause = (
+                "the log does not contain it"
+                if logged is None
+                else f"it is in the log at {logged.log}"
+            )
+            predicate = f"is in no output, and the group has committed up to {span.committed}; {log_clause}."
+            self.findings.add_finding(Kind.LOST, self._position(part, offset), predicate)
 
     def _may_be_trimmed(self, part: int, offset: int) -> bool:
-        """Return whether an output lost what it held first, and that may have been this record."""
+        """Return whether an output's first records were removed, and this may be one of them."""
         for (topic, number), low in self.lows.items():
             if number == part and topic in self.compacted:
                 return True

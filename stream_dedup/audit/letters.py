@@ -1,4 +1,4 @@
-"""Dead letters: what one says of itself, and which group commits how far they were sent back."""
+"""Parse dead letters, and name the group that commits which of them were sent back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stream_dedup.audit.content import split_dead_letter
 from stream_dedup.domain.document import UNREADABLE, Message, UnreadableHeaders
 from stream_dedup.log import headers
 
-# What says of a letter that it is not the whole record.
+# A header of these says that the letter lacks a part of its record.
 _LACKS: Final = (
     headers.ERROR_TRUNCATED,
     headers.ERROR_KEY_TRUNCATED,
@@ -36,20 +36,20 @@ class Letter:
 
     @property
     def source(self) -> str:
-        """Where it came from, as text; empty if its headers do not say."""
+        """The position of its source record as text; empty if the headers do not name it."""
         return "" if self.partition is None else f"{self.topic}-{self.partition}@{self.offset}"
 
 
 def letter_of(message: Message) -> Letter:
-    """Return what a record of the dead letters says of itself."""
-    _, own = split_dead_letter(message.headers)
+    """Parse a record of the dead letter topic."""
+    _, error_headers = split_dead_letter(message.headers)
 
     def text(name: str) -> str:
-        return headers.text_of(own, name)
+        return headers.text_of(error_headers, name)
 
     def number(name: str) -> int | None:
-        found = text(name)
-        return int(found) if found.isascii() and found.isdigit() and len(found) < 19 else None
+        digits = text(name)
+        return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 19 else None
 
     part, offset, full = (
         number(headers.DLQ_PARTITION),
@@ -73,5 +73,5 @@ def letter_of(message: Message) -> Letter:
 
 
 def redrive_group(group: str) -> str:
-    """Return the group whose committed offsets say what was sent back."""
+    """Return the consumer group whose committed offsets say which letters were sent back."""
     return f"{group}-redrive"

@@ -1,7 +1,7 @@
-"""What the log says without judging anybody: where each document stands in it, epochs, plans in
-force, operators' orders.
+"""Collect what the log contains without judging it: positions of documents, epochs, plans in force
+and operators' orders.
 
-Invariant: everything here can be told of a log of any size, in one pass.
+Invariant: one pass over the log suffices, whatever its size.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ _PLACES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class InLog:
-    """A document as the log has it; `print` is a number, `hex` its digits, as headers have it."""
+    """A document of the log; `print` is its fingerprint as a number, `hex` the hexadecimal digits
+    that headers contain.
+    """
 
     log: LogPlace
     partition: Partition
@@ -37,11 +39,10 @@ class InLog:
 
 @dataclass(slots=True)
 class Outline:
-    """All that an audit needs of the log; `fold` takes the records in their order.
+    """The parts of the log that an audit needs; call `add_record` for each record in order.
 
-    `judged` has the judgements by log offset if the fold has a scan; `batches` the
-    records with documents that an index accepts, orders of operators among them;
-    `refused` how many it does not.
+    `judged` contains the judgements by log offset if the fold has a scan; `batches` the records
+    with documents that an index accepts, operators' orders included; `refused` counts the others.
     """
 
     verdicts: Fold
@@ -59,14 +60,14 @@ class Outline:
     _plans: list[tuple[int, Reach | None]] = field(default_factory=list)
     _places: dict[Partition, dict[int, int]] = field(default_factory=dict)
 
-    def fold(self, log_offset: int, append_ms: int, record: object) -> None:
-        """Take in the next record; None if it could not be read."""
+    def add_record(self, log_offset: int, append_ms: int, record: object) -> None:
+        """Add the next record; pass None if it could not be read."""
         judgements = self.verdicts.judge(log_offset, append_ms, record)
         self.records += 1
         if not self._plans or self._plans[-1][1] != self.verdicts.plan:
             self._plans.append((log_offset, self.verdicts.plan))
         if isinstance(record, Control):
-            self._control(record)
+            self._add_control(record)
             return
         batch = record.batch if isinstance(record, Seed | Release) else record
         if isinstance(batch, Batch) and self.verdicts.accepts(batch):
@@ -75,11 +76,11 @@ class Outline:
             self.documents += len(batch)
             if judgements is not None:
                 self.judged[log_offset] = judgements
-            self._positions(log_offset, batch)
+            self._add_positions(log_offset, batch)
             if isinstance(record, Batch):
-                self._epochs(batch)
+                self._add_epochs(batch)
             elif isinstance(record, Seed):
-                self._seeds(batch)
+                self._add_seeds(batch)
             else:
                 self.releases.add(log_offset)
         else:
@@ -87,59 +88,63 @@ class Outline:
 
     def plan_at(self, log_offset: int) -> Reach | None:
         """Return the plan in force for a record."""
-        found = None
+        latest_plan = None
         for since, plan in self._plans:
             if since > log_offset:
                 break
-            found = plan
-        return found
+            latest_plan = plan
+        return latest_plan
 
     def document(self, place: LogPlace) -> InLog | None:
-        """Return the document at a place in the log, or None if there is none that an index
-        accepted.
-        """
+        """Return the document at a place in the log, or None if an index accepted none there."""
         batch = self.batches.get(place.offset)
         if batch is None or place.place >= len(batch):
             return None
-        at = place.place
-        source = batch.sources[int(batch.source[at])]
-        digits = batch.prints[at][::-1].astype(">u8").tobytes().hex().encode()
-        text = (int(batch.scope[at]), batch.text_digest[at].tobytes())
+        row = place.place
+        source = batch.sources[int(batch.source[row])]
+        digits = batch.prints[row][::-1].astype(">u8").tobytes().hex().encode()
+        text = (int(batch.scope[row]), batch.text_digest[row].tobytes())
         return InLog(
             place,
             (source.topic, source.topic_id, source.partition),
-            int(batch.offset[at]),
-            batch.ids[at],
+            int(batch.offset[row]),
+            batch.ids[row],
             text,
-            as_number(batch.prints[at]),
+            as_number(batch.prints[row]),
             digits,
-            int(batch.features[at]),
-            batch.sketches[at].tobytes(),
-            seal_of(batch, at),
+            int(batch.features[row]),
+            batch.sketches[row].tobytes(),
+            seal_of(batch, row),
         )
 
-    def first_at(self, partition: Partition, offset: int) -> InLog | None:
-        """Return what the log first had of the document at a position."""
-        handle = self._places.get(partition, {}).get(offset)
+    def find_first(self, partition: Partition, offset: int) -> InLog | None:
+        """Return the first document in the log with a source position, or None."""
+        packed_place = self._places.get(partition, {}).get(offset)
         return (
-            None if handle is None else self.document(LogPlace(handle // _PLACES, handle % _PLACES))
+            None
+            if packed_place is None
+            else self.document(LogPlace(packed_place // _PLACES, packed_place % _PLACES))
         )
 
-    def partitions(self, topic: str, number: int, first: Partition) -> list[Partition]:
-        """Return the partitions of that name, of all topic ids; those of the topic that `first` is
-        of stand first.
+    def partitions_named(self, topic: str, number: int, first: Partition) -> list[Partition]:
+        """Return the partitions of a topic name and number, of all topic ids: those with the topic
+        id of `first` come first.
         """
-        found = [one for one in self._places if (one[0], one[2]) == (topic, number)]
-        return sorted(found, key=lambda one: one[1] != first[1])
+        partitions = [
+            partition
+            for partition in self._places
+            if (partition[0], partition[2]) == (topic, number)
+        ]
+        return sorted(partitions, key=lambda partition: partition[1] != first[1])
 
     def readings(self, partition: Partition, offset: int) -> int:
-        """Return how often a position may have been read: once, and once more for each rewind to it
-        or before.
+        """Return how often a position may have been read: once, and once more for each rewind to
+        this position or an earlier one.
 
-        Where an epoch began is told by its first record in the log. What was read and committed
-        before that, because it needs no verdict (a dead letter, an empty text), lies directly
-        below, with nothing of the log between; and an epoch of which the log has nothing read
-        nothing else.
+        An epoch's first record in the log shows where it began. Records that were read and
+        committed before that one because they need no verdict (dead letters, empty texts) are
+        directly below it, with no logged position between. An epoch without any record in the log
+        has read only such records.
         """
         epochs = self.epochs.get(partition, {})
         places = self._places.get(partition, {})
@@ -147,23 +152,28 @@ class Outline:
             lowest = min(epochs, default=0)
             return 1 + sum(offset >= start for epoch, start in epochs.items() if epoch > lowest)
         starts = [start for epoch, start in epochs.items() if epoch > 0]
-        logged = next(
-            (one for one in range(offset, max(starts, default=0)) if one in places), 1 << 63
+        next_logged = next(
+            (
+                later_offset
+                for later_offset in range(offset, max(starts, default=0))
+                if later_offset in places
+            ),
+            1 << 63,
         )
         return (
             1
-            + sum(offset >= start or logged >= start for start in starts)
+            + sum(offset >= start or next_logged >= start for start in starts)
             + self.rewinds(partition)
             - len(starts)
         )
 
     def rewinds(self, partition: Partition) -> int:
-        """Return how often a partition was rewound at most, as its epochs tell."""
+        """Return the maximum number of rewinds of a partition: its highest epoch."""
         return max(
             self.committed_epochs.get(partition, 0), max(self.epochs.get(partition, {}), default=0)
         )
 
-    def _positions(self, log_offset: int, batch: Batch) -> None:
+    def _add_positions(self, log_offset: int, batch: Batch) -> None:
         names = [(source.topic, source.topic_id, source.partition) for source in batch.sources]
         places = [self._places.setdefault(name, {}) for name in names]
         first = log_offset * _PLACES
@@ -172,19 +182,19 @@ class Outline:
         ):
             places[number].setdefault(offset, first + place)
 
-    def _epochs(self, batch: Batch) -> None:
+    def _add_epochs(self, batch: Batch) -> None:
         for source in batch.sources:
             starts = self.epochs.setdefault((source.topic, source.topic_id, source.partition), {})
             starts[source.epoch] = min(source.committed, starts.get(source.epoch, source.committed))
 
-    def _seeds(self, batch: Batch) -> None:
+    def _add_seeds(self, batch: Batch) -> None:
         for place in range(len(batch)):
             position = batch.position(place)
             self.elsewhere.add(
                 ((position.topic, position.topic_id, position.partition), position.offset)
             )
 
-    def _control(self, record: Control) -> None:
+    def _add_control(self, record: Control) -> None:
         try:
             if record.type == "forget":
                 self.forgotten |= forgotten(record.fields)

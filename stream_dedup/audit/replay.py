@@ -1,9 +1,9 @@
-"""A recorded log judged once more, as it was or under another plan, and what then differs. Without
+"""Judge a recorded log twice, unchanged and under another plan, and report the differences. Without
 Kafka.
 
-Invariants: the records are judged by the very index that the role has; nothing but plan, window and
-the rule of what is better is ever changed in them; a document counts once, where it was first
-judged, however often it was delivered again.
+Invariants: the role's index judges the records; only the plan, the window and the rule for the best
+copy are changed in them; a document counts once, where it was first judged, even if it was
+redelivered.
 """
 
 from __future__ import annotations
@@ -47,11 +47,10 @@ SETTINGS: Final = ("plan", *_NUMBERS, *_SIMILARITIES, "by_length", "window", "re
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """What is to be different: `plan` instead of the log's, then single numbers of it; and the
-    window.
+    """The changes to make: `plan` replaces the log's plan, `fields` replace single fields of it.
 
-    `length_ms` is None to leave the window's length as it was, 0 for no window; `refresh` is None
-    to leave that, and `better` to leave the rule of what is better.
+    `length_ms` is the window's length: None keeps that of the log, 0 means no window. `refresh` and
+    `better` (the rule for the best copy) are None to keep those of the log.
     """
 
     plan: Plan | None = None
@@ -62,14 +61,14 @@ class Alternative:
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> Alternative:
-        """Return what `NAME=VALUE` texts say: plan=classic, threshold=18, by_length=24@5,21@40.
+        """Parse `NAME=VALUE` texts: plan=classic, threshold=18, by_length=24@5,21@40.
 
         Raises:
-            InputError: a text says nothing of the kind.
+            InputError: a text is no setting of a plan, or its value is invalid.
             ConfigurationError: there is no such plan, or no such rule.
         """
         plan: Plan | None = None
-        found: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         length_ms: int | None = None
         refresh: bool | None = None
         better: BetterRule | None = None
@@ -79,9 +78,9 @@ class Alternative:
             if name == "plan":
                 plan = plans.parse(value)
             elif name in _NUMBERS and value.rstrip("%").isdigit():
-                found[name] = int(value.rstrip("%"))
+                fields[name] = int(value.rstrip("%"))
             elif name in _SIMILARITIES:
-                found[name.removeprefix("similarity_")] = plans.parse_similarity(value)
+                fields[name.removeprefix("similarity_")] = plans.parse_similarity(value)
             elif name == "window":
                 length_ms = _length_ms(value)
             elif name == "refresh" and value in ("true", "false"):
@@ -89,26 +88,26 @@ class Alternative:
             elif name == "better":
                 better = BetterRule.named(value.lower())
             elif name == "by_length":
-                found[name] = [_step(step) for step in value.split(",") if step]
+                fields[name] = [_step(step) for step in value.split(",") if step]
             else:
                 raise InputError(
                     f"{text!r:.80} is no setting of a plan; write one of "
-                    f"{', '.join(f'{one}=...' for one in SETTINGS)}, such "
+                    f"{', '.join(f'{setting}=...' for setting in SETTINGS)}, such "
                     "as plan=classic or threshold=18."
                 )
-        return cls(plan, found, length_ms, refresh, better)
+        return cls(plan, fields, length_ms, refresh, better)
 
     def of(self, fields: object) -> Plan:
-        """Return the plan that takes the place of one that the log states.
+        """Return the plan that replaces one of the log.
 
         Raises:
-            ConfigurationError: the two together make no plan.
+            ConfigurationError: the changed fields do not form a valid plan.
         """
         base = (self.plan or Plan.from_fields(fields)).to_fields()
         return Plan.from_fields({**base, **self.fields})
 
     def change(self, raw: bytes | None) -> bytes | None:
-        """Return a log record with plan, window and rule changed, if it states them."""
+        """Return a log record with its plan, window and rule changed, if it contains them."""
         record = unless_damaged(records.decode, raw)
         if not isinstance(record, Control) or record.type not in ("declare", "plan"):
             return raw
@@ -123,11 +122,11 @@ class Alternative:
         except ConfigurationError:
             if record.type == "declare":
                 raise
-            return raw  # the log's own is none either, and the index passes it over
+            return raw  # the index ignores an invalid change of plan
         return records.encode_control(Control(record.type, fields))
 
     def _window(self, fields: object) -> dict[str, Any] | None:
-        """Return the window that takes the place of one that the log states, or of none."""
+        """Return the fields of the window that replaces one of the log; None for no window."""
         window = None if fields is None else Window.from_fields(fields)
         length_ms = (
             self.length_ms
@@ -163,7 +162,7 @@ def _step(text: str) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """One document that would be judged otherwise."""
+    """A document whose judgement would change."""
 
     kind: str
     log: LogPlace
@@ -173,7 +172,7 @@ class Changed:
     would_be: Judgement
 
     def to_fields(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
+        """Return the change as a JSON object."""
         return {
             "change": self.kind,
             "log": str(self.log),
@@ -186,8 +185,8 @@ class Changed:
 
 @dataclass(slots=True)
 class Difference:
-    """What another plan would change: how many documents by kind, the first `most` of each kind,
-    and reasons on both sides.
+    """The effect of another plan: changed documents by kind, the first `most` of each kind, and the
+    reasons before (`was`) and after (`would_be`).
     """
 
     most: int
@@ -200,45 +199,45 @@ class Difference:
     def add_batch(
         self, log_offset: int, batch: Batch, was: Sequence[Judgement], would_be: Sequence[Judgement]
     ) -> None:
-        """Compare the judgements on one record."""
-        for place, (one, other) in enumerate(zip(was, would_be, strict=True)):
+        """Compare the judgements on the documents of one record."""
+        for place, (before, after) in enumerate(zip(was, would_be, strict=True)):
             here = LogPlace(log_offset, place)
-            if here not in (one.decided, other.decided) or Reason.STALE in (
-                one.reason,
-                other.reason,
+            if here not in (before.decided, after.decided) or Reason.STALE in (
+                before.reason,
+                after.reason,
             ):
                 continue
             self.documents += 1
-            self.was[one.reason.label] += 1
-            self.would_be[other.reason.label] += 1
-            kind = _kind(one, other)
+            self.was[before.reason.label] += 1
+            self.would_be[after.reason.label] += 1
+            kind = _kind(before, after)
             if kind:
                 self.kinds[kind] += 1
                 if self.kinds[kind] <= self.most:
                     identifier = batch.ids[place].decode("utf-8", "replace")
                     self.samples.append(
-                        Changed(kind, here, str(batch.position(place)), identifier, one, other)
+                        Changed(kind, here, str(batch.position(place)), identifier, before, after)
                     )
 
 
-def _kind(one: Judgement, other: Judgement) -> str:
-    if one.reason.verdict is not other.reason.verdict:
+def _kind(before: Judgement, after: Judgement) -> str:
+    if before.reason.verdict is not after.reason.verdict:
         return (
             "unique to duplicate"
-            if other.reason.verdict is Verdict.DUPLICATE
+            if after.reason.verdict is Verdict.DUPLICATE
             else "duplicate to unique"
         )
-    if one.sibling != other.sibling:
+    if before.sibling != after.sibling:
         return "another sibling"
-    if one.of is not None and other.of is not None and one.of.position != other.of.position:
+    if before.of is not None and after.of is not None and before.of.position != after.of.position:
         return "another kept document"
-    if one.reason is not other.reason:
+    if before.reason is not after.reason:
         return "another reason"
-    if one.distance != other.distance:
+    if before.distance != after.distance:
         return "another distance"
-    if one.similarity != other.similarity:
+    if before.similarity != after.similarity:
         return "another similarity"
-    return "another best copy" if one.better != other.better else ""
+    return "another best copy" if before.better != after.better else ""
 
 
 def compare(
@@ -248,15 +247,15 @@ def compare(
     alternative: Alternative,
     difference: Difference,
 ) -> None:
-    """Judge groups of (log offset, LogAppendTime, bytes) twice, in two empty indexes, and compare.
+    """Judge groups of (log offset, LogAppendTime, bytes) with two empty indexes, and compare.
 
     Raises:
-        ConfigurationError: the changed plan cannot judge this log's prints.
+        ConfigurationError: the changed plan cannot judge this log's fingerprints.
     """
     for group in log:
         batches = dict(batches_of(group))
-        one = _answers(recorded, group)
-        other = _answers(
+        answers_before = _answers(recorded, group)
+        answers_after = _answers(
             changed,
             [(offset, append_ms, alternative.change(raw)) for offset, append_ms, raw in group],
         )
@@ -265,27 +264,27 @@ def compare(
                 f"The log's prints cannot be judged by that plan: {recorded.declared.recipe} makes "
                 "fewer bits than it looks at."
             )
-        for offset, judgements in one.items():
-            if offset in other:
-                difference.add_batch(offset, batches[offset], judgements, other[offset])
+        for offset, judgements in answers_before.items():
+            if offset in answers_after:
+                difference.add_batch(offset, batches[offset], judgements, answers_after[offset])
 
 
 def batches_of(group: Iterable[tuple[int, int, bytes | None]]) -> Iterator[tuple[int, Batch]]:
-    """Yield (log offset, batch) of those records that are one."""
-    records_of = ((offset, unless_damaged(records.decode, raw)) for offset, _, raw in group)
-    return ((offset, record) for offset, record in records_of if isinstance(record, Batch))
+    """Yield (log offset, batch) for the records that are batches."""
+    decoded = ((offset, unless_damaged(records.decode, raw)) for offset, _, raw in group)
+    return ((offset, record) for offset, record in decoded if isinstance(record, Batch))
 
 
 def _answers(
     index: LogIndex, group: Sequence[tuple[int, int, bytes | None]]
 ) -> dict[int, Sequence[Judgement]]:
-    found = {}
+    judgements = {}
     for offset, raw in index.apply(group):
         answer = answers.decode(raw, f"The answer to log record {offset}")
         if isinstance(answer, LogAnswer):
-            found[offset] = answer.judgements
+            judgements[offset] = answer.judgements
     index.answered(index.applied)
-    return found
+    return judgements
 
 
 def judgement_fields(judgement: Judgement) -> dict[str, Any]:

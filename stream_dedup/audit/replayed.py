@@ -1,11 +1,11 @@
-"""The answers that the index gives when it judges the log once more, compared with what was given:
-the headers of the outputs, and byte for byte the answers that `verdicts` still holds.
+"""Compare the answers of an index that judges the log again with those written: the headers of the
+outputs, and byte for byte the answers that `verdicts` still contains.
 
-`fold` is the second implementation of the rules, and judges a log of a million documents; this
-comparison is for a log of any size, and for a filter in shadow mode, which has no outputs.
+`fold` is the second implementation of the rules, and judges logs of up to a million documents; this
+comparison works for a log of any size, and in shadow mode, which writes no outputs.
 
-Invariants: of each record a digest is kept, so memory grows with the number of records and not with
-their size; a difference is one violation, at the position of the record that differs.
+Invariants: a digest of each record is stored, so memory grows with the number of records and not
+with their size; a difference is one violation, at the position of the record that differs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ LogGroup = Sequence[tuple[int, int, bytes | None]]
 
 
 class _Delivered(NamedTuple):
-    """A record of an output: the place in its log record, a digest of its headers, its position."""
+    """A record of an output: its document's place in the log record, a digest of its headers, its
+    own position.
+    """
 
     place: int
     digest: bytes
@@ -37,7 +39,7 @@ class _Delivered(NamedTuple):
 
 
 class ReplayedAnswers:
-    """What was given, by the log record that it answers, until `judge` compares it."""
+    """The outputs and answers that were written, by log record, until `judge` compares them."""
 
     def __init__(self, findings: Findings, log_end: int) -> None:
         """Compare answers to log records below `log_end`."""
@@ -49,89 +51,95 @@ class ReplayedAnswers:
         self._forgotten: set[bytes] = set()
         self.headers_compared = self.answers_compared = 0
 
-    def take_output(self, message: Message) -> None:
-        """Take in a record of `unique` or `duplicates`; one that names no place in the log, or was
-        passed on unjudged, is not compared.
+    def add_output(self, message: Message) -> None:
+        """Add a record of `unique` or `duplicates`; one that names no place in the log, or was
+        passed on unjudged, is skipped.
         """
-        _, own = split_verdict(message.headers)
-        place = headers.place_of(headers.text_of(own, headers.LOG))
-        is_open = headers.text_of(own, headers.REASON) == Reason.FAIL_OPEN.label
+        _, dedup_headers = split_verdict(message.headers)
+        place = headers.place_of(headers.text_of(dedup_headers, headers.LOG))
+        is_open = headers.text_of(dedup_headers, headers.REASON) == Reason.FAIL_OPEN.label
         if place is not None and not is_open:
-            delivered = _Delivered(place.place, _digest(repr(own).encode()), message.at)
+            delivered = _Delivered(place.place, _digest(repr(dedup_headers).encode()), message.at)
             self._delivered[place.offset].append(delivered)
 
-    def take_answer(self, message: Message) -> None:
-        """Take in a record of `verdicts`, of any replica."""
+    def add_answer(self, message: Message) -> None:
+        """Add a record of `verdicts`, of any replica."""
         answer = unless_damaged(answers.decode, message.value, f"The record {message.at}")
         if answer is None:
-            self._differs(message.at, "is damaged: it is no answer of an index.")
+            self._report(message.at, "is damaged: it is not an answer of an index.")
         elif not isinstance(answer, answers.Announce) and answer.log_offset < self._end:
             self._sent[answer.log_offset].append((_digest(message.value or b""), message.at))
 
-    def judge(self, group: LogGroup, found: Iterable[tuple[int, bytes]]) -> None:
-        """Compare the answers that the index gave to a group of log records, by log offset."""
-        given = dict(found)
-        for log_offset, raw in given.items():
+    def judge(self, group: LogGroup, index_answers: Iterable[tuple[int, bytes]]) -> None:
+        """Compare the index's answers (log offset, bytes) to a group of log records."""
+        answer_by_offset = dict(index_answers)
+        for log_offset, raw in answer_by_offset.items():
             for digest, where in self._sent.pop(log_offset, []):
                 self.answers_compared += 1
                 if digest != _digest(raw):
-                    self._differs(where, f"is not the index's answer to log record {log_offset}.")
-        for log_offset, _, logged in group:
+                    self._report(where, f"is not the index's answer to log record {log_offset}.")
+        for log_offset, _, raw_record in group:
             delivered = self._delivered.pop(log_offset, [])
-            record = unless_damaged(records.decode, logged)
+            record = unless_damaged(records.decode, raw_record)
             if isinstance(record, Control) and record.type == "forget":
                 self._forgotten |= records.forgotten_ids(record.fields)
             if delivered:
-                may_be = list(_headers_of(log_offset, record, given.get(log_offset)))
-                for one in delivered:
-                    self._compare(log_offset, one, may_be)
+                expected = list(_headers_of(log_offset, record, answer_by_offset.get(log_offset)))
+                for output in delivered:
+                    self._compare(log_offset, output, expected)
 
     def close(self) -> None:
-        """Report what answers a log record to which the index gave nothing, and what lacks an id
-        that was not forgotten.
+        """Report answers and outputs of log records that the index did not answer, and outputs that
+        lack an id that was not forgotten.
         """
-        for identifier, log_offset, one in self._without_id:
+        for identifier, log_offset, output in self._without_id:
             if identifier not in self._forgotten:
-                self._has_others(log_offset, one)
+                self._report_headers(log_offset, output)
         for log_offset, sent in self._sent.items():
             for _, where in sent:
-                self._differs(where, f"answers log record {log_offset}, which has no answer.")
+                self._report(where, f"answers log record {log_offset}, which has no answer.")
         for log_offset, delivered in self._delivered.items():
-            for one in delivered:
-                self._differs(one.where, f"names log record {log_offset}, which is not in the log.")
+            for output in delivered:
+                self._report(
+                    output.where, f"names log record {log_offset}, which is not in the log."
+                )
 
     def _compare(
-        self, log_offset: int, one: _Delivered, may_be: Sequence[tuple[int, Headers]]
+        self, log_offset: int, output: _Delivered, expected: Sequence[tuple[int, Headers]]
     ) -> None:
         self.headers_compared += 1
-        for place, own in may_be:
-            if place == one.place and one.digest == _digest(repr(own).encode()):
+        for place, dedup_headers in expected:
+            if place == output.place and output.digest == _digest(repr(dedup_headers).encode()):
                 return
-        for place, own in may_be:
-            # Given again after its id was forgotten: the verdict is the same, and the id is gone.
-            blank = [(name, b"" if name == headers.OF_ID else value) for name, value in own]
-            if place == one.place and one.digest == _digest(repr(blank).encode()):
-                self._without_id.append((dict(own)[headers.OF_ID] or b"", log_offset, one))
+        for place, dedup_headers in expected:
+            # Redelivered after its id was forgotten: the same verdict without the id.
+            blank = [
+                (name, b"" if name == headers.OF_ID else value) for name, value in dedup_headers
+            ]
+            if place == output.place and output.digest == _digest(repr(blank).encode()):
+                self._without_id.append(
+                    (dict(dedup_headers)[headers.OF_ID] or b"", log_offset, output)
+                )
                 return
-        self._has_others(log_offset, one)
+        self._report_headers(log_offset, output)
 
-    def _has_others(self, log_offset: int, one: _Delivered) -> None:
-        self._differs(
-            one.where, f"has not the headers that the index gives for {log_offset}/{one.place}."
+    def _report_headers(self, log_offset: int, output: _Delivered) -> None:
+        self._report(
+            output.where, f"lacks the headers that the index gives for {log_offset}/{output.place}."
         )
 
-    def _differs(self, where: str, sentence: str) -> None:
+    def _report(self, where: str, sentence: str) -> None:
         self._findings.add_finding(Kind.VERDICT, where, sentence)
 
 
 def _headers_of(
     log_offset: int, record: records.LogRecord | None, raw: bytes | None
 ) -> Iterator[tuple[int, Headers]]:
-    """Yield (place, headers that a document there may have left with) of a log record."""
+    """Yield (place, headers that the document there may carry) for a log record."""
     if isinstance(record, Release):
         document = record.batch
         here = LogPlace(log_offset, 0)
-        # As it left; or, read again, as a redelivered document that represents itself.
+        # As released; or, if it was read again, as a redelivered representative.
         for reason in (Reason.RELEASED, Reason.NEW, Reason.TOO_SHORT):
             yield (
                 0,

@@ -1,24 +1,24 @@
-"""The plan's predicate, told anew: for one pair in whole numbers, and for many as a plain scan, or
-by whole keys.
+"""The plan's predicate, implemented a second time: for one pair as numbers, and for many rows as a
+plain scan or by whole keys.
 
-A plan's fields are those of the log's records (docs/reference/plans.md): of the low `width` bits of
-two prints at most `threshold` differ, and of the `key_blocks` blocks that differ least at most
-`radius` bits; `by_length` gives shorter texts other thresholds, `ratio` asks that the shorter has
-this share, in per cent, of the longer's features. Two texts are found, too, if one of `bands`
-blocks of their sketches is equal; at least `similarity` per cent alike must they be. Of those that
-share a block, or the key of a choice of blocks, only `asked` living ones are looked at, half of
-them the first and half the last. Half a byte is equal by chance once in 16 times, which is taken
-out of what the second part of the sketches says.
+A plan's fields are those of the log's records (docs/reference/plans.md). Of the low `width` bits of
+two fingerprints at most `threshold` differ, and at most `radius` bits in the `key_blocks` blocks
+that differ least; `by_length` sets other thresholds for shorter texts; with `ratio` the shorter
+text has at least this share, in per cent, of the longer one's features. Two texts are candidates
+too if one of the `bands` blocks of their sketches is equal; their similarity must be at least
+`similarity` per cent. Of the living rows that share a key, only `asked` are compared: half of them
+the first, half the last. A value of half a byte is equal by chance once in 16 times; the
+similarity of the sketches' second part is corrected for that.
 
-The similarity that is asked for depends on where two texts are from. Different known sites, or the
-same id: `similarity`. One site and equal titles, or a site that is not known: `unsure`. One site,
-and a title that is not known: `same_site`; one site and different titles: `other_title`. Each is at
-least `similarity`. A text of the same site that reaches `similarity` alone is no copy but a
-sibling. From 85 per cent on the bits that differ do not count.
+The required similarity depends on the sites of two texts. Different known sites, or the same id:
+`similarity`. One site and equal titles, or an unknown site: `unsure`. One site and an unknown
+title: `same_site`; one site and different titles: `other_title`. Each is at least `similarity`. A
+text of the same site that reaches only `similarity` is a sibling, not a copy. From 85 per cent the
+number of differing bits is ignored.
 
-Invariants: `Reach.is_near` is the definition; both scans give the lowest row for which it holds,
-for each plan. `KeyedScan` looks only at the rows that share a key, from a dictionary: `PlainScan`,
-which looks at every row, names the same.
+Invariants: `Reach.is_near` is the definition; both scans return the lowest row for which it is
+true. `KeyedScan` compares only rows that share a key, from a dictionary, and returns the same rows
+as `PlainScan`, which compares all.
 """
 
 from __future__ import annotations
@@ -39,23 +39,21 @@ from stream_dedup.domain.sketch import SKETCH_VALUES
 from stream_dedup.log.records import Batch
 
 LIMB_BITS: Final = 64
-_KEY_BITS_MIN: Final = 16  # shorter keys are shared by too many: it is quicker to look at every row
-_DEAD_MAX: Final = (
-    64  # this number of dead rows of a key is stepped over; with more they are dropped
-)
+_KEY_BITS_MIN: Final = 16  # too many rows share a shorter key: a plain scan is quicker
+_DEAD_MAX: Final = 64  # with more dead rows under a key, they are removed from its list
 _KEY_BITS_MAX: Final = 8 * SKETCH_VALUES
 _BY_SITE: Final = ("unsure", "same_site", "other_title")
 _SURE: Final = 24 * 85
 _APART, _SIBLING, _NEAR = range(3)
 
 Seal: TypeAlias = tuple[int, int, int]
-"""Where a text is from: the hashes of site and title and the CRC-32 of the id, 0 for what is not
-known."""
+"""The origin of a text: the hashes of its site and title and the CRC-32 of its id, each 0 if it is
+unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What counts as near under one plan."""
+    """The predicate of a plan: which texts are within reach of each other."""
 
     width: int
     blocks: int
@@ -73,10 +71,10 @@ class Reach:
 
     @classmethod
     def from_fields(cls, fields: object) -> Self:
-        """Return the predicate of a plan as a control record states it.
+        """Return the predicate of a plan, given the fields of a control record.
 
         Raises:
-            FormatError: that is no plan which an index would follow.
+            FormatError: an index would refuse the plan.
         """
         numbers = ("width", "blocks", "radius", "threshold")
         optional = ("key_blocks", "by_length", "ratio", "bands", "similarity", *_BY_SITE, "asked")
@@ -109,7 +107,7 @@ class Reach:
             and 0 <= self.radius <= 3
             and 0 <= self.threshold <= min(255, self.width)
             and 1 <= self.key_blocks <= max(1, self.blocks)
-            and self.tables <= 128
+            and self.table_count <= 128
             and len(self.by_length) <= 8
             and all(
                 1 <= below < 1 << 32 and 0 <= bits <= min(255, self.width)
@@ -120,7 +118,7 @@ class Reach:
             and 0 <= self.bands <= SKETCH_VALUES
             and (not self.bands or SKETCH_VALUES % self.bands == 0)
             and 0 <= self.similarity <= 100
-            and all(0 <= one <= 100 for one in self.by_site)
+            and all(0 <= similarity <= 100 for similarity in self.by_site)
             and 0 <= self.asked < 1 << 16
             and not (self.radius and self.looks_further)
         )
@@ -128,15 +126,15 @@ class Reach:
             raise FormatError(f"No index can follow this plan: {self!r:.200}.")
 
     @property
-    def tables(self) -> int:
-        """In how many ways a key's blocks can be chosen: an index keeps a table for each, and has
-        at most 128.
+    def table_count(self) -> int:
+        """The number of ways to choose a key's blocks: an index has a table for each, at most
+        128.
         """
         return math.comb(self.blocks, self.key_blocks) if self.blocks else 1
 
     @property
     def bounds(self) -> list[tuple[int, int]]:
-        """The (first bit, end bit) of each block of the print."""
+        """The (first bit, end bit) of each block of the fingerprint."""
         cuts = (
             [self.width * block // self.blocks for block in range(self.blocks + 1)]
             if self.blocks
@@ -146,14 +144,14 @@ class Reach:
 
     @property
     def looks_further(self) -> bool:
-        """Whether sketch blocks find, or who is asked is bounded: then it takes more than a pair to
-        say who is near.
+        """Whether sketch blocks find candidates, or their number is bounded: then a pair alone does
+        not decide whether it is compared.
         """
         return bool(self.bands or self.asked)
 
     @property
     def needs_sketch(self) -> bool:
-        """Whether sketches are looked at."""
+        """Whether the plan reads sketches."""
         return bool(self.bands or self.compares)
 
     @property
@@ -163,17 +161,17 @@ class Reach:
 
     @property
     def compares(self) -> bool:
-        """Whether a similarity is asked for."""
+        """Whether the plan requires a similarity."""
         return any((self.similarity, *self.by_site))
 
     @property
     def limbs(self) -> int:
-        """How many limbs of a print it looks at."""
+        """The number of 64-bit limbs of a fingerprint that the plan compares."""
         return -(-self.width // LIMB_BITS)
 
     @property
     def mask(self) -> NDArray[np.uint64]:
-        """The bits of each limb that it looks at."""
+        """The bits of each limb that the plan compares, (limbs,)."""
         mask = np.full(self.limbs, 2**64 - 1, np.uint64)
         mask[-1] >>= np.uint64(LIMB_BITS * self.limbs - self.width)
         return mask
@@ -183,69 +181,71 @@ class Reach:
         """The largest threshold of any length."""
         return max([self.threshold, *(bits for _, bits in self.by_length)])
 
-    def distance(self, one: int, other: int) -> int:
-        """Return in how many of the low bits two prints differ."""
-        return ((one ^ other) & ((1 << self.width) - 1)).bit_count()
+    def distance(self, first: int, second: int) -> int:
+        """Return the number of low bits in which two fingerprints differ."""
+        return ((first ^ second) & ((1 << self.width) - 1)).bit_count()
 
     def is_near(
         self,
-        one: int,
-        other: int,
+        first: int,
+        second: int,
         features: tuple[int, int],
         sketches: tuple[bytes, bytes],
         seals: tuple[Seal, Seal],
     ) -> bool:
-        """Return whether two texts are within reach of each other, no matter which others are asked
-        first.
+        """Return whether two texts are within reach of each other, with no bound on the number of
+        candidates.
         """
         return (
-            any(self.shared(one, other, sketches))
-            and self.judged(one, other, features, sketches, seals) == _NEAR
+            any(self.shared_keys(first, second, sketches))
+            and self.judge(first, second, features, sketches, seals) == _NEAR
         )
 
-    def shared(self, one: int, other: int, sketches: tuple[bytes, bytes]) -> list[bool]:
-        """Return which keys two texts share: those of the print, in the order of their choices of
-        blocks, and of the sketch.
+    def shared_keys(self, first: int, second: int, sketches: tuple[bytes, bytes]) -> list[bool]:
+        """Return which keys two texts share: those of the fingerprint, in the order of the choices
+        of blocks, then those of the sketch.
         """
-        different = one ^ other
-        inside = [
-            ((different >> first) & ((1 << (end - first)) - 1)).bit_count()
-            for first, end in self.bounds
+        difference = first ^ second
+        bits_by_block = [
+            ((difference >> low) & ((1 << (high - low)) - 1)).bit_count()
+            for low, high in self.bounds
         ]
         if not self.blocks:
-            of_print = [] if self.bands else [True]
+            print_keys = [] if self.bands else [True]
         elif self.asked:
-            of_print = [
+            print_keys = [
                 sum(chosen) <= self.radius
-                for chosen in itertools.combinations(inside, self.key_blocks)
+                for chosen in itertools.combinations(bits_by_block, self.key_blocks)
             ]
         else:
-            of_print = [sum(sorted(inside)[: self.key_blocks]) <= self.radius]
-        size = SKETCH_VALUES // self.bands if self.bands else 0
-        cuts = [slice(size * block, size * (block + 1)) for block in range(self.bands)]
-        return of_print + [sketches[0][cut] == sketches[1][cut] for cut in cuts]
+            print_keys = [sum(sorted(bits_by_block)[: self.key_blocks]) <= self.radius]
+        cut_size = SKETCH_VALUES // self.bands if self.bands else 0
+        sketch_cuts = [
+            slice(cut_size * block, cut_size * (block + 1)) for block in range(self.bands)
+        ]
+        return print_keys + [sketches[0][cut] == sketches[1][cut] for cut in sketch_cuts]
 
-    def judged(
+    def judge(
         self,
-        one: int,
-        other: int,
+        first: int,
+        second: int,
         features: tuple[int, int],
         sketches: tuple[bytes, bytes],
         seals: tuple[Seal, Seal],
     ) -> int:
-        """Return whether two texts are near if they are found, or siblings: by length, distance,
-        similarity and where they are from.
+        """Return whether two candidates are near, siblings or apart: by length, distance,
+        similarity and origin.
         """
-        bits = np.array([[one >> bit & 1 != other >> bit & 1 for bit in range(self.width)]])
-        first, second = (np.frombuffer(sketch, np.uint8) for sketch in sketches)
+        bits = np.array([[first >> bit & 1 != second >> bit & 1 for bit in range(self.width)]])
+        first_sketch, second_sketch = (np.frombuffer(sketch, np.uint8) for sketch in sketches)
         rows = np.array([features[0]]), np.array([seals[0]], np.uint64)
-        equal = _equal_values(first[None], second)
-        return int(_judged(self, rows, features[1], seals[1], bits, equal)[0])
+        equal = _equal_values(first_sketch[None], second_sketch)
+        return int(_judge_rows(self, rows, features[1], seals[1], bits, equal)[0])
 
 
 class Rows:
-    """What is compared of all that ever were representatives, in the order in which they became
-    so.
+    """The compared columns of all representatives, the removed ones included, in the order in which
+    they were added.
     """
 
     def __init__(self, limbs: int, values: int = 0) -> None:
@@ -265,7 +265,7 @@ class Rows:
         sketch: NDArray[np.uint8],
         seal: Seal,
     ) -> int:
-        """Append one; return its row."""
+        """Append a representative; return its row."""
         if self.count == len(self.alive):
             for name in ("prints", "features", "scopes", "alive", "sketches", "seals"):
                 old = getattr(self, name)
@@ -283,8 +283,8 @@ class Rows:
 
 
 class AskedTexts(NamedTuple):
-    """Texts that are asked about: their prints (n, limbs), features, scopes (n,), sketches (n,
-    values) and seals.
+    """The texts to search for: their fingerprints (n, limbs), feature counts and scopes (n,),
+    sketches (n, values) and seals.
     """
 
     prints: NDArray[np.uint64]
@@ -295,8 +295,8 @@ class AskedTexts(NamedTuple):
 
 
 class PlainScan:
-    """Looks at every row: counts who shares each key in log order, and takes the first that is
-    alike.
+    """Compare every row: count the rows that share each key in log order, and return the first
+    match.
     """
 
     def find(
@@ -306,20 +306,19 @@ class PlainScan:
         are near and that are siblings, or -1.
         """
         prints, features, scopes, sketches, seals = asked
-        found = np.full((len(prints), 2), -1, np.int64)
+        nearest = np.full((len(prints), 2), -1, np.int64)
         living = first + np.flatnonzero(rows.alive[first:end])
-        last = reach.asked // 2
-        for at in range(len(prints)):
-            peers = living[rows.scopes[living] == scopes[at]]
-            if (
-                not reach.looks_further and not reach.compares
-            ):  # then what differs in too many bits has no say in who else is near
-                different = (
-                    rows.prints[peers, : reach.limbs] ^ prints[at, : reach.limbs]
+        tail_count = reach.asked // 2
+        for index in range(len(prints)):
+            peers = living[rows.scopes[living] == scopes[index]]
+            if not reach.looks_further and not reach.compares:
+                # Rows that differ in too many bits cannot affect the result.
+                difference = (
+                    rows.prints[peers, : reach.limbs] ^ prints[index, : reach.limbs]
                 ) & reach.mask
-                peers = peers[np.bitwise_count(different).sum(axis=1) <= reach.threshold_max]
-            bits = _differing_bits(reach, rows.prints[peers], prints[at])
-            equal = _equal_values(rows.sketches[peers], sketches[at])
+                peers = peers[np.bitwise_count(difference).sum(axis=1) <= reach.threshold_max]
+            bits = _differing_bits(reach, rows.prints[peers], prints[index])
+            equal = _equal_values(rows.sketches[peers], sketches[index])
             shared = _print_keys(reach, bits)
             if reach.bands:
                 blocks = equal[:, :SKETCH_VALUES].reshape(
@@ -327,27 +326,29 @@ class PlainScan:
                 )
                 shared = np.concatenate([shared, blocks.all(axis=2)], axis=1)
             if reach.asked:
-                order = np.cumsum(shared, axis=0)
-                shared &= (order <= reach.asked - last) | (order > shared.sum(axis=0) - last)
-            some = np.flatnonzero(shared.any(axis=1))
-            judged = _judged(
+                counts = np.cumsum(shared, axis=0)
+                shared &= (counts <= reach.asked - tail_count) | (
+                    counts > shared.sum(axis=0) - tail_count
+                )
+            sharing = np.flatnonzero(shared.any(axis=1))
+            judged = _judge_rows(
                 reach,
-                (rows.features[peers[some]], rows.seals[peers[some]]),
-                int(features[at]),
-                seals[at],
-                bits[some],
-                equal[some],
+                (rows.features[peers[sharing]], rows.seals[peers[sharing]]),
+                int(features[index]),
+                seals[index],
+                bits[sharing],
+                equal[sharing],
             )
-            found[at] = _first_of(peers[some], judged)
-        return found
+            nearest[index] = _first_of(peers[sharing], judged)
+        return nearest
 
 
 class KeyedRows:
-    """Which rows have which keys under one plan, for plans that compare whole keys: a dictionary a
-    key, from its value to rows.
+    """The rows by key under one plan, for plans that compare whole keys: a dictionary for each key,
+    from its value to rows.
 
-    A key's value is held with the scope, as one number; its rows ascend, and one alone stands
-    without a list.
+    A key's value and the scope form one number; the rows are a list in ascending order, or a number
+    if there is only one.
     """
 
     def __init__(self, reach: Reach, rows: Rows) -> None:
@@ -363,21 +364,21 @@ class KeyedRows:
         )
         size = SKETCH_VALUES // reach.bands if reach.bands else 0
         self._cuts = [slice(size * block, size * (block + 1)) for block in range(reach.bands)]
-        self._of_key: list[dict[int, int | list[int]]] = [
+        self._rows_by_key: list[dict[int, int | list[int]]] = [
             {} for _ in range(len(self._chosen) + len(self._cuts))
         ]
 
-    def take_in(self, end: int) -> None:
-        """Enter the rows below `end` that are not entered yet."""
+    def enter_rows(self, end: int) -> None:
+        """Enter the rows below `end` that were not entered before."""
         rows = self.rows
         for row in range(self._count, end):
             keys = self._keys(rows.prints[row], int(rows.scopes[row]), rows.sketches[row])
-            for of_key, key in zip(self._of_key, keys, strict=True):
-                found = of_key.setdefault(key, row)
-                if isinstance(found, list):
-                    found.append(row)
-                elif found != row:
-                    of_key[key] = [found, row]
+            for rows_by_key, key in zip(self._rows_by_key, keys, strict=True):
+                stored = rows_by_key.setdefault(key, row)
+                if isinstance(stored, list):
+                    stored.append(row)
+                elif stored != row:
+                    rows_by_key[key] = [stored, row]
         self._count = max(self._count, end)
 
     def find(
@@ -390,42 +391,48 @@ class KeyedRows:
         sketch: NDArray[np.uint8],
         seal: Seal,
     ) -> tuple[int, int]:
-        """Return the lowest living rows of [first, end) that are near one text and a sibling of it,
-        or -1.
+        """Return the lowest living rows of [first, end) that are near a text, and a sibling of it;
+        -1 for none.
         """
         candidates: set[int] = set()
-        for of_key, key in zip(self._of_key, self._keys(limbs, scope, sketch), strict=True):
-            found = of_key.get(key)
-            if found is not None:
+        for rows_by_key, key in zip(
+            self._rows_by_key, self._keys(limbs, scope, sketch), strict=True
+        ):
+            stored = rows_by_key.get(key)
+            if stored is not None:
                 candidates.update(
-                    self._asked([found] if isinstance(found, int) else found, first, end)
+                    self._pick_candidates(
+                        [stored] if isinstance(stored, int) else stored, first, end
+                    )
                 )
         if not candidates:
             return -1, -1
-        some = np.array(sorted(candidates), np.int64)
-        bits = _differing_bits(self.reach, self.rows.prints[some], limbs)
-        equal = _equal_values(self.rows.sketches[some], sketch)
-        kept = self.rows.features[some], self.rows.seals[some]
-        return _first_of(some, _judged(self.reach, kept, features, seal, bits, equal))
+        candidate_rows = np.array(sorted(candidates), np.int64)
+        bits = _differing_bits(self.reach, self.rows.prints[candidate_rows], limbs)
+        equal = _equal_values(self.rows.sketches[candidate_rows], sketch)
+        stored_values = self.rows.features[candidate_rows], self.rows.seals[candidate_rows]
+        return _first_of(
+            candidate_rows, _judge_rows(self.reach, stored_values, features, seal, bits, equal)
+        )
 
-    def _asked(self, sharing: list[int], first: int, end: int) -> list[int]:
-        """Return the living of [first, end) among the rows of one key who are asked; drop the dead
-        if they are many.
+    def _pick_candidates(self, sharing: list[int], first: int, end: int) -> list[int]:
+        """Return the living rows of [first, end) under a key that are compared: the first and the
+        last ones. Remove dead rows from the list if there are more than `_DEAD_MAX`.
         """
-        alive, dead, last = self.rows.alive, 0, self.reach.asked // 2
-        place, end_place = bisect.bisect_left(sharing, first), bisect.bisect_left(sharing, end)
+        alive, dead_count, tail_count = self.rows.alive, 0, self.reach.asked // 2
+        low, high = bisect.bisect_left(sharing, first), bisect.bisect_left(sharing, end)
         from_begin, from_end = list[int](), list[int]()
-        while place < end_place and (
-            not self.reach.asked or len(from_begin) < self.reach.asked - last
+        while low < high and (
+            not self.reach.asked or len(from_begin) < self.reach.asked - tail_count
         ):
-            from_begin += [sharing[place]] * bool(alive[sharing[place]])
-            dead += not alive[sharing[place]]
-            place += 1
-        while place < end_place and len(from_end) < last:
-            end_place -= 1
-            from_end += [sharing[end_place]] * bool(alive[sharing[end_place]])
-            dead += not alive[sharing[end_place]]
-        if dead > _DEAD_MAX:
+            from_begin += [sharing[low]] * bool(alive[sharing[low]])
+            dead_count += not alive[sharing[low]]
+            low += 1
+        while low < high and len(from_end) < tail_count:
+            high -= 1
+            from_end += [sharing[high]] * bool(alive[sharing[high]])
+            dead_count += not alive[sharing[high]]
+        if dead_count > _DEAD_MAX:
             sharing[:] = [row for row in sharing if alive[row]]
         return from_begin + from_end
 
@@ -441,8 +448,8 @@ class KeyedRows:
 
 
 class KeyedScan:
-    """The same for large logs: by whole keys, where the plan compares keys whole and they tell rows
-    apart.
+    """A scan for large logs: by whole keys, if the plan compares whole keys and they are long
+    enough; else a plain scan.
     """
 
     def __init__(self) -> None:
@@ -460,7 +467,7 @@ class KeyedScan:
             return PlainScan().find(reach, rows, first, end, asked)
         if self._keyed is None or self._keyed.reach != reach or self._keyed.rows is not rows:
             self._keyed = KeyedRows(reach, rows)
-        self._keyed.take_in(end)
+        self._keyed.enter_rows(end)
         columns = zip(
             asked.prints,
             asked.features.tolist(),
@@ -469,8 +476,8 @@ class KeyedScan:
             asked.seals,
             strict=True,
         )
-        found = [self._keyed.find(first, end, *one) for one in columns]
-        return np.array(found, np.int64).reshape(-1, 2)
+        nearest = [self._keyed.find(first, end, *text) for text in columns]
+        return np.array(nearest, np.int64).reshape(-1, 2)
 
 
 Scan: TypeAlias = PlainScan | KeyedScan
@@ -479,25 +486,25 @@ Scan: TypeAlias = PlainScan | KeyedScan
 def _differing_bits(
     reach: Reach, prints: NDArray[np.uint64], limbs: NDArray[np.uint64]
 ) -> NDArray[np.uint8]:
-    """Return the bits in which prints (n, limbs) differ from one, (n, width)."""
-    different = (prints[:, : reach.limbs] ^ limbs[: reach.limbs]).astype("<u8").view(np.uint8)
-    return np.unpackbits(different, axis=1, bitorder="little")[:, : reach.width]
+    """Return the bits in which fingerprints (n, limbs) differ from `limbs`, (n, width)."""
+    difference = (prints[:, : reach.limbs] ^ limbs[: reach.limbs]).astype("<u8").view(np.uint8)
+    return np.unpackbits(difference, axis=1, bitorder="little")[:, : reach.width]
 
 
-def _judged(
+def _judge_rows(
     reach: Reach,
-    kept: tuple[NDArray[np.int64], NDArray[np.uint64]],
+    stored_values: tuple[NDArray[np.int64], NDArray[np.uint64]],
     features: int,
     seal: Seal,
     bits: NDArray[np.uint8],
     equal: NDArray[np.bool_],
 ) -> NDArray[np.int64]:
-    """Return which rows are near a text if they are found, and which are siblings, by feature
-    counts and seals (`kept`), differing bits and equal values of each.
+    """Return for each candidate row whether it is near a text, its sibling or apart, by its feature
+    count and seal (`stored_values`), differing bits and equal sketch values.
     """
-    stored, seals = kept
-    shorter, longer = np.minimum(stored, features), np.maximum(stored, features)
-    limit = np.full(len(stored), reach.threshold)
+    stored_features, seals = stored_values
+    shorter, longer = np.minimum(stored_features, features), np.maximum(stored_features, features)
+    limit = np.full(len(stored_features), reach.threshold)
     for below, threshold in reversed(reach.by_length):
         limit[shorter < below] = threshold
     fits = 100 * shorter >= reach.ratio * longer
@@ -506,18 +513,20 @@ def _judged(
         return np.where(fits & is_close, _NEAR, _APART)
     share = _of_2400(equal)
     fits &= (share >= 24 * reach.similarity) & (is_close | (share >= _SURE))
-    of_site = [_asked_of(reach, tuple(one), seal) for one in seals.tolist()]
+    of_site = [
+        _required_similarity(reach, tuple(stored_seal), seal) for stored_seal in seals.tolist()
+    ]
     asked = np.array([per_cent for per_cent, _ in of_site], np.int64)
-    is_site = np.array([is_one for _, is_one in of_site], np.bool_)
+    is_site = np.array([is_same for _, is_same in of_site], np.bool_)
     unlike = np.where(is_site, _SIBLING, _APART)
     return np.where(fits, np.where(share >= 24 * asked, _NEAR, unlike), _APART)
 
 
-def _asked_of(reach: Reach, one: Seal, other: Seal) -> tuple[int, bool]:
-    """Return how alike two texts must be, in per cent, by where they are from, and whether that is
-    one site.
+def _required_similarity(reach: Reach, first: Seal, second: Seal) -> tuple[int, bool]:
+    """Return the similarity that two origins require, in per cent, and whether the texts can be
+    siblings: of one site.
     """
-    (site, title, name), (other_site, other_title, other_name) = one, other
+    (site, title, name), (other_site, other_title, other_name) = first, second
     if name and name == other_name:
         return reach.similarity, False
     if not site or not other_site:
@@ -531,16 +540,14 @@ def _asked_of(reach: Reach, one: Seal, other: Seal) -> tuple[int, bool]:
 
 
 def _first_of(rows: NDArray[np.int64], judged: NDArray[np.int64]) -> tuple[int, int]:
-    """Return the first of ascending rows that is near, and the first that is a sibling; -1 for
-    none.
-    """
+    """Return the first row that is near, and the first that is a sibling; -1 for none."""
     near, siblings = rows[judged == _NEAR], rows[judged == _SIBLING]
     return int(near[0]) if len(near) else -1, int(siblings[0]) if len(siblings) else -1
 
 
 def _equal_values(sketches: NDArray[np.uint8], sketch: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Return which values of sketches (.., bytes) and of one are equal: a byte each, and behind
-    `SKETCH_VALUES` half of one.
+    """Return which values of sketches (.., bytes) equal those of `sketch`: `SKETCH_VALUES` bytes,
+    then half bytes.
     """
     differing = sketches ^ sketch
     if not differing.shape[-1]:
@@ -553,35 +560,35 @@ def _equal_values(sketches: NDArray[np.uint8], sketch: NDArray[np.uint8]) -> NDA
 
 
 def _of_2400(equal: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the similarity in 2,400ths: the mean of both parts' shares, of the second that beyond
-    one in 16 by chance.
+    """Return the similarity in 2,400ths: the mean of the shares of equal values in both parts; the
+    second is corrected for equality by chance, once in 16 times.
     """
-    found: NDArray[np.int64] = (
+    similarity: NDArray[np.int64] = (
         15 * equal[..., :SKETCH_VALUES].sum(axis=-1)
         + 16 * equal[..., SKETCH_VALUES:].sum(axis=-1)
         - SKETCH_VALUES
     )
-    return found
+    return similarity
 
 
-def per_cent(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> int:
-    """Return how similar two sketches are in per cent, rounded down."""
-    return max(0, int(_of_2400(_equal_values(one, other))) // 24)
+def per_cent(first: NDArray[np.uint8], second: NDArray[np.uint8]) -> int:
+    """Return the similarity of two sketches in per cent, rounded down."""
+    return max(0, int(_of_2400(_equal_values(first, second))) // 24)
 
 
 def _print_keys(reach: Reach, bits: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Return which keys of the print are shared, (rows, keys), of the differing bits (rows,
+    """Return which keys of the fingerprint are shared, (rows, keys), from the differing bits (rows,
     width).
     """
     if not reach.blocks:
         return np.ones((len(bits), 0 if reach.bands else 1), np.bool_)
-    inside = [bits[:, low:high].sum(axis=1) for low, high in reach.bounds]
-    keys = [sum(chosen) for chosen in itertools.combinations(inside, reach.key_blocks)]
+    bits_by_block = [bits[:, low:high].sum(axis=1) for low, high in reach.bounds]
+    keys = [sum(chosen) for chosen in itertools.combinations(bits_by_block, reach.key_blocks)]
     return np.stack(keys, axis=1) <= reach.radius
 
 
 def as_number(limbs: NDArray[np.uint64]) -> int:
-    """Return a print, low limb first, as one number."""
+    """Return a fingerprint, low limb first, as a number."""
     number = 0
     for limb in reversed(limbs.tolist()):
         number = number << LIMB_BITS | limb
@@ -589,6 +596,8 @@ def as_number(limbs: NDArray[np.uint64]) -> int:
 
 
 def seal_of(batch: Batch, place: int) -> Seal:
-    """Return where a document is from; a CRC of 0 is written as 1, so that it is that of an id."""
+    """Return the origin of a document; a CRC of 0 becomes 1, because 0 means that there is no
+    id.
+    """
     name = batch.ids[place]
     return int(batch.site[place]), int(batch.title[place]), (zlib.crc32(name) or 1) if name else 0

@@ -1,13 +1,12 @@
-"""The headers that each output must carry, by the log alone, and the representatives that
-duplicates name.
+"""Check the headers of each output, and the representatives that duplicates name, against the log.
 
-With a fold that judges, every header of ours is compared with what the judgement makes it. Without
-one (a log too large for a plain scan), what a duplicate says is held against the log: the same
-text, or within reach under the plan of then.
+If the fold judges, every `dedup.*` header is compared with that of its judgement. If it does not
+(the log is too large for a scan), a duplicate is compared with its representative in the log: it
+has the same text, or it is within reach under the plan that was in force.
 
 Invariants: a duplicate's representative is in `unique`, or not committed yet, or a seed, or of a
-topic that was since created again, or its part of `unique` was trimmed; what was passed on unjudged
-(`fail-open`) is held to its fingerprint only.
+topic that was created again since, or its part of `unique` was trimmed; for records that were
+passed on unjudged (`fail-open`) only the fingerprint is checked.
 """
 
 from __future__ import annotations
@@ -47,12 +46,12 @@ _LOGLESS = {Reason.EMPTY.label, Reason.TOMBSTONE.label, Reason.BYPASS.label}
 
 @dataclass(slots=True)
 class AuditedOutputs:
-    """The records that left, one after another; `close` looks at what needs all of them.
+    """Check the outputs one after another; `close` makes the checks that need all of them.
 
-    `names` are the topics of uniques, duplicates and dead letters. `in_flight` are representatives
-    that the group has not committed past yet, `unemitted` those that it has: duplicates may name
-    them, and they are nowhere. `now_ms` is when the ends were noted: a release that was appended
-    within a minute of it may still be on its way.
+    `names` are the topics of uniques, duplicates and dead letters. `in_flight` counts missing
+    representatives that the group has not committed past yet, `unemitted` those that it has:
+    duplicates may name them, and no output contains them. `now_ms` is the time when the end offsets
+    were read: a release appended less than a minute before may still be in flight.
     """
 
     outline: Outline
@@ -67,23 +66,21 @@ class AuditedOutputs:
     compared: int = 0
     in_flight: Waiting = field(default_factory=Waiting)
     unemitted: Waiting = field(default_factory=Waiting)
-    _left: dict[Partition, set[int]] = field(default_factory=lambda: defaultdict(set))
-    _first_left: dict[Partition, int] = field(default_factory=dict)
+    _delivered: dict[Partition, set[int]] = field(default_factory=lambda: defaultdict(set))
+    _first_delivered: dict[Partition, int] = field(default_factory=dict)
     _named: dict[tuple[Partition, int], str] = field(default_factory=dict)
-    _dead: set[tuple[Partition, int]] = field(default_factory=set)
+    _dead_lettered: set[tuple[Partition, int]] = field(default_factory=set)
     _released: set[tuple[Partition, int]] = field(default_factory=set)
 
-    def take_message(self, message: Message) -> None:
-        """Take in a record of an output, in its partition's order."""
+    def add_message(self, message: Message) -> None:
+        """Check a record of an output; call it in the order of the partition."""
         if message.topic == self.names[2]:
-            self._dead_letter(message)
+            self._add_dead_letter(message)
         else:
-            self._verdict(message)
+            self._add_verdict(message)
 
     def close(self) -> None:
-        """Look at the representatives: each that is named, and each of the log, must be in
-        `unique`.
-        """
+        """Check that each representative that is named, and each of the log, is in `unique`."""
         for (partition, offset), where in self._named.items():
             self._check_named(partition, offset, where)
         for log_offset, judgements in self.outline.judged.items():
@@ -104,73 +101,77 @@ class AuditedOutputs:
 
     # -- one record
 
-    def _dead_letter(self, message: Message) -> None:
-        _, own = split_dead_letter(message.headers)
+    def _add_dead_letter(self, message: Message) -> None:
+        _, error_headers = split_dead_letter(message.headers)
         names = headers.DLQ_TOPIC, headers.DLQ_PARTITION, headers.DLQ_OFFSET
-        topic, part, offset = (headers.text_of(own, name) for name in names)
-        self.reasons[f"dead:{headers.text_of(own, headers.ERROR_STAGE)}"] += 1
+        topic, part, offset = (headers.text_of(error_headers, name) for name in names)
+        self.reasons[f"dead:{headers.text_of(error_headers, headers.ERROR_STAGE)}"] += 1
         if topic != self.source[0] or not (_is_number(part) and _is_number(offset)):
-            said = f"does not say in its headers which record of {self.source[0]} it was."
-            self.findings.add_finding(Kind.NOWHERE, message.at, said)
+            predicate = f"does not say in its headers which record of {self.source[0]} it was."
+            self.findings.add_finding(Kind.NOWHERE, message.at, predicate)
             return
         partition = (*self.source, int(part))
-        self._dead.add((partition, int(offset)))
-        self.ledger.came(
-            message, of_dead_letter(message), (partition, int(offset)), cut=cut_of(own)
+        self._dead_lettered.add((partition, int(offset)))
+        self.ledger.add_output(
+            message, of_dead_letter(message), (partition, int(offset)), cut=cut_of(error_headers)
         )
 
-    def _verdict(self, message: Message) -> None:
-        _, own = split_verdict(message.headers)
+    def _add_verdict(self, message: Message) -> None:
+        _, dedup_headers = split_verdict(message.headers)
         content = of_output(message)
-        reason = headers.text_of(own, headers.REASON)
+        reason = headers.text_of(dedup_headers, headers.REASON)
         self.reasons[reason or "none"] += 1
-        place = headers.place_of(headers.text_of(own, headers.LOG))
+        place = headers.place_of(headers.text_of(dedup_headers, headers.LOG))
         document = None if place is None else self.outline.document(place)
         if document is not None:
-            self._judged(message, content, own, reason, document)
+            self._check_judged(message, content, dedup_headers, reason, document)
             return
-        self.ledger.came(message, content, None)
+        self.ledger.add_output(message, content, None)
         if place is not None:
-            said = f"names {place} in the log (dedup.log), and there is no document there that an index judges."
-            self.findings.add_finding(Kind.VERDICT, message.at, said)
+            predicate = f"names {place} in the log (dedup.log), and there is no document there that an index judges."
+            self.findings.add_finding(Kind.VERDICT, message.at, predicate)
         elif reason not in _LOGLESS or message.topic != self.names[0]:
-            said = f"names no place in the log (dedup.log), though its reason is {reason!r}."
-            self.findings.add_finding(Kind.VERDICT, message.at, said)
+            predicate = f"names no place in the log (dedup.log), though its reason is {reason!r}."
+            self.findings.add_finding(Kind.VERDICT, message.at, predicate)
 
-    def _judged(
-        self, message: Message, content: Content, own: Headers, reason: str, document: InLog
+    def _check_judged(
+        self,
+        message: Message,
+        content: Content,
+        dedup_headers: Headers,
+        reason: str,
+        document: InLog,
     ) -> None:
         is_released = reason == Reason.RELEASED.label
         position = (document.partition, document.offset)
-        self.ledger.came(message, content, position, is_released=is_released)
+        self.ledger.add_output(message, content, position, is_released=is_released)
         if (
             message.topic == self.names[0]
-            and headers.text_of(own, headers.VERDICT) == Verdict.UNIQUE.value
+            and headers.text_of(dedup_headers, headers.VERDICT) == Verdict.UNIQUE.value
         ):
-            self._left[document.partition].add(document.offset)
-            if (
-                document.log.offset in self.outline.releases
-            ):  # whether the command wrote it, or a worker that read it again
+            self._delivered[document.partition].add(document.offset)
+            if document.log.offset in self.outline.releases:
+                # Written by the command, or by a worker that read the record again.
                 self._released.add(position)
             if not is_released:
-                self._first_left.setdefault(document.partition, document.offset)
-        self._check_topic(message, own, document)
-        expected = self._expected(own, reason, document)
+                self._first_delivered.setdefault(document.partition, document.offset)
+        self._check_topic(message, dedup_headers, document)
+        expected = self._expected_headers(dedup_headers, reason, document)
         if expected is None:
-            said = f"left as {reason!r}, and log {document.log} gives it no verdict of that kind."
-            self.findings.add_finding(Kind.VERDICT, message.at, said)
+            predicate = (
+                f"left as {reason!r}, and log {document.log} gives it no verdict of that kind."
+            )
+            self.findings.add_finding(Kind.VERDICT, message.at, predicate)
         else:
             self.compared += 1
-            if wrong := differences(own, expected):
-                said = (
-                    f"({_name(*position)}, log {document.log}) is not what the log gives: {wrong}."
-                )
-                self.findings.add_finding(Kind.VERDICT, message.at, said)
-        if headers.text_of(own, headers.VERDICT) == Verdict.DUPLICATE.value:
-            self._duplicate(message, own, reason, document)
+            if difference := differences(dedup_headers, expected):
+                predicate = f"({_name(*position)}, log {document.log}) is not what the log gives: {difference}."
+                self.findings.add_finding(Kind.VERDICT, message.at, predicate)
+        if headers.text_of(dedup_headers, headers.VERDICT) == Verdict.DUPLICATE.value:
+            self._check_duplicate(message, dedup_headers, reason, document)
 
-    def _check_topic(self, message: Message, own: Headers, document: InLog) -> None:
-        verdict = headers.text_of(own, headers.VERDICT)
+    def _check_topic(self, message: Message, dedup_headers: Headers, document: InLog) -> None:
+        verdict = headers.text_of(dedup_headers, headers.VERDICT)
         is_duplicate = verdict == Verdict.DUPLICATE.value
         goes_apart = self.outline.batches[document.log.offset].mode.name != "ANNOTATE"
         if is_duplicate is not (message.topic == self.names[1]) and (
@@ -180,59 +181,61 @@ class AuditedOutputs:
                 Kind.VERDICT, message.at, f"says {verdict!r}, which does not belong on that topic."
             )
 
-    def _expected(self, own: Headers, reason: str, document: InLog) -> Headers | None:
-        """Return our headers as the log gives them; None if it gives no verdict there."""
-        recipe = self.outline.verdicts.declared
-        known = OUTCOMES.get(reason)
-        if recipe is None or known is None:
+    def _expected_headers(
+        self, dedup_headers: Headers, reason: str, document: InLog
+    ) -> Headers | None:
+        """Return the `dedup.*` headers that follow from the log; None if it has no verdict."""
+        declaration = self.outline.verdicts.declaration
+        outcome = OUTCOMES.get(reason)
+        if declaration is None or outcome is None:
             return None
         place, position = document.log, Position(*document.partition, document.offset)
         if reason == Reason.FAIL_OPEN.label:
-            return headers.of_verdict(position, known, recipe.recipe, document.hex, place)
+            return headers.of_verdict(position, outcome, declaration.recipe, document.hex, place)
         if place.offset in self.outline.releases:
-            # As it left, or, read again, as a redelivered document that represents itself.
+            # As released; or, if it was read again, as a redelivered representative.
             return (
-                headers.of_verdict(position, known, recipe.recipe, document.hex, place)
-                if known.verdict is Verdict.UNIQUE
+                headers.of_verdict(position, outcome, declaration.recipe, document.hex, place)
+                if outcome.verdict is Verdict.UNIQUE
                 else None
             )
         judgements = self.outline.judged.get(place.offset)
-        if (
-            judgements is None
-        ):  # the log is too large for a scan: what it says of itself is checked elsewhere
-            return own
+        if judgements is None:
+            return dedup_headers  # the log is too large for a scan; `_check_duplicate` checks them
         judgement = judgements[place.place]
         if judgement.reason.verdict is None:
             return None
         if (
             judgement.of is not None
             and judgement.of.id in self.outline.forgotten
-            and not headers.text_of(own, headers.OF_ID)
-            and not headers.text_of(own, headers.SIBLING_ID)
+            and not headers.text_of(dedup_headers, headers.OF_ID)
+            and not headers.text_of(dedup_headers, headers.SIBLING_ID)
         ):
-            # Given again after its id was forgotten: the verdict is the same, and the id is gone
-            # from it.
+            # Redelivered after its id was forgotten: the same verdict without the id.
             judgement = judgement._replace(of=judgement.of._replace(id=b""))
-        return expected_headers(position, judgement, recipe.recipe, document.hex)
+        return expected_headers(position, judgement, declaration.recipe, document.hex)
 
     # -- duplicates
 
-    def _duplicate(self, message: Message, own: Headers, reason: str, document: InLog) -> None:
-        text = headers.text_of(own, headers.OF_POSITION)
-        found = self._representative(document, text)
-        if found is None:
-            said = f"is a duplicate of {text!r}, and the log has no document there."
-            self.findings.add_finding(Kind.REPRESENTATIVE, message.at, said)
+    def _check_duplicate(
+        self, message: Message, dedup_headers: Headers, reason: str, document: InLog
+    ) -> None:
+        text = headers.text_of(dedup_headers, headers.OF_POSITION)
+        representative = self._find_representative(document, text)
+        if representative is None:
+            predicate = f"is a duplicate of {text!r}, and the log has no document there."
+            self.findings.add_finding(Kind.REPRESENTATIVE, message.at, predicate)
             return
-        self._named.setdefault((found.partition, found.offset), message.at)
-        if why := self._not_within_reach(own, reason, document, found):
+        self._named.setdefault((representative.partition, representative.offset), message.at)
+        if why := self._not_within_reach(dedup_headers, reason, document, representative):
             self.findings.add_finding(
                 Kind.REACH, message.at, f"is called {reason} to {text}: {why}."
             )
 
-    def _representative(self, document: InLog, text: str) -> InLog | None:
-        """Return the document that a duplicate names; its topic's id is told by the judgement, or
-        is that of now.
+    def _find_representative(self, document: InLog, text: str) -> InLog | None:
+        """Return the document that a duplicate names, or None.
+
+        The topic id is that of the judgement, or else the current one.
         """
         judgements = self.outline.judged.get(document.log.offset)
         if (
@@ -240,74 +243,77 @@ class AuditedOutputs:
             and (of := judgements[document.log.place].of) is not None
             and str(of.position) == text
         ):
-            at = of.position
-            return self.outline.first_at((at.topic, at.topic_id, at.partition), at.offset)
+            position = of.position
+            return self.outline.find_first(
+                (position.topic, position.topic_id, position.partition), position.offset
+            )
         name, _, number = text.rpartition("@")
         topic, _, part = name.rpartition("-")
         if not (_is_number(number) and _is_number(part)):
             return None
-        for partition in self.outline.partitions(topic, int(part), document.partition):
-            known = self.outline.first_at(partition, int(number))
-            if known is not None:
-                return known
+        for partition in self.outline.partitions_named(topic, int(part), document.partition):
+            representative = self.outline.find_first(partition, int(number))
+            if representative is not None:
+                return representative
         return None
 
-    def _not_within_reach(self, own: Headers, reason: str, document: InLog, found: InLog) -> str:
-        distance = headers.text_of(own, headers.DISTANCE)
+    def _not_within_reach(
+        self, dedup_headers: Headers, reason: str, document: InLog, representative: InLog
+    ) -> str:
+        distance = headers.text_of(dedup_headers, headers.DISTANCE)
         if reason in OUTCOMES and OUTCOMES[reason].has_same_text:
             return (
                 ""
-                if document.text == found.text
+                if document.text == representative.text
                 else "their texts are not the same, or of different scopes"
             )
         plan = self.outline.plan_at(document.log.offset)
-        if plan is None or document.text[0] != found.text[0]:
+        if plan is None or document.text[0] != representative.text[0]:
             return "they are of different scopes"
-        bits = plan.distance(document.print, found.print)
+        bits = plan.distance(document.print, representative.print)
         if distance != str(bits):
             return f"they differ in {bits} bits, and dedup.distance is {distance!r}"
-        sketches = (document.sketch, found.sketch)
-        told = as_text(per_cent(*sketches)) if all(sketches) else ""
-        similarity = headers.text_of(own, headers.SIMILARITY)
-        if similarity != told:
-            return (
-                f"their sketches are {told or 'not'} alike, and dedup.similarity is {similarity!r}"
-            )
+        sketches = (document.sketch, representative.sketch)
+        computed = as_text(per_cent(*sketches)) if all(sketches) else ""
+        similarity = headers.text_of(dedup_headers, headers.SIMILARITY)
+        if similarity != computed:
+            return f"their sketches are {computed or 'not'} alike, and dedup.similarity is {similarity!r}"
         is_near = plan.is_near(
             document.print,
-            found.print,
-            (document.features, found.features),
+            representative.print,
+            (document.features, representative.features),
             sketches,
-            (document.seal, found.seal),
+            (document.seal, representative.seal),
         )
-        return "" if is_near else f"at {bits} bits they are beyond the reach of the plan of then"
+        return "" if is_near else f"at {bits} bits they are beyond the reach of the plan in force"
 
     # -- the end
 
     def _check_named(self, partition: Partition, offset: int, where: str) -> None:
-        if offset in self._left.get(partition, ()) or self._is_exempt(partition, offset):
+        if offset in self._delivered.get(partition, ()) or self._is_exempt(partition, offset):
             return
         if offset >= self.committed.get(partition[2], 0):
-            # its worker has not committed it yet, and another was quicker with the duplicate: it is
-            # in flight
+            # In flight: another worker has delivered the duplicate first.
             return
-        said = f"is a duplicate of {_name(partition, offset)}, which is not in {self.names[0]}."
-        self.findings.add_finding(Kind.REPRESENTATIVE, where, said)
+        predicate = (
+            f"is a duplicate of {_name(partition, offset)}, which is not in {self.names[0]}."
+        )
+        self.findings.add_finding(Kind.REPRESENTATIVE, where, predicate)
 
     def _is_exempt(self, partition: Partition, offset: int) -> bool:
         if (partition, offset) in self.outline.elsewhere or partition[:2] != self.source:
             return True
         low = self.unique_lows.get(partition[2], 0)
-        if low > 0 and offset < self._first_left.get(partition, offset + 1):
+        if low > 0 and offset < self._first_delivered.get(partition, offset + 1):
             return True
-        known = self.outline.first_at(partition, offset)
-        return known is not None and known.id in self.outline.forgotten
+        document = self.outline.find_first(partition, offset)
+        return document is not None and document.id in self.outline.forgotten
 
     def _check_emitted(self, partition: Partition, offset: int, judgement: Judgement) -> None:
         if (
-            offset in self._left.get(partition, ())
+            offset in self._delivered.get(partition, ())
             or self._is_exempt(partition, offset)
-            or (partition, offset) in self._dead
+            or (partition, offset) in self._dead_lettered
         ):
             return
         appended_ms = self.outline.appended_ms[judgement.decided.offset]
@@ -348,7 +354,7 @@ class AuditedOutputs:
 def expected_headers(
     position: Position, judgement: Judgement, recipe: str, fingerprint: bytes
 ) -> Headers:
-    """Return our headers for a judged document at a position in the source."""
+    """Return the `dedup.*` headers of a judged document at a source position."""
     reason, decided, distance, of, similarity, copies, better = judgement
     return headers.of_verdict(
         position, reason, recipe, fingerprint, decided, distance, of, similarity, copies, better
@@ -356,23 +362,27 @@ def expected_headers(
 
 
 def differences(
-    own: Sequence[tuple[str, bytes | None]], expected: Sequence[tuple[str, bytes | None]]
+    actual: Sequence[tuple[str, bytes | None]], expected: Sequence[tuple[str, bytes | None]]
 ) -> str:
-    """Return in words how headers differ from what they must be; nothing if they do not."""
-    if list(own) == list(expected):
+    """Describe how headers differ from the expected ones; empty if they are equal."""
+    if list(actual) == list(expected):
         return ""
-    names = dict.fromkeys(name for name, _ in (*own, *expected))
-    found = [
-        f"{name} is {_shown(own, name)}, not {_shown(expected, name)}"
+    names = dict.fromkeys(name for name, _ in (*actual, *expected))
+    differing = [
+        f"{name} is {_shown(actual, name)}, not {_shown(expected, name)}"
         for name in names
-        if [value for one, value in own if one == name]
-        != [value for one, value in expected if one == name]
+        if [value for header, value in actual if header == name]
+        != [value for header, value in expected if header == name]
     ]
-    return "; ".join(found) or "the same headers stand in another order"
+    return "; ".join(differing) or "the same headers are in another order"
 
 
-def _shown(found: Sequence[tuple[str, bytes | None]], name: str) -> str:
-    values = [(value or b"").decode("utf-8", "replace") for one, value in found if one == name]
+def _shown(headers_shown: Sequence[tuple[str, bytes | None]], name: str) -> str:
+    values = [
+        (value or b"").decode("utf-8", "replace")
+        for header, value in headers_shown
+        if header == name
+    ]
     return " and ".join(map(repr, values)) if values else "missing"
 
 

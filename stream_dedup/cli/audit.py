@@ -261,7 +261,7 @@ def examine(
     compacted = [name for name in names.outputs if noted.topics[name].is_compacted]
     book = AuditLedger(outline, names.documents, source.topic_id, spans, lows, findings, compacted)
     for message in _read(settings, names.documents, noted.bounds[names.documents], report, advance):
-        book.source(message, content.of_source(message))
+        book.add_source(message, content.of_source(message))
         report.waiting += message.offset >= committed.get(message.partition, 0)
         if finished and message.offset >= committed.get(message.partition, 0):
             findings.add_finding(
@@ -279,7 +279,7 @@ def examine(
     )
     for name in names.outputs:
         for message in _read(settings, name, noted.bounds[name], report, advance):
-            outputs.take_message(message)
+            outputs.add_message(message)
     book.close()
     outputs.close()
     _check_committed(settings, noted, spans, outline, findings)
@@ -331,9 +331,9 @@ def _judge_again(
     for name in names.outputs if settings.judging_mode.delivers else ():
         for messages in SpanReader(settings, name, noted.bounds[name]).read_messages():
             for message in messages:
-                replayed.take_output(message)
+                replayed.add_output(message)
     for message in _read(settings, names.verdicts, noted.bounds[names.verdicts], report, advance):
-        replayed.take_answer(message)
+        replayed.add_answer(message)
     with (
         tempfile.TemporaryDirectory(prefix="stream-dedup-audit-", dir=work) as folder,
         closing(LogIndex(RocksStore(Path(folder) / "index"))) as index,
@@ -370,7 +370,7 @@ def _read_log(
         report.scan, scan = "keys", KeyedScan()
     outline = Outline(Fold(scan))
     for folded in kept:
-        outline.fold(*folded)
+        outline.add_record(*folded)
     report.log_records, report.log_documents, report.log_refused = (
         outline.records,
         outline.documents,
@@ -403,7 +403,7 @@ def _check_committed(
     for part, span in spans.items():
         owned = noted.committed.get(part)
         if owned is None or owned.offset is None:
-            if outline.partitions(topic, part, (topic, noted.topics[topic].topic_id, part)):
+            if outline.partitions_named(topic, part, (topic, noted.topics[topic].topic_id, part)):
                 sentence = f"has no committed offset of the group {settings.group}, though the log holds documents of it."
                 findings.add_finding(Kind.COMMITTED, f"{topic}-{part}", sentence)
             continue

@@ -61,7 +61,7 @@ class Scene:
         self.outline = Outline(Fold(PlainScan() if self.scan else None))
         log = LOG + [batch(DOCS, {0: mark}) for mark in self.epochs.values()]
         for offset, raw in enumerate(log):
-            self.outline.fold(offset, APPEND_MS + 1000 * offset, decode(raw))
+            self.outline.add_record(offset, APPEND_MS + 1000 * offset, decode(raw))
         self.source = [
             Message(TOPIC, 0, at, b"k%d" % at, b"v%d" % at, 1000 + at, [("n", b"1")])
             for at in range(6)
@@ -120,7 +120,7 @@ class Scene:
             self.outline, TOPIC, TOPIC_ID, {0: Span(low, 6, committed)}, all_lows, findings
         )
         for one in self.source[low:]:
-            book.source(one, content.of_source(one))
+            book.add_source(one, content.of_source(one))
         outputs = AuditedOutputs(
             self.outline,
             book,
@@ -131,7 +131,7 @@ class Scene:
             findings,
         )
         for one in sorted(came, key=lambda one: NAMES.index(one.topic)):
-            outputs.take_message(one)
+            outputs.add_message(one)
         book.close()
         outputs.close()
         return findings.shown, book, outputs
@@ -331,7 +331,7 @@ def test_seeds_and_releases_are_exempt() -> None:
     one, copy = Doc(0, 7, 7, b"s" * 16, FAR, id=b"s"), Doc(0, 0, 1, b"s" * 16, FAR, id=b"a")
     log = [declare(PLANS["blocks"]), seed([one]), batch([copy]), release(copy)]
     for offset, raw in enumerate(log):
-        outline.fold(offset, APPEND_MS, decode(raw))
+        outline.add_record(offset, APPEND_MS, decode(raw))
     (judgement,) = outline.judged[2]
     assert judgement.of is not None
     print_hex = b"%032x" % FAR
@@ -349,12 +349,12 @@ def test_seeds_and_releases_are_exempt() -> None:
     def audit(*came: Message, now_ms: int = APPEND_MS) -> tuple[list[str], int]:
         findings = Findings(9)
         book = AuditLedger(outline, TOPIC, TOPIC_ID, {0: Span(0, 1, 1)}, {}, findings)
-        book.source(source, content.of_source(source))
+        book.add_source(source, content.of_source(source))
         outputs = AuditedOutputs(
             outline, book, NAMES, (TOPIC, TOPIC_ID), {0: 1}, {}, findings, now_ms
         )
         for message in came:
-            outputs.take_message(message)
+            outputs.add_message(message)
         book.close()
         outputs.close()
         return [f"{found.kind} {found.where}" for found in findings.shown], outputs.in_flight.count
@@ -365,7 +365,7 @@ def test_seeds_and_releases_are_exempt() -> None:
     assert audit(left, now_ms=APPEND_MS + 3_600_000) == (["unemitted documents-0@0"], 0)
     assert audit(released) == (["lost documents-0@0"], 0)
 
-    outline.fold(len(log), APPEND_MS, decode(batch([copy], {0: (1, 0)})))
+    outline.add_record(len(log), APPEND_MS, decode(batch([copy], {0: (1, 0)})))
     (judgement,) = outline.judged[len(log)]
     assert judgement.decided == (3, 0)
     again = source._replace(
@@ -403,6 +403,6 @@ def test_a_verdict_given_again_after_a_take_down_names_no_id() -> None:
 
     assert {one.kind for one in scene.audit(blanked)[0]} == {Kind.VERDICT}
     raw = forget(b"a")
-    scene.outline.fold(3, APPEND_MS + 9000, decode(raw))
+    scene.outline.add_record(3, APPEND_MS + 9000, decode(raw))
     assert scene.audit(blanked)[0] == []
     assert scene.audit(came)[0] == []

@@ -62,9 +62,9 @@ def compared(log: Log, outputs: Sequence[Message], replies: Sequence[Message]) -
     """Have an index judge the log in groups of seven, and compare."""
     replayed = ReplayedAnswers(Findings(1000), len(log))
     for message in outputs:
-        replayed.take_output(message)
+        replayed.add_output(message)
     for message in replies:
-        replayed.take_answer(message)
+        replayed.add_answer(message)
     index = LogIndex(MemoryStore())
     for first in range(0, len(log), 7):
         group = log[first : first + 7]

@@ -545,7 +545,7 @@ class Outcome:
                 record = records.decode(message.value)
             except FormatError:
                 record = None  # a stranger's
-            self.outline.fold(message.offset, message.timestamp_ms or 0, record)
+            self.outline.add_record(message.offset, message.timestamp_ms or 0, record)
 
     def reasons(self) -> Counter[str]:
         """Count the outputs by reason; dead letters by `dead:` and their stage."""
@@ -598,9 +598,9 @@ class Outcome:
                 if is_lost
                 else one
             )
-            ledger.source(one, content.of_source(seen))
+            ledger.add_source(one, content.of_source(seen))
         for one in (*self.unique, *self.duplicates, *self.dead):
-            outputs.take_message(one)
+            outputs.add_message(one)
         ledger.close()
         outputs.close()
         assert [one.sentence for one in findings.shown] == []

@@ -112,7 +112,7 @@ def test_replay_gives_what_was_given(
     )
     write(crawl, again(near, dedup_distance=b"3,5"))
     damaged = audit.examine(crawl.settings, verify=True, scan_max=0)
-    said = "has not the headers that the index gives for"
+    said = "lacks the headers that the index gives for"
     assert sum(said in one.sentence for one in damaged.findings.shown) == 1
 
 

@@ -39,7 +39,7 @@ def check(world: World) -> Counter[str]:
     ]
     outline = Outline(Fold(PlainScan()))
     for offset, append_ms, raw in log:
-        outline.fold(offset, append_ms, records.decode(raw))
+        outline.add_record(offset, append_ms, records.decode(raw))
     _check_answers(world, log, outline)
     _check_retracted(outline, log)
     for one in _messages(world, world.names.dead_letters):
@@ -127,7 +127,7 @@ def _check_outputs(
         1 << 60,
     )
     for one in source:
-        ledger.source(one, content.of_source(one))
+        ledger.add_source(one, content.of_source(one))
     reasons: Counter[str] = Counter()
     for name in (names.unique, names.duplicates, names.dead_letters):
         for one in _messages(world, name):
@@ -136,7 +136,7 @@ def _check_outputs(
                 # it was of
                 continue
             reasons[headers.text_of(one.headers, headers.REASON) or "dead"] += 1
-            outputs.take_message(one)
+            outputs.add_message(one)
     ledger.close()
     outputs.close()
     if findings.shown:
@@ -221,9 +221,9 @@ def _key(position: Position) -> tuple[Partition, int]:
 def _check_exactly_once(world: World, ledger: AuditLedger, topic_id: bytes) -> None:
     """Each record left as often as it was to be read: once, and once more for each rewind that
     passed over it."""
-    for part, went in ledger._went.items():
-        claims = list(went.claims) or [0] * len(went.offsets)
-        for offset, found in zip(went.offsets, claims, strict=True):
+    for part, partition in ledger._sources.items():
+        claims = list(partition.claims) or [0] * len(partition.offsets)
+        for offset, found in zip(partition.offsets, claims, strict=True):
             wanted = 1 + sum(
                 topic_id == one_id and part == one_part and new <= offset < before
                 for one_id, one_part, before, new in world.rewinds
