@@ -49,7 +49,7 @@ def check_command(
     rows: RowsOption = 50,
     to: Annotated[
         Path | None,
-        to_option("Write kept rows and duplicates there; run again after a kill, it goes on."),
+        to_option("Write kept rows and duplicates there; run again after a kill to continue."),
     ] = None,
     written_as: AsOption = None,
     compression: CompressionOption = None,
@@ -58,11 +58,11 @@ def check_command(
     strict: StrictOption = False,
     skip_damaged: Annotated[
         bool,
-        typer.Option("--skip-damaged", help="End with 0 though files cannot be read as a whole."),
+        typer.Option("--skip-damaged", help="Exit with 0 even if files are incomplete."),
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Find the duplicates in files without Kafka. With --json print one object per document."""
+    """Find the duplicates in files, without Kafka. With --json print one object for each document."""
     asked = FileRequest(
         targets=targets,
         against=against or [],

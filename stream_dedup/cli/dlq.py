@@ -58,7 +58,9 @@ def dlq_show_command(
     stages: StagesOption = None,
     classes: ClassesOption = None,
     contains: ContainsOption = "",
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Show N letters.")] = 50,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="Show at most N letters.")
+    ] = 50,
     as_json: JsonOption = False,
 ) -> int:
     """List dead letters: position, reason, size, and whether they were sent back."""

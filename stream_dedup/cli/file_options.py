@@ -22,8 +22,8 @@ KeepOption = Annotated[
     typer.Option(
         "--keep",
         metavar="WHICH",
-        help="Of copies: first, longest, newest (TIME_FIELD), or, of documents, the greatest in a "
-        "COLUMN.",
+        help="Which copy to keep: first, longest, newest (TIME_FIELD), or the one with the greatest "
+        "number in a COLUMN.",
     ),
 ]
 
@@ -55,8 +55,8 @@ AsOption = Annotated[
     WrittenAs | None,
     typer.Option(
         "--as",
-        help="Write all files of --to so; JSONL without bytes that are no text.  [default: as "
-        "their source]",
+        help="Format of the files written to --to; JSONL omits binary values.  [default: the "
+        "source's]",
     ),
 ]
 CompressionOption = Annotated[
@@ -71,6 +71,6 @@ RowsPerFileOption = Annotated[
     typer.Option(
         "--rows-per-file",
         min=1,
-        help="Most rows of a file written to --to.  [default: 20000]",
+        help="Largest number of rows of a file written to --to.  [default: 20000]",
     ),
 ]

@@ -40,7 +40,7 @@ SearchOption = Annotated[
 
 @command(
     "find",
-    example='stream-dedup find "two sentences of a text, as they stand" --limit 5',
+    example='stream-dedup find "two sentences of a text, copied exactly" --limit 5',
     asks_kafka=False,
 )
 def find_command(
@@ -48,7 +48,7 @@ def find_command(
     clue: Annotated[
         str,
         typer.Argument(
-            metavar="CLUE|FILE|-",
+            metavar="TEXT|FILE|-",
             help="A text, a file with one, or - for standard input.",
         ),
     ],

@@ -30,22 +30,25 @@ from stream_dedup.inputs.columnar import need_pyarrow
 )
 def judge_command(
     given: Given,
-    targets: Annotated[list[str], typer.Argument(metavar="FILE|DIR...", help="Files of prints.")],
+    targets: Annotated[
+        list[str], typer.Argument(metavar="FILE|DIR...", help="Files of fingerprints.")
+    ],
     against: AgainstOption = None,
     index: IndexOption = None,
     rows: RowsOption = 50,
     to: Annotated[
         Path | None,
-        to_option("Write the verdicts there, a Parquet file for each file, a row for each row."),
+        to_option("Write verdicts there: a Parquet file for each file, one row for each document."),
     ] = None,
     keep: KeepOption = FIRST,
     strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Judge documents by their prints, in one process: it says what `check` says of the documents,
-    in the order of names.
+    """Find the duplicates among fingerprints of `prints`, with the results of `check`.
+
+    Documents are judged in the order of the file names.
     """
-    need_pyarrow("Files of prints")
+    need_pyarrow("Files of fingerprints")
     from stream_dedup.files.printing import judge_files  # which needs pyarrow
 
     asked = FileRequest(

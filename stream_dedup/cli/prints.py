@@ -31,26 +31,23 @@ from stream_dedup.inputs.columnar import need_pyarrow
 def prints_command(
     given: Given,
     targets: Annotated[
-        list[str], typer.Argument(metavar="FILE|DIR...", help="Documents, as `check` takes them.")
+        list[str], typer.Argument(metavar="FILE|DIR...", help="Documents as for `check`.")
     ],
-    to: Annotated[Path, to_option("Where a file of prints is written for each of theirs.")],
+    to: Annotated[Path, to_option("Write a file of fingerprints there for each source file.")],
     jobs: Annotated[
         int,
-        typer.Option(
-            "--jobs", min=1, help="How many processes work at once, each at a file of its own."
-        ),
+        typer.Option("--jobs", min=1, help="Number of processes; each reads one file at a time."),
     ] = 1,
     document_format: FormatOption = DocumentFormat.AUTO,
     rows: RowsOption = 50,
     strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Fingerprint the documents of files: the part of `check` that many machines can do at once, in
-    any order. See `judge`.
+    """Compute the fingerprints of documents in files, on as many machines as you like, for `judge`.
 
-    A run that was killed goes on.
+    A repeated run skips unchanged files.
     """
-    need_pyarrow("Files of prints")
+    need_pyarrow("Files of fingerprints")
     from stream_dedup.files.printing import print_files  # which needs pyarrow
 
     asked = FileRequest(targets=targets, rows_max=rows, as_json=as_json, is_strict=strict)

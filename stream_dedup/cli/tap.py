@@ -54,8 +54,8 @@ def tap_command(
     """Print decisions as they are made: time, verdict, reason, similarity, id, kept document and
     its position.
 
-    After a duplicate it prints the command that releases it, after a page that its site or title
-    kept, its sibling.
+    After a duplicate it prints the command that releases it; after a page that was kept because of
+    its site or title, the sibling of that page.
     """
     outlets = [outlet.value for outlet in only or []]
     names = settings.topic_names

@@ -158,7 +158,7 @@ class Settings(BaseModel):
         description="Name of the filter: consumer group and first part of transactional ids. "
         "Another group reads all documents again and needs another `fingerprints` "
         "topic. In shadow mode `-shadow` is added.",
-        json_schema_extra={"default_text": "`stream-dedup` behind the topic prefix"},
+        json_schema_extra={"default_text": "`stream-dedup` after the topic prefix"},
     )
     worker_id: Annotated[Name, Field(max_length=100)] | None = Field(
         default=None,
@@ -169,22 +169,22 @@ class Settings(BaseModel):
         default=None,
         description="Name of the input topic. `topics apply` creates it if it is missing, and never"
         " changes it.",
-        json_schema_extra={"default_text": "`documents` behind the topic prefix"},
+        json_schema_extra={"default_text": "`documents` after the topic prefix"},
     )
     unique: TopicName | None = Field(
         default=None,
         description="Name of the output topic for unique documents.",
-        json_schema_extra={"default_text": "`unique` behind the topic prefix"},
+        json_schema_extra={"default_text": "`unique` after the topic prefix"},
     )
     duplicates: TopicName | None = Field(
         default=None,
         description="Name of the output topic for duplicate documents.",
-        json_schema_extra={"default_text": "`duplicates` behind the topic prefix"},
+        json_schema_extra={"default_text": "`duplicates` after the topic prefix"},
     )
     dead_letters: TopicName | None = Field(
         default=None,
         description="Name of the topic for records that cannot be judged.",
-        json_schema_extra={"default_text": "`dlq.documents` behind the topic prefix"},
+        json_schema_extra={"default_text": "`dlq.documents` after the topic prefix"},
     )
     input_preset: Literal["raw", "nutch", "scrapy-cluster", "ache"] = Field(
         default="raw",
