@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from operator import methodcaller
 from typing import Final
 
 import structlog
@@ -24,6 +25,7 @@ from stream_dedup.domain.document import DeadLetter, Message, Reason, TopicParti
 from stream_dedup.domain.errors import ConfigurationError, InputError, StreamDedupError
 from stream_dedup.domain.hosts import HostNames
 from stream_dedup.inputs.decoder import NOT_FETCHED, Decoder
+from stream_dedup.insights.signals import reading_group
 from stream_dedup.kafka import Admin, KeptAdmin, sample
 from stream_dedup.log import headers
 from stream_dedup.settings.settings import Settings
@@ -228,7 +230,7 @@ class OutputsFollower(threading.Thread):
         self._recent = recent
         self._stop_event = stop
         self._seen: dict[TopicPartitionKey, int] = {}
-        self._workers: frozenset[str] | None = None
+        self._members: dict[str, frozenset[str]] = {}
         self._trouble = "the outputs have not been read yet; this takes a moment."
 
     def trouble(self) -> str:
@@ -270,10 +272,12 @@ class OutputsFollower(threading.Thread):
             for key, (low, high) in ends.items()
             if begins[key] < high
         }
-        workers = self._records.kafka.ask(lambda admin: admin.member_ids(self._settings.group))
-        if self._workers not in (None, workers):
-            self._recent.mark(f"Workers came or went; {len(workers)} now.")
-        self._workers = workers
+        group = self._settings.group
+        for role, of in (("Workers", group), ("Replicas of insights", reading_group(group))):
+            members = self._records.kafka.ask(methodcaller("member_ids", of))
+            if self._members.get(role, members) != members:
+                self._recent.mark(f"{role} came or went; {len(members)} now.")
+            self._members[role] = members
         is_live = bool(self._seen)
         seen_ms = int(time.time() * 1000)
         found = all_of(sample(self._settings, spans))

@@ -56,7 +56,7 @@ INDEX = {
 
 EVENTS = (
     "mirror.example",
-    HostEvent("60 pages were dropped as copies of one page", 60, "documents-0@1"),
+    HostEvent("about 60 pages were dropped as copies of one page", 60, "documents-0@1"),
 )
 
 

@@ -202,7 +202,7 @@ def test_hosts_are_told_as_their_latest_signal_has_them(
 
     assert said(looking) == [
         "gone.example: 60 documents were dropped as copies of others, nearly all that it sent",
-        "page.example: 25 pages were dropped as copies of one page",
+        "page.example: about 25 pages were dropped as copies of one page",
     ]
 
 
@@ -307,6 +307,7 @@ class FakeAdmin:
     made = 0
     is_away = False
     members = frozenset({"worker-a"})
+    readers = frozenset({"insights-a"})
 
     def __init__(self, _: Settings) -> None:
         type(self).made += 1
@@ -322,8 +323,8 @@ class FakeAdmin:
     def committed_or_last_known(self, _: str) -> dict[TopicPartitionKey, tuple[int, str | None]]:
         return {}
 
-    def member_ids(self, _: str) -> frozenset[str]:
-        return self.members
+    def member_ids(self, group: str) -> frozenset[str]:
+        return self.readers if group == "stream-dedup-insights" else self.members
 
 
 def follower_of(records: OutputRecords) -> OutputsFollower:
@@ -351,15 +352,21 @@ def test_one_client_asks_until_it_fails(monkeypatch: pytest.MonkeyPatch) -> None
     assert FakeAdmin.made == 3
 
 
-def test_a_worker_that_restarts_leaves_a_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("role", "told"), [("members", "Workers"), ("readers", "Replicas of insights")]
+)
+def test_a_role_that_restarts_leaves_a_mark(
+    monkeypatch: pytest.MonkeyPatch, role: str, told: str
+) -> None:
     """It is another member then; the same members, also at the start, leave none."""
     records = OutputRecords(Settings())
     records.kafka = KeptAdmin(Settings(), FakeAdmin)  # type: ignore[arg-type]
     follower = follower_of(records)
     for members, marks in (("a", 0), ("a", 0), ("b", 1), ("bc", 2)):
-        monkeypatch.setattr(FakeAdmin, "members", frozenset(members))
+        monkeypatch.setattr(FakeAdmin, role, frozenset(members))
         follower.turn()
         assert len(follower._recent.now().marks) == marks
+    assert follower._recent.now().marks[-1].text == f"{told} came or went; 2 now."
 
 
 def test_records_that_were_passed_over_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
