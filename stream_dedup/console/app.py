@@ -134,8 +134,9 @@ class ConsolePages:
 
     async def _table(self, name: str, request: Request) -> Response:
         try:
-            answer = pages.WHOLE.get(name, pages.PAGES[name])
-            values = await self._values(name, answer, request, is_cut=False)
+            page = TABLES[name].page or name
+            answer = pages.WHOLE.get(page, pages.PAGES[page])
+            values = await self._values(page, answer, request, is_cut=False)
         except PageError as error:
             headers = _HEADERS | _challenge(error.status)
             return Response(

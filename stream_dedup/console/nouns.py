@@ -169,13 +169,16 @@ class DocumentGroup:
         return len({one.host for one in self.members})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class HostEvent:
     """What goes on at a host, with how many documents; `position` of the page that they resemble."""
 
     text: str
     documents: int
     position: str = ""
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +299,15 @@ class ReasonFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class SimilarityFigures:
+    """How many duplicates have a similarity in a range."""
+
+    similarity_from: float
+    similarity_to: float
+    duplicates: int
+
+
+@dataclass(frozen=True, slots=True)
 class BucketFigures:
     """How many buckets of the index hold up to so many entries."""
 
@@ -341,14 +353,14 @@ class PlansInForce:
 class NowFigures:
     """A span that ends now, in columns of `column_minutes` each.
 
-    `per_second`: over the last minute; `histogram`: duplicates by similarity, in 20 bins of .05.
+    `per_second`: over the last minute, None while nothing is read; `histogram`: duplicates by similarity, in 20 bins of .05.
     `is_whole`: all that left in this span was looked at, not only the newest; `is_minute_whole`:
     the same of the last minute. `marks`: what happened in it.
     """
 
     columns: tuple[FigureColumn, ...]
     column_minutes: int
-    per_second: float
+    per_second: float | None
     total: int
     by_reason: dict[str, int]
     latency_p50_ms: int | None

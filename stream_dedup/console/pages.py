@@ -21,8 +21,9 @@ from stream_dedup.console.nouns import (
     HostFigures,
     Opened,
     ReasonFigures,
+    SimilarityFigures,
 )
-from stream_dedup.console.recent import FILTERS, KEEP, SPANS, filter_of
+from stream_dedup.console.recent import BINS, FILTERS, KEEP, SPANS, filter_of
 from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.domain import differences
 from stream_dedup.domain.document import DUPLICATES, SAME_ID
@@ -112,8 +113,11 @@ async def now(sources: ConsoleSources, query: Query, call: Calling) -> dict[str,
     """Answer with the figures of a span. `remarks` is None where nobody could look."""
     span = query.get("span", "") or "1h"
     notices, sources = await _begin(sources, call)
+    is_unread = notices not in ([], [_EMPTY])
     plans = await _asked(notices, call, sources.plans, "", "", None)
     figures = sources.recent.now(span, plans.marks() if plans else ())
+    if is_unread:
+        figures = replace(figures, per_second=None)
     lag = await _asked(notices, call, sources.lag, "", "The lag is not known", None)
     remarks = await _asked(
         notices, call, sources.remarks, "", "What needs attention is not known", None
@@ -132,6 +136,11 @@ async def now(sources: ConsoleSources, query: Query, call: Calling) -> dict[str,
         "reasons": [
             ReasonFigures(reason, count, count / figures.total)
             for reason, count in figures.by_reason.items()
+        ],
+        "similarities": [
+            SimilarityFigures(place / BINS, (place + 1) / BINS, count)
+            for place, count in enumerate(figures.histogram)
+            if count
         ],
         "lag": None if lag is None else sum(lag.values()),
         "lag_by_partition": lag
@@ -475,6 +484,7 @@ async def dead_letters(sources: ConsoleSources, query: Query, call: Calling) -> 
     return {
         "notices": [one for one in notices if one],
         "letters": letters,
+        "kinds": () if letters is None else letters.kinds,
         "listed": () if letters is None else letters.letters,
     }
 

@@ -69,8 +69,13 @@ def table(name: str, rows: Iterable[Any]) -> bytes:
     columns = TABLES[name].columns
     cells = (
         [
-            time_of(getattr(row, column)) if column.endswith("_ms") else getattr(row, column)
+            time_of(value)
+            if column.endswith("_ms")
+            else "; ".join(map(str, value))
+            if isinstance(value, tuple)
+            else value
             for column in columns
+            for value in [getattr(row, column)]
         ]
         for row in rows
     )

@@ -1,7 +1,7 @@
 """The table of each page: its rows among the page's values, its columns, how it is sorted. Pure.
 
 A page is sorted by `sort=COLUMN`, or `sort=-COLUMN` for the highest first, and its table is served
-as CSV with the same address.
+as CSV with the same address. Where a page has two tables, both are sorted by a column that both have.
 """
 
 from __future__ import annotations
@@ -15,15 +15,21 @@ from stream_dedup.domain.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class PageTable:
-    """Where the rows are among a page's values, their attributes, and how many a page shows."""
+    """Where the rows are among a page's values, their attributes, and how many a page shows;
+    `page`: the page of a second table, empty for one that is named as its page.
+    """
 
     rows: str
     columns: tuple[str, ...]
     shown: int = 200
+    page: str = ""
 
 
 TABLES: Final = {
     "now": PageTable("reasons", ("reason", "documents", "share")),
+    "similarities": PageTable(
+        "similarities", ("similarity_from", "similarity_to", "duplicates"), page="now"
+    ),
     "index": PageTable("buckets", ("up_to", "buckets")),
     "decisions": PageTable(
         "decisions",
@@ -74,6 +80,9 @@ TABLES: Final = {
     "copies": PageTable(
         "pairs", ("copier", "source", "copies", "first_ms", "newest_ms", "example", "example_id")
     ),
+    "letter-kinds": PageTable(
+        "kinds", ("stage", "error_class", "count", "waiting"), page="dead-letters"
+    ),
     "dead-letters": PageTable(
         "listed",
         (
@@ -94,25 +103,27 @@ TABLES: Final = {
 
 
 def arrange(
-    name: str, values: Mapping[str, Any], sort: str, *, is_cut: bool = True
+    page: str, values: Mapping[str, Any], sort: str, *, is_cut: bool = True
 ) -> dict[str, Any]:
-    """Return the values of a page with the rows of its table sorted, and cut to what it shows.
+    """Return the values of a page with the rows of its tables sorted, and cut to what it shows.
 
     Raises:
-        InputError: the table has no such column.
+        InputError: no table of the page has such a column.
     """
-    table = TABLES.get(name)
-    if table is None:
-        return dict(values)
-    rows = list(values[table.rows])
-    if sort:
-        column = sort.removeprefix("-")
-        if column not in table.columns:
-            raise InputError(
-                f"This table is sorted by one of {', '.join(table.columns)}, with - in front for "
-                f"the highest first; sort={sort!r:.40} is none of them."
-            )
-        known = [row for row in rows if getattr(row, column) not in (None, "")]
-        known.sort(key=lambda row: getattr(row, column), reverse=sort.startswith("-"))
-        rows = known + [row for row in rows if getattr(row, column) in (None, "")]
-    return {**values, table.rows: rows[: table.shown] if is_cut else rows}
+    found = dict(values)
+    tables = [table for name, table in TABLES.items() if page in (name, table.page)]
+    columns = dict.fromkeys(column for table in tables for column in table.columns)
+    column = sort.removeprefix("-")
+    if sort and tables and column not in columns:
+        raise InputError(
+            f"This page is sorted by one of {', '.join(columns)}, with - in front for "
+            f"the highest first; sort={sort!r:.40} is none of them."
+        )
+    for table in tables:
+        rows = list(values[table.rows])
+        if column in table.columns:
+            known = [row for row in rows if getattr(row, column) not in (None, "", ())]
+            known.sort(key=lambda row: getattr(row, column), reverse=sort.startswith("-"))
+            rows = known + [row for row in rows if getattr(row, column) in (None, "", ())]
+        found[table.rows] = rows[: table.shown] if is_cut else rows
+    return found

@@ -243,6 +243,16 @@ def test_the_page_now_draws_itself_anew(chrome: Chrome) -> None:
         wait_for(chrome, "document.getElementById('live').textContent.startsWith('Held still')")
 
 
+def test_a_page_whose_console_is_gone_says_so_and_still_fits(chrome: Chrome) -> None:
+    """On a phone: the sentence breaks."""
+    browser.view(chrome, width=390)
+    with serving(sources()) as port:
+        chrome.get(f"http://127.0.0.1:{port}/")
+    wait_for(chrome, "document.getElementById('live').textContent.includes('does not answer')")
+    assert chrome.execute_script("return document.getElementById('live').scrollWidth") <= 390
+    assert chrome.execute_script("return document.documentElement.scrollWidth") <= 390
+
+
 def test_filters_fold_on_a_phone_only(chrome: Chrome) -> None:
     """There what is asked for stands in the heading, and a press opens them."""
     select = "document.querySelector('.filters select')"

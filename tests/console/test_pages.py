@@ -22,11 +22,12 @@ import pytest
 
 from stream_dedup.console import app, rendering
 from stream_dedup.console.app import ConsolePages
-from stream_dedup.console.mount import plans_in
+from stream_dedup.console.mount import plans_in, sources_of
 from stream_dedup.console.nouns import (
     Decision,
     FoundDocument,
     FoundDocuments,
+    HostEvent,
     HostPair,
     HostPairs,
     Opened,
@@ -37,6 +38,8 @@ from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.console.tables import TABLES
 from stream_dedup.domain.errors import BrokerError, StreamDedupError
 from stream_dedup.domain.plan import PLANS
+from stream_dedup.search.finding import FinderPlace
+from stream_dedup.settings.settings import Settings
 from tests.console.sample import COPY, EVIL, HOUR_MS, INDEX, KEPT, decision, opened, sources
 from tests.serving.serving import serving as serving_routes
 
@@ -288,6 +291,27 @@ def test_the_picture_marks_when_the_rule_changed_or_a_role_came() -> None:
     assert all(f": {one['text']}</li>" in page for one in marks)
 
 
+def test_only_a_search_knows_when_it_started() -> None:
+    """It joins no group, so a console of another process cannot see it start; its own marks it."""
+    stop = threading.Event()
+    stop.set()
+    for engine, marks in ((None, []), (FinderPlace(), ["The search started."])):
+        figures = sources_of(Settings(), stop, engine).recent.now()
+        assert [one.text for one in figures.marks] == marks
+
+
+def test_nothing_a_second_is_told_while_nothing_is_read() -> None:
+    """What leaves meanwhile is not known, and not none."""
+    for given, told in (
+        (sources(), 0.0),
+        (sources(away=lambda: "Kafka does not answer."), None),
+        (sources(trouble=lambda: "A topic is missing."), None),
+    ):
+        given.recent._seconds.clear()
+        assert read("now.json", given)["figures"]["per_second"] == told
+        assert ("<dd>0.0</dd>" in shown("", given)) == (told is not None)
+
+
 def test_the_picture_hatches_what_was_not_read() -> None:
     """After a restart among many records; not where all are read and nothing was decided."""
     recent = Recent(now_ms=lambda: HOUR_MS)
@@ -485,23 +509,27 @@ def test_a_clue_that_many_hold_has_further_documents() -> None:
 def test_each_table_is_sorted_by_its_address_and_is_there_as_csv(name: str) -> None:
     """By every column, lowest or highest first, the page, its twin and the CSV alike; what has no
     value comes last."""
+    base = TABLES[name].page or name
     address = {"find": "find?q=harbour", "group": "group?at=documents-0@1", "now": "?"}.get(
-        name, f"{name}?"
+        base, f"{base}?"
     )
     page, _, query = address.partition("?")
     with serving(sources()) as port:
         for column in TABLES[name].columns:
             for sort in (column, f"-{column}"):
-                rows = json.loads(get(port, f"{name}.json?{query}&sort={sort}")[1])
+                rows = json.loads(get(port, f"{base}.json?{query}&sort={sort}")[1])
                 cells = [row[column] for row in rows[TABLES[name].rows]]
-                known = [cell for cell in cells if cell not in (None, "")]
+                known = [cell for cell in cells if cell not in (None, "", [])]
                 assert known == sorted(known, reverse=sort[0] == "-")
                 assert cells[: len(known)] == known
         status, body, _ = get(port, f"{name}.csv?{query}")
         assert status == 200
         assert len(list(csv.DictReader(io.StringIO(body)))) >= len(cells) > 0
         assert get(port, f"{page}?{query}&sort=shoe-size")[0] == 400
-        for link in re.findall(r'<th scope="col"[^>]*><a href="([^"]*)"', get(port, address)[1]):
+        shown_page = get(port, address)[1]
+        assert f'href="{name}.csv' in shown_page
+        assert not re.search(r'<th scope="col"[^>]*>(?!<a|Best copy)', shown_page)
+        for link in re.findall(r'<th scope="col"[^>]*><a href="([^"]*)"', shown_page):
             assert get(port, html.unescape(link).removeprefix("./"))[0] == 200
 
 
@@ -549,6 +577,12 @@ def test_a_host_that_only_signals_name_is_listed_first() -> None:
     hosts = read("hosts.json")["hosts"]
     assert {one["host"] for one in hosts[:2]} == {"mirror.example", "silent.example"}
     assert [bool(one["events"]) for one in hosts] == [True, True, False, False]
+    two = (HostEvent("b", 1), HostEvent("a", 2))
+    given = sources(events=lambda: {"b.example": two[:1], "a.example": two})
+    sorted_hosts = read("hosts.json?sort=events", given)["hosts"]
+    assert [one["host"] for one in sorted_hosts[:2]] == ["b.example", "a.example"]
+    rows = csv.DictReader(io.StringIO(shown("hosts.csv", given)))
+    assert [row["events"] for row in rows if row["events"]] == ["b", "b; a"]
     for given, column, said in (
         (sources(), True, "Hosts"),
         (sources(events=dict), False, "The signals of the last day tell of nothing."),
@@ -778,10 +812,10 @@ def test_an_address_without_a_page_answers_people_with_a_page() -> None:
 def test_what_needs_attention_is_dismissed_for_a_host() -> None:
     """By the address, and shown again by it; the alarms of others stay."""
     page = shown("")
-    assert "mirror.example: 60 pages" in page
+    assert "mirror.example: about 60 pages" in page
     assert 'href="./?dismissed=mirror.example">Dismiss' in page
     page = shown("?dismissed=mirror.example")
-    assert "mirror.example: 60 pages" not in page
+    assert "mirror.example: about 60 pages" not in page
     assert "Dead letters that were not sent back" in page
     assert "Dismissed: <bdi>mirror.example" in page
     assert "As of 2025-11-24" in page
