@@ -32,7 +32,7 @@ CEILINGS = {
     "search": 1_390,
     "serving": 1_038,
     "settings": 749,
-    "worker": 1_967,
+    "worker": 1_965,
     "": 44,
 }
 """Statements of each package; "" is the modules beside them. Lower a ceiling with each step that

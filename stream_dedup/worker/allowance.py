@@ -1,37 +1,34 @@
-"""How much one transaction may carry: it becomes less when transactions take too long, and more
-again when they do not.
+"""The maximum size of a transaction, which shrinks while transactions are slow and grows again.
 
-A broker that takes records slowly (a quota, a slow disk) takes a small transaction in time and a
-large one never: what is not written within the time of a message is aborted as a whole, and begun
-anew. A broker that is away says nothing about size, so nobody tells this of it. No clock and no
-Kafka in here.
+A slow broker (a quota, a slow disk) can write a small transaction in time but never a large one: if
+a record is not written within the message timeout, the whole transaction is aborted and retried. An
+unavailable broker says nothing about size, so it is not reported here. This module uses no clock and
+no Kafka.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-# An output has 20 s to be written, and Kafka ends a transaction by itself after 30.
+# An output must be written within 20 s, and Kafka aborts a transaction after 30 s.
 SLOW_SECONDS = 5.0
 _GROWTH_MAX = 2.0
 _LEAST_SHARE = 1 / 1024
 
 
 class Amount(NamedTuple):
-    """A number of records, and their bytes together."""
+    """A number of records and their total bytes."""
 
     documents: int
     bytes: int
 
     def holds(self, documents: int, size: int) -> bool:
-        """Whether `documents` of `size` bytes together fit in."""
+        """Return whether `documents` records of `size` bytes in total fit."""
         return documents <= self.documents and size <= self.bytes
 
 
 class Allowance:
-    """The part of the most that one transaction may carry, `now`: at least one record, and at the
-    start all of it.
-    """
+    """The limit `now` of one transaction: it starts at `most` and is at least one record."""
 
     def __init__(self, most: Amount) -> None:
         self._most = most
@@ -39,18 +36,17 @@ class Allowance:
 
     @property
     def now(self) -> Amount:
-        """How much the next transaction may carry."""
+        """The limit of the next transaction."""
         documents, size = (max(1, int(limit * self._share)) for limit in self._most)
         return Amount(documents, size)
 
     def committed(self, carried: Amount, seconds: float) -> None:
-        """Learn how long a transaction took that carried this, and was committed.
+        """Adapt the limit to the duration of a committed transaction.
 
-        One that carried less than half of what is allowed says nothing. One that was read before
-        the allowance shrank may carry more than is allowed now; what follows is measured by what it
-        carried, so several of them do not shrink the allowance several times. After one that took
-        less than half of `SLOW_SECONDS` the next may carry as much more as would fill that, at most
-        twice as much.
+        A transaction below half of the limit changes nothing. One that was read before the limit
+        shrank may exceed it; the new limit follows from the size carried, so several of them do not
+        shrink the limit several times. After one that took less than half of `SLOW_SECONDS` the
+        limit grows by the unused time, at most twofold.
         """
         if 2 * carried.documents < self.now.documents and 2 * carried.bytes < self.now.bytes:
             return
@@ -62,9 +58,7 @@ class Allowance:
             )
 
     def was_late(self, carried: Amount) -> None:
-        """Learn that outputs were not written in their time; the next carries a quarter of it, so
-        that it fits at last.
-        """
+        """Reduce the limit to a quarter of a transaction that was not written in time."""
         self._shrink_to(self._share_of(carried) / 4)
 
     def _share_of(self, carried: Amount) -> float:

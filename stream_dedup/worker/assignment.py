@@ -1,9 +1,8 @@
-"""Which partitions are this worker's, and from where each is read: rebalances, committed offsets,
-stale records.
+"""The worker's partitions and their start offsets: rebalances, committed offsets, stale records.
 
-Invariants: what changes the flow drains first (`drain`), so that no batch is being prepared and no
-transaction runs; a partition is read from what the broker has committed for it, never from what was
-merely sent; before anything is read on, what must be read again is read again (`go_back`).
+Invariants: every change of the flow drains first (`drain`), so that no batch is being prepared and
+no transaction runs; a partition is read from the offset that the broker has committed, never from
+one that was only sent; records that must be read again are read before any others (`go_back`).
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ T = TypeVar("T")
 class Assignment:
     """The `RebalanceListener` of the worker's `source`.
 
-    `has_joined`: it is a member of its group, and has been told what it reads since it last gave
-    anything up.
+    `has_joined`: the worker is a member of its group, and has got an assignment since it last gave
+    up partitions.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class Assignment:
         make_admin: Callable[[Settings], Admin],
         asking: SideThread,
         drain: Callable[[], None],
-        hear_anew: Callable[[], None],
+        reopen_verdicts: Callable[[], None],
     ) -> None:
         self._flow = context.flow
         self._stop = context.stop
@@ -73,13 +72,13 @@ class Assignment:
         self._make_admin = make_admin
         self._lives = TopicLives(self._topics, asking, context.clock.monotonic, context.logger)
         self._drain = drain
-        self._hear_anew = hear_anew
+        self._reopen_verdicts = reopen_verdicts
         self._answers_id = cluster.answers_id
         self._output_partitions = cluster.output_partitions
         self._must_reread = False
         self._unread: dict[
             TopicPartitionKey, int
-        ] = {}  # from where what was given back is read again
+        ] = {}  # offsets from which returned records are read again
         self._unserved: set[TopicPartitionKey] = set()  # the outputs have no such partitions
         self.has_joined = self._has_partitions = False
         self.source = make_source(self)
@@ -87,7 +86,7 @@ class Assignment:
     # -- what is read again
 
     def give_back(self, read: Messages) -> None:
-        """Have these records read again: they were read and not prepared."""
+        """Have these records read again: they were not prepared."""
         self._unread |= read.first_offsets()
 
     def reread_later(self) -> None:
@@ -95,22 +94,22 @@ class Assignment:
         self._must_reread = True
 
     def reread(self, keys: Sequence[TopicPartitionKey]) -> None:
-        """Go back to the committed offsets, as the broker has them now."""
+        """Continue from the broker's current committed offsets."""
         self._unread.clear()
         self.source.restart_at(self._learn(self.source.committed(keys)))
 
     def go_back(self, read: Messages) -> bool:
-        """Go back to what must be read again; return whether anything must. What was just `read` is
-        then to be dropped.
+        """Seek to the records that must be read again; return whether there are any. The caller
+        then drops the records just `read`.
         """
-        if self._must_reread:  # what was just read lies behind records that were dropped
+        if self._must_reread:  # the records just read follow records that were dropped
             if (
                 not self._stop.is_set()
             ):  # else the next owner reads them again; asking Kafka only delays the end
                 self._must_reread = False
                 self.reread(self._flow.owned())
             return True
-        if self._unread:  # what was just read may lie behind it
+        if self._unread:  # the records just read may follow it
             starts, self._unread = read.first_offsets() | self._unread, {}
             owned = set(self._flow.owned())
             self.source.restart_at({key: offset for key, offset in starts.items() if key in owned})
@@ -122,32 +121,32 @@ class Assignment:
         committed offsets.
 
         Raises:
-            InvariantError: the index calls stale what nobody has committed.
+            InvariantError: a record that is not committed is stale.
         """
         self._drain()
         keys = list(self._flow.stale())
         if not keys:
-            return  # what the transaction left behind is read again as a whole
-        found = self.source.committed(keys)
-        known = {
+            return  # an abort dropped them: all committed offsets are read again
+        committed = self.source.committed(keys)
+        offsets = {
             key: (owned.offset or 0, epochs.from_metadata(owned.metadata) or 0)
-            for key, owned in found.items()
+            for key, owned in committed.items()
         }
         try:
-            self._flow.resolve_stale(known)
+            self._flow.resolve_stale(offsets)
         except InvariantError:
-            # of a topic that was created again the index knows positions that nobody has committed
+            # if the topic was created again, the index knows positions that were never committed
             self.check_topics()
             raise
         self._logger.warning(
             "stale records dropped; reading again from the committed offset",
             partitions=[f"{topic}-{part}" for topic, part in keys],
         )
-        self.source.restart_at(self._learn(found))
-        self._no_longer_unread(found)
+        self.source.restart_at(self._learn(committed))
+        self._forget_unread(committed)
 
-    def _no_longer_unread(self, keys: Iterable[TopicPartitionKey]) -> None:
-        """Forget where these partitions were to be read again: they are gone, or begin at their
+    def _forget_unread(self, keys: Iterable[TopicPartitionKey]) -> None:
+        """Forget the offsets to read again of partitions that were given up, or that start at their
         committed offsets.
         """
         for key in keys:
@@ -156,15 +155,15 @@ class Assignment:
     # -- committed offsets
 
     def _learn(
-        self, found: Mapping[TopicPartitionKey, OwnedOffset]
+        self, committed: Mapping[TopicPartitionKey, OwnedOffset]
     ) -> dict[TopicPartitionKey, int]:
-        """Take over what the broker has for each partition; a partition without a commit is
-        begun.
+        """Store the broker's offset and epoch of each partition, begin partitions that have none,
+        and return the offsets to read from.
         """
         starts: dict[TopicPartitionKey, int] = {}
         begun: dict[TopicPartitionKey, tuple[int, str]] = {}
-        found = self.look_for_the_missing(found)
-        for key, owned in found.items():
+        committed = self.refresh_missing(committed)
+        for key, owned in committed.items():
             offset, epoch = owned.offset, epochs.from_metadata(owned.metadata)
             if offset is None:
                 epoch = self._first_epoch(key)
@@ -182,7 +181,7 @@ class Assignment:
             starts[key] = offset
         if begun and not self.source.commit_start(begun):
             self._logger.warning(
-                "the group has gone on while partitions were begun; they are asked for anew"
+                "the group rebalanced while partitions were begun; their offsets are read again"
             )
             self._must_reread = True  # before anything of them is read
             return starts
@@ -190,35 +189,36 @@ class Assignment:
             self._logger.info(
                 "partitions begun", partitions=sorted(f"{topic}-{part}" for topic, part in begun)
             )
-        self._insist(lambda: self._beginnings.note(part for _, part in found))
+        self._insist(lambda: self._beginnings.note(part for _, part in committed))
         return starts
 
-    def _insist(self, do: Callable[[], T]) -> T:
-        """Return what `do` gives, which may be done again; it is, for as long as Kafka is away, and
-        some times besides.
-        """
-        return self._patience.insist(_QUESTIONS, do, lambda error: isinstance(error, BrokerError))
+    def _insist(self, action: Callable[[], T]) -> T:
+        """Return the result of `action`, retried while Kafka is unavailable and a few times more."""
+        return self._patience.insist(
+            _QUESTIONS, action, lambda error: isinstance(error, BrokerError)
+        )
 
-    def look_for_the_missing(
-        self, found: Mapping[TopicPartitionKey, OwnedOffset]
+    def refresh_missing(
+        self, committed: Mapping[TopicPartitionKey, OwnedOffset]
     ) -> Mapping[TopicPartitionKey, OwnedOffset]:
-        """Ask anew what was begun, which this worker may have known months ago, and then once more
-        for the missing offsets.
+        """Return the offsets with those added that other workers have committed since they were
+        read.
 
-        Asked in the other order, a partition that another worker begins in between looks as if its
-        offset had vanished.
+        The begun partitions are read first, because this worker may have read them months ago, and
+        then the missing offsets. In the other order, a partition that another worker begins in
+        between would look as if its offset had vanished.
         """
-        lacking = [key for key, owned in found.items() if owned.offset is None]
-        if not lacking:
-            return found
+        missing = [key for key, owned in committed.items() if owned.offset is None]
+        if not missing:
+            return committed
         self._insist(self._beginnings.look)
-        return {**found, **self.source.committed(lacking)}
+        return {**committed, **self.source.committed(missing)}
 
     def _first_epoch(self, key: TopicPartitionKey) -> int:
         try:
             return startup.first_epoch(self._settings, self._cluster, self._beginnings, key)
         except FirstStartError:
-            # the offsets of a topic that was created again went with the old one
+            # a topic that was created again has lost its offsets
             self.check_topics()
             raise
 
@@ -227,11 +227,10 @@ class Assignment:
     def assigned(self, keys: Sequence[TopicPartitionKey]) -> Mapping[TopicPartitionKey, int]:
         """Take over partitions at their committed offsets; pause those that the outputs lack."""
         self._drain()
-        self._no_longer_unread(keys)
+        self._forget_unread(keys)
         self._metrics.rebalanced()
         if not self._has_partitions:
-            # the topic may have been created again since this worker began, or while it owned
-            # nothing
+            # the topic may have been created again before this worker had partitions
             self.check_topics()
         self._has_partitions = True
         starts = self._learn(self.source.committed(keys))
@@ -254,7 +253,7 @@ class Assignment:
         self._drain()
         self._metrics.rebalanced()
         self._flow.revoked(keys)
-        self._no_longer_unread(keys)
+        self._forget_unread(keys)
         self._unserved.difference_update(keys)
         self._has_partitions = bool(
             self._flow.owned()
@@ -262,18 +261,18 @@ class Assignment:
         self._logger.info("partitions revoked", partitions=sorted(part for _, part in keys))
 
     def lost(self, keys: Sequence[TopicPartitionKey]) -> None:
-        """Give up partitions that somebody else may own already."""
+        """Give up partitions that another worker may own already."""
         self._drain()
         self._metrics.rebalanced()
         self._flow.lost(keys)
-        self._no_longer_unread(keys)
+        self._forget_unread(keys)
         self._unserved.difference_update(keys)
         self._has_partitions = False
         self._must_reread = bool(self._flow.owned())
         self._logger.warning("partitions lost", partitions=sorted(part for _, part in keys))
 
     def restamped(self, stamp: bytes) -> None:
-        """Stamp what survived."""
+        """Stamp the batches that survived the rebalance."""
         self._drain()
         self.has_joined = self._has_partitions and (generation(stamp) or 0) >= 0
         if self._flow.restamp(stamp, generation(stamp)):
@@ -282,46 +281,45 @@ class Assignment:
     # -- the topics
 
     def served(self) -> list[TopicPartitionKey]:
-        """Return our partitions, but for those that the outputs lack."""
+        """Return the owned partitions that the outputs have too."""
         return [key for key in self._flow.owned() if key not in self._unserved]
 
-    def look_at_topics(self, *, soon: bool, is_deaf: bool) -> None:
-        """Check the topics every half minute, or `soon` or where outputs lack partitions, without
-        waiting for the answer.
+    def look_at_topics(self, *, soon: bool, is_unreadable: bool) -> None:
+        """Check the topics every half minute, or `soon`, without waiting for the answer.
 
-        `is_deaf`: answers cannot be read.
+        `is_unreadable`: the topic of answers cannot be read.
 
         Raises:
             StreamDedupError: the source topic or the log was created again.
         """
-        found = self._lives.look(soon=soon or bool(self._unserved))
-        self._hold(found)
+        lives = self._lives.look(soon=soon or bool(self._unserved))
+        self._check_lives(lives)
         answers = self._cluster.names.verdicts
-        if is_another(found, answers, self._answers_id) or (is_deaf and answers in found):
-            self._answers_id = found[answers][0]
-            self._hear_anew()
-        outputs = [found[name][1] for name in self._cluster.names.outputs if name in found]
+        if is_another(lives, answers, self._answers_id) or (is_unreadable and answers in lives):
+            self._answers_id = lives[answers][0]
+            self._reopen_verdicts()
+        outputs = [lives[name][1] for name in self._cluster.names.outputs if name in lives]
         if len(outputs) == len(self._cluster.names.outputs):
             self._output_partitions = min(outputs)
             self._serve()
 
     def check_topics(self) -> None:
-        """Notice a topic that was created again, at once.
+        """Check now whether a topic was created again.
 
         Raises:
-            StreamDedupError: it is the source topic or the log.
+            StreamDedupError: the source topic or the log was.
         """
-        self._hold(self._lives.now())
+        self._check_lives(self._lives.now())
 
     def _topics(self) -> Lives:
-        """Return the id and the number of partitions of the topics; nothing while Kafka is away."""
+        """Return the id and the number of partitions of the topics; {} while Kafka is silent."""
         if self._patience.is_silent():
-            return {}  # asked in vain, it would only be waited for
+            return {}  # the request would only time out
         names = self._cluster.names
         asked = [names.documents, *names.outputs, names.fingerprints, names.verdicts]
         return self._make_admin(self._settings).topic_ids(asked)
 
-    def _hold(self, found: Lives) -> None:
+    def _check_lives(self, found: Lives) -> None:
         names = self._cluster.names
         for name, known in (
             (names.documents, self._cluster.source_id),
@@ -335,7 +333,7 @@ class Assignment:
                 )
 
     def _serve(self) -> None:
-        """Read on what the outputs have partitions for by now."""
+        """Resume the partitions that the outputs have now."""
         served = {key for key in self._unserved if key[1] < self._output_partitions}
         if served:
             self._unserved -= served

@@ -1,4 +1,4 @@
-"""What a worker waits for, but for Kafka: an index that answers."""
+"""Report that the worker waits for an index, or for the topic of its answers."""
 
 from __future__ import annotations
 
@@ -7,41 +7,40 @@ from typing import Final
 from stream_dedup.serving.waits import Waits
 from stream_dedup.worker.flow import Flow
 
-# A replay after an index's restart is shorter as a rule; a document that waits for longer is late
-# for its readers.
+# A replay after an index's restart is usually shorter; a document that waits longer is late for its
+# readers.
 _PATIENCE_SECONDS: Final = 10.0
 _INDEX: Final = "an index"
 _ANSWERS: Final = "the topic of answers"
 
 
 class Awaited:
-    """Looked at by the worker's loop every second."""
+    """Updates the worker's waits; its loop calls `look` every second."""
 
     def __init__(self, waits: Waits) -> None:
         self._waits = waits
 
-    def look(self, flow: Flow, deaf: str, now: float) -> float:
-        """Say that no index answers, once the oldest question is old; and that one does, once it is
-        not.
+    def look(self, flow: Flow, read_error: str, now: float) -> float:
+        """Report a silent index once the oldest question is old, and withdraw that once it is not.
 
-        `deaf` says why answers cannot be read, if they cannot. Returns how many seconds the oldest
-        question has waited, 0 if none does.
+        `read_error` is the reason why answers cannot be read, or "". Return how many seconds the
+        oldest question has waited, 0 if there is none.
         """
-        if deaf:
-            self._waits.on(_ANSWERS, deaf)
+        if read_error:
+            self._waits.on(_ANSWERS, read_error)
         else:
             self._waits.over(_ANSWERS)
         oldest = flow.oldest_unanswered
         waited = 0.0 if oldest is None else now - oldest.taken
         if oldest is None or waited < _PATIENCE_SECONDS:
-            if not flow.is_open:  # while it is, documents leave unjudged, so that none waits
+            if not flow.is_open:  # while open, documents leave unjudged, and none waits
                 self._waits.over(_INDEX)
             return waited
-        at = flow.unanswered_offset
+        log_offset = flow.unanswered_offset
         where = (
             "they are not in the log yet"
-            if at is None
-            else f"log offset {at} is without an answer for {waited:.0f} s"
+            if log_offset is None
+            else f"log offset {log_offset} is without an answer for {waited:.0f} s"
         )
         self._waits.on(
             _INDEX,

@@ -1,18 +1,18 @@
-"""How many bytes a worker may hold at once: of records that are read ahead, prepared, waiting for
-verdicts, in a transaction or in a queue of Kafka's client.
+"""The worker's memory budget: records read ahead, being prepared, waiting for verdicts, in a
+transaction or in a queue of Kafka's client.
 
-The memory that the worker may take, less what it takes before it reads, is divided into parts. One
-batch may bring one part. What they are for, when batches of one part each are under way everywhere:
+The memory limit, less the memory used before the first read, is divided into parts. One batch may
+take one part. The parts when every stage processes a batch of one part:
 
-    6   records held: four batches in flight, one being prepared, one read ahead. Where texts lie elsewhere the records are
-        small, and two of these parts are for texts that were fetched before their turn
-    4   preparing one batch: its text, decoded, normalised and with folded letters, measured as 4.0 times its bytes
-    2   a transaction: what Kafka's client holds of it, once as records and once as requests
-    3   records that are fetched and not yet read, compressed and not
-    5   what the C library keeps of freed memory, and misjudged sizes
+    6   records: four batches in flight, one being prepared, one read ahead. With texts in other storage the records are
+        small, and two of these parts are for prefetched texts
+    4   preparing one batch: its text decoded, normalised and case-folded, measured as 4.0 times its bytes
+    2   a transaction: Kafka's client keeps it once as records and once as requests
+    3   records that are fetched and not yet read, compressed and uncompressed
+    5   freed memory that the C library keeps, and errors of estimated sizes
 
-Invariants: one record always fits, so a worker goes on for every size; nothing that was read is put
-back, because what comes beyond a part is bounded by what Kafka's client holds ready.
+Invariants: one record always fits, so a worker continues for every size; records are never put
+back after a read, because a batch exceeds its part at most by the queues of Kafka's client.
 """
 
 from __future__ import annotations
@@ -28,57 +28,49 @@ _PARTS: Final = 20
 _HELD_PARTS: Final = 6
 _AHEAD_PARTS: Final = 2
 _AHEAD_BYTES_MAX: Final = 64 << 20
-# A tenth stays free: the limit is where the system kills.
+# A tenth stays free: the system kills the process at the limit.
 _FREE_SHARE: Final = 10
-# Kafka's clients and their threads, kernels that are loaded with the first batch.
+# Kafka's clients and their threads, and the kernels that the first batch loads.
 _STARTING_BYTES: Final = 64 << 20
 _LEAST_PART_BYTES: Final = 1 << 20
 _QUEUE_BYTES_MAX: Final = 32 << 20
 _FETCH_BYTES_MAX: Final = 8 << 20
-# Without a limit of its own a worker is held to what its manifest allows, or less on a small
-# machine.
+# Without a configured limit a worker uses as much as its manifest allows, less on a small machine.
 _UNLIMITED_BYTES: Final = 1 << 30
 _MACHINE_SHARE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerBudget:
-    """The bytes that the process may take; `part_bytes` of records may one batch bring."""
+    """The memory limit of the process, and `part_bytes`, the limit of one batch's records."""
 
     limit_bytes: int
     part_bytes: int
 
     @classmethod
     def of(cls, limit_bytes: int, resident_bytes: int) -> WorkerBudget:
-        """Divide the memory up to a limit, when `resident_bytes` are taken already."""
+        """Divide `limit_bytes`, of which `resident_bytes` are already used, into parts."""
         room = limit_bytes - limit_bytes // _FREE_SHARE - resident_bytes - _STARTING_BYTES
         return cls(limit_bytes, max(_LEAST_PART_BYTES, room // _PARTS))
 
     @property
     def is_tight(self) -> bool:
-        """Whether there is no more than the least with which a worker goes on, and so perhaps too
-        little.
-        """
+        """Whether the part is at its minimum, so that memory may not suffice."""
         return self.part_bytes == _LEAST_PART_BYTES
 
     @property
-    def kept_bytes(self) -> int:
-        """How much freed memory the C library may keep for each of its arenas."""
-        return self.part_bytes
-
-    @property
     def ahead_bytes(self) -> int:
-        """How many bytes of texts that lie elsewhere may be held before their turn."""
+        """Limit of prefetched texts, in bytes."""
         return min(_AHEAD_BYTES_MAX, _AHEAD_PARTS * self.part_bytes)
 
     def room(self, held_bytes: int) -> int:
-        """Return how many bytes another batch may bring beside those that are held; 0: it waits."""
+        """Return how many bytes another batch may take besides `held_bytes`; 0 means wait."""
         fits = held_bytes + self.part_bytes <= _HELD_PARTS * self.part_bytes
         return self.part_bytes if fits or not held_bytes else 0
 
     def queues(self, record_bytes_max: int) -> dict[str, str]:
-        """Return the sizes of the queues of Kafka's clients, as librdkafka's properties; one record
-        must fit into each.
+        """Return the queue sizes of Kafka's clients as librdkafka properties; each queue can store
+        one record of `record_bytes_max`.
         """
         queued = min(_QUEUE_BYTES_MAX, self.part_bytes)
         sent = max(2 * self.part_bytes, 2 * record_bytes_max)
@@ -89,20 +81,22 @@ class WorkerBudget:
         }
 
     def settings_for_clients(self, settings: Settings, record_bytes_max: int) -> Settings:
-        """Return the settings with these queues, but for those that the operator set."""
+        """Return the settings with these queue sizes; the operator's own properties take
+        precedence.
+        """
         return settings.model_copy(update={"kafka": self.queues(record_bytes_max) | settings.kafka})
 
 
 def limit_of(memory: int | None, group_limit: int | None, machine_bytes: int) -> int:
-    """Return how many bytes a worker may take: what is set, what its control group allows, or a
-    part of the machine.
+    """Return the memory limit in bytes: the setting, the control group's limit, or a share of the
+    machine's memory.
     """
     return memory or group_limit or min(_UNLIMITED_BYTES, machine_bytes // _MACHINE_SHARE)
 
 
 def budget_of(settings: Settings, resident_bytes: int, logger: Any) -> WorkerBudget:
-    """Return what the worker may hold, from what it takes now that its dictionary is read; the log
-    tells it.
+    """Return the budget and log it; call it after the dictionary is loaded, with the memory used
+    then.
     """
     budget = WorkerBudget.of(
         limit_of(settings.memory, limit_of_group(), machine_bytes()), resident_bytes
@@ -119,22 +113,20 @@ def budget_of(settings: Settings, resident_bytes: int, logger: Any) -> WorkerBud
 
 
 class RecordSizes:
-    """What records take on average, from the last reads: how many of them to ask for where bytes
-    are bounded.
+    """The mean memory of recent records, which converts a limit in bytes into a number of
+    records.
     """
 
     def __init__(self) -> None:
         self._mean_bytes = 4096.0
 
     def read_messages(self, messages: Messages) -> None:
-        """Learn from what was read."""
+        """Update the mean from the records just read."""
         if len(messages):
             self._mean_bytes = (self._mean_bytes + messages.held_bytes / len(messages)) / 2
 
     def records(self, most: int, room_bytes: int) -> int:
-        """Return how many records to ask for: `most` at most, one at least; 0 when there is no
-        room.
-        """
+        """Return how many records to request, from 1 to `most`; 0 if there is no room."""
         return (
             min(most, max(1, int(room_bytes / self._mean_bytes)))
             if most > 0 and room_bytes > 0

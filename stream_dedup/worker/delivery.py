@@ -1,13 +1,12 @@
 """The worker's transactions, one at a time, each in these steps:
 
- 1. choose: the oldest batches whose verdicts are in, as many as one transaction may carry
- (`Delivery.go_on`). 2. carry out, in a thread of its own: make the outputs, write them and the
- source offsets, commit. `kafka.transaction` numbers
-    the steps of that.
- 3. learn how it ended, and how long it took: so the next ones carry less or more. 4. committed: the
- flow moves the committed offsets on, and what was carried is counted. 5. not committed: a record
- that an output refuses for what it is is retracted in the log, so that it becomes a dead letter
-    when it is read again; then `abort` drops all that is in flight.
+ 1. choose: the oldest batches with verdicts, as many as one transaction may carry (`go_on`).
+ 2. carry out, in a second thread: build the outputs, write them and the source offsets, commit.
+    `kafka.transaction` numbers the steps of that.
+ 3. learn from its result and duration: the next transactions carry less or more.
+ 4. committed: the flow stores the new committed offsets, and the records are counted.
+ 5. not committed: a record that an output refuses because of its content is retracted in the log, so
+    that it becomes a dead letter when it is read again; then `abort` drops everything in flight.
 
 Invariants: the offsets and the group's metadata of a transaction are those of its batches, fixed
 when it begins; a retraction is durable before its record can be committed as a dead letter.
@@ -33,16 +32,16 @@ _ANSWER_SECONDS = 0.003
 
 
 class Abort(Protocol):
-    """What is done after a transaction that did not commit."""
+    """The action after a transaction that did not commit."""
 
     def __call__(self, *, rereads: bool) -> None:
-        """Drop all that is in flight; read the committed offsets again, now if it `rereads`, else
+        """Drop everything in flight; read the committed offsets again, now if `rereads`, otherwise
         before the next read.
         """
 
 
 class _Transaction(NamedTuple):
-    """A transaction that runs: what it carries, and what it commits."""
+    """A running transaction: its batches, and the (topic, partition, offset, metadata) to commit."""
 
     batches: Sequence[InFlight]
     offsets: Sequence[tuple[str, int, int, str]]
@@ -54,23 +53,23 @@ class _Transaction(NamedTuple):
 
     @property
     def amount(self) -> Amount:
-        """How much it carries."""
-        messages = [batch.messages for batch in self.batches]
-        return Amount(sum(map(len, messages)), sum(one.held_bytes for one in messages))
+        """Number and bytes of its source records."""
+        return Amount(
+            sum(len(batch.messages) for batch in self.batches),
+            sum(batch.messages.held_bytes for batch in self.batches),
+        )
 
 
 class _Ended(NamedTuple):
-    """How a transaction has ended, what it was to write, and how long it took."""
+    """The result of a transaction, the records it wrote, and its duration."""
 
     result: Result
-    leaving: EmittedBatch
+    emitted: EmittedBatch
     seconds: float
 
 
 class Delivery:
-    """Runs the transactions. With `delivers` False they write no outputs, and commit the offsets
-    alone.
-    """
+    """Runs the transactions. Unless it `delivers`, they commit the offsets without outputs."""
 
     def __init__(
         self,
@@ -98,24 +97,22 @@ class Delivery:
         self._patience = context.patience
         self._delivers = delivers
         self._running: _Transaction | None = None
-        self._was_away = False  # Kafka, at some time while it ran
+        self._was_away = False  # whether Kafka was unavailable while the transaction ran
 
     @property
     def is_running(self) -> bool:
-        """Whether a transaction runs, or its end was not taken in yet."""
+        """Whether a transaction runs, or its result was not processed yet."""
         return self._running is not None
 
     def go_on(self) -> None:
-        """Take in how the transaction that runs has ended, if it has, and begin that of what is
-        ready.
-        """
+        """Process the result of the running transaction if it has ended, and begin the next one."""
         if self.wait_until_none_runs(0.0 if self._flow.awaits else _ANSWER_SECONDS):
             self._begin()
             self.wait_until_none_runs(0.0)
 
     def wait_until_none_runs(self, wait_seconds: float, *, rereads: bool = True) -> bool:
-        """Return whether no transaction runs, after at most `wait_seconds`, and taking in how it
-        ended.
+        """Wait at most `wait_seconds` for the running transaction and process its result; return
+        whether none runs.
         """
         if self._running is None:
             return True
@@ -130,21 +127,21 @@ class Delivery:
         return has_ended
 
     def retract_timed(self, batch: InFlight) -> None:
-        """Tell the log of what a limit of time made a dead letter: another worker may have had it
-        judged, uncommitted.
+        """Retract documents that became dead letters by a time limit: another worker may have had
+        them judged without committing them.
         """
         decided = batch.decided_here()
-        timed = [
+        late = [
             batch.messages[row]
-            for row, one in decided
-            if isinstance(one, DeadLetter) and one.is_timed
+            for row, decision in decided
+            if isinstance(decision, DeadLetter) and decision.is_timed
         ]
-        if timed:
-            self._send_retractions(timed)  # before the dead letters can be committed
+        if late:
+            self._send_retractions(late)  # before the dead letters can be committed
 
     def leave(self) -> None:
-        """Wait no more for a transaction that runs: who reads on finds in the committed offsets how
-        it ended.
+        """Stop waiting for the running transaction: the next owner sees its result in the committed
+        offsets.
         """
         self._running = None
 
@@ -168,19 +165,19 @@ class Delivery:
         self._thread.start(lambda: self._carry_out(running))  # 2
 
     def _carry_out(self, transaction: _Transaction) -> _Ended:
-        """Run one transaction, in its own thread."""
-        leaving = self._outputs.of(*transaction.batches)
+        """Run one transaction; called in the second thread."""
+        emitted = self._outputs.of(*transaction.batches)
         began = self._clock.monotonic()
         return _Ended(
-            self._transact(leaving, transaction), leaving, self._clock.monotonic() - began
+            self._transact(emitted, transaction), emitted, self._clock.monotonic() - began
         )
 
     def _transact(
-        self, leaving: EmittedBatch, transaction: _Transaction, *, one_by_one: bool = False
+        self, emitted: EmittedBatch, transaction: _Transaction, *, one_by_one: bool = False
     ) -> Result:
         with self._metrics.stage("transaction"):
             return self._transactions.run(
-                leaving.outputs if self._delivers else [],
+                emitted.outputs if self._delivers else [],
                 transaction.offsets,
                 transaction.stamp,
                 one_by_one=one_by_one,
@@ -192,14 +189,14 @@ class Delivery:
     def _end(self, transaction: _Transaction, *, rereads: bool) -> None:
         self._running = None
         ended: _Ended = self._thread.take_result()
-        result, leaving, seconds = ended
+        result, emitted, seconds = ended
         carried = transaction.amount
         self._metrics.transactions.labels(result.outcome.value).inc()  # 3
         self._learn(result, carried, seconds)
         if result.outcome is Outcome.COMMITTED:  # 4
             self._flow.committed(transaction.batches)
             self._metrics.records.inc(sum(batch.live_records for batch in transaction.batches))
-            self._metrics.left(leaving.left())
+            self._metrics.count_committed(emitted.counts())
             self._failpoints.hit("worker.after-commit", self._flow.in_flight + 1)
             return
         self._logger.warning(
@@ -211,12 +208,12 @@ class Delivery:
             next_documents_max=self._allowance.now.documents,
         )
         if result.refused:  # 5
-            self._retract(leaving, transaction, result)
+            self._retract(emitted, transaction, result)
         self._abort(rereads=rereads)
 
     def _learn(self, result: Result, carried: Amount, seconds: float) -> None:
-        """Let the next transactions carry as much as can be written in time; while Kafka was away,
-        no size would have been.
+        """Adapt the size of the next transactions to the outputs' speed. A transaction during which
+        Kafka was unavailable says nothing about it.
         """
         if self._was_away:
             return
@@ -225,17 +222,20 @@ class Delivery:
         elif result.is_late:
             self._allowance.was_late(carried)
 
-    def _retract(self, leaving: EmittedBatch, transaction: _Transaction, result: Result) -> None:
-        """An output refused a record for what it is: find it, and tell the log that it represents
-        nobody.
+    def _retract(self, batch: EmittedBatch, transaction: _Transaction, result: Result) -> None:
+        """Find the record that an output refused because of its content, and retract it in the
+        log.
+
+        Raises:
+            ConfigurationError: the output topic refuses records that the index did not judge.
         """
         if len(result.refused) > 1:
             began = self._clock.monotonic()
-            result = self._transact(leaving, transaction, one_by_one=True)
-            # Written one by one, all of them may take too long; of fewer it is found.
+            result = self._transact(batch, transaction, one_by_one=True)
+            # Writing all of them one by one may take too long; a smaller transaction finds it.
             self._learn(result, transaction.amount, self._clock.monotonic() - began)
         for index in result.refused:
-            emitted = leaving[index]
+            emitted = batch[index]
             where = emitted.message.at
             if not emitted.is_judged:
                 raise ConfigurationError(
@@ -249,19 +249,21 @@ class Delivery:
                 topic=emitted.output.topic,
                 reason=result.why,
             )
-        self._send_retractions([leaving[index].message for index in result.refused])
+        self._send_retractions([batch[index].message for index in result.refused])
 
     def _send_retractions(self, messages: Sequence[Message]) -> None:
-        """Have the log retract the documents of these records, and wait until it holds that."""
+        """Append retractions of these records' documents to the log, and wait until they are
+        durable.
+        """
         positions: dict[tuple[str, bytes], list[tuple[int, int, int]]] = {}
         for message in messages:
             source = self._flow.source((message.topic, message.partition))
-            named = positions.setdefault((source.topic, source.topic_id), [])
-            named.append((source.partition, message.offset, value_digest(message.value)))
-        for (topic, topic_id), named in positions.items():
-            for first in range(0, len(named), records.DOCUMENTS_MAX):
-                some = named[first : first + records.DOCUMENTS_MAX]
-                fields = {"topic": topic, "topic_id": topic_id.hex(), "positions": some}
+            documents = positions.setdefault((source.topic, source.topic_id), [])
+            documents.append((source.partition, message.offset, value_digest(message.value)))
+        for (topic, topic_id), documents in positions.items():
+            for first in range(0, len(documents), records.DOCUMENTS_MAX):
+                chunk = documents[first : first + records.DOCUMENTS_MAX]
+                fields = {"topic": topic, "topic_id": topic_id.hex(), "positions": chunk}
                 self._appender.send(
                     records.encode_control(records.Control("retract", fields)), None, lambda _: None
                 )

@@ -1,5 +1,6 @@
-"""What a worker depends on: Kafka's clients, threads, the clock, chance, and what reads texts. A
-test hands in its own.
+"""The worker's dependencies: Kafka clients, threads, clock, random bytes, decoder and fingerprinter.
+
+Tests replace them.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ DRAIN_SECONDS = 20.0
 
 
 class Clock(Protocol):
-    """The time, as the module `time` tells it."""
+    """The clock; the module `time` implements it."""
 
     def time(self) -> float:
         """Return seconds since 1970."""
 
     def monotonic(self) -> float:
-        """Return seconds since some moment."""
+        """Return seconds since an unspecified start; never goes back."""
 
     def sleep(self, seconds: float) -> None:
         """Wait `seconds`."""
@@ -57,14 +58,14 @@ class Clock(Protocol):
 
 @dataclass(frozen=True)
 class IntakePace:
-    """How fast a worker reads and prepares.
+    """The timing of reads and of preparing.
 
-    A read waits `idle_seconds` where nothing comes. What comes after it is gathered for
-    `gather_seconds`: each small batch costs broker and index as much as a large one. A batch of
-    fewer than `aside_records` is waited for: it is usually prepared before the loop has turned.
-    What is prepared after `slice_seconds` goes on its way, and the rest of the batch comes next;
-    where texts take long, the clock is looked at after each `slow_bytes` of values. A log record
-    holds at most `record_documents`.
+    A read waits at most `idle_seconds` for records. Records then gather for `gather_seconds`,
+    because a small batch costs the broker and the index as much as a large one. The loop waits for
+    a batch of fewer than `aside_records`, which is usually prepared at once. Records prepared within
+    `slice_seconds` go in flight and the remainder is prepared next; where fingerprinting is slow,
+    the clock is read after each `slow_bytes` of values. A log record contains at most
+    `record_documents`.
     """
 
     idle_seconds: float = 0.1
@@ -77,7 +78,7 @@ class IntakePace:
 
 @dataclass(frozen=True)
 class WorkerDependencies:
-    """What a worker finds around it, and how long it waits for what may never come."""
+    """Factories and functions that a worker uses, and its time limits at the end."""
 
     failpoint: str | None = None
     clock: Clock = time
@@ -104,15 +105,15 @@ class WorkerDependencies:
 
     @classmethod
     def of_process(cls, **more: Any) -> Self:
-        """Return those of this process, some of them replaced."""
+        """Return the dependencies of this process, with those in `more` replaced."""
         return cls(
             **{"failpoint": os.environ.get(VARIABLE), "make_fingerprinter": Fingerprinter} | more
         )
 
 
 class WorkerContext(NamedTuple):
-    """What all parts of one worker share. `stop` tells it to end; by `beat` it says that it is
-    alive; with `patience` it waits for a Kafka that is away.
+    """The objects that all parts of a worker share. `stop` is set to end it, `beat` reports that it
+    is alive, and `patience` bounds the wait for an unavailable Kafka.
     """
 
     flow: Flow

@@ -1,30 +1,26 @@
-"""What is in flight and what may be committed: the worker's rules as a state machine without Kafka,
-clock or thread.
+"""The batches in flight and what may be committed: a state machine without Kafka, clock or thread.
 
-Events go in as method calls, in the order in which the loop meets them; what must be done comes out
-as return values.
+The loop reports events by method calls, in the order in which they occur; the return values say
+what must be done.
 
 Invariants:
- 1. Batches are committed in the order in which they were read; an abort drops all that are in
- flight, because a later
-    one committed after an earlier one was aborted would lose the earlier one's records.
+ 1. Batches are committed in the order in which they were read. An abort drops all batches in
+    flight: committing a later batch after an aborted one would lose the aborted batch's records.
  2. A record is committed only under the group metadata that was read with its batch, or inside a
- later rebalance
-    callback through which its partition stayed with us. Metadata read at commit would let a zombie
+    later rebalance callback that kept its partition. Metadata read at commit would let a zombie
     commit.
- 3. A partition that was revoked or lost takes its records out of every batch; after a lost
- assignment or a generation
-    that passed without a callback nothing in flight is committed, and the committed offsets are
-    read again.
- 4. The (epoch, committed) of a partition is what the broker said or a commit confirmed, never what
- was merely sent. 5. A document may leave without a verdict only as unique (`fail-open`), and only
- once its question is in the log, so that
-    later copies find it there.
- 6. After a start one log record is sent, and more only once answers come: restarts beside a dead
- index must not fill
-    the log. Nothing is appended again because time passed; only because a replica announced that it
-    will not answer.
- 7. Of what was appended again only the last record's answer counts: it is what the log leads to.
+ 3. A revoked or lost partition takes its records out of every batch. After a lost assignment, or a
+    generation that passed without a callback, nothing in flight is committed and the committed
+    offsets are read again.
+ 4. The (epoch, committed) of a partition comes from the broker or a confirmed commit, never from a
+    commit that was only sent.
+ 5. A document leaves without a verdict only as unique (`fail-open`), and only once its question is
+    in the log, so that later copies find it there.
+ 6. After a start one log record is sent, and more only once answers arrive: restarts without a live
+    index must not fill the log. A record is appended again only because a replica announced that it
+    will not answer, never because time passed.
+ 7. When a record was appended again, only the answer to the last append counts: it is the one that
+    a replay of the log produces.
 """
 
 from __future__ import annotations
@@ -43,7 +39,7 @@ from stream_dedup.worker.allowance import Amount
 from stream_dedup.worker.prepare import InFlight, Part
 
 BATCHES_IN_FLIGHT = 4
-"""Most batches that wait for the index at once: more hide no more of its latency."""
+"""Maximum of batches that wait for the index at once; more would not hide more of its latency."""
 
 _CHAINS_REMEMBERED = 10_000
 _REPRESENTS = np.isin(np.arange(256), [Reason.NEW, Reason.TOO_SHORT])
@@ -51,7 +47,7 @@ _REPRESENTS = np.isin(np.arange(256), [Reason.NEW, Reason.TOO_SHORT])
 
 @dataclass(slots=True)
 class Owned:
-    """A partition of ours: the epoch and committed offset that the broker has for it."""
+    """An owned partition: the epoch and the committed offset that the broker stores for it."""
 
     topic_id: bytes
     epoch: int
@@ -59,8 +55,8 @@ class Owned:
 
 
 class Flow:
-    """All that one worker has in flight. `is_open`: documents leave without waiting, because the
-    index is silent.
+    """The batches that one worker has in flight. `is_open`: the index is silent, so documents leave
+    without waiting for verdicts.
     """
 
     def __init__(
@@ -70,9 +66,7 @@ class Flow:
         nonce: bytes,
         first_documents: int = DOCUMENTS_MAX,
     ) -> None:
-        """Until the index has answered once, no more than `first_documents` are taken in, so one
-        log record is enough.
-        """
+        """Admit at most `first_documents`, one log record, until the index has answered once."""
         self._batches_max = batches_max
         self._first_documents = first_documents
         self._batch_documents_max = batch_documents_max
@@ -91,36 +85,34 @@ class Flow:
     # -- partitions
 
     def owned(self) -> list[TopicPartitionKey]:
-        """Return the partitions that are ours now."""
+        """Return the partitions that this worker owns."""
         return list(self._owned)
 
     def committed_offset(self, key: TopicPartitionKey) -> int:
-        """Return the committed offset of a partition of ours."""
+        """Return the committed offset of an owned partition."""
         return self._owned[key].committed
 
     def assigned(self, key: TopicPartitionKey, topic_id: bytes, committed: int, epoch: int) -> None:
-        """Take over a partition, or learn anew what the broker has for it."""
+        """Record that a partition is owned, or update its committed offset and epoch."""
         self._owned[key] = Owned(topic_id, epoch, committed)
 
     def revoked(self, keys: Iterable[TopicPartitionKey]) -> None:
-        """Give up partitions: their records leave every batch."""
+        """Give up partitions and drop their records from every batch."""
         for key in keys:
             self._owned.pop(key, None)
             self._drop(key)
 
     def lost(self, keys: Iterable[TopicPartitionKey]) -> None:
-        """Give up partitions that somebody else may own already: nothing in flight may be
-        committed.
-        """
+        """Give up partitions that another worker may own already, and drop everything in flight."""
         self.drop_all()
         for key in keys:
             self._owned.pop(key, None)
 
     def restamp(self, stamp: bytes, generation: int | None) -> bool:
-        """Stamp what survived a rebalance callback with the metadata read inside it.
+        """Stamp the batches that survived a rebalance callback with the metadata read inside it.
 
-        Returns whether a generation passed without a callback of ours: then everything was dropped,
-        and the committed offsets must be read again.
+        Return whether a generation passed without a callback here; then everything was dropped and
+        the committed offsets must be read again.
         """
         missed = (
             self._generation is not None
@@ -144,11 +136,11 @@ class Flow:
 
     @property
     def in_flight(self) -> int:
-        """How many batches are on their way."""
+        """Number of batches in flight."""
         return len(self._batches)
 
     def excuse(self, seconds: float) -> None:
-        """Take this time off what everything in flight has waited for its answers."""
+        """Subtract these seconds from the waiting time of every batch in flight."""
         for batch in self._batches:
             batch.taken += seconds
 
@@ -159,35 +151,37 @@ class Flow:
 
     @property
     def documents_in_flight(self) -> int:
-        """How many records are on their way."""
+        """Number of records in flight."""
         return sum(len(batch.messages) for batch in self._batches)
 
     @property
     def held_bytes(self) -> int:
-        """How much memory the records take that are on their way."""
+        """Memory of the records in flight, in bytes."""
         return sum(batch.messages.held_bytes for batch in self._batches)
 
     @property
     def unemitted(self) -> int:
-        """How many records of ours are representatives by the index's word, and not yet in a
-        committed transaction.
+        """Number of records that the index made representatives and no transaction has committed
+        yet.
         """
-        found = ((batch, np.flatnonzero(_REPRESENTS[batch.reasons()])) for batch in self._batches)
+        representatives = (
+            (batch, np.flatnonzero(_REPRESENTS[batch.reasons()])) for batch in self._batches
+        )
         return sum(
             len(places)
             if batch.is_whole
             else int(batch.messages.of_partitions(batch.live)[places].sum())
-            for batch, places in found
+            for batch, places in representatives
         )
 
     @property
     def has_room(self) -> bool:
-        """Whether one more batch may come in of what was read already."""
+        """Whether one more batch of records that were already read may go in flight."""
         return len(self._batches) < self._window and not self._stale
 
     def wants(self, besides: int = 0) -> int:
-        """Return how many more records may be taken in when `besides` batches are on their way here
-        already; 0 means wait.
+        """Return how many more records may be read while `besides` further batches are being
+        prepared; 0 means wait.
         """
         if len(self._batches) + besides >= self._window or self._stale:
             return 0
@@ -198,12 +192,12 @@ class Flow:
         )
 
     def source(self, key: TopicPartitionKey) -> Source:
-        """Return the partition as a log record states it."""
+        """Return the partition as a log record describes it."""
         owned = self._owned[key]
         return Source(key[0], owned.topic_id, key[1], owned.epoch, owned.committed)
 
     def admit(self, batch: InFlight) -> list[Part]:
-        """Take a batch in flight; return its log records, which must be appended in this order."""
+        """Add a batch in flight; return its log records, which must be appended in this order."""
         self._batches.append(batch)
         for part in batch.parts:
             self._parts[part.number] = (batch, part)
@@ -212,13 +206,13 @@ class Flow:
     # -- the log and its answers
 
     def appended(self, number: int, log_offset: int) -> list[Part]:
-        """Learn where a log record lies; return it if no replica will answer there, to be appended
-        once more.
+        """Record the offset of an appended log record; return it in a list if no replica answers
+        that offset, so that it must be appended again.
         """
-        known = self._parts.get(number)
-        if known is None:
+        entry = self._parts.get(number)
+        if entry is None:
             return []
-        _, part = known
+        _, part = entry
         part.log_offset = log_offset
         if self.is_open:
             self._pass(part)
@@ -226,12 +220,12 @@ class Flow:
         return [part] if log_offset < self._answers_from else []
 
     def announced(self, announce: Announce) -> list[Part]:
-        """Learn that a replica answers nothing older than an offset; return what must be appended
-        once more.
+        """Record that a replica answers nothing older than an offset; return the log records that
+        must be appended again.
 
-        Another replica may answer the older record all the same. That answer no longer counts: by
-        the later record the document may be judged anew, because its original was retracted or
-        forgotten, or its window passed, in between.
+        Another replica may still answer the older record. That answer no longer counts: the later
+        record may get another verdict, because the original was retracted or forgotten in between,
+        or its window ended.
         """
         self._answers_from = max(self._answers_from, announce.answers_from)
         again = []
@@ -246,7 +240,7 @@ class Flow:
         return again
 
     def answered(self, answer: LogAnswer | Rejected) -> Part | None:
-        """Take in an answer; return the part that it answers, if it is one of ours.
+        """Apply an answer; return the part that it answers, or None if this worker did not ask.
 
         Raises:
             DivergedError: two replicas answered differently.
@@ -258,11 +252,11 @@ class Flow:
             return None
         self.is_open = False
         if answer.log_offset < self._answers_from:
-            return None  # what lies there is asked again, or will be once it is acknowledged
-        known = self._parts.pop(answer.number, None)
-        if known is None:
+            return None  # asked again already, or once its append is acknowledged
+        entry = self._parts.pop(answer.number, None)
+        if entry is None:
             return None  # dropped meanwhile, or the second replica's answer
-        batch, part = known
+        batch, part = entry
         if isinstance(answer, Rejected):
             raise ConfigurationError(
                 f"The index rejected log record {answer.log_offset} of this worker: {answer.why} "
@@ -278,8 +272,8 @@ class Flow:
         part.answered = True
         part.verdicts = Verdicts.of(answer.judgements)
         for place in np.flatnonzero(part.verdicts.reasons == Reason.STALE):
-            at = part.places[place]
-            key, offset = batch.messages.key(at), int(batch.messages.offsets[at])
+            row = part.places[place]
+            key, offset = batch.messages.key(row), int(batch.messages.offsets[row])
             if key in batch.live:
                 self._stale[key] = min(offset, self._stale.get(key, offset))
         if batch.is_answered:
@@ -303,11 +297,11 @@ class Flow:
         )
 
     def fail_open(self) -> int:
-        """Let what waits leave as unique, and all that follows, until an answer comes; return how
-        many records do now.
+        """Let waiting and later documents leave as unique until an answer arrives; return how many
+        leave now.
 
-        The index will judge them all the same, and some as duplicates: they were delivered as
-        unique, which only keeps a duplicate. What is not in the log yet goes on waiting.
+        The index still judges them, some as duplicates: a duplicate is then delivered as unique.
+        Documents whose question is not in the log yet keep waiting.
         """
         self.is_open = True
         return sum(
@@ -328,10 +322,10 @@ class Flow:
     # -- committing
 
     def ready(self, allowed: Amount | None = None) -> list[InFlight]:
-        """Return the batches to commit in the next transaction: the oldest, all answered, all of
-        one stamp.
+        """Return the batches to commit in the next transaction: the oldest that are answered and
+        share one stamp.
 
-        One that carries more than is allowed goes alone.
+        A batch larger than `allowed` is returned alone.
         """
         ready: list[InFlight] = []
         if self._stale:
@@ -351,7 +345,7 @@ class Flow:
         return ready
 
     def offsets(self, batches: Sequence[InFlight]) -> dict[TopicPartitionKey, tuple[int, int]]:
-        """Return (offset to commit, epoch) of each partition that these batches move."""
+        """Return (offset to commit, epoch) of each partition in these batches."""
         return {
             key: (offset, batch.epochs[key])
             for batch in batches
@@ -359,7 +353,7 @@ class Flow:
         }
 
     def committed(self, batches: Sequence[InFlight]) -> None:
-        """Learn that these batches, the oldest ones, are committed.
+        """Remove these batches, the oldest ones, because they are committed.
 
         Raises:
             InvariantError: they are not the oldest.
@@ -376,8 +370,8 @@ class Flow:
                 owned.committed = offset
 
     def drop_all(self) -> list[TopicPartitionKey]:
-        """Drop everything in flight; return our partitions, whose committed offsets must be read
-        again.
+        """Drop everything in flight; return the owned partitions, whose committed offsets must be
+        read again.
         """
         self._batches.clear()
         self._parts.clear()
@@ -387,18 +381,16 @@ class Flow:
     # -- stale
 
     def stale(self) -> dict[TopicPartitionKey, int]:
-        """Return the partitions of which a record was answered `stale`, with the lowest such
-        offset.
-        """
+        """Return the lowest offset with the verdict `stale` for each partition that has one."""
         return dict(self._stale)
 
-    def resolve_stale(self, found: Mapping[TopicPartitionKey, tuple[int, int]]) -> None:
-        """Drop the stale partitions' records, given the broker's (committed offset, epoch) of each.
+    def resolve_stale(self, offsets: Mapping[TopicPartitionKey, tuple[int, int]]) -> None:
+        """Drop the stale partitions' records; `offsets` is the broker's (committed offset, epoch).
 
         Raises:
-            InvariantError: the index calls stale what is ours, of this epoch and not yet committed.
+            InvariantError: a record of the current epoch that is not yet committed is stale.
         """
-        for key, (committed, epoch) in found.items():
+        for key, (committed, epoch) in offsets.items():
             offset = self._stale.pop(key, None)
             owned = self._owned.get(key)
             if offset is None or owned is None:
@@ -421,15 +413,15 @@ class Flow:
         self._stale.pop(key, None)
         for batch in self._batches:
             batch.live.discard(key)
-        gone = [batch for batch in self._batches if not batch.live]
-        for batch in gone:
+        emptied = [batch for batch in self._batches if not batch.live]
+        for batch in emptied:
             self._batches.remove(batch)
             for part in batch.parts:
                 self._parts.pop(part.number, None)
 
     def _compare(self, answer: LogAnswer | Rejected) -> None:
-        """Compare the running digests of replicas: the first difference is the last answer that may
-        be trusted.
+        """Raise DivergedError if another replica answered this offset with another running
+        digest.
         """
         chain = self._chains.setdefault(answer.log_offset, answer.chain)
         if chain != answer.chain:

@@ -1,9 +1,8 @@
-"""A worker's stable name, from which its `transactional.id` is made.
+"""A worker's stable name, from which its `transactional.id` is derived.
 
-Invariants: a worker that comes back has the name it had, so that `init_transactions` ends its
-predecessor's open transaction at once (a random name leaves readers of the outputs blocked until
-that transaction times out, up to 30 s); two workers that are alive on one machine never have the
-same name.
+Invariants: a restarted worker has its former name, so that `init_transactions` ends its
+predecessor's open transaction at once (a random name would block the outputs' readers until that
+transaction times out, up to 30 s); two live workers on one machine never have the same name.
 """
 
 from __future__ import annotations
@@ -22,24 +21,24 @@ _SLOTS = 1000
 
 
 class WorkerIdentity:
-    """The name, held for as long as this object is open."""
+    """A worker's name, locked until `release`."""
 
     def __init__(self, name: str, lock: FileLock | None) -> None:
         self.name = name
         self._lock = lock
 
     def release(self) -> None:
-        """Let another worker of this machine have the name."""
+        """Unlock the name for another worker of this machine."""
         if self._lock is not None:
             self._lock.release()
 
 
 def claim(settings: Settings) -> WorkerIdentity:
-    """Return this worker's name: the one set, the pod's (a StatefulSet's is stable), or the first
-    free slot here.
+    """Return this worker's name: the setting, the pod's name (stable in a StatefulSet), or the
+    first free slot of this machine.
 
     Raises:
-        ConfigurationError: the folder for the slots cannot be written.
+        ConfigurationError: the folder of the slots cannot be written, or all slots are taken.
     """
     if settings.worker_id:
         return WorkerIdentity(settings.worker_id, None)
@@ -68,7 +67,7 @@ def claim(settings: Settings) -> WorkerIdentity:
 
 
 def _persisted_host(folder: Path) -> str:
-    """Return the host's name as it was at the first start: a laptop's changes with its network."""
+    """Return the host name of the first start, because a laptop's changes with its network."""
     path = folder / "host"
     if not path.exists():
         temporary = path.with_suffix(f".{os.getpid()}")

@@ -1,13 +1,13 @@
-"""What the worker reads, and how fast; batches are prepared aside, one at a time, while what lies
-behind is read.
+"""Read and prepare batches. One batch at a time is prepared in a second thread, while the next
+records are read.
 
-A read goes this way: `source` -> being prepared, or read ahead of that -> `take_in`, which puts it
-in flight. Preparing is cut off after a slice of time: what is prepared goes on its way, and what is
-left comes next.
+Records pass from `source` to the preparing thread, or wait ahead of it, and then to `take_in`, which
+puts them in flight. Preparing stops after a slice of time: the prepared records go in flight, and
+the remainder is prepared next.
 
-Invariants: records go in flight in the order in which they were read; the thread that prepares
-touches neither the flow nor a client; while nothing may be read the source is polled all the same,
-so that the worker stays in its group.
+Invariants: records go in flight in the order in which they were read; the preparing thread touches
+neither the flow nor a client; the source is polled even while nothing may be read, so that the
+worker stays in its group.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ASK_AGAIN_SECONDS = 2.0
 
 
 class Unprepared(NamedTuple):
-    """What was read, in one or more reads, and is not yet prepared; the stamp is that of the first."""
+    """Records of one or more reads that are not yet prepared; the stamp is that of the first read."""
 
     messages: list[Messages]
     sources: dict[TopicPartitionKey, records.Source]
@@ -44,13 +44,15 @@ class Unprepared(NamedTuple):
 
     @property
     def amount(self) -> Amount:
-        """How much was read."""
-        return Amount(sum(map(len, self.messages)), sum(one.held_bytes for one in self.messages))
+        """Number and bytes of the records."""
+        return Amount(
+            sum(map(len, self.messages)), sum(batch.held_bytes for batch in self.messages)
+        )
 
 
 class Intake:
-    """Reads and prepares. The loop calls `turn` and `rest`; what changes the flow calls `finish` or
-    `forget` first.
+    """Reads and prepares records. The loop calls `turn` and `rest`; call `finish` or `forget` before
+    a change of the flow.
     """
 
     def __init__(
@@ -83,11 +85,9 @@ class Intake:
         self._sizes = RecordSizes()
         self._is_preparing = False
         self._prepared_bytes = 0  # of the batch that is being prepared
-        self._hurries = hurries  # what prepares ends after the stretch in work
-        self._left: Unprepared | None = None  # what preparing has not come to
-        self._ahead: Unprepared | None = (
-            None  # what was read behind that, and behind what is being prepared
-        )
+        self._hurries = hurries  # set: preparing ends after the current stretch
+        self._remainder: Unprepared | None = None  # records that the last slice did not reach
+        self._ahead: Unprepared | None = None  # records read after the others
         self._read_at = 0.0
         self._full_since: float | None = None
         self._is_paused = False
@@ -101,27 +101,26 @@ class Intake:
 
     @property
     def prepared_bytes(self) -> int:
-        """How much memory the records take that are being prepared."""
+        """Memory of the records that are being prepared, in bytes."""
         return self._prepared_bytes if self._is_preparing else 0
 
     def wanted(self) -> int:
-        """Return how many records there is room for, beside what is being prepared and what was
-        read ahead of it.
-        """
-        most = self._flow.wants(1 if self._is_preparing or self._ahead is not None else 0)
-        if not most:
+        """Return how many more records may be read within the limits of records and memory."""
+        records_max = self._flow.wants(1 if self._is_preparing or self._ahead is not None else 0)
+        if not records_max:
             return 0
         allowed = self._allowance.now
-        left = 0 if self._left is None else self._left.amount.bytes
-        room = self._budget.room(self._flow.held_bytes + self.prepared_bytes + left)
+        remainder_bytes = 0 if self._remainder is None else self._remainder.amount.bytes
+        room = self._budget.room(self._flow.held_bytes + self.prepared_bytes + remainder_bytes)
         ahead = Amount(0, 0) if self._ahead is None else self._ahead.amount
         return self._sizes.records(
-            min(most, allowed.documents) - ahead.documents, min(room, allowed.bytes) - ahead.bytes
+            min(records_max, allowed.documents) - ahead.documents,
+            min(room, allowed.bytes) - ahead.bytes,
         )
 
     def turn(self, *, reads: bool) -> None:
-        """Take in what is prepared, and read what there is room for, unless what comes is still
-        gathered.
+        """Take in the prepared batch, and read as many records as may be read, unless more are
+        still being gathered.
         """
         none_prepares = self._wait_until_prepared(
             0.0 if self._flow.in_flight else _PREPARED_SECONDS
@@ -131,56 +130,50 @@ class Intake:
             self._read(wanted)
 
     def rest(self) -> None:
-        """Sleep until the next read, if nothing is on its way."""
+        """Sleep until the next read, if nothing is in flight or being prepared."""
         if not (self._flow.in_flight or self._is_preparing) and (rest := self._seconds_to_gather()):
             self._clock.sleep(rest)
 
     def hurry(self) -> None:
-        """End preparing after the stretch in work, from now on."""
+        """Make preparing end after the current stretch."""
         self._hurries.set()
 
     def finish(self) -> None:
-        """Take in what is prepared once the stretch in work is done; have what was read behind it
-        read again.
-        """
+        """Wait for the current stretch and take it in; have the records after it read again."""
         self._hurries.set()
         while self._is_preparing:
             self._beat()
             if self._thread.ended(_WAIT_SECONDS):
                 self._take_in_prepared()
         self._hurries.clear()
-        for read in (self._ahead, self._left):
+        for read in (self._ahead, self._remainder):
             if read is not None:
                 self._assignment.give_back(Messages.joined(read.messages))
-        self._left = self._ahead = None
+        self._remainder = self._ahead = None
 
     def forget(self) -> None:
-        """Wait until no batch is being prepared, and forget the one that was, and what was read
-        behind it.
-        """
+        """Wait for the current stretch; forget it and the records after it."""
         self._hurries.set()
         while self._is_preparing:
             self._beat()
             self._is_preparing = not self._thread.ended(_WAIT_SECONDS)
         self._thread.take_result()
         self._hurries.clear()
-        self._left = self._ahead = None
+        self._remainder = self._ahead = None
 
     def leave(self) -> None:
-        """Forget everything without waiting: the worker ends."""
-        self._is_preparing, self._left, self._ahead = False, None, None
+        """Forget everything without waiting, because the worker ends."""
+        self._is_preparing, self._remainder, self._ahead = False, None, None
         self._hurries.set()
 
     # -- reading
 
     def _seconds_to_gather(self) -> float:
-        """Return how long what comes is still left to gather, because a batch was read a moment
-        ago.
-        """
+        """Return the seconds until the next read: records gather for a moment after each read."""
         return max(0.0, self._read_at + self._pace.gather_seconds - self._clock.monotonic())
 
     def _read(self, wanted: int) -> None:
-        """Read what there is room for; when there is none, stay in the group without reading."""
+        """Read `wanted` records; if that is 0, only poll to stay in the group."""
         if wanted:
             self._full_since = None
             if self._is_paused:
@@ -197,7 +190,7 @@ class Intake:
             return
         for unreadable in messages.unreadable.values():
             if isinstance(unreadable, UnreadableHeaders):
-                continue  # like any other dead letter: a crawler may send many
+                continue  # not logged, like other dead letters: a crawler may send many
             where = unreadable.at
             self._logger.error(
                 "a record cannot be read; it becomes a dead letter",
@@ -211,8 +204,8 @@ class Intake:
         self._prepare_or_keep(Unprepared([messages], sources, self._source.stamp()))
 
     def _poll_without_reading(self) -> None:
-        """Poll without taking records in. What was fetched ahead is kept for a moment, then given
-        up by a pause.
+        """Poll without reading records. Prefetched records are kept for a moment and then dropped by
+        a pause.
         """
         now = self._clock.monotonic()
         if self._full_since is None:
@@ -224,19 +217,22 @@ class Intake:
             self._source.pause(self._flow.owned())
         messages = self._source.take_messages(1, 0.0)
         if messages:
-            # Read between our pause and its effect: it comes again.
+            # A record that arrived before the pause took effect is read again later.
             self._source.restart_at(
-                {(one.topic, one.partition): one.offset for one in reversed(messages)}
+                {
+                    (message.topic, message.partition): message.offset
+                    for message in reversed(messages)
+                }
             )
 
     # -- preparing
 
     def _prepare_or_keep(self, read: Unprepared) -> None:
-        """Begin to prepare what was read, or keep it behind what waits, which it must not overtake.
+        """Start preparing the records read, or queue them behind those that wait.
 
-        What waits is not begun while the flow has no room, or once the worker is to stop.
+        Waiting records are not started while the flow is full, or once the worker is to stop.
         """
-        if not self._is_preparing and self._left is None and self._ahead is None:
+        if not self._is_preparing and self._remainder is None and self._ahead is None:
             self._start(read)
             if read.amount.documents < self._pace.aside_records:
                 self._wait_until_prepared(_SOON_SECONDS)
@@ -247,16 +243,17 @@ class Intake:
             self._ahead.sources.update(read.sources)
 
     def _start(self, read: Unprepared) -> None:
-        """Make a batch of what was read, in a thread of its own."""
+        """Start preparing a batch in the second thread."""
         self._is_preparing = True
         self._prepared_bytes = read.amount.bytes
         self._thread.start(lambda: self._prepare(read))
 
     def _prepare(self, read: Unprepared) -> tuple[InFlight | None, Unprepared | None]:
-        """Make a batch, and return what is left of the records once a slice of time is over.
+        """Return a batch, prepared within a slice of time, and the remainder of the records.
 
-        While what they cannot be read without is away the records wait here, and the loop polls on;
-        a hurried caller gets them back. Nothing of the flow or a client may be touched in here.
+        While a service that the records depend on is unavailable, they wait here and the loop keeps
+        polling; a hurried caller gets them back. This runs in the second thread, so it must not
+        touch the flow or a client.
         """
         messages = Messages.joined(read.messages)
         away: set[type[AwayError]] = set()
@@ -274,7 +271,7 @@ class Intake:
                         )
                 except AwayError as error:
                     if self._hurries.is_set():
-                        return None, left_of(read, messages, 0)
+                        return None, remainder_of(read, messages, 0)
                     kind = type(error)
                     if kind not in away:
                         self._logger.warning(
@@ -283,11 +280,11 @@ class Intake:
                     away.add(kind)
                     self._metrics.away(kind, True)
                     if self._hurries.wait(_ASK_AGAIN_SECONDS):
-                        return None, left_of(read, messages, 0)
+                        return None, remainder_of(read, messages, 0)
                 else:
                     for kind in away:
                         self._logger.info(f"{kind.back} again")
-                    return batch, left_of(read, messages, len(batch.messages))
+                    return batch, remainder_of(read, messages, len(batch.messages))
         finally:
             for kind in away:
                 self._metrics.away(kind, False)
@@ -296,32 +293,32 @@ class Intake:
         return self._hurries.is_set() or self._clock.monotonic() >= until
 
     def _wait_until_prepared(self, wait_seconds: float) -> bool:
-        """Return whether no batch is being prepared, after at most `wait_seconds`; one that is done
-        is taken in, and what was left of it and read ahead comes next.
+        """Wait at most `wait_seconds` for the prepared batch, take it in and start the next; return
+        whether no batch is being prepared.
         """
         if self._is_preparing and self._thread.ended(wait_seconds):
             self._take_in_prepared()
         if not self._is_preparing and not self._stop.is_set():
-            if self._left is not None:
+            if self._remainder is not None:
                 if (
                     self._flow.has_room
-                ):  # what was read ahead has its room, and a batch that came in parts needs more
-                    left, self._left = self._left, None
-                    self._start(left)
+                ):  # a batch that was split needs more places in flight than were reserved
+                    remainder, self._remainder = self._remainder, None
+                    self._start(remainder)
             elif self._ahead is not None:
                 ahead, self._ahead = self._ahead, None
                 self._start(ahead)
         return not self._is_preparing
 
     def _take_in_prepared(self) -> None:
-        batch, self._left = self._thread.take_result()
+        batch, self._remainder = self._thread.take_result()
         self._is_preparing = False
         if batch is not None:
             self._take_in(batch)
 
 
-def left_of(read: Unprepared, messages: Messages, done: int) -> Unprepared | None:
-    """Return what is left of the `messages` that were `read`, once `done` of them are prepared."""
+def remainder_of(read: Unprepared, messages: Messages, done: int) -> Unprepared | None:
+    """Return the remainder of `messages` after the first `done`, or None if there is none."""
     if done == len(messages):
         return None
     return read._replace(messages=[messages.part(done, len(messages))])

@@ -1,56 +1,56 @@
-"""Role one, the worker: a loop that carries events from Kafka to `flow` and its decisions back.
+"""The worker's loop: it passes events from Kafka to `flow` and carries out its decisions.
 
-Its parts: `intake` reads and prepares, `questions` asks the log and hears the index, `delivery`
-runs the transactions, `assignment` knows which partitions are read and from where. What more than
-one part must do is done here: `drain`, an abort.
+Its parts: `intake` reads and prepares, `questions` appends to the log and reads the verdicts,
+`delivery` runs the transactions, `assignment` tracks the partitions and their offsets. Actions that
+involve several parts are here: `drain`, `abort`.
 
 A batch passes these failpoints, in this order:
 
     consumed -> appended -> append-acked -> verdict-in -> begin -> outputs -> flushed -> offsets ->
     before-commit -> after-commit
 
-States. Beside the batches in flight, whose states `flow` knows, four things are so or not:
+States. `flow` tracks the batches in flight; besides, four flags describe the worker:
 
-    P  a batch is being prepared, in a thread of its own
-    A  more was read ahead of its turn
-    T  a transaction runs, in a thread of its own
-    R  the committed offsets must be read again, before anything is read on
+    P  a batch is being prepared, in a second thread
+    A  more records were read ahead
+    T  a transaction runs, in a third thread
+    R  the committed offsets must be read again before the next read
 
     P  A  T  R
-    -  -  -  -   nothing to do, or all that was read waits for its verdicts
-    P  -  -  -   the only batch, or the others wait for their verdicts
-    P  A  -  -   the same, and the next one is read
-    -  -  T  -   all that was read is in flight
-    P  -  T  -   preparing and committing at once
-    P  A  T  -   as much at once as there is
+    -  -  -  -   idle, or every batch waits for its verdicts
+    P  -  -  -   one batch is prepared; others may wait for their verdicts
+    P  A  -  -   the same, and the next records are read
+    -  -  T  -   every record read is in flight
+    P  -  T  -   preparing and committing at the same time
+    P  A  T  -   reading, preparing and committing at the same time
     -  -  -  R   nothing is in flight
 
-    The other combinations do not exist, but for two moments in which A is without P: the rest of a
-    batch that was cut off waits for room in flight, or the worker is to end. Else A begins to be
-    prepared as soon as what came before it is in flight. R is alone because what sets it drains or
-    aborts first, which ends P, A and T, and drops what is in flight.
+    The other combinations do not occur, with two exceptions in which A is set without P: the
+    remainder of a split batch waits for a place in flight, or the worker is stopping. Otherwise A is
+    prepared as soon as the batch before it is in flight. R is set alone because a drain or an abort
+    comes first, which ends P, A and T and drops the batches in flight.
 
-Events, and what each does:
+Events and their effects:
 
-    records are there        read, if there is room: -> P, or A if P
-    a batch is prepared      it goes in flight, its questions to the log; P ends, then its rest or A begins: -> P
-    a slice of time is over  as if the batch were prepared; what is left of it comes before A
-    verdicts come            the flow learns them; once the oldest batches have theirs: -> T
-    T commits                the flow forgets its batches; T ends
-    T does not commit        abort: P, A and all in flight are forgotten, and the committed offsets read again now
-    partitions come or go    drain; the flow learns it; what was read and not prepared is read again at the next read
-    partitions are lost      drain; all in flight is dropped: -> R, if others are left
-    a generation was missed  drain; all in flight is dropped: -> R, if there was any
+    records arrive           read them, if there is space: -> P, or A if P
+    a batch is prepared      it goes in flight, its questions to the log; P ends, then its remainder or A begins: -> P
+    a slice of time ends     as if the batch were prepared; its remainder comes before A
+    verdicts arrive          the flow stores them; once the oldest batches have theirs: -> T
+    T commits                the flow removes its batches; T ends
+    T does not commit        abort: P, A and everything in flight are dropped, and the committed offsets read again now
+    partitions change        drain; the flow is updated; records that were not prepared are read again at the next read
+    partitions are lost      drain; everything in flight is dropped: -> R, if other partitions remain
+    a generation was missed  drain; everything in flight is dropped: -> R, if there was any
     a stale verdict          drain; the partition's records are dropped, and read again from its committed offset
-    a new topic of answers   drain; all in flight is dropped, and the committed offsets read again now
-    a stop                   P ends with the stretch in work; what is in flight is delivered, for a while; the rest, A and R are
-                             left to the next owner
+    a new topic of answers   drain; everything in flight is dropped, and the committed offsets read again now
+    a stop                   P ends with the current stretch; batches in flight are delivered within a time limit; the
+                             remainder, A and R are left to the next owner
 
-    drain: wait until P and T have ended. If T does not commit then: -> R. What was in A is read
-    again at the next read.
+    drain: wait until P and T have ended. If T does not commit: -> R. The records in A are read again
+    at the next read.
 
-Invariants: one thread owns all clients but the producers of transactions. While the worker waits it
-keeps polling, so that it stays in its group. Nothing is committed but through `flow.ready`.
+Invariants: one thread owns all clients except the producers of transactions. The worker polls while
+it waits, so that it stays in its group. Only `flow.ready` releases batches for a commit.
 """
 
 from __future__ import annotations
@@ -90,18 +90,18 @@ class WorkerParts:
 
 
 class Worker:
-    """One worker: `run` is its loop."""
+    """A worker; `run` is its loop."""
 
     def __init__(
         self,
         context: WorkerContext,
         parts: WorkerParts,
         running: RunningRole,
-        around: WorkerDependencies,
+        dependencies: WorkerDependencies,
         *,
         delivers: bool,
     ) -> None:
-        """`delivers`: the outputs are written; else documents are judged alone."""
+        """Connect the parts; unless it `delivers`, documents are judged and no outputs written."""
         self._flow = context.flow
         self._assignment = parts.assignment
         self._intake = parts.intake
@@ -116,20 +116,20 @@ class Worker:
         self._health = running.health
         self._watch = running.watch
         self._stop = running.stop
-        self._around = around
+        self._dependencies = dependencies
         self._delivers = delivers
         self._next_lag = 0.0
 
     # -- the loop
 
     def run(self) -> None:
-        """Turn until the worker is to stop; then deliver what is in flight, for a while, and leave
-        the group.
+        """Run until the worker is to stop; then deliver the batches in flight within
+        `drain_seconds`, and leave the group.
         """
         try:
             while not self._stop.is_set():
                 self._turn(reads=True)
-            until = self._clock.monotonic() + self._around.drain_seconds
+            until = self._clock.monotonic() + self._dependencies.drain_seconds
             self._intake.hurry()
             while (
                 self._intake.is_preparing or self._flow.in_flight
@@ -143,11 +143,11 @@ class Worker:
                 "worker stopped while Kafka was away; the next owner reads on", reason=str(error)
             )
         finally:
-            seconds = self._around.close_seconds
+            seconds = self._dependencies.close_seconds
             try:
-                # In a thread that can be left behind: leaving the group waits for a coordinator
-                # that may be gone.
-                self._around.make_thread("closing").call(self._close, seconds)
+                # In a thread that can be abandoned: leaving the group waits for a coordinator that
+                # may not answer.
+                self._dependencies.make_thread("closing").call(self._close, seconds)
             except TimeoutError:
                 self._logger.warning(
                     "the clients did not close in time and are left behind", waited_seconds=seconds
@@ -168,8 +168,8 @@ class Worker:
             self._intake.rest()
 
     def _seconds_to_hear(self) -> float:
-        """Return how long answers are waited for: not at all if none is due, and longer if nothing
-        else can be done.
+        """Return how long to wait for answers: 0 if none is due, longer if nothing else can be
+        done.
         """
         is_running = self._delivery.is_running
         is_due = (
@@ -193,17 +193,17 @@ class Worker:
     # -- what more than one part must do
 
     def drain(self) -> None:
-        """Wait until no batch is prepared and no transaction runs: the flow must not change under
-        them.
+        """Wait until no batch is being prepared and no transaction runs, so that the flow may
+        change.
 
-        What they leave to be read again is read later.
+        Records that must be read again are read at the next read.
         """
         self._intake.finish()
         while not self._delivery.wait_until_none_runs(_DRAIN_STEP_SECONDS, rereads=False):
             self._health.beat()
 
     def abort(self, *, rereads: bool) -> None:
-        """Drop all that is in flight, and what is prepared or read behind it."""
+        """Drop everything in flight, being prepared or read ahead."""
         self._intake.forget()
         dropped = self._flow.drop_all()
         if rereads and not self._stop.is_set():
@@ -213,19 +213,19 @@ class Worker:
         if not self._stop.is_set():
             self._clock.sleep(_ABORT_PAUSE_SECONDS)
 
-    def hear_anew(self) -> None:
-        """Answers come in another topic of the same name: what waits for one may have had it in the
-        one that is gone.
+    def reopen_verdicts(self) -> None:
+        """Read the topic of answers after it was created again, and ask again: the deleted topic
+        may have contained the answers.
         """
-        if self._questions.begin_anew():
+        if self._questions.reopen():
             self._logger.warning(
-                "the topic of answers was created again; what waits for one is asked anew"
+                "the topic of answers was created again; waiting documents are asked again"
             )
             self.drain()
             self.abort(rereads=True)
 
     def take_in(self, batch: InFlight) -> None:
-        """Take in flight a batch that is prepared."""
+        """Put a prepared batch in flight."""
         self._delivery.retract_timed(batch)
         self._questions.ask(batch)
 
@@ -237,11 +237,11 @@ class Worker:
             self._next_lag = now + _LAG_SECONDS
             self._show(now)
         self._assignment.look_at_topics(
-            soon=self._questions.are_late, is_deaf=bool(self._questions.deaf)
+            soon=self._questions.are_late, is_unreadable=bool(self._questions.read_error)
         )
 
     def _show(self, now: float) -> None:
-        """Set the gauges, and what the health pages say."""
+        """Update the gauges and the health pages."""
         owned = self._flow.owned()
         for key in owned:
             lag = self._assignment.source.lag(key, self._flow.committed_offset(key))
@@ -253,11 +253,11 @@ class Worker:
         self._metrics.allowed.set(self._allowance.now.documents)
         self._metrics.unemitted.set(self._flow.unemitted if self._delivers else 0)
         self._health.startup(1.0, "started")
-        self._metrics.unanswered.set(self._awaited.look(self._flow, self._questions.deaf, now))
+        self._metrics.unanswered.set(
+            self._awaited.look(self._flow, self._questions.read_error, now)
+        )
         if not self._assignment.has_joined:
-            self._health.ready(
-                False, "joining the group, or waiting for it to say what is read here"
-            )
+            self._health.ready(False, "joining the group, or waiting for its assignment")
         elif owned:
             self._health.ready(
                 True, f"{len(owned)} partitions, {self._flow.in_flight} batches in flight"

@@ -1,7 +1,7 @@
-"""What a worker counts.
+"""The worker's metrics.
 
 Invariant: documents_total + dead_letters_total = records_total, the source records whose
-transaction committed, counted apart from each other; nothing is counted before.
+transaction committed. The sides are counted independently, and only after the commit.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SIMILARITY_BUCKETS = (0.25, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.
 
 
 class WorkerMetrics(KeptSourceMetrics, DecodingMetrics):
-    """What a worker counts."""
+    """The metrics of a worker."""
 
     def __init__(self, recipe: str) -> None:
         super().__init__()
@@ -121,34 +121,34 @@ class WorkerMetrics(KeptSourceMetrics, DecodingMetrics):
             self.transactions.labels(result)
 
     def waited(self, seconds: float) -> None:
-        """Note how long a batch was on its way, from being read until its verdicts were in."""
+        """Observe the seconds from the read of a batch until its verdicts arrived."""
         self._stages.labels("verdict").observe(seconds)
 
-    def left(self, left: EmittedCounts) -> None:
+    def count_committed(self, counts: EmittedCounts) -> None:
         """Count the records of a transaction that has committed."""
-        documents, sizes = left.documents.tolist(), left.bytes.tolist()
+        documents, sizes = counts.documents.tolist(), counts.bytes.tolist()
         for reason in Reason:
             if documents[reason] and reason.verdict is not None:
                 self._documents.labels(reason.verdict.value, reason.label).inc(documents[reason])
                 self._bytes.labels(reason.verdict.value).inc(sizes[reason])
-        for stage, count in left.stages.items():
+        for stage, count in counts.stages.items():
             self._dead_letters.labels(stage).inc(count)
-        self._distance.observe_many(left.distances)
-        self._similarity.observe_many(left.similarities)
-        ages_ms = time.time() * 1000 - left.timestamps_ms
+        self._distance.observe_many(counts.distances)
+        self._similarity.observe_many(counts.similarities)
+        ages_ms = time.time() * 1000 - counts.timestamps_ms
         self._latency.observe_many(np.maximum(ages_ms, 0.0) / 1000)
 
     def rebalanced(self) -> None:
-        """Count a rebalance; the lag of partitions that went away is not reported any longer."""
+        """Count a rebalance, and stop reporting the lag of all partitions until it is set again."""
         self._rebalances.inc()
         self._lag.clear()
 
     def lag(self, topic: str, partition: int, records: int) -> None:
-        """Say how far behind its partition this worker is."""
+        """Set the lag of a partition."""
         self._lag.labels(topic, str(partition)).set(records)
 
     def in_flight(self, batches: int, documents: int, held_bytes: int) -> None:
-        """Say how much is on its way."""
+        """Set the batches, documents and bytes in flight."""
         self._batches_in_flight.set(batches)
         self._documents_in_flight.set(documents)
         self._bytes_in_flight.set(held_bytes)

@@ -1,20 +1,19 @@
-"""A decided record becomes the record that leaves: topic, headers, and what the metrics count.
+"""Build the output record of each decided record: topic, headers, and the counts for the metrics.
 
-Invariants: key, value bytes, timestamp and foreign headers leave as they came; the output partition
-is the source partition, so order within a partition is kept; a record leaves on exactly one of the
-three topics. The one exception to "as they came": a dead letter that its topic could not hold is
-cut (`fit`), and headers say what of it.
+Invariants: key, value bytes, timestamp and foreign headers are passed on unchanged; the output
+partition is the source partition, so order within a partition is kept; a record is written to
+exactly one of the three topics. The one exception: a dead letter that is too large for its topic is
+truncated (`fit`), and headers report what was removed.
 
-What the index judged and came without headers, nearly all there is, lies in columns and is written
-from there; what leaves of it is by definition what the long way says of one record
-(`Leavings.__getitem__`), and a test compares them.
+Records that the index judged and that have no foreign headers, nearly all, are written from
+columns. The path of single records (`EmittedBatch.__getitem__`) defines the result, and a test
+compares the two.
 
-What a dead letter holds when its topic cannot hold all of its record, in this order. Of more
-headers than can be read with ours (`headers.FOREIGN_HEADERS_MAX`) the largest are left out. If key
-and headers alone are too large, the key is cut to a quarter of the room, and headers are left out,
-the largest first, until key and headers take no more than half of it. The value gets what is left.
-Sizes are those of `headers.record_bytes`, uncompressed, so no codec or broker makes a letter
-larger.
+A dead letter that is too large is truncated in these steps. If there are more headers than can be
+read together with ours (`headers.FOREIGN_HEADERS_MAX`), the largest are removed. If key and headers
+alone are too large, the key is cut to a quarter of the space, and headers are removed, the largest
+first, until key and headers take at most half of it. The value gets the remaining space. Sizes are
+those of `headers.record_bytes`, uncompressed, so no codec or broker makes a letter larger.
 """
 
 from __future__ import annotations
@@ -50,47 +49,49 @@ from stream_dedup.worker.prepare import Decided, InFlight
 
 
 class Fitted(NamedTuple):
-    """What is left of a record, and our headers that say what is not."""
+    """A truncated record, and our headers that report what was removed."""
 
     key: bytes | None
     value: bytes | None
     headers: Headers
-    said: Headers
+    error_headers: Headers
 
 
-def fit(message: Message, most: int) -> Fitted:
-    """Return what of a record fits into `most` bytes with our headers of a dead letter."""
+def fit(message: Message, bytes_max: int) -> Fitted:
+    """Truncate a record to `bytes_max`, including our headers of a dead letter."""
     key, value = message.key, message.value
-    kept = _smallest(message.headers, sys.maxsize)
-    said: Headers = []
-    if headers.record_bytes(key, None, kept) > most:
-        room = max(0, most - headers.record_bytes(None, None, []))
-        if key is not None and len(key) > room // 4:
-            said.append((headers.ERROR_KEY_TRUNCATED, b"%d" % len(key)))
-            key = key[: room // 4]
-        kept = _smallest(kept, room // 2 - len(key or b""))
-    if len(kept) < len(message.headers):
-        said.append((headers.ERROR_HEADERS_DROPPED, b"%d" % (len(message.headers) - len(kept))))
-    over = headers.record_bytes(key, value, kept) - most
-    if value and over > 0:
-        said.append((headers.ERROR_TRUNCATED, b"%d" % len(value)))
-        value = value[: max(0, len(value) - over)]
-    return Fitted(key, value, kept, said)
+    passed = _drop_largest(message.headers, sys.maxsize)
+    error_headers: Headers = []
+    if headers.record_bytes(key, None, passed) > bytes_max:
+        available_bytes = max(0, bytes_max - headers.record_bytes(None, None, []))
+        if key is not None and len(key) > available_bytes // 4:
+            error_headers.append((headers.ERROR_KEY_TRUNCATED, b"%d" % len(key)))
+            key = key[: available_bytes // 4]
+        passed = _drop_largest(passed, available_bytes // 2 - len(key or b""))
+    if len(passed) < len(message.headers):
+        error_headers.append(
+            (headers.ERROR_HEADERS_DROPPED, b"%d" % (len(message.headers) - len(passed)))
+        )
+    excess_bytes = headers.record_bytes(key, value, passed) - bytes_max
+    if value and excess_bytes > 0:
+        error_headers.append((headers.ERROR_TRUNCATED, b"%d" % len(value)))
+        value = value[: max(0, len(value) - excess_bytes)]
+    return Fitted(key, value, passed, error_headers)
 
 
-def _smallest(given: Headers, room: int) -> Headers:
-    """Return the headers that are left, in their order, when the largest are left out until the
-    others fit and can be read.
+def _drop_largest(foreign: Headers, bytes_max: int) -> Headers:
+    """Return the headers in their order without the largest, so that the others fit into
+    `bytes_max` and can be read.
     """
-    sizes = [headers.header_bytes(*one) for one in given]
+    sizes = [headers.header_bytes(*header) for header in foreign]
     total = sum(sizes)
-    left_out: set[int] = set()
-    for at in sorted(range(len(given)), key=sizes.__getitem__, reverse=True):
-        if total <= room and len(given) - len(left_out) <= headers.FOREIGN_HEADERS_MAX:
+    dropped: set[int] = set()
+    for index in sorted(range(len(foreign)), key=sizes.__getitem__, reverse=True):
+        if total <= bytes_max and len(foreign) - len(dropped) <= headers.FOREIGN_HEADERS_MAX:
             break
-        total -= sizes[at]
-        left_out.add(at)
-    return [one for at, one in enumerate(given) if at not in left_out]
+        total -= sizes[index]
+        dropped.add(index)
+    return [header for index, header in enumerate(foreign) if index not in dropped]
 
 
 _REFUSED = DeadLetter(
@@ -103,7 +104,7 @@ _REFUSED = DeadLetter(
 
 
 class EmittedRecord(NamedTuple):
-    """One record to write, the record it came from, and why it leaves the way it does."""
+    """One record to write, its source record, and the decision on it."""
 
     output: Output
     message: Message
@@ -111,7 +112,7 @@ class EmittedRecord(NamedTuple):
 
     @property
     def is_judged(self) -> bool:
-        """Whether the log knows it, so that it can be retracted."""
+        """Whether the log contains it, so that it can be retracted."""
         return isinstance(self.decided, Judgement)
 
 
@@ -119,11 +120,11 @@ _REASONS = max(Reason) + 1
 
 
 class EmittedCounts(NamedTuple):
-    """What left, in numbers: documents and bytes of values by number of the reason; dead letters by
-    stage.
+    """Counts of the records written: documents and bytes of values by reason number; dead letters
+    by stage.
 
     `distances` (duplicates,), `similarities` (duplicates whose sketches were compared, 0 to 1) and
-    `timestamps_ms` (records that have one,) are in no order.
+    `timestamps_ms` (records that have one,) are not ordered.
     """
 
     documents: NDArray[np.int64]
@@ -134,11 +135,11 @@ class EmittedCounts(NamedTuple):
     timestamps_ms: NDArray[np.int64]
 
     @classmethod
-    def of(cls, leaving: Iterable[EmittedRecord]) -> EmittedCounts:
+    def of(cls, emitted: Iterable[EmittedRecord]) -> EmittedCounts:
         """Count records one by one."""
         documents, sizes, stages = [0] * _REASONS, [0] * _REASONS, Counter[str]()
         distances, similarity, timestamps_ms = [], [], []
-        for _, message, decided in leaving:
+        for _, message, decided in emitted:
             if message.timestamp_ms is not None:
                 timestamps_ms.append(message.timestamp_ms)
             if isinstance(decided, DeadLetter):
@@ -161,25 +162,25 @@ class EmittedCounts(NamedTuple):
 
 
 def _similarities(similarity: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """Return the similarities, as shares, of those whose sketches were compared, given in per
-    cent.
+    """Return the similarities, from 0 to 1, of those whose sketches were compared; `similarity` is
+    in per cent.
     """
     similarities: NDArray[np.float64] = similarity[similarity != NOT_COMPARED] / 100
     return similarities
 
 
 def warm_up() -> None:
-    """Load what writes records, so that the first ones need not wait for it."""
+    """Load the kernels that write records, so that the first records do not wait for them."""
     nowhere = SourcePlaces("", np.zeros(0, np.int32), np.zeros(0, np.int64))
     of_verdicts("", nowhere, np.zeros((0, 0), np.uint8), Verdicts.of([]), np.zeros(0, np.bool_))
     warm_up_writer()
 
 
 class OutputWriter:
-    """Writes the headers, and says where each record goes.
+    """Builds the output records: topic and headers.
 
-    `unique`, `duplicates` and `dead` are names of topics; in mode `annotate` duplicates go to
-    `unique` too. What leaves in mode `shadow` is for the metrics: nobody writes it.
+    `unique`, `duplicates` and `dead` are topic names; in mode `annotate` duplicates go to `unique`
+    too. In mode `shadow` the records are only counted, not written.
     """
 
     def __init__(
@@ -200,11 +201,10 @@ class OutputWriter:
         self._dead_bytes_max = dead_bytes_max
 
     def of(self, *batches: InFlight) -> EmittedBatch:
-        """Return what leaves for batches whose records are all decided, in the order in which they
-        were read.
+        """Return the output records of batches whose records are all decided, in the order read.
 
         Raises:
-            InvariantError: when it is asked for: a record has no verdict, or one that is no
+            InvariantError: on access to a record without a verdict, or with one that is not an
             outcome.
         """
         topics = (self._unique, self._duplicates)
@@ -225,36 +225,36 @@ class OutputWriter:
             reason, place, distance, of, *told = decided
             if reason is Reason.RETRACTED:
                 return self._dead_letter(message, position, _REFUSED), _REFUSED
-            own = headers.of_verdict(
+            written = headers.of_verdict(
                 position, reason, self._recipe, fingerprint, place, distance, of, *told
             )
             topic = self._duplicates if reason.verdict is Verdict.DUPLICATE else self._unique
         elif isinstance(decided, Reason):
-            own = headers.of_verdict(position, decided, self._recipe, None, None)
+            written = headers.of_verdict(position, decided, self._recipe, None, None)
             topic = self._unique
         elif decided is not None:
             return self._dead_letter(message, position, decided), decided
         else:
             raise InvariantError(f"The record {message.at} is to be written without a verdict.")
         if passed:
-            own = passed + own
+            written = passed + written
         return Output(
-            topic, message.partition, message.key, message.value, message.timestamp_ms, own
+            topic, message.partition, message.key, message.value, message.timestamp_ms, written
         ), decided
 
     def _dead_letter(self, message: Message, position: Position, letter: DeadLetter) -> Output:
-        own = headers.of_dead_letter(letter, position, self._group, message.timestamp_ms)
+        error_headers = headers.of_dead_letter(letter, position, self._group, message.timestamp_ms)
         if isinstance(message, UnreadableHeaders):
-            own.append((headers.ERROR_HEADERS_UNREADABLE, message.name.encode()))
+            error_headers.append((headers.ERROR_HEADERS_UNREADABLE, message.name.encode()))
         fitted = fit(message, self._dead_bytes_max)
-        written = headers.passed_on(fitted.headers) + own + fitted.said
+        written = headers.passed_on(fitted.headers) + error_headers + fitted.error_headers
         return Output(
             self._dead, message.partition, fitted.key, fitted.value, message.timestamp_ms, written
         )
 
 
 class _EmittedColumns(Lazy[Output], PackedOutputs):
-    """The outputs of what leaves."""
+    """The records to write of an emitted batch."""
 
     def __init__(self, leavings: EmittedBatch) -> None:
         self._leavings = leavings
@@ -271,10 +271,10 @@ class _EmittedColumns(Lazy[Output], PackedOutputs):
 
 
 class EmittedBatch(Lazy[EmittedRecord]):
-    """What leaves for some batches: each record by itself, when it is asked for; in columns, most
-    of all of them.
+    """The output records of some batches: single records are built on access, most are written from
+    columns.
 
-    `topics` are those for documents that are kept and for duplicates.
+    `topics` are the topics of unique documents and of duplicates.
     """
 
     def __init__(
@@ -288,7 +288,7 @@ class EmittedBatch(Lazy[EmittedRecord]):
         self._leaving = leaving
         self._recipe = recipe
         self._topics = topics
-        # Of a batch that lost a partition only some leave; which, is asked once.
+        # A batch that lost a partition is written in part.
         self._rows = [_live_rows(batch) for batch in batches]
         self._made: dict[int, EmittedRecord] = {}
         self._count = sum(map(len, self._rows))
@@ -303,19 +303,19 @@ class EmittedBatch(Lazy[EmittedRecord]):
 
     @cached_property
     def columns(self) -> RecordColumns:
-        """All of them as columns, in which only those are packed that the index judged and that
-        came without headers.
+        """All records as columns; only those that the index judged and that have no foreign headers
+        are packed.
         """
         messages, prints, verdicts = self._messages, self._prints, self._verdicts
         packed = verdicts.are_outcomes
         packed[list(messages.headers)] = False
-        digits = max((len(one) for one in prints[:1] if one), default=0) or max(
-            (len(one or b"") for one in prints), default=0
-        )
-        nothing = bytes(digits)
-        written = np.frombuffer(b"".join([one or nothing for one in prints]), np.uint8).reshape(
-            len(messages), digits
-        )
+        digits = max(
+            (len(fingerprint) for fingerprint in prints[:1] if fingerprint), default=0
+        ) or max((len(fingerprint or b"") for fingerprint in prints), default=0)
+        blank = bytes(digits)
+        written = np.frombuffer(
+            b"".join([fingerprint or blank for fingerprint in prints]), np.uint8
+        ).reshape(len(messages), digits)
         return RecordColumns(
             topics=self._topics,
             topic=verdicts.are_duplicates.astype(np.uint8),
@@ -333,8 +333,8 @@ class EmittedBatch(Lazy[EmittedRecord]):
             packed=packed,
         )
 
-    def left(self) -> EmittedCounts:
-        """Count what left."""
+    def counts(self) -> EmittedCounts:
+        """Count the records by outcome."""
         columns, verdicts = self.columns, self._verdicts
         rest = EmittedCounts.of(self[place] for place in np.flatnonzero(~columns.packed).tolist())
         packed = verdicts.reasons[columns.packed]
@@ -378,12 +378,12 @@ class EmittedBatch(Lazy[EmittedRecord]):
 
     @cached_property
     def _verdicts(self) -> Verdicts:
-        """The index's verdicts on all of them; where there is none the reason is 0."""
-        found = [
+        """The index's verdicts on all records; the reason is 0 where there is none."""
+        verdicts = [
             _verdicts_of(batch, len(rows))
             for batch, rows in zip(self._batches, self._rows, strict=True)
         ]
-        return found[0] if len(found) == 1 else Verdicts.joined(found)
+        return verdicts[0] if len(verdicts) == 1 else Verdicts.joined(verdicts)
 
     def _item(self, place: int) -> EmittedRecord:
         made = self._made.get(place)
@@ -394,7 +394,7 @@ class EmittedBatch(Lazy[EmittedRecord]):
 
 
 def _live_rows(batch: InFlight) -> Sequence[int]:
-    """Return which records of a batch may leave."""
+    """Return the rows of a batch whose partitions this worker still owns."""
     rows = range(len(batch.messages))
     return (
         rows
@@ -404,17 +404,17 @@ def _live_rows(batch: InFlight) -> Sequence[int]:
 
 
 def _verdicts_of(batch: InFlight, count: int) -> Verdicts:
-    """Return the index's verdicts on a batch of which `count` records leave; if not all do, none:
-    they go one by one.
+    """Return the index's verdicts on a batch of which `count` records are written. If that is not
+    the whole batch, no verdicts: its records are built one by one.
     """
     verdicts = Verdicts.of_nothing(count)
     if count < len(batch.messages):
         return verdicts
     parts = [(part.places, part.verdicts) for part in batch.parts if part.verdicts is not None]
-    for places, told in parts:
+    for places, part_verdicts in parts:
         for name in VERDICT_COLUMNS:
-            getattr(verdicts, name)[places] = getattr(told, name)
+            getattr(verdicts, name)[places] = getattr(part_verdicts, name)
     verdicts.named = NamedRepresentatives.joined(
-        [NamedRepresentatives.of(told.named) for _, told in parts]
+        [NamedRepresentatives.of(part_verdicts.named) for _, part_verdicts in parts]
     )
     return verdicts

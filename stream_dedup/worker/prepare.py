@@ -1,8 +1,8 @@
-"""A batch of source records becomes log records: decode, fingerprint all at once, pack.
+"""Turn a batch of source records into log records: decode, fingerprint all at once, encode.
 
 Invariants: a record that can be judged gets exactly one place in exactly one log record; a record
 that cannot is decided here, as a pure function of the record, the input settings and the outputs'
-limits; documents keep the order in which they were read, so those of one partition stand in offset
+limits; documents keep the order in which they were read, so those of one partition are in offset
 order.
 """
 
@@ -42,14 +42,14 @@ from stream_dedup.log import headers, records
 from stream_dedup.log.answers import Judgement, Verdicts
 from stream_dedup.log.frame import table_of
 
-# Bytes of values that are prepared before the clock is looked at: as many as take a second at most,
-# and the usual batch of what one kernel does at once is not cut.
+# Bytes of values that are prepared between two looks at the clock. They take at most a second, and
+# a usual batch that one kernel call fingerprints is not split.
 _QUICK_BYTES = 16 << 20
 SLOW_BYTES = 64 << 10
 AHEAD_BYTES = 64 << 20
 
-# A text and a vector that no recipe can take amiss.
-_OURS: Final[Mapping[bool, list[Content]]] = {
+# Contents that every recipe can fingerprint; if one of them fails, the fingerprinter is at fault.
+_KNOWN_GOOD: Final[Mapping[bool, list[Content]]] = {
     False: ["a text of ours"],
     True: [as_vector([1.0, 2.0])],
 }
@@ -59,10 +59,9 @@ Decided: TypeAlias = DeadLetter | Reason | Judgement
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """One log record of a batch: its number, its bytes, and which of the batch's records its
-    documents are.
+    """One log record of a batch: its number, its bytes, and the rows of its documents in the batch.
 
-    `verdicts` are the index's; an answered part without any was let pass.
+    `verdicts` are the index's; an answered part without verdicts passed unjudged (`fail-open`).
     """
 
     number: int
@@ -75,12 +74,12 @@ class Part:
 
 @dataclass(slots=True, eq=False)
 class InFlight:
-    """A batch on its way: what was read, what is known of each record, and what the log was asked.
+    """A batch in flight: its records, the decision on each, and the log records sent for it.
 
-    `decided[i]` is what was decided of record i, unless the index did: then it is None, and its
-    part has the verdict. `live` are the partitions whose records may still be committed. `taken` is
-    when it was read, in seconds of the monotonic clock. `ids` are the documents' own ids, no
-    digests; the key where there is no document.
+    `decided[i]` is the decision on record i; it is None where the index decides, and the verdict is
+    in the record's part. `live` contains the partitions whose records may still be committed.
+    `taken` is the time at which it went in flight, in seconds of the monotonic clock. `ids` are the
+    documents' ids (never digests), or the record's key where there is no document.
     """
 
     messages: Messages
@@ -99,17 +98,17 @@ class InFlight:
 
     @property
     def is_answered(self) -> bool:
-        """Whether every record has a verdict."""
+        """Whether every log record has its answer."""
         return all(part.answered for part in self.parts)
 
     @property
     def is_whole(self) -> bool:
-        """Whether all its partitions are still ours."""
+        """Whether this worker still owns all its partitions."""
         return self.live >= self.epochs.keys()
 
     @property
     def live_records(self) -> int:
-        """How many records a commit of this batch moves past."""
+        """Number of records that a commit of this batch covers."""
         return (
             len(self.messages)
             if self.is_whole
@@ -117,7 +116,7 @@ class InFlight:
         )
 
     def decisions(self) -> list[Decided | None]:
-        """Return the outcome of each record; None for those that still wait."""
+        """Return the outcome of each record; None for those without a verdict yet."""
         decisions = self.decided[:]
         for part in self.parts:
             if part.verdicts is not None:
@@ -126,7 +125,7 @@ class InFlight:
         return decisions
 
     def reasons(self) -> NDArray[np.uint8]:
-        """Return the index's reason for each record, (n,); 0 for those of which it gave none."""
+        """Return the index's reason for each record, (n,); 0 where the index did not judge."""
         reasons = np.zeros(len(self.messages), np.uint8)
         for part in self.parts:
             if part.verdicts is not None:
@@ -134,7 +133,7 @@ class InFlight:
         return reasons
 
     def duplicates(self) -> Iterator[tuple[int, Representative]]:
-        """Yield which records are duplicates, and of what."""
+        """Yield the row of each duplicate and its representative."""
         for part in self.parts:
             if part.verdicts is not None:
                 is_duplicate = part.verdicts.are_duplicates
@@ -147,28 +146,28 @@ class InFlight:
                 yield row, decided.of
 
     def decided_here(self) -> Iterable[tuple[int, Decided]]:
-        """Return which records were decided by anything but the index's verdict, and how: nearly
-        always none.
+        """Return (row, decision) of the records that were decided without a verdict of the index;
+        nearly always none.
         """
         if self.decided.count(None) == len(self.decided):
             return ()
         return ((row, decided) for row, decided in enumerate(self.decided) if decided is not None)
 
     def offsets(self) -> dict[TopicPartitionKey, int]:
-        """Return the offset behind its last record in each partition that is still ours."""
+        """Return the offset to commit for each partition that this worker still owns."""
         if not self._last:
             self._last = self.messages.last_offsets()
         return {key: offset + 1 for key, offset in self._last.items() if key in self.live}
 
 
 class Preparer:
-    """Turns records into batches, for one worker process; `nonce` (16 bytes) tells its log records
-    from all others.
+    """Turns records into batches for one worker process; `nonce` (16 bytes) identifies its log
+    records.
 
-    With `digests_ids` the log gets keyed digests instead of ids. `encode` makes a log record of a
-    batch, of at most `record_documents`. Where texts take long, the clock is looked at after each
-    `slow_bytes` of values. Of texts that lie elsewhere at most `ahead_bytes` are held before their
-    turn.
+    With `digests_ids` the log stores keyed digests instead of ids. `encode` encodes a log record of
+    at most `record_documents`. Where fingerprinting is slow, the clock is read after each
+    `slow_bytes` of values. Texts that are fetched from other storage are prefetched up to
+    `ahead_bytes`.
     """
 
     def __init__(
@@ -211,15 +210,14 @@ class Preparer:
         is_over: Callable[[], bool] = lambda: False,
         is_hurried: Callable[[], bool] = lambda: False,
     ) -> InFlight:
-        """Return the batch for these records, or for the first of them; `sources` has one entry for
-        each partition among them.
+        """Return the batch of these records, or of a prefix of them; `sources` has one entry for
+        each of their partitions.
 
-        Once `is_over`, what is in work is finished, and the records behind it are left out. So are
-        those behind one that lacks something which is away. A caller who `is_hurried` waits for no
-        text that lies elsewhere.
+        The batch ends after the current stretch once `is_over`, and before a record whose text
+        cannot be fetched now. If the caller `is_hurried`, no text is waited for.
 
         Raises:
-            AwayError: what the first record cannot be read without is away.
+            AwayError: a service that the first record's text depends on is unavailable.
         """
         messages = Messages.of(messages)
         documents, prints, done = self._read(messages, is_over, is_hurried)
@@ -251,10 +249,10 @@ class Preparer:
     def _read(
         self, messages: Messages, is_over: Callable[[], bool], is_hurried: Callable[[], bool]
     ) -> tuple[Documents, Prints | None, int]:
-        """Decode and fingerprint records, stretch by stretch, until it `is_over`; return how many
-        of them that were.
+        """Decode and fingerprint records, one stretch at a time, until `is_over`; return the
+        documents, their fingerprints (None without any) and the number of records read.
         """
-        found: list[tuple[int, Documents]] = []
+        decoded: list[tuple[int, Documents]] = []
         prints: list[Prints] = []
         start = 0
         large = frozenset(headers.too_large(messages, self._record_bytes_max))
@@ -267,11 +265,11 @@ class Preparer:
                     (place, self._too_large(stretch[place])) for place in skipped
                 )
                 if documents.texts:
-                    documents, made = self._fingerprinted(documents, stretch)
-                    prints.append(made)
-                    # they are not needed again, and are as large as the records
+                    documents, stretch_prints = self._fingerprinted(documents, stretch)
+                    prints.append(stretch_prints)
+                    # not needed again, and as large as the records
                     documents.texts.clear()
-                found.append((start, documents))
+                decoded.append((start, documents))
                 fetched.clear()
                 start = stop
                 if is_over():
@@ -279,19 +277,19 @@ class Preparer:
         except AwayError:
             if not start:
                 raise
-        return Documents.joined(found), Prints.joined(prints) if prints else None, start
+        return Documents.joined(decoded), Prints.joined(prints) if prints else None, start
 
     def _fingerprinted(self, documents: Documents, stretch: Messages) -> tuple[Documents, Prints]:
-        """Return prints, and the documents that have one: a text that leads to an error is a dead
-        letter and costs no other.
+        """Return the documents that have a fingerprint, and the fingerprints. A text that raises an
+        unforeseen error becomes a dead letter; the others are not affected.
         """
         try:
             return documents, self._fingerprinter.fingerprint(documents.texts)
         except (StreamDedupError, MemoryError):
             raise
-        except Exception:  # noqa: BLE001 - each text is looked at by itself
+        except Exception:  # noqa: BLE001 - each text is tried alone below
             self._fingerprinter.fingerprint(
-                _OURS[self._recipe.method.takes_vectors]
+                _KNOWN_GOOD[self._recipe.method.takes_vectors]
             )  # else no text is at fault
         rows: list[int] = []
         prints = [self._fingerprinter.fingerprint([])]
@@ -303,7 +301,7 @@ class Preparer:
                 raise
             except Exception as error:  # noqa: BLE001 - no text may keep others from being judged
                 documents.passed_over[place] = self._unforeseen.letter(stretch[place], error)
-        left = Documents(
+        fingerprinted = Documents(
             [documents.places[row] for row in rows],
             [documents.texts[row] for row in rows],
             [documents.ids[row] for row in rows],
@@ -313,58 +311,62 @@ class Preparer:
             [documents.titles[row] for row in rows],
             documents.passed_over,
         )
-        return left, Prints.joined(prints)
+        return fingerprinted, Prints.joined(prints)
 
     def _stretches(self, messages: Messages) -> Iterator[int]:
-        """Yield where each stretch of records ends that is worked on before anybody looks at the
-        clock.
-        """
-        most = self._stretch_bytes
-        if int(messages.value_bytes.sum()) <= most:
+        """Yield the end of each stretch of records; the clock is read between stretches."""
+        bytes_max = self._stretch_bytes
+        if int(messages.value_bytes.sum()) <= bytes_max:
             yield len(messages)
             return
         ends = np.cumsum(messages.value_bytes)
         stop = 0
         while stop < len(messages):
-            before = int(ends[stop - 1]) if stop else 0
-            stop = max(stop + 1, int(np.searchsorted(ends, before + most, side="right")))
+            start_bytes = int(ends[stop - 1]) if stop else 0
+            stop = max(stop + 1, int(np.searchsorted(ends, start_bytes + bytes_max, side="right")))
             yield stop
 
     def _fetched(
         self, messages: Messages, skipped: Set[int], is_hurried: Callable[[], bool]
     ) -> Iterator[tuple[int, dict[int, Fetched]]]:
-        """Yield where each stretch of records ends, and the texts of those whose text lies
-        elsewhere, by place in the stretch.
+        """Yield the end of each stretch of records and its fetched texts, by place in the stretch.
 
         Raises:
-            AwayError: what the record behind the last stretch cannot be read without is away.
+            AwayError: the service that stores the next record's text is unavailable.
         """
         if not self._decoder.fetches:
             yield from ((stop, {}) for stop in self._stretches(messages))
             return
-        found = self._decoder.addresses(messages, skipped)
-        places, addresses = [*found], [*found.values()]
-        start = taken = 0
+        address_of = self._decoder.addresses(messages, skipped)
+        places, addresses = [*address_of], [*address_of.values()]
+        start = fetched = 0
         while start < len(messages):
-            if taken < len(places) and start < places[taken] and not taken:
-                stop, texts = places[taken], []  # those before the first text need not wait for it
+            if fetched < len(places) and start < places[fetched] and not fetched:
+                stop, texts = (
+                    places[fetched],
+                    [],
+                )  # those before the first text need not wait for it
             else:
-                most = min(self._stretch_bytes, self._ahead_bytes // 2)
-                texts = self._decoder.fetch(addresses, taken, most, self._ahead_bytes, is_hurried)
+                bytes_max = min(self._stretch_bytes, self._ahead_bytes // 2)
+                texts = self._decoder.fetch(
+                    addresses, fetched, bytes_max, self._ahead_bytes, is_hurried
+                )
                 stop = (
-                    places[taken + len(texts)]
-                    if taken + len(texts) < len(places)
+                    places[fetched + len(texts)]
+                    if fetched + len(texts) < len(places)
                     else len(messages)
                 )
             yield (
                 stop,
                 {
                     place - start: text
-                    for place, text in zip(places[taken : taken + len(texts)], texts, strict=True)
+                    for place, text in zip(
+                        places[fetched : fetched + len(texts)], texts, strict=True
+                    )
                 },
             )
             start = stop
-            taken += len(texts)
+            fetched += len(texts)
 
     @property
     def _stretch_bytes(self) -> int:
@@ -396,27 +398,26 @@ class Preparer:
         prints: Prints,
         sources: Mapping[TopicPartitionKey, records.Source],
     ) -> None:
-        """Make log records of what was found."""
-        written: list[bytes | None] = [*format_prints(prints.prints, self._recipe.width)]
+        """Encode the log records of a batch into its `parts`."""
+        fingerprints: list[bytes | None] = [*format_prints(prints.prints, self._recipe.width)]
         places = np.array(documents.places)
         for row in np.flatnonzero(prints.empty).tolist():
             batch.decided[documents.places[row]] = Reason.EMPTY
-            written[row] = None
-        if len(written) == len(batch.messages):
-            batch.prints = written
+            fingerprints[row] = None
+        if len(fingerprints) == len(batch.messages):
+            batch.prints = fingerprints
         else:
-            for place, one in zip(documents.places, written, strict=True):
-                batch.prints[place] = one
+            for place, fingerprint in zip(documents.places, fingerprints, strict=True):
+                batch.prints[place] = fingerprint
         rows = np.flatnonzero(~prints.empty)
         judged = places[rows]
-        own_ids = (
+        ids = (
             documents.ids
             if len(rows) == len(documents.ids)
             else [documents.ids[row] for row in rows.tolist()]
         )
-        ids = (
-            [digest_id(one, self._recipe.key) for one in own_ids] if self._digests_ids else own_ids
-        )
+        if self._digests_ids:
+            ids = [digest_id(identifier, self._recipe.key) for identifier in ids]
         sites = self._site_hasher.hash_sites(documents.sites)
         titles = self._site_hasher.hash_titles(documents.titles)
         messages = batch.messages

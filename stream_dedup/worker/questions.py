@@ -1,4 +1,4 @@
-"""What the worker asks the index, through the log, and how it hears the answers."""
+"""The worker's questions to the index, sent through the log, and the answers to them."""
 
 from __future__ import annotations
 
@@ -16,25 +16,24 @@ from stream_dedup.worker.prepare import InFlight, Part
 
 _ANSWERS_MAX = 1000
 _LATE_SECONDS = 3.0
-# The loop listens many times a second. One that has not for so long was stopped itself, or waited
+# The loop reads answers many times a second. After a longer gap the process was suspended, or waited
 # for Kafka.
 _STOPPED_SECONDS = 5.0
 
 
 class WrittenFormat:
-    """In which format batches are written: the one in force, as the log declared it first, or as
-    answers tell since.
+    """The log format in which batches are written: the declared one, or a later one seen in answers.
 
-    An answer is written in the format in force at its record. Until the first one comes after an
-    order to raise it, batches go on in the format before, which the index reads for ever.
+    An answer has the format in force at its record. Until the first answer after an order that
+    raises the format, batches keep the format before it, which the index can always read.
     """
 
     def __init__(self, declared: int = FIRST_FORMAT) -> None:
         self.number = declared
 
     def heard(self, number: int) -> None:
-        """Take note of the format of an answer. Those of another replica may be late: it is never
-        lowered.
+        """Raise the format to that of an answer. It is never lowered: another replica's answers may
+        be late.
         """
         self.number = max(self.number, number)
 
@@ -44,11 +43,11 @@ class WrittenFormat:
 
 
 class Questions:
-    """Appends the log records of what is taken in flight, and gives the flow their answers.
+    """Appends the log records of batches that go in flight, and passes their answers to the flow.
 
-    With `fail_open_seconds` documents leave unjudged once the oldest question has waited for that
-    time. `deaf` says why answers cannot be read, as after their topic was deleted; then, and while
-    they are late, somebody should `begin_anew` soon.
+    With `fail_open_seconds` documents leave unjudged once the oldest question has waited that long.
+    `read_error` is the reason why answers cannot be read, for example because their topic was
+    deleted; then, and while answers are late, the topic is checked and `reopen` called.
     """
 
     def __init__(
@@ -68,14 +67,14 @@ class Questions:
         self._appender = appender
         self._make_verdicts = make_verdicts
         self._verdicts = verdicts
-        self.deaf = ""
+        self.read_error = ""
         self._memory = memory
         self._fail_open_seconds = fail_open_seconds
         self._written = written or WrittenFormat()
         self._listened = self._clock.monotonic()
 
     def ask(self, batch: InFlight) -> None:
-        """Take a batch in flight, and append its log records."""
+        """Put a batch in flight, and append its log records."""
         batch.taken = self._clock.monotonic()
         for part in self._flow.admit(batch):
             self._append(part)
@@ -85,26 +84,26 @@ class Questions:
 
     @property
     def are_late(self) -> bool:
-        """Whether answers take longer than they do as a rule, or cannot be read."""
+        """Whether answers take longer than usual, or cannot be read."""
         oldest = self._flow.oldest_unanswered
-        return bool(self.deaf) or (
+        return bool(self.read_error) or (
             oldest is not None and self._clock.monotonic() - oldest.taken > _LATE_SECONDS
         )
 
-    def begin_anew(self) -> bool:
-        """Read the answers of another topic of the same name, from its end; return whether that can
-        be read already.
+    def reopen(self) -> bool:
+        """Read the answers from the end of the new topic of the same name; return whether it can be
+        read.
 
-        What was asked before may have had its answer in the topic that is gone: it must be dropped,
-        and asked anew.
+        The deleted topic may have contained the answers to earlier questions: the caller must drop
+        these and ask again.
         """
         try:
             verdicts = self._make_verdicts()
         except (BrokerError, GoneError) as error:
-            self.deaf = str(error)
+            self.read_error = str(error)
             return False
         self._verdicts.close()
-        self._verdicts, self.deaf = verdicts, ""
+        self._verdicts, self.read_error = verdicts, ""
         return True
 
     def poll(self) -> None:
@@ -112,7 +111,7 @@ class Questions:
         self._appender.poll()
 
     def hear(self, wait_seconds: float) -> None:
-        """Take in the answers that are there, or that come first within the time."""
+        """Process the available answers; if there are none, wait at most `wait_seconds`."""
         self._excuse_the_index()
         was_open = self._flow.is_open
         for message in self._take(wait_seconds):
@@ -138,8 +137,8 @@ class Questions:
         self._fail_open()
 
     def _excuse_the_index(self) -> None:
-        """Count no time as waiting for the index in which this worker did not listen, as while it
-        was stopped.
+        """Do not count time in which this worker did not read answers (it was suspended, for
+        example) as waiting for the index.
         """
         now = self._clock.monotonic()
         if now - self._listened > _STOPPED_SECONDS:
@@ -147,13 +146,13 @@ class Questions:
         self._listened = now
 
     def _take(self, wait_seconds: float) -> list[Message]:
-        if self.deaf:
+        if self.read_error:
             self._clock.sleep(wait_seconds)
             return []
         try:
             return self._verdicts.take_messages(_ANSWERS_MAX, wait_seconds)
         except GoneError as error:
-            self.deaf = str(error)
+            self.read_error = str(error)
             return []
 
     def close(self) -> None:
@@ -169,7 +168,7 @@ class Questions:
         self._appender.send(part.raw, None, delivered)
 
     def _fail_open(self) -> None:
-        """Stop waiting for an index that has been silent for too long, if the settings say so."""
+        """Let documents leave unjudged once the index was silent for `fail_open_seconds`."""
         patience, oldest = self._fail_open_seconds, self._flow.oldest_unanswered
         if patience is None or oldest is None or self._clock.monotonic() - oldest.taken < patience:
             return

@@ -1,8 +1,6 @@
-"""Role one, the worker: how it is put together. Its loop, with the table of its states, is in
-`worker.loop`.
-"""
+"""Assemble the worker. Its loop, with the table of its states, is in `worker.loop`."""
 
-# ruff: noqa: PLW0108 - a part is given what the worker does, and the worker is made from its parts
+# ruff: noqa: PLW0108 - parts call the worker, which is created after them
 
 from __future__ import annotations
 
@@ -40,80 +38,78 @@ from stream_dedup.worker.startup import SourceCluster
 def run(
     settings: Settings, stop: threading.Event, dependencies: WorkerDependencies | None = None
 ) -> None:
-    """Run a worker until `stop` is set; what is in flight is finished first.
+    """Run a worker until `stop` is set, and then finish the batches in flight.
 
     Raises:
-        ConfigurationError: something must be changed by an operator (exit 78).
-        StreamDedupError: the worker cannot go on; a restart begins at the committed offsets.
+        ConfigurationError: an operator must change a setting (exit 78).
+        StreamDedupError: the worker cannot continue; a restart begins at the committed offsets.
     """
-    around = dependencies or WorkerDependencies.of_process()
+    resolved = dependencies or WorkerDependencies.of_process()
     recipe = recipe_of(settings)
     metrics = WorkerMetrics(recipe.id)
     frame = RoleFrame(
         settings.topic_names.documents,
         "connecting",
         metrics.registry,
-        around.logger,
-        failpoint=around.failpoint,
-        make_watch=around.make_watch,
-        make_kept=lambda health: KeptSource(settings, health, metrics, around.logger),
+        resolved.logger,
+        failpoint=resolved.failpoint,
+        make_watch=resolved.make_watch,
+        make_kept=lambda health: KeptSource(settings, health, metrics, resolved.logger),
     )
     run_role(
-        settings, stop, frame, lambda running: build_worker(running, recipe, metrics, around).run
+        settings, stop, frame, lambda running: build_worker(running, recipe, metrics, resolved).run
     )
 
 
 def build_worker(
-    running: RunningRole, recipe: Recipe, metrics: WorkerMetrics, around: WorkerDependencies
+    running: RunningRole, recipe: Recipe, metrics: WorkerMetrics, dependencies: WorkerDependencies
 ) -> Worker:
-    """Look at the topics, load the recipe, make Kafka's clients and the parts that use them, and
-    return the worker.
+    """Check the topics, load the recipe, create the Kafka clients and the parts, and return the
+    worker.
 
     Raises:
-        ConfigurationError, BrokerError: the topics, the folder or a client are not as they must be.
+        ConfigurationError: a topic, a setting or the state folder is unusable.
+        BrokerError: Kafka does not answer.
     """
-    settings, health, watch, stop, logger = (
-        running.settings,
-        running.health,
-        running.watch,
-        running.stop,
-        around.logger,
-    )
+    settings, health, watch = running.settings, running.health, running.watch
+    stop, logger = running.stop, dependencies.logger
     names = settings.topic_names
     patience = Patience(watch.is_silent, stop, health.beat)
-    cluster = watch.begin(stop, lambda: around.inspect(settings, names, recipe))
-    beginnings = watch.begin(stop, lambda: _open_beginnings(settings, cluster, around))
+    cluster = watch.begin(stop, lambda: dependencies.inspect(settings, names, recipe))
+    beginnings = watch.begin(stop, lambda: _open_beginnings(settings, cluster, dependencies))
     health.startup(0.3, "loading the recipe")
-    fingerprinter = around.make_fingerprinter(recipe)
-    budget = budget_of(settings, around.resident_bytes(), logger)
+    fingerprinter = dependencies.make_fingerprinter(recipe)
+    budget = budget_of(settings, dependencies.resident_bytes(), logger)
     allowance = Allowance(Amount(settings.batch_documents, budget.part_bytes))
     # The clients' queues are part of the budget.
     settings = budget.settings_for_clients(settings, cluster.record_bytes_max)
     health.startup(0.8, "joining the group")
     claimed = identity.claim(settings)
     client = claimed.name
-    nonce = around.random_bytes(NONCE_BYTES)
-    flow = Flow(BATCHES_IN_FLIGHT, settings.batch_documents, nonce, around.pace.record_documents)
-    failpoints = Failpoints(around.failpoint)
+    nonce = dependencies.random_bytes(NONCE_BYTES)
+    flow = Flow(
+        BATCHES_IN_FLIGHT, settings.batch_documents, nonce, dependencies.pace.record_documents
+    )
+    failpoints = Failpoints(dependencies.failpoint)
     context = WorkerContext(
-        flow, stop, health.beat, metrics, failpoints, around.clock, logger, patience
+        flow, stop, health.beat, metrics, failpoints, dependencies.clock, logger, patience
     )
     warm_up()
 
-    clients = _open_clients(running, settings, client, around)
-    worker: (
-        Worker  # what more than one part must do is the worker's, which exists once its parts do
-    )
+    clients = _open_clients(running, settings, client, dependencies)
+    worker: Worker  # assigned below, after the parts that call it
     assignment = Assignment(
         context,
         settings,
         cluster,
         beginnings,
-        lambda listener: around.make_source(settings, names.documents, client, listener, patience),
-        around.make_admin,
-        around.make_thread("asking"),
+        lambda listener: dependencies.make_source(
+            settings, names.documents, client, listener, patience
+        ),
+        dependencies.make_admin,
+        dependencies.make_thread("asking"),
         lambda: worker.drain(),
-        lambda: worker.hear_anew(),
+        lambda: worker.reopen_verdicts(),
     )
     delivers = settings.judging_mode.delivers
     delivery = Delivery(
@@ -121,7 +117,7 @@ def build_worker(
         _make_writer(settings, recipe, cluster),
         clients.transactions,
         clients.appender,
-        around.make_thread("committing"),
+        dependencies.make_thread("committing"),
         allowance,
         lambda *, rereads: worker.abort(rereads=rereads),
         delivers=delivers,
@@ -130,13 +126,15 @@ def build_worker(
     intake = Intake(
         context,
         assignment,
-        _make_preparer(settings, recipe, cluster, fingerprinter, nonce, budget, around, written),
-        around.make_thread("preparing"),
+        _make_preparer(
+            settings, recipe, cluster, fingerprinter, nonce, budget, dependencies, written
+        ),
+        dependencies.make_thread("preparing"),
         budget,
         allowance,
         lambda batch: worker.take_in(batch),
-        around.pace,
-        around.make_event(),
+        dependencies.pace,
+        dependencies.make_event(),
     )
     memory = FreedMemory(budget.limit_bytes, budget.part_bytes)
     fail_open = None if settings.fail_open is None else settings.fail_open.total_seconds()
@@ -146,9 +144,9 @@ def build_worker(
     parts = WorkerParts(
         assignment, intake, questions, delivery, allowance, Awaited(running.waits), claimed
     )
-    worker = Worker(context, parts, running, around, delivers=delivers)
-    what = {"topic": names.documents, "group": settings.group, "state": str(settings.state_dir)}
-    logger.info("worker started", name=client, recipe=recipe.id, plan=cluster.plan.id, **what)
+    worker = Worker(context, parts, running, dependencies, delivers=delivers)
+    place = {"topic": names.documents, "group": settings.group, "state": str(settings.state_dir)}
+    logger.info("worker started", name=client, recipe=recipe.id, plan=cluster.plan.id, **place)
     return worker
 
 
@@ -160,23 +158,23 @@ class _Clients(NamedTuple):
 
 
 def _open_clients(
-    running: RunningRole, settings: Settings, client: str, around: WorkerDependencies
+    running: RunningRole, settings: Settings, client: str, dependencies: WorkerDependencies
 ) -> _Clients:
-    """Make what asks the log, hears the index and writes the outputs; `client` is the worker's
+    """Create the clients of the log, the verdicts and the outputs; `client` is the worker's
     name.
     """
     names = settings.topic_names
 
     def hear() -> VerdictReader:
-        return around.make_verdicts(settings, names.verdicts, f"{client}-verdicts")
+        return dependencies.make_verdicts(settings, names.verdicts, f"{client}-verdicts")
 
     return _Clients(
         hear,
         running.watch.begin(
             running.stop, hear
-        ),  # their end is read before anything is asked, so that no answer can be missed
-        around.make_appender(settings, names.fingerprints, f"{client}-log"),
-        around.make_transactions(
+        ),  # its end is read before the first question, so that no answer is missed
+        dependencies.make_appender(settings, names.fingerprints, f"{client}-log"),
+        dependencies.make_transactions(
             settings,
             f"{settings.group}-{client}",
             f"{client}-outputs",
@@ -187,13 +185,15 @@ def _open_clients(
 
 
 def _open_beginnings(
-    settings: Settings, cluster: SourceCluster, around: WorkerDependencies
+    settings: Settings, cluster: SourceCluster, dependencies: WorkerDependencies
 ) -> Beginnings:
-    """Read what was begun, and write down what stands there once; made again it is the same."""
-    found = around.make_beginnings(settings, cluster.names, cluster.log_id, cluster.source_id)
-    found.open(cluster.source_partitions)
-    found.hold_reading()
-    return found
+    """Read which partitions were begun, and hold them for the log's reader; repeating it is safe."""
+    beginnings = dependencies.make_beginnings(
+        settings, cluster.names, cluster.log_id, cluster.source_id
+    )
+    beginnings.open(cluster.source_partitions)
+    beginnings.hold_reading()
+    return beginnings
 
 
 def _make_preparer(
@@ -203,19 +203,19 @@ def _make_preparer(
     fingerprinter: Fingerprinter,
     nonce: bytes,
     budget: WorkerBudget,
-    around: WorkerDependencies,
+    dependencies: WorkerDependencies,
     written: WrittenFormat,
 ) -> Preparer:
     return Preparer(
-        around.make_decoder(settings, takes_vectors=recipe.method.takes_vectors),
+        dependencies.make_decoder(settings, takes_vectors=recipe.method.takes_vectors),
         fingerprinter,
         nonce,
         cluster.record_bytes_max,
         settings.judging_mode,
         digests_ids=settings.log_ids == "digest",
         encode=written.encode,
-        slow_bytes=around.pace.slow_bytes,
-        record_documents=around.pace.record_documents,
+        slow_bytes=dependencies.pace.slow_bytes,
+        record_documents=dependencies.pace.record_documents,
         ahead_bytes=budget.ahead_bytes,
     )
 

@@ -1,8 +1,8 @@
-"""What a worker checks before it reads its first record; what would endanger documents is a refusal
+"""The worker's checks before its first read. A setting that endangers documents raises an error
 with a remedy.
 
-Invariant: nothing is read or written before the topics, the log's settings and its declaration
-(`declaration`) were found to be what they must be.
+Invariant: no record is read or written before the topics, the log's settings and its declaration
+(`declaration`) have passed their checks.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from stream_dedup.settings.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class SourceCluster:
-    """What the cluster's topics are and allow, as read at start; `format` is that in which the log
-    was begun.
+    """The ids, partitions and limits of the cluster's topics at start; `format` is the log's
+    declared format.
     """
 
     names: TopicNames
@@ -64,7 +64,7 @@ def inspect(settings: Settings, names: TopicNames, recipe: Recipe) -> SourceClus
     declared = declaration.follow(settings, names, recipe, begins=True)
     report(check_declaration(settings, recipe, declared))
     output_partitions = min(topics[name].partitions for name in outputs)
-    limits = [
+    record_bytes = [
         int(topics[name].config.get("max.message.bytes", 1_048_588)) - FRAMING_BYTES
         for name in outputs
     ]
@@ -74,8 +74,8 @@ def inspect(settings: Settings, names: TopicNames, recipe: Recipe) -> SourceClus
         topics[names.documents].topic_id,
         topics[names.documents].partitions,
         output_partitions,
-        min(limits[:2]),
-        limits[2],
+        min(record_bytes[:2]),
+        record_bytes[2],
         Plan.from_fields(declared["plan"]),
         topics[names.verdicts].topic_id,
         declared.get("format", FIRST_FORMAT),
@@ -88,11 +88,10 @@ def first_epoch(
     beginnings: Beginnings,
     key: TopicPartitionKey,
 ) -> int:
-    """Return the epoch with which a partition without a committed offset is read from its
-    beginning.
+    """Return the first epoch of a partition that has no committed offset.
 
     Raises:
-        FirstStartError: the partition was begun, so its offset has vanished.
+        FirstStartError: the partition was begun before, so its offset was lost.
     """
     if not beginnings.has(key[1]):
         return 0

@@ -82,7 +82,7 @@ class Path:
         leaving = self._outputs.of(*ready)
         self._flow.committed(ready)
         assert int(leaving.columns.packed.sum()) == len(messages)
-        assert int(leaving.left().documents.sum()) == len(messages)
+        assert int(leaving.counts().documents.sum()) == len(messages)
         return {"worker": worker + time.thread_time() - began, "index": index}
 
 

@@ -36,7 +36,7 @@ def test_answers_that_their_topic_lost_are_asked_for_anew(
 
     crawl.wait_until_committed(count)
     assert worker.process.poll() is None
-    assert "what waits for one is asked anew" in worker.log
+    assert "waiting documents are asked again" in worker.log
     wait_until(
         lambda: "stream_dedup_unanswered_seconds 0.0" in worker.get("/metrics"),
         "nothing waits any more",

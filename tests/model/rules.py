@@ -303,11 +303,11 @@ def _window_at_once(made: Any, self: flow.Flow, *given: Any) -> None:
     self._window = self._batches_max
 
 
-@_instead(intake, "left_of")
-def _dropped_in_a_hurry(left_of: Any, read: Any, messages: Any, done: int) -> Any:
+@_instead(intake, "remainder_of")
+def _dropped_in_a_hurry(remainder_of: Any, read: Any, messages: Any, done: int) -> Any:
     """A batch of which nothing could be read is dropped, when whoever waits for it is in a
     hurry."""
-    return left_of(read, messages, done) if done else None
+    return remainder_of(read, messages, done) if done else None
 
 
 @_instead(Preparer, "_read")
@@ -371,7 +371,7 @@ RULES = [
          ("lost", "committed", "order", "alarm"), COMMITS),
     Rule("an abort drops what was read ahead", _keeps_what_was_read,
          ("lost", "committed", "order", "alarm", "twice"), replace(COMMITS, gathers=False), first=45),
-    Rule("what preparing was cut off from comes next", _set(intake, "left_of", lambda *_: None),
+    Rule("what preparing was cut off from comes next", _set(intake, "remainder_of", lambda *_: None),
          ("lost", "order", "stuck", "alarm"), Tuning(weights=MANY, cuts=True)),
     Rule("what was read and not prepared at a rebalance is read again", _set(Assignment, "give_back", lambda *_: None),
          ("lost", "order", "stuck", "alarm"), Tuning(weights=MANY, cuts=True)),
@@ -401,7 +401,7 @@ RULES = [
          ("twice", "alarm", "order"), VANISHED, first=20),
     Rule("that a partition was begun is written down once its offset is committed", _written_down_before_the_commit, ("alarm",),
          BEGINNINGS, first=24),
-    Rule("the offset is asked again behind what was begun", _set(Assignment, "look_for_the_missing", _offset_asked_before),
+    Rule("the offset is asked again behind what was begun", _set(Assignment, "refresh_missing", _offset_asked_before),
          ("alarm",), OVERTAKEN),
     Rule("what was begun before that was written down is told by the group and the log",
          _set(beginnings.Beginnings, "open", lambda *_: None), ("twice", "alarm", "order"), VANISHED, first=9),
@@ -409,7 +409,7 @@ RULES = [
         weights={"documents": 25, "worker": 20, "rebalance": 20, "recreate": 30, "replace": 20}, turns=80, happenings=24), first=62),
     Rule("what changes the flow waits for the transaction that runs", _set(role.Worker, "drain", lambda _: None),
          ("alarm", "twice", "lost"), ZOMBIES, first=15),
-    Rule("answers that their topic lost are asked for anew", _set(role.Worker, "hear_anew", lambda _: None), ("stuck",),
+    Rule("answers that their topic lost are asked for anew", _set(role.Worker, "reopen_verdicts", lambda _: None), ("stuck",),
          Tuning(weights={**MANY, "verdicts": 30})),
     Rule("one log record until the first answer", _window_at_once, ("flood",), Tuning(weights=MANY)),
 ]  # fmt: skip

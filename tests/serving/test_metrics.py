@@ -60,7 +60,7 @@ def test_what_left_is_counted_by_verdict_reason_and_stage() -> None:
         leaving(DeadLetter("size", "TooLarge", "x")),
     ]
 
-    metrics.left(EmittedCounts.of(batch))
+    metrics.count_committed(EmittedCounts.of(batch))
 
     found = metrics.registry
     assert value(found, "documents_total", verdict="unique", reason="new") == 2
@@ -94,7 +94,7 @@ def test_latency_is_the_age_by_the_record_s_timestamp() -> None:
         leaving(Reason.EMPTY, b"", now_ms + 10**9),
         leaving(Reason.EMPTY),
     ]
-    metrics.left(EmittedCounts.of(records))
+    metrics.count_committed(EmittedCounts.of(records))
 
     assert value(metrics.registry, "verdict_latency_seconds_count") == 2
     assert 10 < (value(metrics.registry, "verdict_latency_seconds_sum") or 0) < 300
@@ -246,7 +246,9 @@ def test_no_label_grows_with_the_crawl() -> None:
     says."""
     roles = (WorkerMetrics("r"), IndexMetrics(), InsightsMetrics(), SearchMetrics())
     worker, index, *_ = roles
-    worker.left(EmittedCounts.of([leaving(Judgement(Reason.NEAR, LogPlace(0, 0), 1, OF))]))
+    worker.count_committed(
+        EmittedCounts.of([leaving(Judgement(Reason.NEAR, LogPlace(0, 0), 1, OF))])
+    )
     worker.lag("documents", 0, 1)
     worker.transactions.labels("committed").inc()
     index.state(FIGURES)

@@ -62,7 +62,7 @@ class Group:
         """Ask for the topics, and heed the answer."""
         self.clock.now += 100
         for _ in range(2):
-            self.it.look_at_topics(soon=False, is_deaf=False)
+            self.it.look_at_topics(soon=False, is_unreadable=False)
 
 
 def test_a_worker_that_lost_its_partitions_is_not_ready_until_it_is_told_what_it_reads() -> None:

@@ -29,7 +29,7 @@ def test_what_fits_is_what_it_was() -> None:
     message = Message("documents", 0, 7, b"key", b"v" * (MOST - used), 1, given)
 
     assert fit(message, MOST) == (b"key", message.value, given, [])
-    assert said(fit(message._replace(value=b"v" * (MOST - used + 1)), MOST).said) == {
+    assert said(fit(message._replace(value=b"v" * (MOST - used + 1)), MOST).error_headers) == {
         headers.ERROR_TRUNCATED: MOST - used + 1
     }
 

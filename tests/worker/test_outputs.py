@@ -249,7 +249,7 @@ def test_columns_are_the_records_one_by_one(seed: int) -> None:
         for at, one in enumerate(leavings)
         if len(leavings._batches) == 1 and leavings._batches[0].is_whole
     ), f"seed {seed}"
-    counted, one_by_one = leavings.left(), EmittedCounts.of(leavings)
+    counted, one_by_one = leavings.counts(), EmittedCounts.of(leavings)
     assert counted.stages == one_by_one.stages
     for name in ("documents", "bytes", "distances", "similarities", "timestamps_ms"):
         assert sorted(getattr(counted, name).tolist()) == sorted(
@@ -265,7 +265,7 @@ def test_what_left_is_forgotten_without_a_search_for_cycles() -> None:
         *batches(random.Random(3))
     )
     assert len(list(leavings.outputs)) == len(leavings.columns.packed) > 0
-    assert leavings.left().documents.sum() > 0
+    assert leavings.counts().documents.sum() > 0
     gone = weakref.ref(leavings)
 
     gc.disable()
