@@ -1,5 +1,5 @@
-"""What travels between the roles.
+"""The formats of the records that the roles exchange, as pure functions from and to bytes.
 
-`records`, `answers`, `headers` and `epochs` are bytes, pure; `kafka` is the only user of
-confluent_kafka.
+`records` and `answers` are the log's questions and verdicts, `begun` the topic of begun partitions,
+`headers` those of the output topics, `epochs` the metadata of committed offsets.
 """

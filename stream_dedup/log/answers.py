@@ -4,21 +4,21 @@
     answer   := log_offset(u64) nonce(16) number(u64) documents(u32)
                 reason(u8) distance(u8) similarity(u8: of the two sketches in per cent, or 255 if
                 none were compared) decided_offset(u64) decided_place(u32), each for all documents
-                sources(u16) source* then, for those only that name another, the duplicates and the
-                new ones that were compared, which name their sibling: copies(u32) better(u8: the
-                rule by which it beats the best so far, or 0) source(u16) offset(i64) time_ms(i64)
-                id_bytes(u16), as columns; their ids, one after another; at the very end chain(8)
+                sources(u16) source* then, only for verdicts that name another document (duplicates,
+                and new documents with a sibling): copies(u32) better(u8: the rule by which it beats
+                the best so far, or 0) source(u16) offset(i64) time_ms(i64) id_bytes(u16), as
+                columns; their ids, concatenated; at the end chain(8)
     source   := topic(str8) topic_id(16) partition(u32)
     rejected := log_offset(u64) nonce(16) number(u64) why(str16) chain(8)
-    announce := answers_from(u64): this replica answers log offsets from there on, and nothing older
+    announce := answers_from(u64): this replica answers no log offset below
 
-An answer is written in the format in force at its log record; so a worker hears which one that is.
-`FORMATS` holds how each format is read and written, for ever.
+An answer is written in the format in force at its log record, so the worker sees which one that is.
+`FORMATS` contains the reader and writer of each format ever released.
 
 Invariants: the bytes of an answer are a function of the log's prefix alone (no replica, no clock,
 no batch size), so two replicas send equal bytes; `chain` is a keyless BLAKE2b-64 of the previous
-answer's chain and this answer's own bytes, so two replicas that ever differed differ for ever
-after; answers are stored as sent, and re-sent rather than judged again.
+answer's chain and this answer's bytes, so two replicas that differ once differ in every later
+answer; answers are stored as sent, and sent again rather than judged again.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _HEAD = struct.Struct("<Q16sQ")
 _NOTHING = np.zeros(1, np.int64)
-# What `Verdicts` has one value of for each document.
+# The columns of `Verdicts` with one value for each document.
 VERDICT_COLUMNS = (
     "reasons",
     "distances",
@@ -80,7 +80,7 @@ _IS_OUTCOME = np.isin(np.arange(256), [reason for reason in Reason if reason.ver
 
 
 class Head(NamedTuple):
-    """Which log record an answer is to: where it lies, whose it is, and its number there."""
+    """The log record that an answer belongs to: its offset, its worker's nonce and its number."""
 
     log_offset: int
     nonce: bytes
@@ -88,14 +88,14 @@ class Head(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """The verdict on one document: why, which log place decided; of a duplicate, distance and
-    representative.
+    """The verdict on one document: the reason, the log place that decided it, and for a duplicate
+    its distance (bits) and its representative `of`.
 
-    A new one that only its site or title kept names its sibling in `of`. `similarity` is that of
-    the two sketches of what is near or a sibling, in per cent; it is `NOT_COMPARED` for all else.
-    Of a duplicate, `copies` counts those of its representative so far, this one included (0: the
-    log counts none), and `better` is the number of the `BetterRule` by which it beats the
-    representative and every copy before it, or 0.
+    For a new document that is kept only because of its site or title, `of` is its sibling.
+    `similarity` is that of the two sketches in per cent, for near duplicates and siblings; otherwise
+    `NOT_COMPARED`. For a duplicate, `copies` is the number of copies of its representative so far,
+    including this one (0: the log does not count them), and `better` is the number of the
+    `BetterRule` by which it beats the representative and every earlier copy, or 0.
     """
 
     reason: Reason
@@ -108,15 +108,15 @@ class Judgement(NamedTuple):
 
     @property
     def sibling(self) -> Representative | None:
-        """The earliest representative of its site that is alike, but for its site or title a copy's
-        original; None for a duplicate.
+        """The earliest representative of its site that is similar enough to be the original, were it
+        not for site or title; None for a duplicate.
         """
         return self.of if self.reason is Reason.NEW else None
 
     @property
     def alike(self) -> float | None:
-        """How alike both texts are, 0 to 1: 1 for the same text; None for what is kept without a
-        sibling, and where no sketches were compared.
+        """Similarity of both texts, 0 to 1; None without a representative or sibling, and where no
+        sketches were compared.
         """
         if self.reason.has_same_text:
             return 1.0
@@ -125,8 +125,8 @@ class Judgement(NamedTuple):
 
 def _name_another(reasons: NDArray[np.uint8], similarity: NDArray[np.uint8]) -> NDArray[np.bool_]:
     has_sibling = (reasons == Reason.NEW) & (similarity != NOT_COMPARED)
-    found: NDArray[np.bool_] = _IS_DUPLICATE[reasons] | has_sibling
-    return found
+    has_named: NDArray[np.bool_] = _IS_DUPLICATE[reasons] | has_sibling
+    return has_named
 
 
 _judgement, _log_place = maker_of(Judgement), maker_of(LogPlace)
@@ -135,11 +135,10 @@ _representative, _position = maker_of(Representative), maker_of(Position)
 
 @dataclass(eq=False, repr=False, slots=True)
 class NamedRepresentatives(Lazy[Representative]):
-    """The representatives that an answer names, as the columns in which it has them; one is made
-    when it is asked for.
+    """The representatives that an answer names, stored as columns; values are created on access.
 
-    `partitions` are (topic, topic id, partition) in the order in which they are first named, of
-    which `sources` (n,) says each one's place; `offsets` and `times_ms` (n,) are its own; its id is
+    `partitions` are (topic, topic id, partition) in the order of their first use, and `sources` (n,)
+    are indices into them. `offsets` and `times_ms` are (n,); the id of representative i is
     `ids[stops[i - 1] : stops[i]]`.
     """
 
@@ -158,13 +157,20 @@ class NamedRepresentatives(Lazy[Representative]):
         table: dict[tuple[str, bytes, int], int] = {}
         count = len(representatives)
         sources = np.fromiter(
-            (table.setdefault(one.position[:3], len(table)) for one in representatives),
+            (
+                table.setdefault(representative.position[:3], len(table))
+                for representative in representatives
+            ),
             np.uint16,
             count,
         )
-        offsets = np.fromiter((one.position.offset for one in representatives), np.int64, count)
-        times_ms = np.fromiter((one.time_ms for one in representatives), np.int64, count)
-        ids = [one.id for one in representatives]
+        offsets = np.fromiter(
+            (representative.position.offset for representative in representatives), np.int64, count
+        )
+        times_ms = np.fromiter(
+            (representative.time_ms for representative in representatives), np.int64, count
+        )
+        ids = [representative.id for representative in representatives]
         return cls(
             list(table),
             sources,
@@ -176,16 +182,16 @@ class NamedRepresentatives(Lazy[Representative]):
 
     @classmethod
     def joined(cls, parts: Sequence[NamedRepresentatives]) -> NamedRepresentatives:
-        """Return some of them one after another, each with its own partitions."""
+        """Return the concatenation of `parts`; partitions are not merged."""
         if len(parts) == 1:
             return parts[0]
         partitions: list[tuple[str, bytes, int]] = []
-        sources, stops, behind = [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)], 0
+        sources, stops, id_bytes = [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)], 0
         for part in parts:
             sources.append(part.sources.astype(np.uint32) + np.uint32(len(partitions)))
-            stops.append(part.stops + behind)
+            stops.append(part.stops + id_bytes)
             partitions += part.partitions
-            behind += len(part.ids)
+            id_bytes += len(part.ids)
         offsets = np.concatenate([np.zeros(0, np.int64), *(part.offsets for part in parts)])
         times_ms = np.concatenate([np.zeros(0, np.int64), *(part.times_ms for part in parts)])
         ids = b"".join(part.ids for part in parts)
@@ -194,19 +200,19 @@ class NamedRepresentatives(Lazy[Representative]):
         )
 
     def part(self, first: int, end: int) -> NamedRepresentatives:
-        """Return those from a place to another, with the partitions that they name."""
-        numbers, sources = table_of(self.sources[first:end])
-        begin, stop = (
+        """Return the representatives from `first` to before `end`, with their partitions only."""
+        listed, sources = table_of(self.sources[first:end])
+        first_byte, end_byte = (
             int(self.stops[first - 1]) if first else 0,
             int(self.stops[end - 1]) if end else 0,
         )
         return NamedRepresentatives(
-            [self.partitions[number] for number in numbers.tolist()],
+            [self.partitions[number] for number in listed.tolist()],
             sources.astype(np.uint16),
             self.offsets[first:end],
             self.times_ms[first:end],
-            self.stops[first:end] - begin,
-            self.ids[begin:stop],
+            self.stops[first:end] - first_byte,
+            self.ids[first_byte:end_byte],
         )
 
     def __len__(self) -> int:
@@ -217,7 +223,7 @@ class NamedRepresentatives(Lazy[Representative]):
         identifier = self.ids[self.stops[place - 1] if place else 0 : self.stops[place]]
         return Representative(position, identifier, int(self.times_ms[place]))
 
-    def __iter__(self) -> Iterator[Representative]:  # all of them by column, not one by one
+    def __iter__(self) -> Iterator[Representative]:  # by column, which is faster than by item
         partitions, offsets = (
             map(self.partitions.__getitem__, self.sources.tolist()),
             self.offsets.tolist(),
@@ -234,11 +240,11 @@ class NamedRepresentatives(Lazy[Representative]):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Verdicts(Sequence[Judgement]):
-    """The judgements on one log record as columns, (n,) each; `named`: the representatives of its
-    duplicates and the siblings of its new documents, in their order.
+    """The judgements on one log record as columns, (n,) each; `named` are the representatives of the
+    duplicates and the siblings of new documents, in their order.
 
-    The index judges in columns, and the worker writes from them: a value for each document would
-    cost more than judging. One is made, with all the others, when the first is asked for.
+    The index judges in columns, and the worker writes from them: an object for each document would
+    cost more than judging. The objects are created together on the first access.
     """
 
     reasons: NDArray[np.uint8]
@@ -253,9 +259,7 @@ class Verdicts(Sequence[Judgement]):
 
     @classmethod
     def of_nothing(cls, count: int) -> Verdicts:
-        """Return a place for each of n verdicts: the reason is 0, no sketches were compared, and no
-        copies counted.
-        """
+        """Return `count` empty verdicts: reason 0, no sketches compared, no copies counted."""
         small, compared = np.zeros(count, np.uint8), np.full(count, NOT_COMPARED, np.uint8)
         offsets, places = np.zeros(count, np.uint64), np.zeros(count, np.uint32)
         return cls(small, small.copy(), offsets, places, [], compared, places.copy(), small.copy())
@@ -279,7 +283,7 @@ class Verdicts(Sequence[Judgement]):
 
     @classmethod
     def joined(cls, parts: Sequence[Verdicts]) -> Verdicts:
-        """Return those of some log records one after another."""
+        """Return the concatenation of the verdicts on some log records."""
         named = NamedRepresentatives.joined([NamedRepresentatives.of(part.named) for part in parts])
         columns: dict[str, Any] = {
             name: np.concatenate([getattr(part, name) for part in parts])
@@ -288,32 +292,36 @@ class Verdicts(Sequence[Judgement]):
         return cls(named=named, **columns)
 
     def part(self, first: int, end: int) -> Verdicts:
-        """Return those from a place to another."""
+        """Return the verdicts from `first` to before `end`."""
         names_another = self.names_another
-        before, until = (
+        named_first, named_end = (
             int(np.count_nonzero(names_another[:first])),
             int(np.count_nonzero(names_another[:end])),
         )
         columns: dict[str, Any] = {name: getattr(self, name)[first:end] for name in VERDICT_COLUMNS}
-        return Verdicts(named=NamedRepresentatives.of(self.named).part(before, until), **columns)
+        return Verdicts(
+            named=NamedRepresentatives.of(self.named).part(named_first, named_end), **columns
+        )
 
     @property
     def are_outcomes(self) -> NDArray[np.bool_]:
-        """Which a reader of the outputs sees, (n,)."""
+        """Mask of the verdicts that readers of the outputs see, (n,)."""
         return _IS_OUTCOME[self.reasons]
 
     @property
     def are_duplicates(self) -> NDArray[np.bool_]:
-        """Which are on duplicates, (n,)."""
+        """Mask of duplicates, (n,)."""
         return _IS_DUPLICATE[self.reasons]
 
     @property
     def names_another(self) -> NDArray[np.bool_]:
-        """Which name a representative, (n,): duplicates, and new documents with a sibling."""
+        """Mask of the verdicts that name another document, (n,): duplicates, and new documents with
+        a sibling.
+        """
         return _name_another(self.reasons, self.similarity)
 
     def judgements(self) -> list[Judgement]:
-        """Return columns as judgements."""
+        """Return the judgements as objects."""
         if self._judgements is None:
             of = iter(self.named)
             reasons = self.reasons.tolist()
@@ -339,11 +347,11 @@ class Verdicts(Sequence[Judgement]):
         return len(self.reasons)
 
     @overload
-    def __getitem__(self, at: int) -> Judgement: ...
+    def __getitem__(self, index: int) -> Judgement: ...
     @overload
-    def __getitem__(self, at: slice) -> list[Judgement]: ...
-    def __getitem__(self, at: int | slice) -> Judgement | list[Judgement]:
-        return self.judgements()[at]
+    def __getitem__(self, index: slice) -> list[Judgement]: ...
+    def __getitem__(self, index: int | slice) -> Judgement | list[Judgement]:
+        return self.judgements()[index]
 
     def __iter__(self) -> Iterator[Judgement]:
         return iter(self.judgements())
@@ -367,7 +375,7 @@ class LogAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The log record at `log_offset` was not judged; `why` is a sentence for its worker's
+    """The refusal to judge the log record at `log_offset`; `why` is a sentence for the worker's
     operator.
     """
 
@@ -380,8 +388,8 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """This replica answers log offsets from `answers_from` on; a worker that waits for an older one
-    appends again.
+    """The lowest log offset that this replica answers; a worker that waits for an older one appends
+    again.
     """
 
     answers_from: int
@@ -393,8 +401,8 @@ Answer: TypeAlias = LogAnswer | Rejected | Announce
 def encode(
     answer: LogAnswer | Rejected, previous_chain: bytes, form: int = FIRST_FORMAT
 ) -> tuple[bytes, bytes]:
-    """Return (record bytes of the format `form`, chain) of an answer that follows the one whose
-    chain is `previous_chain`.
+    """Return (record bytes in format `form`, chain) of an answer; `previous_chain` is the chain of
+    the answer before it.
     """
     if isinstance(answer, LogAnswer):
         verdicts, head = (
@@ -413,17 +421,16 @@ def encode_verdicts(
     previous_chain: bytes,
     form: int = FIRST_FORMAT,
 ) -> list[tuple[bytes, bytes]]:
-    """Return (record bytes, chain) of the answers to some log records that follow each other, as
-    `encode` does.
+    """Return (record bytes, chain) of the answers to consecutive log records, as `encode` does.
 
-    `verdicts` are those on all their documents, `ends` where those on each log record end,
-    (records,).
+    `verdicts` are those on all their documents; `ends` (records,) are the ends of each record's
+    verdicts.
     """
-    found = []
+    encoded = []
     for body in FORMATS[form].answer_bodies(heads, verdicts, np.array(ends, np.int64)):
-        found.append(_chained(form, KIND_ANSWER, body, previous_chain))
-        previous_chain = found[-1][1]
-    return found
+        encoded.append(_chained(form, KIND_ANSWER, body, previous_chain))
+        previous_chain = encoded[-1][1]
+    return encoded
 
 
 def _chained(form: int, kind: int, body: bytes, previous_chain: bytes) -> tuple[bytes, bytes]:
@@ -439,12 +446,13 @@ def encode_announce(announce: Announce, form: int = FIRST_FORMAT) -> bytes:
 def decode(
     raw: bytes | None, what: str = "A record of verdicts", nonce: bytes | None = None
 ) -> Answer:
-    """Return the answer in `raw`; with `nonce` one to another worker's log record without its
-    judgements, which are not read.
+    """Return the answer in `raw`; `what` names the record in errors. With `nonce`, the judgements of
+    answers to other workers are not decoded.
 
     Raises:
-        OtherFormatError: it is whole, and of a format or a kind that this program does not know;
-        the role must stop. FormatError: not ours, or damaged.
+        OtherFormatError: the record is intact, but its format or kind is unknown; the role must
+        stop.
+        FormatError: not a record of stream_dedup, or damaged.
     """
     form, kind, body = unframed(MAGIC, FORMATS, raw, what)
     decoder = FORMATS[form].decoders.get(kind)
@@ -483,24 +491,23 @@ def _answer_bodies(
 ) -> list[bytes]:
     named, naming = NamedRepresentatives.of(verdicts.named), verdicts.names_another
     records = np.arange(len(ends))
-    named_ends = _behind(naming)[ends]
+    named_ends = _starts(naming)[ends]
     of_record = np.repeat(records, sizes_of(named_ends))
-    # Each record has its own table of the partitions that it names, and so each partition a place
-    # for each record.
+    # Each record has its own table of partitions, so (record, partition) pairs are numbered.
     partitions = max(1, len(named.partitions))
     listed, places = table_of(of_record * partitions + named.sources)
     table_ends = np.searchsorted(listed, (records + 1) * partitions)
     table_sizes = sizes_of(table_ends)
     names = list(map(_partition_name, named.partitions))
-    tables = [names[one] for one in (listed % partitions).tolist()]
-    each = (
+    tables = [names[source] for source in (listed % partitions).tolist()]
+    document_columns = (
         verdicts.reasons,
         verdicts.distances,
         verdicts.similarity,
         verdicts.decided_offsets.astype("<u8"),
         verdicts.decided_places.astype("<u4"),
     )
-    of_naming = (
+    named_columns = (
         verdicts.copies[naming].astype("<u4"),
         verdicts.better[naming],
         (places - (table_ends - table_sizes)[of_record]).astype("<u2"),
@@ -508,17 +515,17 @@ def _answer_bodies(
         named.times_ms.astype("<i8"),
         sizes_of(named.stops).astype("<u2"),
     )
-    counted = zip(heads, sizes_of(ends).tolist(), strict=True)
+    counts = zip(heads, sizes_of(ends).tolist(), strict=True)
     return records_of(
         [
             (
-                b"".join([_HEAD.pack(*head) + _U32.pack(count) for head, count in counted]),
+                b"".join([_HEAD.pack(*head) + _U32.pack(count) for head, count in counts]),
                 (records + 1) * (_HEAD.size + 4),
             ),
-            *((column.tobytes(), ends * column.itemsize) for column in each),
+            *((column.tobytes(), ends * column.itemsize) for column in document_columns),
             (table_sizes.astype("<u2").tobytes(), (records + 1) * 2),
-            (b"".join(tables), _behind(list(map(len, tables)))[table_ends]),
-            *((column.tobytes(), named_ends * column.itemsize) for column in of_naming),
+            (b"".join(tables), _starts(list(map(len, tables)))[table_ends]),
+            *((column.tobytes(), named_ends * column.itemsize) for column in named_columns),
             (named.ids, np.concatenate([_NOTHING, named.stops])[named_ends]),
         ]
     )
@@ -529,8 +536,8 @@ def _partition_name(partition: tuple[str, bytes, int]) -> bytes:
     return b"".join((_U8.pack(len(name)), name, partition[1], _U32.pack(partition[2])))
 
 
-def _behind(sizes: NDArray[Any] | Sequence[int]) -> NDArray[np.int64]:
-    """Return how much lies before each of n parts, and before what would follow them, (n + 1,)."""
+def _starts(sizes: NDArray[Any] | Sequence[int]) -> NDArray[np.int64]:
+    """Return the start of each of n parts and the end of the last, (n + 1,)."""
     return np.concatenate([_NOTHING, np.cumsum(sizes, dtype=np.int64)])
 
 
@@ -550,39 +557,39 @@ def _decode_answer(reader: Reader, what: str) -> LogAnswer:
         topic_id = bytes(reader.take(TOPIC_ID_BYTES))
         table.append((topic, topic_id, reader.unpack(_U32)[0]))
     is_naming = _name_another(reasons, similarity)
-    named = int(is_naming.sum())
+    named_count = int(is_naming.sum())
     copies, better = np.zeros(count, np.uint32), np.zeros(count, np.uint8)
-    copies[is_naming] = reader.column(np.uint32, named)
-    better[is_naming] = reader.column(np.uint8, named)
+    copies[is_naming] = reader.column(np.uint32, named_count)
+    better[is_naming] = reader.column(np.uint8, named_count)
     if better.max(initial=0) >= len(BETTER_LABELS):
         raise OtherFormatError(
             f"{what} names a rule of what is better that this program does not know: {UPGRADE}"
         )
-    sources = reader.column(np.uint16, named)
-    offsets = reader.column(np.int64, named)
-    times_ms = reader.column(np.int64, named)
-    stops = np.cumsum(reader.column(np.uint16, named), dtype=np.int64)
-    if named and sources.max() >= len(table):
+    sources = reader.column(np.uint16, named_count)
+    offsets = reader.column(np.int64, named_count)
+    times_ms = reader.column(np.int64, named_count)
+    stops = np.cumsum(reader.column(np.uint16, named_count), dtype=np.int64)
+    if named_count and sources.max() >= len(table):
         raise FormatError(f"{what} names a source partition that it does not list.")
-    ids = bytes(reader.take(int(stops[-1]) if named else 0))
+    ids = bytes(reader.take(int(stops[-1]) if named_count else 0))
     chain = bytes(reader.take(CHAIN_BYTES))
     reader.end()
     assert len(nonce) == NONCE_BYTES  # noqa: S101 - the struct says so; this is for the reader of the code
-    of = NamedRepresentatives(table, sources, offsets, times_ms, stops, ids)
+    named = NamedRepresentatives(table, sources, offsets, times_ms, stops, ids)
     return LogAnswer(
         log_offset,
         nonce,
         number,
         Verdicts(
-            reasons, distances, decided_offsets, decided_places, of, similarity, copies, better
+            reasons, distances, decided_offsets, decided_places, named, similarity, copies, better
         ),
         chain,
     )
 
 
 class AnswerFormat(NamedTuple):
-    """How one format is read and written. Once a release wrote it, none of this may change: a
-    change is another format.
+    """The decoders and encoders of one format. Once released they never change: a change is another
+    format.
     """
 
     decoders: Mapping[int, Callable[[Reader, str], Answer]]
@@ -601,5 +608,4 @@ FORMATS: Final[dict[int, AnswerFormat]] = {
         _rejected_body,
     ),
 }
-"""How each released format is read and written, by its number: the same numbers as those of the
-log's records."""
+"""The released formats by number; the numbers are those of the log's records."""

@@ -1,20 +1,19 @@
-"""What the topic `begun` says: which partitions of which source topic were begun, and how documents
-are read.
+"""The topic `begun`: which partitions of a source topic were begun, and how documents are read.
 
-Its records are control records in the frame of the log's (`records`), of three types:
+Its records are control records in the log's frame (`records`), of three types:
 
-    begun   {log, topic, topic_id, partitions}: these partitions were begun, under that log
-    opened  {log}: what was begun under that log before this topic was, stands in front of this record
-    reading {log, settings, changes}: what decides text, id and scope of a document. Of those of workers the first holds, so
-            that of two first workers both follow one; one that `changes` (by `declare`) holds from
-            there on
+    begun   {log, topic, topic_id, partitions}: these partitions were begun under that log
+    opened  {log}: every partition begun under that log before this topic existed is listed before this record
+    reading {log, settings, changes}: the settings that decide text, id and scope of a document. The first one written by a
+            worker is in force, so that two first workers agree; one with `changes` (by `declare`)
+            replaces it for later records
 
-`log` and `topic_id` are the ids, in hex, that Kafka gives a topic at its creation: what a log or a
-source topic of the same name had before it was created again says nothing of this one.
+`log` and `topic_id` are the ids, in hex, that Kafka assigns a topic at its creation, so records of a
+deleted topic of the same name are ignored.
 
 Invariant: a record `begun` is appended only when the group has a committed offset for the
-partition, and before anything of the partition is read. So a partition that was begun and has no
-committed offset has lost it.
+partition, and before a record of the partition is read. So a begun partition without a committed
+offset has lost it.
 """
 
 from __future__ import annotations
@@ -28,10 +27,9 @@ from stream_dedup.log.records import Control, LogRecord, encode_control
 
 @dataclass(slots=True)
 class BegunTopic:
-    """What was begun of one source topic under one log; `fold` takes the topic's records in their
-    order.
+    """The begun partitions of a source topic under a log; `fold` reads the topic's records in order.
 
-    `reading` is in force, `first_reading` was first.
+    `reading` is in force, `first_reading` was the first one.
     """
 
     log_id: bytes
@@ -41,16 +39,14 @@ class BegunTopic:
     reading: dict[str, str | None] | None = None
     first_reading: dict[str, str | None] | None = None
 
-    def fold_all(self, found: Iterable[tuple[int, LogRecord | None]]) -> Self:
-        """Take in (offset, record) of the topic, and return what is known then."""
-        for _, record in found:
+    def fold_all(self, records: Iterable[tuple[int, LogRecord | None]]) -> Self:
+        """Apply all (offset, record) of the topic, and return this object."""
+        for _, record in records:
             self.fold(record)
         return self
 
     def fold(self, record: LogRecord | None) -> None:
-        """Take in the next record; what is not known here, or of another log or topic, is passed
-        over.
-        """
+        """Apply the next record; ignore unknown records and those of another log or topic."""
         if not isinstance(record, Control) or record.fields.get("log") != self.log_id.hex():
             return
         if record.type == "opened":
@@ -63,14 +59,16 @@ class BegunTopic:
                 self.reading = settings
                 self.first_reading = self.first_reading or settings
         elif record.type == "begun" and record.fields.get("topic_id") == self.topic_id.hex():
-            found = record.fields.get("partitions")
+            partitions = record.fields.get("partitions")
             self.partitions.update(
-                one for one in (found if isinstance(found, list) else ()) if isinstance(one, int)
+                partition
+                for partition in (partitions if isinstance(partitions, list) else ())
+                if isinstance(partition, int)
             )
 
 
 def encode_begun(log_id: bytes, topic: str, topic_id: bytes, partitions: Iterable[int]) -> bytes:
-    """Return the bytes of a record that says that partitions were begun."""
+    """Encode the record `begun` of these partitions."""
     fields = {
         "log": log_id.hex(),
         "topic": topic,
@@ -81,12 +79,12 @@ def encode_begun(log_id: bytes, topic: str, topic_id: bytes, partitions: Iterabl
 
 
 def encode_opened(log_id: bytes) -> bytes:
-    """Return the bytes of the record behind which nothing is missing."""
+    """Encode the record `opened`."""
     return encode_control(Control("opened", {"log": log_id.hex()}))
 
 
 def encode_reading(log_id: bytes, reading: Mapping[str, str | None], *, changes: bool) -> bytes:
-    """Return the bytes of a record that says how documents are read."""
+    """Encode the record `reading`."""
     return encode_control(
         Control("reading", {"log": log_id.hex(), "settings": dict(reading), "changes": changes})
     )

@@ -1,9 +1,9 @@
-"""The epoch of a source partition, kept in the metadata of its committed offset.
+"""The epoch of a source partition, stored in the metadata of its committed offset.
 
 Both change in one step, because Kafka stores an offset and its metadata together (also through a
 transaction). Only `stream-dedup rewind` raises an epoch. Invariant: every commit of the worker
-writes the epoch of the batch it commits; a committed offset without an epoch was written by
-something else, and nobody can say what it means.
+writes the epoch of its batch; a committed offset without an epoch was written by another program
+and is refused.
 """
 
 from __future__ import annotations
@@ -22,5 +22,5 @@ def from_metadata(metadata: str | None) -> int | None:
     """Return the epoch in a committed offset's metadata, or None if it was not written by
     stream_dedup.
     """
-    found = _FORM.match(metadata or "")
-    return int(found.group(1)) if found else None
+    match = _FORM.match(metadata or "")
+    return int(match.group(1)) if match else None

@@ -3,11 +3,11 @@
     frame   := magic(4) format(u8) kind(u8) body crc32(u32 of all before it)
     integers are little-endian; text is UTF-8; `str8`/`str16` are a length (u8/u16) and that many bytes
 
-`magic` says what the record is, and stays for ever; `format` says how its body is to be read.
+`magic` identifies the topic's records and never changes; `format` identifies the format of the body.
 
-Invariants: the frame itself never changes; a frame that does not end with its own checksum is never
-looked into; a frame of a format that is not known here is told apart from a damaged one, because
-the first must stop the role and the second must not.
+Invariants: the frame itself never changes; the body is not decoded unless the checksum matches; an
+unknown format and a damaged frame raise different errors, because the first must stop the role and
+the second must not.
 """
 
 from __future__ import annotations
@@ -33,15 +33,13 @@ _MIN_BYTES = _HEAD.size + _CRC.size
 
 
 FIRST_FORMAT: Final = 1
-"""Of the first release: what every program reads, and what is written where nothing says
-otherwise."""
-# What the magic was before the first release, when it still told the format: SDF1 to SDF3 and SDV1
-# to SDV4.
+"""The format of the first release: every program reads it, and it is the default."""
+# Magic values before the first release, which included the format: SDF1 to SDF3 and SDV1 to SDV4.
 _UNRELEASED: Final = (b"SDF", b"SDV")
 
 
 class Unframed(NamedTuple):
-    """What a framed record consists of."""
+    """The parts of a framed record."""
 
     format: int
     kind: int
@@ -56,25 +54,28 @@ def framed(magic: bytes, form: int, kind: int, body: bytes) -> bytes:
 
 
 def format_of(raw: bytes) -> int:
-    """Return the format of a record that `unframed` has found whole."""
+    """Return the format of a record that `unframed` accepted."""
     return _HEAD.unpack_from(raw)[1]  # type: ignore[no-any-return]
 
 
 def unframed(magic: bytes, known: Collection[int], raw: bytes | None, what: str) -> Unframed:
-    """Return what a framed record consists of; `known` are the formats that this program reads.
+    """Return the parts of a framed record; `known` are the formats that this program reads, and
+    `what` names the record in errors.
 
     Raises:
-        OtherFormatError: the frame is whole, and of another format than those.
-        FormatError: it is not a frame of ours, or it is damaged.
+        OtherFormatError: the frame is intact, but its format is unknown.
+        FormatError: not a record of stream_dedup, or damaged.
     """
     if raw is None or len(raw) < _MIN_BYTES:
         size = "no value" if raw is None else f"{len(raw)} bytes"
         raise FormatError(f"{what} is too short to be a record of stream_dedup ({size}).")
-    found, form, kind = _HEAD.unpack_from(raw)
-    is_unreleased = found != magic and found[:3] in _UNRELEASED and found[3:].isdigit()
-    if found != magic and not is_unreleased:
+    record_magic, form, kind = _HEAD.unpack_from(raw)
+    is_unreleased = (
+        record_magic != magic and record_magic[:3] in _UNRELEASED and record_magic[3:].isdigit()
+    )
+    if record_magic != magic and not is_unreleased:
         raise FormatError(
-            f"{what} does not begin with {magic!r} but with {found!r}; it is not ours."
+            f"{what} does not begin with {magic!r} but with {record_magic!r}; it is not ours."
         )
     (crc,) = _CRC.unpack_from(raw, len(raw) - _CRC.size)
     view = memoryview(raw)
@@ -93,11 +94,10 @@ def unframed(magic: bytes, known: Collection[int], raw: bytes | None, what: str)
 
 
 def unless_damaged(decode: Callable[..., Decoded], raw: bytes | None, *what: str) -> Decoded | None:
-    """Return `decode(raw, *what)`; None for bytes that no version can read, which the index passes
-    over.
+    """Return `decode(raw, *what)`, or None for damaged bytes, which the index skips.
 
     Raises:
-        OtherFormatError: they are of a format that this program does not read.
+        OtherFormatError: the record's format is unknown.
     """
     try:
         return decode(raw, *what)
@@ -108,19 +108,17 @@ def unless_damaged(decode: Callable[..., Decoded], raw: bytes | None, *what: str
 
 
 def other_format(what: str, form: int, known: Collection[int], upgrade: str) -> str:
-    """Return the sentence on a format that this program does not read; `upgrade` says what to do
-    about a newer one.
-    """
+    """Return the message about an unknown format; `upgrade` is the remedy for a newer one."""
     if form > max(known):
         return f"{what} is of format {form}, and this program reads up to {max(known)}: {upgrade}"
     return f"{what} is of format {form}, and this program reads none below {min(known)}: run a version that still reads it."
 
 
 def table_of(values: NDArray[Number]) -> tuple[NDArray[Number], NDArray[np.int64]]:
-    """Return the distinct values in the order in which they come first, and for each value, (n,),
-    its place among those.
+    """Return the distinct values in the order of their first occurrence, and the index of each value
+    among them, (n,).
 
-    So do records name partitions: once, in a table, and then by their places in it.
+    Records store partitions this way: a table, and an index into it for each document.
     """
     if len(values) and (values == values[0]).all():
         return values[:1], np.zeros(len(values), np.int64)
@@ -132,7 +130,7 @@ def table_of(values: NDArray[Number]) -> tuple[NDArray[Number], NDArray[np.int64
 def joined_parts(
     raw: NDArray[np.uint8], begins: NDArray[np.int64], stops: NDArray[np.int64]
 ) -> bytes:
-    """Return parts of some bytes one after another, each by where it begins and stops, (n,)."""
+    """Return the concatenation of the parts `raw[begins[i] : stops[i]]`."""
     joined = np.empty(int((stops - begins).sum()), np.uint8)
     _join(raw, begins, stops, joined)
     return joined.tobytes()
@@ -142,15 +140,15 @@ def joined_parts(
 def _join(raw: Any, begins: Any, stops: Any, joined: Any) -> Any:
     filled = 0
     for i in range(len(begins)):
-        for at in range(begins[i], stops[i]):
-            joined[filled] = raw[at]
+        for place in range(begins[i], stops[i]):
+            joined[filled] = raw[place]
             filled += 1
 
 
 def records_of(columns: Sequence[tuple[bytes, NDArray[np.int64]]]) -> list[bytes]:
-    """Return n records, each of which has its part of every column, in their order.
+    """Return n records; each is the concatenation of its part of every column.
 
-    Of a column: the parts one after another, and where each stops, (n,).
+    A column is the bytes of all parts, and the end of each part, (n,).
     """
     sizes = np.fromiter((len(column) for column, _ in columns), np.int64, len(columns))
     begin = np.cumsum(sizes) - sizes
@@ -166,50 +164,46 @@ _STORED: Final[dict[type[np.generic], np.dtype[Any]]] = {
     kind: np.dtype(kind).newbyteorder("<")
     for kind in (np.uint8, np.uint16, np.uint32, np.uint64, np.int64)
 }
-"""How numbers of each kind lie in records."""
+"""The stored type of each type of numbers."""
 
 
 class Reader:
-    """Walks the body of a frame; every read past its end is a `FormatError`, never an
-    IndexError.
-    """
+    """Reads the fields of a body in order; a read past its end raises `FormatError`."""
 
-    __slots__ = ("_at", "_view", "_what")
+    __slots__ = ("_position", "_view", "_what")
 
     def __init__(self, view: memoryview, what: str) -> None:
         self._view = view
-        self._at = 0
+        self._position = 0
         self._what = what
 
     def take(self, size: int) -> memoryview:
         """Return the next `size` bytes."""
-        begin = self._passed(size)
-        return self._view[begin : self._at]
+        start = self._passed(size)
+        return self._view[start : self._position]
 
     def _passed(self, size: int) -> int:
-        """Pass over the next `size` bytes; return where they begin."""
-        begin, end = self._at, self._at + size
+        """Advance by `size` bytes; return the position before."""
+        start, end = self._position, self._position + size
         if size < 0 or end > len(self._view):
             raise FormatError(f"{self._what} ends in the middle of a field.")
-        self._at = end
-        return begin
+        self._position = end
+        return start
 
     def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
         """Return the next fields of `form`."""
         return form.unpack_from(self._view, self._passed(form.size))
 
     def column(self, kind: type[Number], count: int) -> NDArray[Number]:
-        """Return the next `count` numbers as an array of its own: in the record they lie unaligned,
-        the least byte first.
+        """Return a copy of the next `count` numbers: in the record they are unaligned and
+        little-endian.
         """
         stored = _STORED[kind]
         part = self.take(stored.itemsize * count)
         return np.frombuffer(part, stored).astype(kind) if count else np.empty(0, kind)
 
     def columns(self, kind: np.dtype[Any]) -> NDArray[Any]:
-        """Return the columns that follow, by the names that `kind` has for them; they are read
-        where they lie.
-        """
+        """Return the next columns as a view of the record, by the field names of `kind`."""
         return np.ndarray((), kind, self._view, self._passed(kind.itemsize))
 
     def text(self, length_form: struct.Struct) -> str:
@@ -221,8 +215,12 @@ class Reader:
             raise FormatError(f"{self._what} holds a name that is not UTF-8.") from error
 
     def end(self) -> None:
-        """Check that nothing is left over."""
-        if self._at != len(self._view):
+        """Check that every byte was read.
+
+        Raises:
+            FormatError: bytes remain.
+        """
+        if self._position != len(self._view):
             raise FormatError(
-                f"{self._what} has {len(self._view) - self._at} bytes after its last field."
+                f"{self._what} has {len(self._view) - self._position} bytes after its last field."
             )

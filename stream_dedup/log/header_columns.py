@@ -1,8 +1,7 @@
-"""Our headers for many verdicts at once, as columns: what `headers.of_verdict` says of one, in
-machine code.
+"""Our headers of many verdicts at once, as columns, written by a compiled kernel.
 
-Invariant: byte for byte the same as `headers.of_verdict`, for every verdict with a fingerprint; a
-test holds them together.
+Invariant: the bytes are those of `headers.of_verdict` for every verdict with a fingerprint; a test
+compares them.
 """
 
 from __future__ import annotations
@@ -47,20 +46,21 @@ _NEW = int(Reason.NEW)
 # a similarity of 4, copies of 10, a rule of 9, an offset in a position of 20, a time of 24, a log
 # offset and a place of 20 and 10 with a slash.
 _NUMBERS_BYTES_MAX = 32 + 3 + 4 + 10 + 9 + 20 + 24 + 31
-_MINUS, _SLASH, _COLON, _DOT, _DASH, _T, _Z, _ZERO, _AT = (ord(one) for one in "-/:.-TZ0@")
+_MINUS, _SLASH, _COLON, _DOT, _DASH, _T, _Z, _ZERO, _AT = (
+    ord(character) for character in "-/:.-TZ0@"
+)
 _DAY_MS = 86_400_000
 _NOT_COMPARED = NOT_COMPARED
-# The days of 1 January of the year 1 and of 31 December 9999, counted from 1970: what Python's
-# calendar knows.
+# The days of 1 January of the year 1 and of 31 December 9999, counted from 1970: the range of
+# Python's calendar.
 _DAY_MIN, _DAY_MAX = -719_162, 2_932_896
 
 
 class HeaderColumns(NamedTuple):
-    """The headers of n records: those of record i are `names[of[j]]` for j from `stops[i - 1]` to
-    `stops[i]`, (n,).
+    """The headers of n records: record i has the headers j from `stops[i - 1]` to before `stops[i]`.
 
-    The value of header j is `values[ends[j - 1] : ends[j]]`; `of` and `ends` are as long as all
-    headers together.
+    Header j has the name `names[of[j]]` and the value `values[ends[j - 1] : ends[j]]`; `of` and
+    `ends` are (headers,), `stops` is (n,).
     """
 
     names: Sequence[str]
@@ -71,7 +71,7 @@ class HeaderColumns(NamedTuple):
 
 
 class SourcePlaces(NamedTuple):
-    """Where n records lie in the source: its topic, and `partitions` and `offsets` (n,)."""
+    """The source positions of n records: the topic, and `partitions` and `offsets` (n,)."""
 
     topic: str
     partitions: NDArray[np.int32]
@@ -79,7 +79,7 @@ class SourcePlaces(NamedTuple):
 
 
 class _PlaceArrays(NamedTuple):
-    """The same for the kernel, the topic in bytes."""
+    """`SourcePlaces` for the kernel, with the topic as bytes."""
 
     topic: NDArray[np.uint8]
     partitions: NDArray[np.int32]
@@ -100,8 +100,8 @@ class _JudgedArrays(NamedTuple):
 
 
 class _NamedArrays(NamedTuple):
-    """The representatives that the duplicates name, (m,). `prefix` holds `topic-partition@`, cut at
-    `prefix_stops`.
+    """The representatives that the verdicts name, (m,). `prefix` contains `topic-partition@` of each
+    partition, split at `prefix_stops`.
     """
 
     prefix: NDArray[np.uint8]
@@ -114,7 +114,7 @@ class _NamedArrays(NamedTuple):
 
 
 class _WrittenArrays(NamedTuple):
-    """Where the headers go, as `HeaderColumns` has them."""
+    """The output arrays of the kernel, as in `HeaderColumns`."""
 
     of: NDArray[np.uint8]
     ends: NDArray[np.int64]
@@ -129,13 +129,13 @@ def of_verdicts(
     verdicts: Verdicts,
     wanted: NDArray[np.bool_],
 ) -> HeaderColumns:
-    """Return our headers for n records; `fingerprints` (n, digits) are written in hex, and `wanted`
-    (n,) says for which.
+    """Return our headers of n records; `fingerprints` (n, digits) are in hex.
 
-    The others get none: they have no verdict that a reader sees, or something else makes theirs.
+    Records outside the mask `wanted` (n,) get no headers: they have no outcome, or are built one by
+    one.
 
     Raises:
-        ValueError: a reason is no outcome for a reader.
+        ValueError: a wanted verdict is not an outcome.
     """
     if not verdicts.are_outcomes[wanted].all():
         raise ValueError("a verdict that is to be written is no outcome for a reader")
@@ -145,12 +145,12 @@ def of_verdicts(
     prefixes = [f"{topic}-{partition}@".encode() for topic, _, partition in named.partitions]
     prefix, prefix_stops = _joined(prefixes)
     topic, recipe_bytes = _bytes(places.topic.encode()), _bytes(recipe.encode())
-    most_bytes = max(map(len, prefixes), default=0) + _NUMBERS_BYTES_MAX + digits
-    most_bytes += len(topic) + len(recipe_bytes) + len(outcomes)
+    record_bytes_max = max(map(len, prefixes), default=0) + _NUMBERS_BYTES_MAX + digits
+    record_bytes_max += len(topic) + len(recipe_bytes) + len(outcomes)
     of = np.empty(count * len(NAMES), np.uint8)
     ends = np.empty(count * len(NAMES), np.int64)
     stops = np.empty(count, np.int64)
-    values = np.empty(count * most_bytes + len(named.ids), np.uint8)
+    values = np.empty(count * record_bytes_max + len(named.ids), np.uint8)
     judged = _JudgedArrays(
         verdicts.reasons,
         verdicts.distances,
@@ -170,27 +170,27 @@ def of_verdicts(
         named.stops,
         _bytes(named.ids),
     )
-    room = _WrittenArrays(of, ends, stops, values)
-    lying = _PlaceArrays(
+    written = _WrittenArrays(of, ends, stops, values)
+    place_arrays = _PlaceArrays(
         topic, np.ascontiguousarray(places.partitions), np.ascontiguousarray(places.offsets)
     )
-    digits_given = np.ascontiguousarray(fingerprints)
-    written = _write(
+    digits_array = np.ascontiguousarray(fingerprints)
+    count_written = _write(
         outcomes,
         outcome_stops,
         *_rules(),
         recipe_bytes,
-        lying,
-        digits_given,
+        place_arrays,
+        digits_array,
         judged,
         representatives,
-        room,
+        written,
     )
-    return HeaderColumns(NAMES, of[:written], ends[:written], stops, values)
+    return HeaderColumns(NAMES, of[:count_written], ends[:count_written], stops, values)
 
 
 def _bytes(raw: bytes) -> NDArray[np.uint8]:
-    # A copy, because numba takes read-only arrays for another type.
+    # A copy, because read-only arrays are another type for numba.
     return np.frombuffer(raw, np.uint8).copy()
 
 
@@ -200,8 +200,8 @@ def _joined(parts: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64
 
 @lru_cache
 def _outcomes() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return verdict and reason of every reason's number as one text, and where each ends: at 2 r +
-    1 and 2 r + 2.
+    """Return the labels of verdict and reason of every reason number r, concatenated, and their
+    stops: at 2 r + 1 and 2 r + 2.
     """
     known = {
         int(reason): [value for _, value in outcome] for reason, outcome in headers.OUTCOMES.items()
@@ -212,61 +212,61 @@ def _outcomes() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 @lru_cache
 def _rules() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return the names of the rules by which a copy is better, by number, and where each ends."""
+    """Return the labels of the `BetterRule`s by number, concatenated, and their stops."""
     return _joined([label.encode() for label in BETTER_LABELS])
 
 
 @inlined
-def _copied(values: Any, at: Any, source: Any, start: Any, stop: Any) -> Any:
+def _copied(values: Any, position: Any, source: Any, start: Any, stop: Any) -> Any:
     for place in range(start, stop):
-        values[at] = source[place]
-        at += 1
-    return at
+        values[position] = source[place]
+        position += 1
+    return position
 
 
 @inlined
-def _decimal(values: Any, at: Any, number: Any) -> Any:
-    """Write a uint64 in decimal; return the place behind it."""
+def _decimal(values: Any, position: Any, number: Any) -> Any:
+    """Write a uint64 in decimal; return the position after it."""
     digits, rest = 1, number // np.uint64(10)
     while rest:
         digits += 1
         rest //= np.uint64(10)
-    for place in range(at + digits - 1, at - 1, -1):
+    for place in range(position + digits - 1, position - 1, -1):
         values[place] = np.uint8(np.uint64(_ZERO) + number % np.uint64(10))
         number //= np.uint64(10)
-    return at + digits
+    return position + digits
 
 
 @inlined
-def _signed(values: Any, at: Any, number: Any) -> Any:
-    """Write an int64 in decimal; return the place behind it."""
+def _signed(values: Any, position: Any, number: Any) -> Any:
+    """Write an int64 in decimal; return the position after it."""
     magnitude = np.uint64(number)
     if number < 0:
-        values[at] = _MINUS
-        at += 1
+        values[position] = _MINUS
+        position += 1
         magnitude = ~magnitude + np.uint64(1)
-    return _decimal(values, at, magnitude)
+    return _decimal(values, position, magnitude)
 
 
 @inlined
-def _padded(values: Any, at: Any, number: Any, digits: Any) -> Any:
-    for place in range(at + digits - 1, at - 1, -1):
+def _padded(values: Any, position: Any, number: Any, digits: Any) -> Any:
+    for place in range(position + digits - 1, position - 1, -1):
         values[place] = _ZERO + number % 10
         number //= 10
-    return at + digits
+    return position + digits
 
 
 @inlined
-def _time(values: Any, at: Any, time_ms: Any) -> Any:
-    """Write milliseconds since 1970 as RFC 3339 in UTC, or nothing where Python's calendar ends;
-    return the place behind it.
+def _time(values: Any, position: Any, time_ms: Any) -> Any:
+    """Write milliseconds since 1970 as RFC 3339 in UTC, or nothing outside of Python's calendar;
+    return the position after it.
 
     The date is Howard Hinnant's `civil_from_days` ("chrono-Compatible Low-Level Date Algorithms",
     2013): years that begin in March, in eras of 400 of them.
     """
     day = time_ms // _DAY_MS
     if day < _DAY_MIN or day > _DAY_MAX:
-        return at
+        return position
     rest = time_ms - day * _DAY_MS
     shifted = day + 719_468
     era = shifted // 146_097
@@ -275,47 +275,47 @@ def _time(values: Any, at: Any, time_ms: Any) -> Any:
     of_year = of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
     month_from_march = (5 * of_year + 2) // 153
     month = month_from_march + 3 if month_from_march < 10 else month_from_march - 9
-    at = _padded(values, at, year_of_era + era * 400 + (1 if month <= 2 else 0), 4)
-    values[at] = _DASH
-    at = _padded(values, at + 1, month, 2)
-    values[at] = _DASH
-    at = _padded(values, at + 1, of_year - (153 * month_from_march + 2) // 5 + 1, 2)
-    values[at] = _T
-    at = _padded(values, at + 1, rest // 3_600_000, 2)
-    values[at] = _COLON
-    at = _padded(values, at + 1, rest // 60_000 % 60, 2)
-    values[at] = _COLON
-    at = _padded(values, at + 1, rest // 1000 % 60, 2)
-    values[at] = _DOT
-    at = _padded(values, at + 1, rest % 1000, 3)
-    values[at] = _Z
-    return at + 1
+    position = _padded(values, position, year_of_era + era * 400 + (1 if month <= 2 else 0), 4)
+    values[position] = _DASH
+    position = _padded(values, position + 1, month, 2)
+    values[position] = _DASH
+    position = _padded(values, position + 1, of_year - (153 * month_from_march + 2) // 5 + 1, 2)
+    values[position] = _T
+    position = _padded(values, position + 1, rest // 3_600_000, 2)
+    values[position] = _COLON
+    position = _padded(values, position + 1, rest // 60_000 % 60, 2)
+    values[position] = _COLON
+    position = _padded(values, position + 1, rest // 1000 % 60, 2)
+    values[position] = _DOT
+    position = _padded(values, position + 1, rest % 1000, 3)
+    values[position] = _Z
+    return position + 1
 
 
 @inlined
-def _similarity(values: Any, at: Any, similarity: Any) -> Any:
-    """Write per cents as a share with two decimals, as `sketch.as_text` does; return the place
-    behind it.
+def _similarity(values: Any, position: Any, similarity: Any) -> Any:
+    """Write per cents as a number with two decimals, as `sketch.as_text` does; return the position
+    after it.
     """
-    values[at] = _ZERO + similarity // 100
-    values[at + 1] = _DOT
-    return _padded(values, at + 2, similarity % 100, 2)
+    values[position] = _ZERO + similarity // 100
+    values[position + 1] = _DOT
+    return _padded(values, position + 2, similarity % 100, 2)
 
 
 @inlined
-def _id(values: Any, at: Any, named: Any, row: Any) -> Any:
-    """Write the id of a representative; return the place behind it."""
+def _id(values: Any, position: Any, named: Any, row: Any) -> Any:
+    """Write the id of a representative; return the position after it."""
     start = named.id_stops[row - 1] if row else 0
-    return _copied(values, at, named.ids, start, named.id_stops[row])
+    return _copied(values, position, named.ids, start, named.id_stops[row])
 
 
 @inlined
-def _position(values: Any, at: Any, named: Any, row: Any) -> Any:
-    """Write the position of a representative; return the place behind it."""
+def _position(values: Any, position: Any, named: Any, row: Any) -> Any:
+    """Write the source position of a representative; return the position after it."""
     source = named.sources[row]
     stops = named.prefix_stops
-    at = _copied(values, at, named.prefix, stops[source], stops[source + 1])
-    return _signed(values, at, named.offsets[row])
+    position = _copied(values, position, named.prefix, stops[source], stops[source + 1])
+    return _signed(values, position, named.offsets[row])
 
 
 @kernel
@@ -331,9 +331,9 @@ def _write(
     named: Any,
     written: Any,
 ) -> Any:
-    """Write all headers into `written`; return how many there are."""
+    """Write all headers into `written`; return their number."""
     of, ends, values = written.of, written.ends, written.values
-    j = at = row = 0
+    j = end = row = 0
     for i in range(len(judged.reasons)):
         reason = np.int64(judged.reasons[i])
         # One range of numbers, as `document.Reason` has it: 10 to 19 are duplicates.
@@ -341,60 +341,64 @@ def _write(
         is_compared = judged.similarity[i] != _NOT_COMPARED
         has_sibling = reason == _NEW and is_compared
         if judged.wanted[i]:
-            at = _copied(
-                values, at, outcomes, outcome_stops[2 * reason], outcome_stops[2 * reason + 1]
+            end = _copied(
+                values, end, outcomes, outcome_stops[2 * reason], outcome_stops[2 * reason + 1]
             )
-            of[j], ends[j] = _VERDICT, at
-            at = _copied(
-                values, at, outcomes, outcome_stops[2 * reason + 1], outcome_stops[2 * reason + 2]
+            of[j], ends[j] = _VERDICT, end
+            end = _copied(
+                values,
+                end,
+                outcomes,
+                outcome_stops[2 * reason + 1],
+                outcome_stops[2 * reason + 2],
             )
-            of[j + 1], ends[j + 1] = _REASON, at
-            at = _copied(values, at, recipe, 0, len(recipe))
-            of[j + 2], ends[j + 2] = _RECIPE, at
-            at = _copied(values, at, places.topic, 0, len(places.topic))
-            values[at] = _DASH
-            at = _signed(values, at + 1, np.int64(places.partitions[i]))
-            values[at] = _AT
-            at = _signed(values, at + 1, places.offsets[i])
-            of[j + 3], ends[j + 3] = _POSITION, at
-            at = _copied(values, at, fingerprints[i], 0, fingerprints.shape[1])
-            of[j + 4], ends[j + 4] = _FINGERPRINT, at
+            of[j + 1], ends[j + 1] = _REASON, end
+            end = _copied(values, end, recipe, 0, len(recipe))
+            of[j + 2], ends[j + 2] = _RECIPE, end
+            end = _copied(values, end, places.topic, 0, len(places.topic))
+            values[end] = _DASH
+            end = _signed(values, end + 1, np.int64(places.partitions[i]))
+            values[end] = _AT
+            end = _signed(values, end + 1, places.offsets[i])
+            of[j + 3], ends[j + 3] = _POSITION, end
+            end = _copied(values, end, fingerprints[i], 0, fingerprints.shape[1])
+            of[j + 4], ends[j + 4] = _FINGERPRINT, end
             j += 5
             if is_duplicate:
-                at = _decimal(values, at, np.uint64(judged.distances[i]))
-                of[j], ends[j] = _DISTANCE, at
+                end = _decimal(values, end, np.uint64(judged.distances[i]))
+                of[j], ends[j] = _DISTANCE, end
                 if is_compared:
-                    at = _similarity(values, at, np.int64(judged.similarity[i]))
+                    end = _similarity(values, end, np.int64(judged.similarity[i]))
                     j += 1
-                    of[j], ends[j] = _SIMILARITY, at
+                    of[j], ends[j] = _SIMILARITY, end
                 if judged.copies[i]:
-                    at = _decimal(values, at, np.uint64(judged.copies[i]))
+                    end = _decimal(values, end, np.uint64(judged.copies[i]))
                     j += 1
-                    of[j], ends[j] = _COPIES, at
+                    of[j], ends[j] = _COPIES, end
                 if judged.better[i]:
                     rule = np.int64(judged.better[i])
-                    at = _copied(values, at, rules, rule_stops[rule], rule_stops[rule + 1])
+                    end = _copied(values, end, rules, rule_stops[rule], rule_stops[rule + 1])
                     j += 1
-                    of[j], ends[j] = _BETTER, at
-                at = _id(values, at, named, row)
-                of[j + 1], ends[j + 1] = _OF_ID, at
-                at = _position(values, at, named, row)
-                of[j + 2], ends[j + 2] = _OF_POSITION, at
-                at = _time(values, at, named.times_ms[row])
-                of[j + 3], ends[j + 3] = _OF_TIME, at
+                    of[j], ends[j] = _BETTER, end
+                end = _id(values, end, named, row)
+                of[j + 1], ends[j + 1] = _OF_ID, end
+                end = _position(values, end, named, row)
+                of[j + 2], ends[j + 2] = _OF_POSITION, end
+                end = _time(values, end, named.times_ms[row])
+                of[j + 3], ends[j + 3] = _OF_TIME, end
                 j += 4
             elif has_sibling:
-                at = _similarity(values, at, np.int64(judged.similarity[i]))
-                of[j], ends[j] = _SIBLING_SIMILARITY, at
-                at = _id(values, at, named, row)
-                of[j + 1], ends[j + 1] = _SIBLING_ID, at
-                at = _position(values, at, named, row)
-                of[j + 2], ends[j + 2] = _SIBLING_POSITION, at
+                end = _similarity(values, end, np.int64(judged.similarity[i]))
+                of[j], ends[j] = _SIBLING_SIMILARITY, end
+                end = _id(values, end, named, row)
+                of[j + 1], ends[j + 1] = _SIBLING_ID, end
+                end = _position(values, end, named, row)
+                of[j + 2], ends[j + 2] = _SIBLING_POSITION, end
                 j += 3
-            at = _decimal(values, at, judged.decided_offsets[i])
-            values[at] = _SLASH
-            at = _decimal(values, at + 1, np.uint64(judged.decided_places[i]))
-            of[j], ends[j] = _LOG, at
+            end = _decimal(values, end, judged.decided_offsets[i])
+            values[end] = _SLASH
+            end = _decimal(values, end + 1, np.uint64(judged.decided_places[i]))
+            of[j], ends[j] = _LOG, end
             j += 1
         if is_duplicate or has_sibling:
             row += 1

@@ -1,11 +1,10 @@
-"""Headers of the output topics: what a reader of `unique`, `duplicates` and `dlq.documents` may
-rely on.
+"""Headers of the output topics `unique`, `duplicates` and `dlq.documents`.
 
-Invariants: headers of the source record come first, in their order, unchanged but for one rule: a
-name beginning with `dedup.` is renamed `dedup.prior.*`, one with `__dlq.errors.` to
-`__dlq.errors.prior.*`, so that nobody outside can forge a verdict or where a dead letter came from;
-ours follow. All values are UTF-8 text. `OWN_BYTES_MAX` is an upper bound of what ours add, which
-the size check before judging relies on.
+Invariants: headers of the source record come first, in their order and unchanged, except that names
+beginning with `dedup.` become `dedup.prior.*` and those with `__dlq.errors.` become
+`__dlq.errors.prior.*`, so that a producer cannot forge a verdict or the origin of a dead letter;
+ours follow. All values are UTF-8 text. `OWN_BYTES_MAX` is an upper bound of the size of ours; the
+size check before judging relies on it.
 """
 
 from __future__ import annotations
@@ -64,13 +63,12 @@ DLQ_GROUP = "__dlq.errors.group"
 DLQ_MESSAGE = "__dlq.errors.message"
 
 MESSAGE_BYTES_MAX = 1000
-# Names, numbers, an id and a topic name at their longest; a dead letter's message instead of the id
-# is no longer.
+# The longest names, numbers, id and topic name; a dead letter has a message instead of the id.
 OWN_BYTES_MAX = 1510 + ID_BYTES_MAX + MESSAGE_BYTES_MAX
-# librdkafka gives none of more than 100,000, and ours come on top.
+# librdkafka cannot read records with more than 100,000 headers, and ours are added.
 FOREIGN_HEADERS_MAX = 100_000 - 20
 _DAY_MS = 86_400_000
-_OFFSETS = 1 << 63  # Kafka has no others
+_OFFSETS = 1 << 63  # Kafka's offsets are below
 _FIXED_BYTES = 200 + OWN_BYTES_MAX  # of a record without key, value and headers
 
 
@@ -82,21 +80,21 @@ OUTCOMES = {
 
 
 def passed_on(headers: Sequence[tuple[str, bytes | None]]) -> Headers:
-    """Return the source record's headers as an output carries them."""
-    found = []
+    """Return the source record's headers as an output contains them."""
+    passed = []
     for name, value in headers:
         prefix = _prefix_of_ours(name)
-        found.append((prefix + _PRIOR + name[len(prefix) :] if prefix else name, value))
-    return found
+        passed.append((prefix + _PRIOR + name[len(prefix) :] if prefix else name, value))
+    return passed
 
 
 def as_they_came(headers: Sequence[tuple[str, bytes | None]]) -> Headers:
-    """Return the headers that `passed_on` was given for these."""
-    found = []
+    """Return the source record's headers from those of an output; the inverse of `passed_on`."""
+    original = []
     for name, value in headers:
         prefix = _prefix_of_ours(name)
-        found.append((prefix + name[len(prefix) :].removeprefix(_PRIOR), value))
-    return found
+        original.append((prefix + name[len(prefix) :].removeprefix(_PRIOR), value))
+    return original
 
 
 def _prefix_of_ours(name: str) -> str:
@@ -106,21 +104,21 @@ def _prefix_of_ours(name: str) -> str:
 
 
 def text_of(headers: Sequence[tuple[str, bytes | None]], name: str) -> str:
-    """Return the text of the last header of that name, as Kafka's own clients take it; empty if
+    """Return the text of the last header of that name, the one that Kafka's clients return; "" if
     there is none.
     """
     return next(
         (
             (value or b"").decode("utf-8", "replace")
-            for found, value in reversed(headers)
-            if found == name
+            for header, value in reversed(headers)
+            if header == name
         ),
         "",
     )
 
 
 def place_of(text: str) -> LogPlace | None:
-    """Return the place that `dedup.log` names (`8812/17`), or None if it names none."""
+    """Return the log place of a `dedup.log` header (`8812/17`), or None if it is malformed."""
     offset, slash, place = text.partition("/")
     if not slash or not all(
         part.isascii() and part.isdigit() and len(part) <= 19 for part in (offset, place)
@@ -141,46 +139,48 @@ def of_verdict(
     copies: int = 0,
     better: int = 0,
 ) -> Headers:
-    """Return our headers for a document with a verdict; `fingerprint`, in hex, is None if it was
-    never fingerprinted.
+    """Return our headers of a document with a verdict.
 
-    `position`: where it lies in the source topic. `similarity`: of the two sketches in per cent, or
-    `NOT_COMPARED`; `copies` and `better` as in `Judgement`. `of` is the sibling of a new document.
+    `position` is its source position and `fingerprint` is in hex, None if it has none. `decided` and
+    the parameters after it are the fields of `Judgement`.
+
+    Raises:
+        ValueError: the reason is not an outcome.
     """
     constant = _constants(recipe).get(reason)
     if constant is None:
         raise ValueError(f"{reason.label} is no outcome for a reader")
-    where = (POSITION, str(position).encode())
+    position_header = (POSITION, str(position).encode())
     if (
         of is None and fingerprint is not None and decided is not None
-    ):  # as of nearly every document that is kept
-        return [*constant, where, (FINGERPRINT, fingerprint), (LOG, b"%d/%d" % decided)]
-    own: Headers = [*constant, where]
+    ):  # nearly every unique document
+        return [*constant, position_header, (FINGERPRINT, fingerprint), (LOG, b"%d/%d" % decided)]
+    written: Headers = [*constant, position_header]
     if fingerprint is not None:
-        own.append((FINGERPRINT, fingerprint))
+        written.append((FINGERPRINT, fingerprint))
     if of is not None and reason is Reason.NEW:
-        own += (
+        written += (
             (SIBLING_SIMILARITY, as_text(similarity).encode()),
             (SIBLING_ID, of.id),
             (SIBLING_POSITION, str(of.position).encode()),
         )
     elif of is not None:
-        kept, identifier, time_ms = of
-        own.append((DISTANCE, b"%d" % distance))
+        of_position, identifier, time_ms = of
+        written.append((DISTANCE, b"%d" % distance))
         if similarity != NOT_COMPARED:
-            own.append((SIMILARITY, as_text(similarity).encode()))
+            written.append((SIMILARITY, as_text(similarity).encode()))
         if copies:
-            own.append((COPIES, b"%d" % copies))
+            written.append((COPIES, b"%d" % copies))
         if better:
-            own.append((BETTER, BETTER_LABELS[better].encode()))
-        own += (
+            written.append((BETTER, BETTER_LABELS[better].encode()))
+        written += (
             (OF_ID, identifier),
-            (OF_POSITION, str(kept).encode()),
+            (OF_POSITION, str(of_position).encode()),
             (OF_TIME, rfc3339(time_ms).encode()),
         )
     if decided is not None:
-        own.append((LOG, b"%d/%d" % decided))
-    return own
+        written.append((LOG, b"%d/%d" % decided))
+    return written
 
 
 @lru_cache
@@ -193,12 +193,11 @@ def _constants(recipe: str) -> dict[int, tuple[tuple[str, bytes], ...]]:
 def of_dead_letter(
     letter: DeadLetter, position: Position, group: str, timestamp_ms: int | None
 ) -> Headers:
-    """Return our headers for a dead letter: Kafka's own names (KIP-1191) and the stage that could
-    not go on.
+    """Return our headers of a dead letter: Kafka's names (KIP-1191) and the stage that failed.
 
-    The record's own timestamp goes into a header, in milliseconds, because the dead letters' topic
-    stamps its records anew: it is kept for days only, and an old timestamp would be deleted on
-    arrival.
+    A header contains the record's timestamp in milliseconds, because the topic of dead letters
+    assigns the time of arrival: its retention is a few days, and a record with an old timestamp
+    would be deleted at once.
     """
     message = (
         letter.message.encode("utf-8", "replace")[:MESSAGE_BYTES_MAX]
@@ -219,8 +218,8 @@ def of_dead_letter(
 
 
 def rfc3339(time_ms: int) -> str:
-    """Return a time in milliseconds since 1970 as RFC 3339 in UTC; empty when the calendar does not
-    reach that far.
+    """Return a time in milliseconds since 1970 as RFC 3339 in UTC; "" outside of Python's
+    calendar.
     """
     day, rest = divmod(time_ms, _DAY_MS)
     date = _date(day)
@@ -239,19 +238,19 @@ def _date(day: int) -> str:
         return ""
 
 
-def too_large(messages: Messages, most: int) -> list[int]:
-    """Return the places of the records that have more bytes than `most` by `record_bytes`, or more
+def too_large(messages: Messages, bytes_max: int) -> list[int]:
+    """Return the places of the records that exceed `bytes_max` by `record_bytes`, or have more
     headers than can be read.
     """
     sizes = messages.value_bytes + sizes_of(messages.keys)
-    for place, given in messages.headers.items():
+    for place, record_headers in messages.headers.items():
         sizes[place] += (
-            most
-            if len(given) > FOREIGN_HEADERS_MAX
-            else record_bytes(None, None, given) - _FIXED_BYTES
+            bytes_max
+            if len(record_headers) > FOREIGN_HEADERS_MAX
+            else record_bytes(None, None, record_headers) - _FIXED_BYTES
         )
-    found: list[int] = np.flatnonzero(sizes + _FIXED_BYTES > most).tolist()
-    return found
+    places: list[int] = np.flatnonzero(sizes + _FIXED_BYTES > bytes_max).tolist()
+    return places
 
 
 def record_bytes(
@@ -267,7 +266,7 @@ def record_bytes(
 
 
 def header_bytes(name: str, value: bytes | None) -> int:
-    """Return an upper bound of what a header of a source record adds to an output."""
-    # A name as librdkafka gives it is always text, so `replace` only keeps this from raising.
+    """Return an upper bound of a source record's header in an output, in bytes."""
+    # librdkafka returns only names that are valid text, so `replace` never applies.
     size = len(name) if name.isascii() else len(name.encode("utf-8", "replace"))
     return size + len(_PRIOR) + len(value or b"") + 10

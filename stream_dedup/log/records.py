@@ -12,20 +12,20 @@
     release := unique_from(u64) batch, of the one document that is released; epoch and committed are 0
 
 `value_digest` is XXH3-64 of the raw value; `site` and `title` are keyed hashes of the names, 0 for
-none. Only a batch is answered; what the others do to the
-index is told in docs/reference/control-records.md. The grammar above is that of format 1; `FORMATS`
-holds how each format is read and written, for ever (docs/reference/compatibility.md). A batch is
-written in the format in force, an order in the first that can say it.
+none. Only a batch is answered; docs/reference/control-records.md describes the effect of the other
+kinds on the index. The grammar above is that of format 1; `FORMATS` contains the reader and writer
+of each format ever released (docs/reference/compatibility.md). A batch is written in the format in
+force, an order in the lowest format that supports it.
 
-Worked example: tests/golden/formats/1/records.json holds one record of each kind as hex.
+Worked example: tests/golden/formats/1/records.json contains a record of each kind as hex.
 
 Invariants: a batch has at most `DOCUMENTS_MAX` documents and encodes to at most `RECORD_BYTES_MAX`
-bytes; documents of one partition stand in offset order; a batch carries, of each source partition,
-the (epoch, committed offset) that its worker read from the broker or had confirmed, never one
-merely sent; `sketch_bytes` is 120, or 0 if the recipe makes no sketches;
-the bytes are a function of the fields and the format alone; a
-record that says what its format does not (a kind, an order, a field of an order) was written by a
-newer program, and stops the role like a newer format: else replicas of two versions would go apart.
+bytes; documents of one partition are in offset order; a batch contains, for each source partition,
+the (epoch, committed offset) that its worker read from the broker or had confirmed, never one that
+was only sent; `sketch_bytes` is 120, or 0 if the recipe makes no sketches; the bytes are a function
+of the fields and the format alone; a kind, an order or a field that its format does not define was
+written by a newer program and stops the role like a newer format, because replicas of two versions
+would diverge otherwise.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _FIXED_BYTES = 2 + 8 + 8 + DIGEST_BYTES + 4 + 8 + 8 + 8 + 8 + 2
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One source partition of a batch, with the epoch and committed offset that hold for it."""
+    """A source partition of a batch, with its epoch and committed offset."""
 
     topic: str
     topic_id: bytes
@@ -119,7 +119,7 @@ class Batch:
         return len(self.offset)
 
     def position(self, place: int) -> Position:
-        """Return where the document at `place` lies in its source topic."""
+        """Return the source position of the document at `place`."""
         source = self.sources[int(self.source[place])]
         return Position(source.topic, source.topic_id, source.partition, int(self.offset[place]))
 
@@ -136,25 +136,25 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """Documents that were delivered elsewhere and are to be representatives; it gets no answer."""
+    """Documents that were delivered elsewhere and become representatives; it gets no answer."""
 
     batch: Batch
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A document that was dropped and goes to `unique` after all; it gets no answer.
+    """A dropped document that is delivered to `unique` later; it gets no answer.
 
-    `batch` holds that document alone, as it was judged; `unique_from` is where its partition of
-    `unique` ended before this record was appended, so that an operator who repeats the command
-    knows from where on to look for it.
+    `batch` contains that document alone, as it was judged; `unique_from` is the end of its partition
+    of `unique` before this record was appended, so that a repeated command knows where to start
+    looking for it.
     """
 
     batch: Batch
     unique_from: int
 
 
-# What a batch has one value of for each document, beside its partition and id.
+# The columns of a batch with one value for each document, besides its partition and id.
 _COLUMNS: Final = (
     "offset",
     "value_digest",
@@ -172,9 +172,7 @@ LogRecord: TypeAlias = Batch | Control | Seed | Release
 
 
 def document_of(batch: Batch, place: int) -> Batch:
-    """Return one document of a batch as a batch of its own, with no say on epoch and committed
-    offset.
-    """
+    """Return the document at `place` as a batch, with epoch and committed offset 0."""
     source = batch.sources[int(batch.source[place])]
     rows = slice(place, place + 1)
     columns: dict[str, Any] = {name: getattr(batch, name)[rows] for name in _COLUMNS}
@@ -188,11 +186,10 @@ def document_of(batch: Batch, place: int) -> Batch:
 
 
 def value_digest(value: bytes | None) -> int:
-    """Return XXH3-64 of a raw value: it tells a redelivery from another document at the same
-    position.
+    """Return XXH3-64 of a raw value, which distinguishes a redelivery from another document at the
+    same position.
 
-    Two values that collide would have to come to one offset of one topic, so this is no place for
-    an attack.
+    An attack would need two colliding values at one offset of one topic, so no key is needed.
     """
     return xxhash.xxh3_64_intdigest(value or b"")
 
@@ -228,21 +225,21 @@ def encode_release(release: Release, form: int = FIRST_FORMAT) -> bytes:
 
 
 def _batch_body(batch: Batch) -> bytes:
-    count, limbs, size = len(batch.ids), batch.prints.shape[1], batch.sketches.shape[1]
+    count, limbs, sketch_bytes = len(batch.ids), batch.prints.shape[1], batch.sketches.shape[1]
     if not 0 < count <= DOCUMENTS_MAX:
         raise FormatError(
             f"A log record holds 1 to {DOCUMENTS_MAX} documents, and this batch has {count}."
         )
-    if batch.sketches.shape[0] != count or size not in _SKETCHES:
+    if batch.sketches.shape[0] != count or sketch_bytes not in _SKETCHES:
         raise FormatError(
             f"A batch of {count} documents needs a sketch of {SKETCH_BYTES} bytes for each, or "
             "none at all, and has "
-            f"{len(batch.sketches)} of {size} bytes."
+            f"{len(batch.sketches)} of {sketch_bytes} bytes."
         )
     ids = Ids.of(batch.ids)
     parts = [
         _str8(batch.recipe),
-        _BATCH.pack(batch.mode, limbs, size, batch.nonce, batch.number, len(batch.sources)),
+        _BATCH.pack(batch.mode, limbs, sketch_bytes, batch.nonce, batch.number, len(batch.sources)),
     ]
     for source in batch.sources:
         parts += (
@@ -281,13 +278,13 @@ def encode_control(control: Control) -> bytes:
     """Return the bytes of one control record, of the first format that has its type and fields."""
     fields = {"type": control.type, **control.fields}
     body = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    can_say = (form for form in sorted(FORMATS) if not _beyond(control, FORMATS[form]))
-    return framed(MAGIC, next(can_say, FIRST_FORMAT), KIND_CONTROL, body.encode("utf-8"))
+    suitable = (form for form in sorted(FORMATS) if not _unknown_part(control, FORMATS[form]))
+    return framed(MAGIC, next(suitable, FIRST_FORMAT), KIND_CONTROL, body.encode("utf-8"))
 
 
 def forgotten_ids(fields: Mapping[str, Any]) -> set[bytes]:
-    """Return the ids, as the log holds them, that a `forget` record takes down; none for one that
-    takes effect nowhere.
+    """Return the ids, as the log stores them, of a `forget` record; none if the record is not
+    valid and has no effect.
     """
     texts = fields.get("ids")
     if not isinstance(texts, list) or not 0 < len(texts) <= _FORGOTTEN_MAX:
@@ -300,23 +297,24 @@ def forgotten_ids(fields: Mapping[str, Any]) -> set[bytes]:
 
 
 def decode(raw: bytes | None, what: str = "A record of the log") -> LogRecord:
-    """Return the record in `raw`.
+    """Return the record in `raw`; `what` names it in errors.
 
     Raises:
-        OtherFormatError: it is whole, and this program does not know its format, or all that it
-        says; the role must stop. FormatError: not ours or damaged; the index answers `rejected` and
-        goes on.
+        OtherFormatError: the record is intact, but its format, kind or a field is unknown; the role
+        must stop.
+        FormatError: not a record of stream_dedup, or damaged; the index answers `rejected` and
+        continues.
     """
     form, kind, body = unframed(MAGIC, FORMATS, raw, what)
-    found = FORMATS[form]
-    decoder = found.decoders.get(kind)
+    form_rules = FORMATS[form]
+    decoder = form_rules.decoders.get(kind)
     if decoder is None:
         raise OtherFormatError(
             f"{what} is of kind {kind}, which this program does not know: {UPGRADE}"
         )
     record = decoder(body, what)
     if isinstance(record, Control):
-        if more := _beyond(record, found):
+        if more := _unknown_part(record, form_rules):
             raise OtherFormatError(
                 f"{what} has {more}, which this program does not know: {UPGRADE}"
             )
@@ -329,17 +327,19 @@ def decode(raw: bytes | None, what: str = "A record of the log") -> LogRecord:
     return record
 
 
-def _beyond(control: Control, form: RecordFormat) -> str:
-    """Return what of an order a format has no words for; empty if it has them for all."""
-    known = form.orders.get(control.type)
-    if known is None:
+def _unknown_part(control: Control, form: RecordFormat) -> str:
+    """Return the first part of an order that a format does not define, as text; "" if there is
+    none.
+    """
+    fields = form.orders.get(control.type)
+    if fields is None:
         return f"an order {control.type!r:.60}"
-    for name in sorted(control.fields.keys() - known):
+    for name in sorted(control.fields.keys() - fields):
         return f"a field {name!r:.60} in an order {control.type}"
     for name, inner in form.parts.items():
         part = control.fields.get(name)
-        for within in sorted(part.keys() - inner) if isinstance(part, dict) else ():
-            return f"a field {within!r:.60} in the {name} of an order {control.type}"
+        for inner_name in sorted(part.keys() - inner) if isinstance(part, dict) else ():
+            return f"a field {inner_name!r:.60} in the {name} of an order {control.type}"
     return ""
 
 
@@ -351,16 +351,16 @@ def split_sizes(
     name_bytes: int = 600,
     documents_max: int = DOCUMENTS_MAX,
 ) -> Iterator[int]:
-    """Yield how many documents go into each log record so that none breaks a limit.
+    """Yield the number of documents of each log record, so that none exceeds a limit.
 
     `id_sizes`: the ids' sizes in bytes; `width_bits`, `sketch_bytes`: of the recipe's prints and
     sketches; `sources`: how many source partitions a record may name.
     """
     fixed = _FIXED_BYTES + width_bits // 8 + sketch_bytes
-    room = RECORD_BYTES_MAX - name_bytes - sources * (300 + _SOURCE.size)
+    bytes_max = RECORD_BYTES_MAX - name_bytes - sources * (300 + _SOURCE.size)
     count = used = 0
     for size in id_sizes:
-        if count == documents_max or used + fixed + size > room:
+        if count == documents_max or used + fixed + size > bytes_max:
             yield count
             count = used = 0
         count += 1
@@ -371,8 +371,8 @@ def split_sizes(
 
 def _decode_batch(reader: Reader, what: str) -> Batch:
     recipe = reader.text(_U8)
-    mode, limbs, size, nonce, number, named = reader.unpack(_BATCH)
-    sources = [Source(reader.text(_U8), *reader.unpack(_SOURCE)) for _ in range(named)]
+    mode, limbs, sketch_bytes, nonce, number, source_count = reader.unpack(_BATCH)
+    sources = [Source(reader.text(_U8), *reader.unpack(_SOURCE)) for _ in range(source_count)]
     (count,) = reader.unpack(_U32)
     if not 0 < count <= DOCUMENTS_MAX:
         raise FormatError(f"{what} claims {count} documents; 1 to {DOCUMENTS_MAX} are allowed.")
@@ -380,12 +380,12 @@ def _decode_batch(reader: Reader, what: str) -> Batch:
         raise FormatError(
             f"{what} claims prints of {limbs} limbs of 64 bits and mode {mode}, which do not exist."
         )
-    if size not in _SKETCHES:
+    if sketch_bytes not in _SKETCHES:
         raise FormatError(
-            f"{what} claims sketches of {size} bytes; a sketch has {SKETCH_BYTES}, or there is "
+            f"{what} claims sketches of {sketch_bytes} bytes; a sketch has {SKETCH_BYTES}, or there is "
             "none."
         )
-    columns = reader.columns(_columns_of(count, limbs, size))
+    columns = reader.columns(_columns_of(count, limbs, sketch_bytes))
     source, sizes = columns["source"], columns["id_bytes"]
     if not sources or int(source[source.argmax()]) >= len(
         sources
@@ -423,7 +423,7 @@ def _decode_batch(reader: Reader, what: str) -> Batch:
 
 @lru_cache(maxsize=2 * DOCUMENTS_MAX)
 def _columns_of(count: int, limbs: int, sketch_bytes: int) -> np.dtype[Any]:
-    """Return how the columns of `count` documents lie in a record."""
+    """Return the layout of the columns of `count` documents."""
     columns: list[tuple[str, str, tuple[int, ...]]] = [
         ("source", "<u2", (count,)),
         ("offset", "<i8", (count,)),
@@ -471,11 +471,11 @@ def _str8(text: str) -> bytes:
 
 
 class RecordFormat(NamedTuple):
-    """How one format is read and written. Once a release wrote it, none of this may change: a
-    change is another format.
+    """The decoders and encoders of one format. Once released they never change: a change is another
+    format.
 
-    `orders` has the fields of each type of control record, `parts` those of the objects in them;
-    `begun`, `opened` and `reading` stand on the topic `begun`.
+    `orders` lists the fields of each type of control record, `parts` those of the objects in them;
+    `begun`, `opened` and `reading` are records of the topic `begun`.
     """
 
     decoders: Mapping[int, Callable[[memoryview, str], LogRecord]]
@@ -510,5 +510,4 @@ FORMATS: Final[dict[int, RecordFormat]] = {
         {name: frozenset(fields.split()) for name, fields in _PARTS_1.items()},
     ),
 }
-"""How each released format is read and written, by its number; the highest is the newest that this
-program can write."""
+"""The released formats by number; the highest is the newest that this program writes."""
