@@ -92,7 +92,7 @@ def load_command(
         )
     _hint(settings, files)
     loading = Loading(
-        settings, topic, key_field, LoadProducer(settings, told=note), skip, is_strict=strict
+        settings, topic, key_field, LoadProducer(settings, report=note), skip, is_strict=strict
     )
     loading.lost.pass_over(others)
     return loading.run(files, as_json=as_json)

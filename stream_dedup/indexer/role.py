@@ -27,7 +27,7 @@ from stream_dedup.indexer.dependencies import IndexerDependencies
 from stream_dedup.indexer.metrics import IndexMetrics
 from stream_dedup.indexer.pace import CatchUpPace
 from stream_dedup.indexer.snapshots import CHILD_BYTES, Snapshots
-from stream_dedup.kafka import Lives, LostTopicError, TopicLives, VerdictWriter, is_another
+from stream_dedup.kafka import LostTopicError, TopicIds, TopicIdWatcher, VerdictWriter, is_recreated
 from stream_dedup.log import answers
 from stream_dedup.log.records import DOCUMENTS_MAX
 from stream_dedup.preflight.volume import of_another_log
@@ -119,7 +119,7 @@ class Indexer:
         log_id = f"{admin.cluster_id()}/{found[names.fingerprints].topic_id.hex()}"
         self._log = names.fingerprints
         self._log_topic_id = found[names.fingerprints].topic_id
-        self._lives = TopicLives(
+        self._topic_ids = TopicIdWatcher(
             lambda: dependencies.make_admin(settings).topic_ids([names.fingerprints]),
             dependencies.make_thread("asking"),
             dependencies.monotonic,
@@ -251,7 +251,7 @@ class Indexer:
         client = f"{self._name.decode()}-verdicts"
         return self._dependencies.make_verdict_writer(self._settings, topic, client)
 
-    def _ask_for_answers(self) -> Lives:
+    def _ask_for_answers(self) -> TopicIds:
         topic = self._settings.topic_names.verdicts
         return self._dependencies.make_admin(self._settings).topic_ids([topic])
 
@@ -336,8 +336,8 @@ class Indexer:
         if now < self._next_gauges:
             return
         self._next_gauges = now + _GAUGES_SECONDS
-        found = self._lives.look()
-        if is_another(found, self._log, self._log_topic_id):
+        found = self._topic_ids.look()
+        if is_recreated(found, self._log, self._log_topic_id):
             raise StreamDedupError(
                 f"The topic {self._log} was deleted and created again, so this index ends: its "
                 "volume is of another log."

@@ -41,7 +41,7 @@ from stream_dedup.domain.topics import TopicNames
 from stream_dedup.inputs.decoder import ids_of
 from stream_dedup.insights.metrics import InsightsMetrics
 from stream_dedup.insights.signals import WASTED, HostLedger, Observed, reading_group
-from stream_dedup.kafka import Admin, Lives, is_another
+from stream_dedup.kafka import Admin, TopicIds, is_recreated
 from stream_dedup.kafka.security import Security, security_of, ssl_context
 from stream_dedup.log import headers
 from stream_dedup.serving.running import RoleFrame, RunningRole, run_role
@@ -128,11 +128,11 @@ def run(settings: Settings, stop: threading.Event) -> None:
     run_role(settings, stop, frame, make)
 
 
-async def _main(ids: Lives, metrics: InsightsMetrics, role: RunningRole) -> None:
+async def _main(ids: TopicIds, metrics: InsightsMetrics, role: RunningRole) -> None:
     await _Insights(ids, metrics, role).run(role.stop)  # Faust wants the loop that it will run in
 
 
-def check_topics(admin: Admin, names: TopicNames) -> Lives:
+def check_topics(admin: Admin, names: TopicNames) -> TopicIds:
     """Return the ids of the topics that this role reads and writes.
 
     Raises:
@@ -155,7 +155,7 @@ def check_topics(admin: Admin, names: TopicNames) -> Lives:
 
 
 class _Insights:
-    def __init__(self, ids: Lives, metrics: InsightsMetrics, role: RunningRole) -> None:
+    def __init__(self, ids: TopicIds, metrics: InsightsMetrics, role: RunningRole) -> None:
         self._settings = settings = role.settings
         self._names, self._ids, self._metrics, self._role = settings.topic_names, ids, metrics, role
         self._hosts, self._id_of = HostNames(), ids_of(settings)
@@ -321,7 +321,9 @@ class _Insights:
                 admin, moved = Admin(self._settings), time.monotonic()
                 _logger.warning("the ends of the topics could not be read", reason=str(error))
                 continue
-            if anew := [name for name, one in self._ids.items() if is_another(found, name, one[0])]:
+            if anew := [
+                name for name, one in self._ids.items() if is_recreated(found, name, one[0])
+            ]:
                 raise StreamDedupError(
                     f"{' and '.join(anew)} were deleted and created again; this role ends so that "
                     "a restart begins with them."

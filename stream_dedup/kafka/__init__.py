@@ -1,9 +1,9 @@
-"""Kafka itself: the only room that imports confluent_kafka.
+"""Kafka clients; the only package that imports confluent_kafka.
 
-Invariants: every client reads `read_committed`; nothing commits by itself; a role never starts from
-"the end" because an offset is missing (`auto.offset.reset=error`); each error of the library
-becomes one of ours (`errors.BrokerError` and its kin) in `client.translate`, with what happened, to
-what, and what to do.
+Invariants: every client reads `read_committed`; no client commits automatically; a role never
+starts at the end because an offset is missing (`auto.offset.reset=error`); `client.translate` turns
+each error of the library into a subclass of `errors.BrokerError` that states what failed and how to
+fix it.
 """
 
 from stream_dedup.kafka.admin import Admin, KeptAdmin
@@ -17,7 +17,6 @@ from stream_dedup.kafka.append import (
 from stream_dedup.kafka.asking import OwnedOffset, Patience
 from stream_dedup.kafka.bulk import RecordColumns, warm_up_writer
 from stream_dedup.kafka.client import STATISTICS_EVENT
-from stream_dedup.kafka.lives import Lives, TopicLives, is_another
 from stream_dedup.kafka.readers import (
     LogReader,
     PartitionsReader,
@@ -36,6 +35,7 @@ from stream_dedup.kafka.spans import (
     sample,
     topic_bounds,
 )
+from stream_dedup.kafka.topic_ids import TopicIds, TopicIdWatcher, is_recreated
 from stream_dedup.kafka.transaction import (
     Outcome,
     Output,
@@ -51,7 +51,6 @@ __all__ = [
     "Bounds",
     "GroupStamp",
     "KeptAdmin",
-    "Lives",
     "LoadProducer",
     "LogAppender",
     "LogReader",
@@ -67,12 +66,13 @@ __all__ = [
     "Result",
     "SourceConsumer",
     "SpanReader",
-    "TopicLives",
+    "TopicIdWatcher",
+    "TopicIds",
     "TransactionalOutput",
     "VerdictReader",
     "VerdictWriter",
     "group_offsets",
-    "is_another",
+    "is_recreated",
     "read_log",
     "read_partition",
     "read_whole",

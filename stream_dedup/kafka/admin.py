@@ -1,7 +1,6 @@
-"""Questions to and orders for the cluster: topics, their ids and settings, a group's committed
-offsets.
+"""Admin requests: topics, their ids and settings, and a group's committed offsets.
 
-Invariant: only `topics apply` and `rewind` change anything; the roles only ask.
+Invariant: only `topics apply` and `rewind` change anything; the roles only read.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from stream_dedup.domain.errors import (
     TopicExistsError,
 )
 from stream_dedup.domain.topics import TopicState
-from stream_dedup.kafka.asking import ask_anew
+from stream_dedup.kafka.asking import ask_again
 from stream_dedup.kafka.client import LOGGER, SILENT, admin_config, translate
 from stream_dedup.settings.settings import Settings
 
@@ -50,17 +49,17 @@ _EARLIEST, _LATEST, _MAX_TIMESTAMP = (
     OffsetSpec.max_timestamp(),  # type: ignore[no-untyped-call]
 )
 _LOOK_SECONDS = 0.05
-_SAID_AFTER_SECONDS = 3.0
+_LOG_AFTER_SECONDS = 3.0
 _FIRST_QUESTION_SECONDS = 1.0
 _LEARN_SECONDS = 1.0
 
 
 class Admin:
-    """The cluster's administrator's view, for one command or one start of a role."""
+    """An admin client, for a command or a start of a role."""
 
     def __init__(self, settings: Settings) -> None:
-        self._trouble = Trouble(settings)
-        config = admin_config(settings) | {"error_cb": self._trouble.hear}
+        self._connection_errors = ConnectionErrors(settings)
+        config = admin_config(settings) | {"error_cb": self._connection_errors.record}
         try:
             self._client = AdminClient(config, logger=LOGGER)
         except KafkaException as error:
@@ -71,7 +70,7 @@ class Admin:
         self._bootstrap = settings.kafka_bootstrap_servers
 
     def broker_count(self) -> int:
-        """Return how many brokers the cluster has.
+        """Return the number of brokers of the cluster.
 
         Raises:
             BrokerError: no broker answered.
@@ -79,67 +78,65 @@ class Admin:
         return len(self._metadata("asking for the cluster's brokers").brokers)
 
     def cluster_id(self) -> str:
-        """Return the cluster's own id."""
+        """Return the cluster's id."""
         return str(self._metadata("asking for the cluster's id").cluster_id)
 
     def silence(self, topic: str, seconds: float) -> str:
-        """Return why no broker has answered a small question about a topic within `seconds`;
-        nothing if one has.
+        """Return why no broker answered a small request about a topic within `seconds`; "" if one
+        did.
 
-        Any broker may answer, whether or not the topic is there. A question to the cluster itself
-        would go to its controller: while that is away librdkafka 2.16 connects to it over and over,
-        without a pause, which takes a processor.
+        Any broker can answer, whether or not the topic exists. A request about the cluster would go to
+        the controller: while that is down, librdkafka 2.16 reconnects without a pause and uses a whole
+        processor.
 
         Raises:
-            ConfigurationError: the brokers refuse the credentials, or their certificate cannot be
+            ConfigurationError: the brokers refuse the credentials, or their certificate is not
             trusted.
         """
         try:
             self._list(seconds, float("inf"), topic)
         except KafkaException as error:
-            # A broker that says no is there.
+            # A broker that refuses the request has answered.
             return (
                 ""
                 if error.args[0].code() not in SILENT
-                else self._trouble.last() or "No broker has answered"
+                else self._connection_errors.last() or "No broker has answered"
             )
         return ""
 
     def _metadata(self, doing: str) -> Any:
-        """Return the cluster's brokers and topics; who waits for longer than a moment is told what
-        for.
-        """
+        """Return the cluster's brokers and topics; a long wait is logged."""
         try:
-            return self._list(_TIMEOUT_SECONDS, _SAID_AFTER_SECONDS)
+            return self._list(_TIMEOUT_SECONDS, _LOG_AFTER_SECONDS)
         except KafkaException as error:
             raise self._translate(error, doing) from error
 
-    def _list(self, seconds: float, say_after: float, topic: str | None = None) -> Any:
-        """Ask for at most `seconds`, in questions that take longer and longer: what the client logs
-        comes out in between.
-
-        Asked for all topics, or for one.
+    def _list(self, seconds: float, log_after: float, topic: str | None = None) -> Any:
+        """Return the metadata of all topics or of one, within `seconds`. Each request waits longer
+        than the one before, and the client's log is served in between.
         """
-        began, asked = time.monotonic(), _FIRST_QUESTION_SECONDS
+        began, question_seconds = time.monotonic(), _FIRST_QUESTION_SECONDS
         while True:
-            left = began + seconds - time.monotonic()
-            is_last = left <= 2 * asked
+            remaining_seconds = began + seconds - time.monotonic()
+            is_last = remaining_seconds <= 2 * question_seconds
             try:
-                return self._client.list_topics(topic, timeout=max(0.1, left if is_last else asked))
+                return self._client.list_topics(
+                    topic, timeout=max(0.1, remaining_seconds if is_last else question_seconds)
+                )
             except KafkaException as error:
                 self._client.poll(0)
-                self._trouble.check()
+                self._connection_errors.check()
                 if error.args[0].code() not in SILENT or is_last:
                     raise
-            asked *= 2
-            if time.monotonic() - began >= say_after:
-                say_after = float("inf")
-                self._say()
+            question_seconds *= 2
+            if time.monotonic() - began >= log_after:
+                log_after = float("inf")
+                self._log_silence()
 
-    def _say(self) -> None:
+    def _log_silence(self) -> None:
         self._client.poll(0)
-        self._trouble.check()
-        if not self._trouble.last():  # or the client has said why already
+        self._connection_errors.check()
+        if not self._connection_errors.last():  # else the client has logged the reason
             LOGGER.warning(
                 "No answer from Kafka at %s yet; it is waited for %.0f s at most.",
                 self._bootstrap,
@@ -148,8 +145,8 @@ class Admin:
 
     def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
         """Return the state of those of the named topics that exist."""
-        found = self._descriptions(names)
-        resources = [ConfigResource(ResourceType.TOPIC, name) for name in found]
+        descriptions = self._descriptions(names)
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in descriptions]
         settings: dict[str, dict[str, str]] = {}
         if resources:
             for resource, future in self._client.describe_configs(
@@ -165,12 +162,12 @@ class Admin:
         return {
             name: TopicState(
                 name,
-                _uuid_bytes(one.topic_id),
-                len(one.partitions),
+                _uuid_bytes(description.topic_id),
+                len(description.partitions),
                 settings[name],
-                min(len(partition.replicas) for partition in one.partitions),
+                min(len(partition.replicas) for partition in description.partitions),
             )
-            for name, one in found.items()
+            for name, description in descriptions.items()
         }
 
     def ends(
@@ -178,8 +175,8 @@ class Admin:
         keys: Sequence[TopicPartitionKey],
         level: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> dict[TopicPartitionKey, tuple[int, int]]:
-        """Return (first offset held, offset of the next record that readers of that level will
-        see): the committed, or all.
+        """Return (first stored offset, offset of the next record) of each partition, as readers with
+        that isolation level see them.
         """
         low = self._list_offsets(keys, _EARLIEST, level)
         high = self._list_offsets(keys, _LATEST, level)
@@ -188,23 +185,23 @@ class Admin:
     def at_time(
         self, keys: Sequence[TopicPartitionKey], time_ms: int
     ) -> dict[TopicPartitionKey, tuple[int, int | None]]:
-        """Return (offset, timestamp) of the first record of that time or later; (end, None) where
-        there is none.
+        """Return (offset, timestamp) of the first record at `time_ms` or later; (end, None) without
+        one.
         """
-        found = self._list_offsets(keys, OffsetSpec.for_timestamp(time_ms))
-        lacking = [key for key, one in found.items() if one.offset < 0]
-        ends = self._list_offsets(lacking, _LATEST)
+        offsets = self._list_offsets(keys, OffsetSpec.for_timestamp(time_ms))
+        missing = [key for key, offset in offsets.items() if offset.offset < 0]
+        ends = self._list_offsets(missing, _LATEST)
         return {
             key: (int(ends[key].offset), None)
             if key in ends
-            else (int(one.offset), int(one.timestamp))
-            for key, one in found.items()
+            else (int(offset.offset), int(offset.timestamp))
+            for key, offset in offsets.items()
         }
 
     def last_timestamp_ms(self, key: TopicPartitionKey) -> int | None:
-        """Return the highest timestamp of a partition's records; None if it holds none."""
-        found = self._list_offsets([key], _MAX_TIMESTAMP)[key]
-        return int(found.timestamp) if found.offset >= 0 and found.timestamp >= 0 else None
+        """Return the highest timestamp of a partition's records; None without records."""
+        newest = self._list_offsets([key], _MAX_TIMESTAMP)[key]
+        return int(newest.timestamp) if newest.offset >= 0 and newest.timestamp >= 0 else None
 
     def _list_offsets(
         self,
@@ -212,7 +209,7 @@ class Admin:
         spec: Any,
         level: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> dict[TopicPartitionKey, Any]:
-        """Ask for all partitions at once, then anew for those whose leader moves."""
+        """Ask for all partitions in one request, and again for those whose leader moves."""
         if not keys:
             return {}
 
@@ -227,8 +224,10 @@ class Admin:
         first = asked(keys)
 
         def answer(key: TopicPartitionKey) -> Any:
-            one = TopicPartition(*key)
-            return self._wait(first.pop(one) if one in first else asked([key])[one])
+            partition = TopicPartition(*key)
+            return self._wait(
+                first.pop(partition) if partition in first else asked([key])[partition]
+            )
 
         return {
             key: self._ask(partial(answer, key), f"asking for offsets of {key[0]}-{key[1]}")
@@ -238,28 +237,28 @@ class Admin:
     def topic_ids(self, names: Iterable[str]) -> dict[str, tuple[bytes, int]]:
         """Return (topic id, number of partitions) of those of the named topics that exist."""
         return {
-            name: (_uuid_bytes(one.topic_id), len(one.partitions))
-            for name, one in self._descriptions(names).items()
+            name: (_uuid_bytes(description.topic_id), len(description.partitions))
+            for name, description in self._descriptions(names).items()
         }
 
     def _descriptions(self, names: Iterable[str]) -> dict[str, Any]:
-        wanted = list(names)
-        if not wanted:
+        topics = list(names)
+        if not topics:
             return {}
-        found = {}
-        asked = self._client.describe_topics(
-            TopicCollection(wanted), request_timeout=_TIMEOUT_SECONDS
+        descriptions = {}
+        answers = self._client.describe_topics(
+            TopicCollection(topics), request_timeout=_TIMEOUT_SECONDS
         )
-        for name, future in asked.items():
+        for name, future in answers.items():
             try:
-                found[name] = self._wait(future)
+                descriptions[name] = self._wait(future)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
                 raise self._translate(
                     error, f"asking for topic {name}", f"Describe on topic {name}"
                 ) from error
-        return found
+        return descriptions
 
     def create(
         self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str]
@@ -267,8 +266,8 @@ class Admin:
         """Create a topic.
 
         Raises:
-            TopicExistsError: it is there, or on its way.
-            BrokerError: Kafka refused it.
+            TopicExistsError: it exists, or is being created.
+            BrokerError: Kafka refused the request.
         """
         topic = NewTopic(name, partitions, replication_factor, config=dict(config))
         for future in self._client.create_topics(
@@ -278,9 +277,7 @@ class Admin:
         self._wait_until_known(name)
 
     def end_offset(self, topic: str, partition: int) -> int:
-        """Return the offset that the next record of a partition gets, also where transactions are
-        open.
-        """
+        """Return the offset of the next record of a partition, including open transactions."""
         key = (topic, partition)
         return int(self._list_offsets([key], _LATEST, IsolationLevel.READ_UNCOMMITTED)[key].offset)
 
@@ -302,34 +299,33 @@ class Admin:
     def committed_or_last_known(
         self, group: str
     ) -> dict[TopicPartitionKey, tuple[int, str | None]]:
-        """Return (offset, metadata) of every partition for which the group has a committed offset:
-        the last committed one where an open transaction is about to move it.
+        """Return (offset, metadata) of every partition with a committed offset of the group, ignoring
+        open transactions.
         """
         return _owned(self._offsets(group, is_stable=False))
 
     def partitions_committed(self, group: str, topic: str) -> frozenset[int]:
-        """Return the partitions of a topic for which the group has a committed offset, or is about
-        to.
+        """Return the partitions of a topic with a committed offset of the group, or with one in an
+        open transaction.
         """
-        offsets = [one for one in self._offsets(group) if one.topic == topic]
+        offsets = [entry for entry in self._offsets(group) if entry.topic == topic]
         return frozenset(
-            one.partition for one in offsets if one.offset >= 0 or one.error is not None
+            entry.partition for entry in offsets if entry.offset >= 0 or entry.error is not None
         )
 
     def stable_committed(self, group: str) -> dict[TopicPartitionKey, tuple[int, str | None]]:
-        """Return the same as `committed_or_last_known`, of a group that no transaction is about to
-        move.
+        """Return the same as `committed_or_last_known`, without open transactions.
 
         Raises:
-            BrokerError: such a transaction is open.
+            BrokerError: a transaction that changes the offsets is open.
         """
         offsets = self._offsets(group)
         unstable = []
-        for one in offsets:
-            if one.error is not None and one.error.code() != KafkaError.UNSTABLE_OFFSET_COMMIT:
-                raise translate(one.error, f"reading the committed offsets of group {group}")
-            if one.error is not None:
-                unstable.append(f"{one.topic}-{one.partition}")
+        for entry in offsets:
+            if entry.error is not None and entry.error.code() != KafkaError.UNSTABLE_OFFSET_COMMIT:
+                raise translate(entry.error, f"reading the committed offsets of group {group}")
+            if entry.error is not None:
+                unstable.append(f"{entry.topic}-{entry.partition}")
         if unstable:
             raise BrokerError(
                 f"A transaction is open that will move the committed offsets of group {group} for "
@@ -341,11 +337,11 @@ class Admin:
         return _owned(offsets)
 
     def _offsets(self, group: str, *, is_stable: bool = True) -> list[TopicPartition]:
-        """Return a group's committed offsets as Kafka lists them; with `is_stable`, one that is
-        about to change has an error instead.
+        """Return a group's committed offsets; with `is_stable`, one in an open transaction has an
+        error instead.
 
-        The coordinator is asked for the members first, because one that is not there yet or has
-        moved crashes librdkafka with this question (its issue 5040), and answers that one with an
+        The members are requested first, because a coordinator that is starting or has moved crashes
+        librdkafka with a request for offsets (its issue 5040), and answers one for members with an
         error.
         """
         self.group_members(group)
@@ -363,8 +359,8 @@ class Admin:
     def write_committed(
         self, group: str, topic: str, changes: Mapping[int, tuple[int, str]]
     ) -> None:
-        """Write the committed (offset, metadata) of partitions for a group that has no members: all
-        in one request.
+        """Write the committed (offset, metadata) of partitions of a group without members, in one
+        request.
         """
         partitions = [
             TopicPartition(topic, part, offset, metadata)
@@ -375,27 +371,27 @@ class Admin:
         def order() -> None:
             wanted = [ConsumerGroupTopicPartitions(group, partitions)]
             written = self._wait(self._client.alter_consumer_group_offsets(wanted)[group])
-            for found in written.topic_partitions:
-                if found.error is not None:
-                    raise KafkaException(found.error)
+            for entry in written.topic_partitions:
+                if entry.error is not None:
+                    raise KafkaException(entry.error)
 
-        # Written twice it is the same, so it may be asked anew like a question.
+        # The request is idempotent, so it may be repeated.
         self._ask(order, doing)
 
     def group_members(self, group: str) -> int:
-        """Return how many members the group has now."""
+        """Return the number of members of the group."""
         return len(self._members(group))
 
     def member_ids(self, group: str) -> frozenset[str]:
-        """Return the ids of its members; one that restarts gets another."""
+        """Return the ids of the group's members; a restarted member has a new id."""
         return frozenset(member.member_id for member in self._members(group))
 
     def group_topics(self, group: str) -> frozenset[str]:
-        """Return the topics of which members of the group have partitions now."""
+        """Return the topics of the partitions that are assigned to the group's members."""
         return frozenset(
-            one.topic
+            partition.topic
             for member in self._members(group)
-            for one in member.assignment.topic_partitions
+            for partition in member.assignment.topic_partitions
         )
 
     def _members(self, group: str) -> Sequence[Any]:
@@ -420,10 +416,10 @@ class Admin:
             raise self._translate(error, doing) from error
 
     def _answer(self, question: Callable[[], Any]) -> Any:
-        """Return what is asked of a leader or a coordinator, asking anew while that is elsewhere or
-        not ready.
+        """Return the result of `question`, repeated while the leader or coordinator moves or
+        starts.
         """
-        return ask_anew(lambda _: question(), _TIMEOUT_SECONDS, self._client.poll)
+        return ask_again(lambda _: question(), _TIMEOUT_SECONDS, self._client.poll)
 
     def _result(self, future: Any, doing: str, needs: str = "") -> Any:
         try:
@@ -432,47 +428,45 @@ class Admin:
             raise self._translate(error, doing, needs) from error
 
     def _wait(self, future: Any) -> Any:
-        """Return a future's result; a broker that refuses us ends the waiting, because it will not
-        change its mind.
+        """Return a future's result; stop waiting once a broker refuses the connection.
 
-        What a future raises holds the frames that it passed, and they hold the future. So what is
-        raised here is another error: else each failed question would leave its client behind, with
-        four threads, until Python looks for cycles.
+        A future's exception refers to the frames that it passed, and they refer to the future. So a
+        copy is raised: otherwise each failed request would keep its client and four threads alive
+        until Python collects cycles.
 
-        Much is asked of the controller. Where that went away, the client learns which node is the
-        controller now only from what the brokers say of the cluster, so that is asked for
-        meanwhile.
+        Many requests go to the controller. When it is down, the client learns of the new one only
+        from the cluster's metadata, so this is requested meanwhile.
 
         Raises:
-            ConfigurationError: the broker refused the credentials, or its certificate cannot be
+            ConfigurationError: the broker refused the credentials, or its certificate is not
             trusted.
         """
-        say_at = time.monotonic() + _SAID_AFTER_SECONDS
+        log_at = time.monotonic() + _LOG_AFTER_SECONDS
         learn_at = time.monotonic() + _LEARN_SECONDS
         while not futures.wait([future], _LOOK_SECONDS).done:
             self._client.poll(0)
-            self._trouble.check()
+            self._connection_errors.check()
             if time.monotonic() >= learn_at:
                 with contextlib.suppress(KafkaException):
                     self._client.list_topics(timeout=_LEARN_SECONDS)
                 learn_at = time.monotonic() + _LEARN_SECONDS
-            if time.monotonic() >= say_at:
-                say_at = float("inf")
-                self._say()
-        failed = future.exception()
-        if failed is not None:
-            raise type(failed)(*failed.args)
+            if time.monotonic() >= log_at:
+                log_at = float("inf")
+                self._log_silence()
+        error = future.exception()
+        if error is not None:
+            raise type(error)(*error.args)
         return future.result()
 
     def _translate(self, error: KafkaException, doing: str, needs: str = "") -> StreamDedupError:
-        """Return what an error means; of a cluster that does not answer, say which addresses were
-        tried.
+        """Return the exception for an error; for a cluster that does not answer, name the addresses
+        and the last reason.
         """
         if error.args[0].code() in SILENT:
             self._client.poll(0)
-            why = self._trouble.last()
+            why = self._connection_errors.last()
             no_broker = f"{why}: no broker" if why else "No broker"
-            return self._trouble.refusal() or NoAnswerError(
+            return self._connection_errors.refusal() or NoAnswerError(
                 f"{no_broker} answered at {self._bootstrap} within {_TIMEOUT_SECONDS:.0f} s while "
                 f"{doing}. Is Kafka up there, "
                 "and do STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS and the TLS and SASL settings fit "
@@ -486,8 +480,8 @@ class Admin:
         return translate(error, doing, needs)
 
     def _wait_until_known(self, name: str) -> None:
-        """Wait until the broker that answers us knows the topic: creation returns before its
-        metadata has spread.
+        """Wait until the connected broker knows the topic: creation returns before all brokers have
+        the metadata.
         """
         for _ in range(100):
             if name in self.topic_ids([name]):
@@ -496,12 +490,10 @@ class Admin:
 
 
 class KeptAdmin:
-    """One `Admin` for questions that come again and again, from any thread, and another after a
-    failure.
+    """Reuses an `Admin` for repeated requests, from any thread, and replaces it after a failure.
 
-    A client has a handful of threads, and takes memory of its own: one for each question would be
-    made all the time. After a broker's restart librdkafka may ask with the old leader epoch for
-    ever; a new client does not.
+    A client costs several threads and memory, so it is not created for each request. After a broker's
+    restart librdkafka may use the old leader epoch for ever; a new client does not.
     """
 
     def __init__(self, settings: Settings, make: Callable[[Settings], Admin] = Admin) -> None:
@@ -510,10 +502,10 @@ class KeptAdmin:
         self._admin: Admin | None = None
 
     def ask(self, question: Callable[[Admin], Any]) -> Any:
-        """Return what `question` asks of it.
+        """Return `question(admin)`.
 
         Raises:
-            StreamDedupError: as the question does.
+            StreamDedupError: the question raised it.
         """
         admin = self._admin = self._admin or self._make(self._settings)
         try:
@@ -528,9 +520,9 @@ def _owned(
 ) -> dict[TopicPartitionKey, tuple[int, str | None]]:
     """Return (offset, metadata) of the partitions that have a committed offset."""
     return {
-        (found.topic, found.partition): (found.offset, found.metadata)
-        for found in offsets
-        if found.offset >= 0
+        (entry.topic, entry.partition): (entry.offset, entry.metadata)
+        for entry in offsets
+        if entry.offset >= 0
     }
 
 
@@ -540,8 +532,8 @@ def _uuid_bytes(uuid: Any) -> bytes:
     return int(high).to_bytes(8, "big") + int(low).to_bytes(8, "big")
 
 
-# One failed handshake may be a broker that is just starting; a client that was refused for good
-# goes on trying.
+# A single failed handshake may mean that a broker is starting; a refused client keeps trying, so the
+# wait is bounded.
 _PATIENCE_SECONDS = 1.5
 _HANDSHAKE_SECONDS = 3.0
 _REFUSED = frozenset(
@@ -549,8 +541,8 @@ _REFUSED = frozenset(
 )
 
 
-class Trouble:
-    """What a client's error callback has heard."""
+class ConnectionErrors:
+    """Records the errors of a client's error callback."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -558,9 +550,9 @@ class Trouble:
         self._refused: KafkaError | None = None
         self._last: KafkaError | None = None
 
-    def hear(self, error: KafkaError) -> None:
-        """Take note of an error; the client's error callback."""
-        # A server that asks for a certificate says so only after the handshake: then librdkafka
+    def record(self, error: KafkaError) -> None:
+        """Record an error; this is the client's error callback."""
+        # A server that requires a client certificate reports that after the handshake, and librdkafka
         # calls it a transport error.
         if error.code() in _REFUSED or _is_tls(error):
             self._refused = error
@@ -569,10 +561,10 @@ class Trouble:
             self._last = error
 
     def check(self) -> None:
-        """End a wait that is in vain.
+        """End a wait that cannot succeed.
 
         Raises:
-            ConfigurationError: brokers have been refusing us for a while.
+            ConfigurationError: the brokers have refused the connection for a while.
         """
         if self._first is not None and time.monotonic() - self._first > _PATIENCE_SECONDS:
             refusal = self.refusal()
@@ -580,11 +572,13 @@ class Trouble:
                 raise refusal
 
     def last(self) -> str:
-        """Return why the last connection failed, as in `Connection refused`; empty if none has."""
+        """Return the reason of the last failed connection, such as `Connection refused`; "" if none
+        failed.
+        """
         return "" if self._last is None else address_and_reason(self._last.str())[1]
 
     def refusal(self) -> ConfigurationError | None:
-        """Return why the brokers refuse us, or None if none did."""
+        """Return the exception for a refused connection, or None if no broker refused it."""
         if self._refused is None:
             return None
         servers = self._settings.kafka_bootstrap_servers
@@ -633,16 +627,16 @@ class Trouble:
         )
 
     def _shake_hands(self, host: str, port: int) -> str:
-        given = self._settings.kafka
+        properties = self._settings.kafka
         context = ssl.create_default_context(
-            cafile=given.get("ssl.ca.location"), cadata=given.get("ssl.ca.pem")
+            cafile=properties.get("ssl.ca.location"), cadata=properties.get("ssl.ca.pem")
         )
-        if given.get("ssl.certificate.location") and given.get("ssl.key.location"):
+        if properties.get("ssl.certificate.location") and properties.get("ssl.key.location"):
             with contextlib.suppress(OSError, ssl.SSLError):
                 context.load_cert_chain(
-                    given["ssl.certificate.location"],
-                    given["ssl.key.location"],
-                    given.get("ssl.key.password", ""),
+                    properties["ssl.certificate.location"],
+                    properties["ssl.key.location"],
+                    properties.get("ssl.key.password", ""),
                 )
         with (
             socket.create_connection((host, port), _HANDSHAKE_SECONDS) as plain,

@@ -1,4 +1,4 @@
-"""Appending without transactions: to the log, to `verdicts`, and what `load` sends.
+"""Append records without transactions: to the log, to `verdicts`, and for `load`.
 
 Invariant: the log and the verdicts are written by idempotent producers without transactions. A
 transactional append would make the index wait for the worker and the worker for the index, and
@@ -21,8 +21,8 @@ from stream_dedup.kafka.bulk import BulkWriter, RecordColumns
 from stream_dedup.kafka.client import GONE, RESTORE, make_producer, producer_config, translate
 from stream_dedup.settings.settings import Settings
 
-# A broker that was killed in mid-transaction and came back left librdkafka waiting for 15 s and
-# more in one step, while a new producer went on within a second: so a step is given up soon.
+# After a broker was killed in mid-transaction and restarted, librdkafka waited for 15 s and more in
+# a step, while a new producer continued within a second: so a step is abandoned early.
 STEP_SECONDS = 5.0
 REFUSALS = frozenset(
     {
@@ -35,13 +35,12 @@ REFUSALS = frozenset(
 )
 
 
-# What a later step says of a transaction in which a record was refused; the commit counts them, and
-# says no more.
+# The errors of later steps of a transaction in which a record was refused.
 _UNDELIVERED = REFUSALS | {KafkaError._INCONSISTENT}
 PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 TIMED_OUT = frozenset({KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT})
-# Broker and client disagree on what has been; seen when a coordinator comes back from a SIGKILL.
-# Nobody else has our id then: who has been replaced is told that he is fenced.
+# Broker and client disagree on the transaction's state; seen after a coordinator's SIGKILL. This is
+# no fencing, which has an error of its own.
 _FORGOTTEN = frozenset(
     {
         KafkaError.INVALID_TXN_STATE,
@@ -53,15 +52,11 @@ _FORGOTTEN = frozenset(
 
 
 class StuckError(AbortableError):
-    """Nobody knows what the broker made of a step of a transaction, and only a new producer gets
-    further.
-    """
+    """The result of a transaction's step is unknown, and only a new producer can continue."""
 
 
 class UndeliveredError(AbortableError):
-    """A record was not delivered, of which a later step tells; `is_refused`: for what it is, which
-    that step knows too.
-    """
+    """A later step reports that a record was not delivered; `is_refused`: because of its content."""
 
     def __init__(self, text: str, *, is_refused: bool) -> None:
         super().__init__(text)
@@ -69,24 +64,21 @@ class UndeliveredError(AbortableError):
 
 
 class BrokenError(UndeliveredError):
-    """A record that was written before has failed already, so librdkafka takes no more of this
-    transaction.
-    """
+    """An earlier record has failed, so librdkafka accepts no more records of this transaction."""
 
 
 class UnwrittenError(AbortableError):
     """Outputs were not written in time."""
 
 
-def told_by(error: KafkaException | SystemError) -> KafkaError | None:
-    """Return what the client raised, if Python was being called back meanwhile: it may be lost on
-    the way.
+def client_error(error: KafkaException | SystemError) -> KafkaError | None:
+    """Return the client's error behind an exception, or None if it was lost.
 
-    The client raises a fatal error inside its call, and then still gives its reports: Python calls
-    that a SystemError, whose cause is the fatal error, or nothing.
+    After a fatal error the client still calls its callbacks: Python turns that into a SystemError
+    whose cause is the fatal error, or None.
     """
-    raised = error if isinstance(error, KafkaException) else error.__cause__
-    return raised.args[0] if isinstance(raised, KafkaException) else None
+    cause = error if isinstance(error, KafkaException) else error.__cause__
+    return cause.args[0] if isinstance(cause, KafkaException) else None
 
 
 def write_acls(topics: Iterable[str]) -> str:
@@ -95,7 +87,7 @@ def write_acls(topics: Iterable[str]) -> str:
 
 
 def translated(error: KafkaError, doing: str, needs: str = "") -> BrokerError:
-    """Return what an error means for a transaction; `needs` are the ACLs for what was done."""
+    """Return the exception for an error of a transaction; `needs` are the ACLs of the step."""
     if error.code() in _UNDELIVERED:
         text = f"While {doing}, Kafka said: {error.str()} ({error.name()})."
         return UndeliveredError(text, is_refused=error.code() in REFUSALS)
@@ -105,10 +97,10 @@ def translated(error: KafkaError, doing: str, needs: str = "") -> BrokerError:
 
 
 def failure_of(errors: Sequence[tuple[str, KafkaError]]) -> BrokerError:
-    """Return what failed outputs mean: a refusal or a time-out aborts, anything else (an ACL, a
-    fence) is the end.
+    """Return the exception for failed outputs, given as (topic, error): a refusal or a time-out
+    aborts the transaction, any other error (an ACL, a fence) ends the worker.
 
-    Outputs queued behind the one that failed are purged, and may be reported before it.
+    Outputs queued behind the failed one are purged, and may be reported before it.
     """
     causes = [(topic, error) for topic, error in errors if error.code() not in PURGED] or list(
         errors
@@ -126,13 +118,11 @@ def failure_of(errors: Sequence[tuple[str, KafkaError]]) -> BrokerError:
 
 
 class LostTopicError(BrokerError):
-    """The topic that is written to was deleted, or created again: this client writes nothing more,
-    and another one can.
-    """
+    """The topic was deleted or created again: this client cannot write any more, a new one can."""
 
 
-# What a producer says whose topic is deleted under it: that it is unknown, or only that its
-# partition is, or nothing but that the partition is destroyed.
+# The errors of a producer whose topic was deleted: unknown topic, unknown partition, or destroyed
+# partition.
 _TOPIC_LOST = GONE | {KafkaError._UNKNOWN_PARTITION, KafkaError._DESTROY}
 _FLUSH_SECONDS = 25.0
 _FLUSH_STEP_SECONDS = 1.0
@@ -140,19 +130,19 @@ QUIET_SECONDS = 10.0
 
 
 class LogAppender:
-    """An idempotent, non-transactional producer for one partition of one topic: of the worker for
-    the log.
+    """An idempotent, non-transactional producer for partition 0 of a topic; workers append to the
+    log with it.
     """
 
     def __init__(self, settings: Settings, topic: str, client: str) -> None:
-        # No time-out: who must not wait for a Kafka that is away uses `flush`, and the others go on
-        # when it is back.
+        # No time-out: records wait until Kafka is available again; `flush` bounds the wait where
+        # needed.
         self._config = producer_config(
             settings, client, {"linger.ms": 0}, {"message.timeout.ms": 0}
         )
-        # What a fatal error makes of the records is that they are purged; only here does the client
-        # say why. A list, and not a method: a client that holds its owner would stay behind, with
-        # its threads, until Python looks for cycles.
+        # After a fatal error the records' reports only say that they were purged; this callback gets
+        # the cause. It refers to a list and not to this object, because such a cycle would keep the
+        # client and its threads alive until Python collects cycles.
         self._fatal: list[KafkaError] = []
         self._producer = make_producer(
             self._config | {"error_cb": partial(_keep_fatal, self._fatal)}
@@ -161,8 +151,7 @@ class LogAppender:
         self._failed: KafkaError | None = None
 
     def send(self, raw: bytes, key: bytes | None, delivered: Callable[[int], None]) -> None:
-        """Append one record; `delivered(offset)` is called inside a later `poll` once it is
-        durable.
+        """Append a record; `delivered(offset)` is called inside a later `poll` once it is durable.
 
         Raises:
             BrokerError: an earlier append failed for good.
@@ -194,90 +183,91 @@ class LogAppender:
         self._serve(lambda: self._producer.poll(timeout_seconds))
 
     def flush(self, seconds: float = _FLUSH_SECONDS, patience: Patience = IMPATIENT) -> None:
-        """Wait until everything sent is durable: for `seconds`, and with `patience` for as long as
-        Kafka is away besides.
+        """Wait until all records are durable: for `seconds`, and with `patience` also while Kafka is
+        unavailable.
 
         Raises:
-            BrokerError: something was not delivered in time.
+            BrokerError: a record was not delivered in time.
         """
         lasts = patience.begin(max(1, round(seconds / _FLUSH_STEP_SECONDS)))
-        while left := self._serve(lambda: self._producer.flush(_FLUSH_STEP_SECONDS)):
+        while remaining := self._serve(lambda: self._producer.flush(_FLUSH_STEP_SECONDS)):
             if lasts():
                 continue
-            # What is still to be written has reports that hold this appender, and its client holds
-            # them.
+            # The callbacks of queued records refer to this appender, so they would keep the client
+            # alive.
             self._producer.purge()
             self._producer.poll(0)
             raise BrokerError(
-                f"{left} records were not written to {self._topic} within {seconds:.0f} s; is "
+                f"{remaining} records were not written to {self._topic} within {seconds:.0f} s; is "
                 "Kafka up?"
             )
 
     def _cause(self) -> KafkaError | None:
-        """Return what ended the client, if it has said it."""
+        """Return the client's fatal error, if it has reported one."""
         return self._fatal[0] if self._fatal else None
 
     def _ask_again(self) -> KafkaError | None:
-        """Return the fatal error that was lost on its way: a new client meets it too, and has no
-        reports that hide it.
+        """Return a fatal error that was lost, from a new client: it gets the same error, and has no
+        callbacks that hide it.
         """
         until = time.monotonic() + STEP_SECONDS
         try:
-            asked = make_producer(self._config)
+            producer = make_producer(self._config)
             while time.monotonic() < until:
-                asked.poll(STEP_SECONDS)
+                producer.poll(STEP_SECONDS)
         except KafkaException as error:
-            return told_by(error)
+            return client_error(error)
         return None
 
     def _serve(self, call: Callable[[], int]) -> int:
-        """Make a call in which the client reports, and raise what has failed, by its cause where
-        that is known.
+        """Return the result of a call that serves callbacks.
+
+        Raises:
+            LostTopicError: the topic was deleted or created again.
+            BrokerError: an append failed, with its cause where it is known.
         """
         result = 0
         try:
             result = call()
         except (KafkaException, SystemError) as error:
-            told = told_by(error) or self._cause() or self._ask_again()
-            if told is None:
+            cause = client_error(error) or self._cause() or self._ask_again()
+            if cause is None:
                 raise BrokerError(
                     f"While appending to {self._topic}, the client failed without saying why. See "
                     "what it logged before, and "
                     "the broker's log; a restart begins again from the committed offsets."
                 ) from error
-            self._failed = self._failed or told
-            self._fatal.append(told)
+            self._failed = self._failed or cause
+            self._fatal.append(cause)
         if self._failed is not None:
-            failed = self._cause() or self._failed
-            if failed.code() in _TOPIC_LOST:
+            failure = self._cause() or self._failed
+            if failure.code() in _TOPIC_LOST:
                 raise LostTopicError(
-                    f"The topic {self._topic} was deleted, or created again ({failed.str()}). "
+                    f"The topic {self._topic} was deleted, or created again ({failure.str()}). "
                     f"{RESTORE}"
                 )
-            raise translate(failed, f"appending to {self._topic}", f"Write on topic {self._topic}")
+            raise translate(failure, f"appending to {self._topic}", f"Write on topic {self._topic}")
         return result
 
 
-def _keep_fatal(kept: list[KafkaError], error: KafkaError) -> None:
+def _keep_fatal(errors: list[KafkaError], error: KafkaError) -> None:
     if error.fatal():
-        kept.append(error)
+        errors.append(error)
 
 
 class VerdictWriter(LogAppender):
-    """The same of the index, for the answers to the workers."""
+    """A `LogAppender` of the index, for its answers to the workers."""
 
 
-# How long producers of Kafka gather records unless told otherwise (linger.ms of 4.0, KIP-1030): it
-# is part of a record's age.
+# Kafka's default of linger.ms (since 4.0, KIP-1030), a part of a record's age.
 LINGER_MS: Final = 5
 
 
 class LoadProducer:
-    """A producer for `load` and other commands: idempotent, with back-pressure, counting what
-    failed.
+    """A producer for `load` and other commands: idempotent, with backpressure, counting failures.
 
-    Where Kafka takes nothing for `QUIET_SECONDS`, `told` is called with a sentence, and again once
-    it does.
+    `report` is called with a message when Kafka accepts no record for `QUIET_SECONDS`, and when it
+    accepts records again.
     """
 
     def __init__(
@@ -285,18 +275,18 @@ class LoadProducer:
         settings: Settings,
         *,
         linger_ms: int = 20,
-        told: Callable[[str], None] = lambda _: None,
+        report: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._producer = make_producer(
             producer_config(settings, "load", {"linger.ms": linger_ms}, {})
         )
-        self._told = told
+        self._report = report
         self._written = 0
-        self._quiet = (0, 0.0)  # how many were written, and when that was last seen to change
+        self._quiet = (0, 0.0)  # the number of records written, and the time of its last change
         self._is_quiet = False
         self.failed = 0
         self.first_failure = ""
-        # a record was tried for as long as it may be, or Kafka takes none of this producer any more
+        # a record timed out, or the producer had a fatal error
         self.is_given_up = False
         self.too_large: list[tuple[str, int]] = []
 
@@ -310,10 +300,10 @@ class LoadProducer:
         headers: Headers | None = None,
         name: tuple[str, int] | None = None,
     ) -> None:
-        """Send one record; waits while the queue is full.
+        """Send a record; wait while the queue is full.
 
-        `name` is how a record is called, and its bytes. A record with one that is larger than Kafka
-        takes is no failure: its name is added to `too_large`, because it would fail for ever.
+        `name` is a record's label and its bytes. A record with a name that is too large for Kafka is
+        added to `too_large` instead of being counted as failed, because a retry cannot succeed.
         """
         more: dict[str, Any] = {
             "on_delivery": self._delivered if name is None else partial(self._delivered, name=name)
@@ -340,11 +330,10 @@ class LoadProducer:
                 return
 
     def in_bulk(self, columns: RecordColumns) -> BulkWriter | None:
-        """Return what hands such records over at a tenth of the cost, or None where only `send`
-        can.
+        """Return a writer of these records at a tenth of the cost, or None where only `send` works.
 
-        They are not counted when they fail; who hands them over looks whether they arrive, and
-        calls `poll` meanwhile.
+        Failures are not counted; the caller checks that the records arrive, and calls `poll`
+        meanwhile.
         """
         return BulkWriter.of(self._producer, columns)
 
@@ -353,36 +342,37 @@ class LoadProducer:
         self._producer.poll(0)
 
     def flush(self, seconds: float = 60.0) -> int:
-        """Wait until all is written or has failed; return how many records failed, `first_failure`
-        says why.
+        """Wait until every record is written or has failed; return the number of failures, with the
+        first reason in `first_failure`.
 
-        What is not written after `seconds` counts as failed; Kafka's client gives each record up
-        after `message.timeout.ms`.
+        Records not written after `seconds` count as failed; Kafka's client abandons each record after
+        `message.timeout.ms`.
         """
         until = time.monotonic() + seconds
-        while (left := len(self._producer)) and (rest := until - time.monotonic()) > 0:
+        while (remaining := len(self._producer)) and (rest := until - time.monotonic()) > 0:
             self._producer.flush(min(1.0, rest))
             self._look()
-        if left:
-            self.failed += left
+        if remaining:
+            self.failed += remaining
             self.first_failure = (
-                self.first_failure or f"{left} records were not written within {seconds:.0f} s."
+                self.first_failure
+                or f"{remaining} records were not written within {seconds:.0f} s."
             )
         return self.failed
 
     def _look(self) -> None:
-        """Say whether Kafka has taken anything, where that is news."""
+        """Report when Kafka stops or resumes accepting records."""
         written, since = self._quiet
         if self._written > written:
             self._quiet = (self._written, time.monotonic())
             if self._is_quiet:
-                self._told("Kafka takes records again.")
+                self._report("Kafka takes records again.")
             self._is_quiet = False
         elif (
             len(self._producer) and not self._is_quiet and time.monotonic() - since >= QUIET_SECONDS
         ):
             self._is_quiet = True
-            self._told(
+            self._report(
                 f"Kafka has taken none of {len(self._producer):,} records for {QUIET_SECONDS:.0f} "
                 "s; each is tried for "
                 "message.timeout.ms, five minutes by default."

@@ -1,8 +1,7 @@
-"""Questions to Kafka that are asked anew: while a leader moves, for as long as Kafka is away, and
-some times once it answers.
+"""Retry requests to Kafka: while a leader moves, while Kafka is unavailable, and a few times more.
 
-Invariant: a member's question for committed offsets waits behind its JoinGroup until all others
-have joined, so no member asks.
+Invariant: members of a group do not ask for committed offsets, because the request of a member
+waits behind its JoinGroup until all other members have joined.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ Answer = TypeVar("Answer")
 
 
 class Patience:
-    """What a role knows of Kafka and of itself while one of its calls waits.
+    """Decides how long a role retries a request.
 
-    `is_silent` says whether Kafka is away, `stop` that the role is to end, and `beat` is called
-    while it waits. Without them a question is asked that many times.
+    `is_silent` returns whether Kafka is unavailable, `stop` is set when the role is to end, and
+    `beat` is called after each attempt. Without them only the number of attempts counts.
     """
 
     def __init__(
@@ -44,34 +43,34 @@ class Patience:
         self._beat = beat
 
     def begin(self, times: int) -> Callable[[], bool]:
-        """Return a function that says, after a question that was not answered, whether to ask once
-        more.
+        """Return a function that returns, after a request without an answer, whether to retry:
+        `times` in a row, and for as long as Kafka is unavailable.
         """
-        left = times
+        remaining = times
 
-        def lasts() -> bool:
-            nonlocal left
+        def asks_again() -> bool:
+            nonlocal remaining
             self._beat()
             if self.is_silent():
-                left = times
+                remaining = times
                 return self._stop is None or not self._stop.is_set()
-            left -= 1
-            return left > 0
+            remaining -= 1
+            return remaining > 0
 
-        return lasts
+        return asks_again
 
     def insist(
         self, times: int, question: Callable[[], Answer], passes: Callable[[Exception], bool]
     ) -> Answer:
-        """Return what a question gives, asked anew after errors that pass: `times`, and for as long
-        as Kafka is away.
+        """Return the result of `question`, retried as in `begin` after errors for which `passes` is
+        true.
         """
-        lasts = self.begin(times)
+        asks_again = self.begin(times)
         while True:
             try:
                 return question()
             except (KafkaException, BrokerError) as error:
-                if not passes(error) or not lasts():
+                if not passes(error) or not asks_again():
                     raise
 
 
@@ -81,27 +80,31 @@ IMPATIENT = Patience()
 def ask(
     question: Callable[[float], Any], doing: str, seconds: float = 30.0, needs: Acl = ""
 ) -> Any:
-    """Return `question(timeout)`, asked anew as `ask_anew` does, or raise what it raised as one of
-    ours.
+    """Return `question(timeout)`, retried as in `ask_again`; translate its error, if it fails.
+
+    Raises:
+        BrokerError: the request failed while `doing` something.
     """
     try:
-        return ask_anew(question, seconds)
+        return ask_again(question, seconds)
     except KafkaException as error:
         raise translate(error, doing, needs) from error
 
 
-def ask_anew(
+def ask_again(
     question: Callable[[float], Any],
     seconds: float,
     pause: Callable[[float], Any] = time.sleep,
     codes: frozenset[int] = MOVES,
 ) -> Any:
-    """Return `question(timeout)`, which changes nothing, so it is asked anew for `seconds` in all
-    where waiting can help.
+    """Return `question(timeout)`, retried for `seconds` in total after errors of `codes`; the
+    question must be idempotent.
 
-    It can while a leader or a coordinator moves, or has just started: the brokers learn of that one
-    after another, and librdkafka hands such an answer on. What else is raised than one of `codes`
-    is raised at once.
+    By default these are the errors while a leader or a coordinator moves or starts: the brokers
+    learn of that one after another, and librdkafka passes such an answer on.
+
+    Raises:
+        KafkaException: another error, or still one of `codes` at the end.
     """
     until = time.monotonic() + seconds
     while True:
@@ -114,7 +117,7 @@ def ask_anew(
 
 
 class OwnedOffset(NamedTuple):
-    """A committed offset as the broker has it; offset None means that there is none."""
+    """A committed offset as the broker stores it; offset None means that there is none."""
 
     offset: int | None
     metadata: str | None
@@ -130,36 +133,36 @@ def ask_committed(
     """Return the committed offset and metadata of each partition, once no transaction on them is
     open.
 
-    Asked anew when no answer comes: after a broker's restart one question can hang while the next
-    is answered. The consumer is of the group, and no member of it.
+    The request is retried without an answer: after a broker's restart one request can hang while the
+    next is answered. The consumer has the group's id, but is not a member.
 
     Raises:
-        BrokerError: the coordinator did not answer in time, or not for this user; `whose` stands in
-        its sentence.
+        BrokerError: the coordinator did not answer in time, or denied the request; `whose` names the
+        offsets in the message.
     """
     doing = f"reading the committed offsets {whose}, which a transaction that is left open can hold back"
 
     def question() -> list[TopicPartition]:
-        told: list[TopicPartition] = ask_anew(
+        partitions: list[TopicPartition] = ask_again(
             lambda seconds: consumer.committed(wanted, timeout=seconds), _QUESTION_SECONDS
         )
-        return told
+        return partitions
 
     try:
-        found = patience.insist(_QUESTIONS, question, lambda error: not is_denied(error))
+        committed = patience.insist(_QUESTIONS, question, lambda error: not is_denied(error))
     except KafkaException as error:
         raise translate(error, doing, needs) from error
-    return _owned_offsets(found, doing, needs)
+    return _owned_offsets(committed, doing, needs)
 
 
 def _owned_offsets(
-    found: Iterable[TopicPartition], doing: str, needs: Acl
+    partitions: Iterable[TopicPartition], doing: str, needs: Acl
 ) -> dict[TopicPartitionKey, OwnedOffset]:
     result = {}
-    for one in found:
-        if one.error is not None:
-            raise translate(one.error, doing, needs)
-        result[one.topic, one.partition] = OwnedOffset(
-            one.offset if one.offset >= 0 else None, one.metadata
+    for partition in partitions:
+        if partition.error is not None:
+            raise translate(partition.error, doing, needs)
+        result[partition.topic, partition.partition] = OwnedOffset(
+            partition.offset if partition.offset >= 0 else None, partition.metadata
         )
     return result

@@ -1,14 +1,14 @@
-"""Many records handed to librdkafka at once, by its own C functions: for a worker's outputs, nearly
-all of its writing.
+"""Pass many records to librdkafka at once through its C functions; workers write nearly all outputs
+this way.
 
-A call of `Producer.produce` with a list of headers costs four times what librdkafka then does with
-the record, and holds Python's lock for it; here the records lie in columns, and machine code makes
-the same calls (rdkafka.h: `rd_kafka_headers_new`, `rd_kafka_header_add`, `rd_kafka_produceva`).
+A call of `Producer.produce` with headers costs four times as much as librdkafka's work on the
+record, and holds the GIL; here the records are columns, and a compiled kernel makes the same calls
+(rdkafka.h: `rd_kafka_headers_new`, `rd_kafka_header_add`, `rd_kafka_produceva`).
 
-Invariants: the producer is confluent_kafka's, made, polled, flushed and committed by it; a record
-that is handed over here has no delivery report, so who hands over records in a transaction learns
-of a failed one from its commit, which librdkafka refuses (KafkaError._INCONSISTENT); nothing is
-handed over by a client whose layout is not `_KNOWN`: there is no `BulkWriter` then.
+Invariants: the producer belongs to confluent_kafka, which creates, polls, flushes and commits it; a
+record written here has no delivery report, so a failed record shows in the transaction's commit,
+which librdkafka refuses (KafkaError._INCONSISTENT); there is no `BulkWriter` for a client whose
+memory layout is not `_KNOWN`.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from stream_dedup.kafka.client import LOGGER
 from stream_dedup.kernels.compiled import kernel
 from stream_dedup.log.header_columns import HeaderColumns
 
-# Of these the C structure behind a `Producer` was read: librdkafka's handle is its first member
+# The versions whose C structure of a `Producer` was checked: librdkafka's handle is its first member
 # (confluent_kafka.h, `Handle`).
 _KNOWN = (2, 0), (2, 16)
 _HANDLE_AT = object.__basicsize__
 _WRITABLE = {bytes, type(None)}
 _BYTES_AT = (
     bytes.__basicsize__ - 1
-)  # of CPython: the bytes stand at the end of the object, with a zero behind them
+)  # CPython stores the bytes at the end of the object, followed by a zero
 
 # rdkafka.h: `rd_kafka_vtype_t`, `RD_KAFKA_MSG_F_COPY`, and the size of `rd_kafka_vu_t` in words of
 # 8 bytes.
@@ -63,11 +63,11 @@ _headers_new, _header_add, _headers_destroy, _produceva, _error_destroy = map(
 
 
 class RecordColumns(NamedTuple):
-    """Records to write, as columns, (n,) each: record i goes to partition `partitions[i]` of
+    """Records to write as columns, (n,) each: record i goes to partition `partitions[i]` of
     `topics[topic[i]]`.
 
-    A timestamp of 0 lets the client stamp it, `NO_TIMESTAMP` is none. Those that are not `packed`
-    are not written from here.
+    With a timestamp of 0 the client sets the time, `NO_TIMESTAMP` means none. Only records in the
+    mask `packed` are written from columns.
     """
 
     topics: Sequence[str]
@@ -82,8 +82,8 @@ class RecordColumns(NamedTuple):
 
 @cache
 def _is_known() -> bool:
-    """Whether librdkafka's functions are found, and this is a client, a Python and a machine of
-    which the layout is known.
+    """Return whether librdkafka's functions are found, and the memory layout of this client, Python
+    and machine is known.
     """
     version = metadata.version("confluent-kafka")
     major, minor = map(int, re.findall(r"\d+", version + ".0")[:2])
@@ -104,7 +104,7 @@ def _is_known() -> bool:
 
 def _has_functions() -> bool:
     try:
-        library = ctypes.CDLL(cimpl.__file__)  # loaded already; this finds what is linked to it
+        library = ctypes.CDLL(cimpl.__file__)  # already loaded; this also finds linked libraries
         for name in _C_FUNCTIONS:
             llvm.add_symbol(name, ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
     except (OSError, AttributeError):
@@ -113,8 +113,8 @@ def _has_functions() -> bool:
 
 
 class _RecordArrays(NamedTuple):
-    """Records for the kernel, (n,): `topics` are addresses of names, `keys` and `values` of bytes,
-    0 for None.
+    """Records for the kernel, (n,): `topics` are addresses of names, `keys` and `values` addresses of
+    bytes, 0 for None.
     """
 
     topics: NDArray[np.uint64]
@@ -128,7 +128,7 @@ class _RecordArrays(NamedTuple):
 
 
 class _HeaderArrays(NamedTuple):
-    """Their headers, as `HeaderColumns` has them; `names` are addresses."""
+    """The headers for the kernel, as in `HeaderColumns`; `names` are addresses."""
 
     names: NDArray[np.uint64]
     name_bytes: NDArray[np.uint64]
@@ -139,17 +139,17 @@ class _HeaderArrays(NamedTuple):
 
 
 class BulkWriter:
-    """Writes records with one producer: those that are `packed`, (n,)."""
+    """Writes the records in the mask `packed`, (n,), with a producer."""
 
     def __init__(self, producer: Producer, columns: RecordColumns) -> None:
         self.topics, self.packed = columns.topics, columns.packed
         self._handle = ctypes.c_uint64.from_address(id(producer) + _HANDLE_AT).value
         headers = columns.headers
-        # What addresses point to is kept here for as long as they are.
-        self._kept = (
+        # These references keep the memory alive that the addresses point to.
+        self._referenced = (
             producer, columns, [topic.encode() + b"\0" for topic in columns.topics], [name.encode() for name in headers.names],
         )  # fmt: skip
-        _, _, topics, names = self._kept
+        _, _, topics, names = self._referenced
         self._records = _RecordArrays(
             _addresses(topics)[0],
             columns.topic,
@@ -164,45 +164,45 @@ class BulkWriter:
 
     @classmethod
     def of(cls, producer: Any, columns: RecordColumns) -> BulkWriter | None:
-        """Return what writes with a producer; None where only `Producer.produce` can."""
+        """Return a writer for a producer, or None where only `Producer.produce` works."""
         return cls(producer, columns) if type(producer) is Producer and _is_known() else None
 
     def write(self, start: int, stop: int) -> int:
-        """Hand over the records from `start` on; return the place of the first that librdkafka did
-        not take, or `stop`.
+        """Write the records from `start` to before `stop`; return the place of the first that
+        librdkafka did not accept, or `stop`.
         """
-        written: int = _write(self._handle, start, stop, self._records, self._headers, _room())
+        written: int = _write(self._handle, start, stop, self._records, self._headers, _fields())
         return written
 
 
 def warm_up_writer() -> None:
-    """Have the kernel compiled or loaded, without writing anything; do nothing where there is no
-    bulk writer.
-    """
+    """Compile or load the kernel without writing; do nothing if bulk writing is not possible."""
     if _is_known():
         words, numbers, none = np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0, np.uint8)
         records = _RecordArrays(
             words, none, np.zeros(0, np.int32), words, words, words, words, numbers
         )
-        _write(0, 0, 0, records, _HeaderArrays(words, words, none, numbers, numbers, none), _room())
+        _write(
+            0, 0, 0, records, _HeaderArrays(words, words, none, numbers, numbers, none), _fields()
+        )
 
 
-def _room() -> NDArray[np.uint64]:
-    """Return room for the fields of one record (`rd_kafka_vu_t`)."""
+def _fields() -> NDArray[np.uint64]:
+    """Return an array for the fields of one record (`rd_kafka_vu_t`)."""
     return np.zeros(_FIELDS * _VU_WORDS, np.uint64)
 
 
 def _addresses(parts: Sequence[bytes | None]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Return where the bytes of each begin, 0 for None, and how many there are. They lie there
-    while `parts` does.
+    """Return the address (0 for None) and the size of each part. The addresses are valid as long as
+    `parts` is.
 
     Raises:
-        TypeError: one is neither, and its bytes lie elsewhere: other bytes would be written.
+        TypeError: a part is neither bytes nor None, so its layout differs.
     """
     others = set(map(type, parts)) - _WRITABLE
     if others:
         raise TypeError(
-            f"records are bytes or None, and some are of {sorted(one.__name__ for one in others)}"
+            f"records are bytes or None, and some are of {sorted(kind.__name__ for kind in others)}"
         )
     starts = np.fromiter(map(id, parts), np.uint64, len(parts))
     starts = np.where(starts == np.uint64(id(None)), np.uint64(0), starts + np.uint64(_BYTES_AT))
@@ -211,19 +211,19 @@ def _addresses(parts: Sequence[bytes | None]) -> tuple[NDArray[np.uint64], NDArr
 
 @kernel
 def _write(handle: Any, start: Any, stop: Any, records: Any, headers: Any, fields: Any) -> Any:
-    """Return the place of the first record that was not taken; `fields` is room for one record's
-    (`rd_kafka_vu_t`).
+    """Return the place of the first record that was not accepted; `fields` is a buffer for the fields
+    of one record (`rd_kafka_vu_t`).
     """
     word = np.uint64
     text = word(headers.values.ctypes.data)
     j = headers.stops[start - 1] if start else np.int64(0)
     for i in range(start, stop):
-        own = _headers_new(word(headers.stops[i] - j))
+        record_headers = _headers_new(word(headers.stops[i] - j))
         while j < headers.stops[i]:
             begin = headers.ends[j - 1] if j else np.int64(0)
             name = headers.of[j]
             _header_add(
-                own,
+                record_headers,
                 headers.names[name],
                 np.int64(headers.name_bytes[name]),
                 text + word(begin),
@@ -247,10 +247,10 @@ def _write(handle: Any, start: Any, stop: Any, records: Any, headers: Any, field
             word(_TIMESTAMP),
             word(records.timestamps_ms[i]),
         )
-        fields[6 * _VU_WORDS], fields[6 * _VU_WORDS + 1] = word(_HEADERS), own
+        fields[6 * _VU_WORDS], fields[6 * _VU_WORDS + 1] = word(_HEADERS), record_headers
         error = _produceva(handle, word(fields.ctypes.data), word(_FIELDS))
         if error:
-            _headers_destroy(own)
+            _headers_destroy(record_headers)
             _error_destroy(error)
             return i
     return stop

@@ -1,8 +1,7 @@
-"""What all clients share: their configuration, their messages, and the one function that classifies
-errors.
+"""Configuration, message conversion and error classification of all clients.
 
 Invariant: a property that protects documents is set here and refused in the settings (`settings.py`
-lists them); every other property of librdkafka is the operator's.
+lists them); operators may set every other librdkafka property.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ from stream_dedup.settings.properties import MASK, environment_name, is_secret
 from stream_dedup.settings.settings import Settings, ValueOrigin
 
 SOCKET_TIMEOUT_SECONDS = 10.0
-# A killed worker's partitions wait for its session to end. Kafka's own 45 s are for those to whom a
-# rebalance is dear; here it costs a second, and no document. librdkafka's thread sends the
-# heartbeats, so that no batch is too long for it: only a machine or a broker that stands still for
-# ten of them in a row costs a rebalance.
+# A killed worker's partitions wait for the end of its session. Kafka's default of 45 s avoids costly
+# rebalances; here a rebalance costs a second and loses no document. librdkafka's thread sends the
+# heartbeats, so a long batch does not end the session: only a machine or a broker that is suspended
+# for ten heartbeats does.
 SESSION_MS = 10_000
 HEARTBEAT_MS = 1_000
 POLL_MS = 45_000
@@ -43,8 +42,7 @@ STATISTICS_EVENT = "librdkafka statistics"
 
 Acl = str | Mapping[int, str]
 
-# The leader of a partition or a group has just started or moved; the same question is answered
-# moments later.
+# The leader of a partition or a group has just started or moved; a retry succeeds moments later.
 MOVES = frozenset(
     {
         KafkaError.LEADER_NOT_AVAILABLE,
@@ -60,11 +58,11 @@ MOVES = frozenset(
 )
 _NAME_BYTES_MAX = 60
 
-# A topic was deleted, and perhaps created again, behind the client's back.
+# A topic was deleted, and perhaps created again.
 GONE = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID, KafkaError._UNKNOWN_TOPIC}
 )
-# Nobody answered.
+# No broker answered.
 SILENT = frozenset(
     {
         KafkaError._TIMED_OUT,
@@ -73,8 +71,8 @@ SILENT = frozenset(
         KafkaError.REQUEST_TIMED_OUT,
     }
 )
-# The group has gone on without this member, which joins it again by itself.
-WENT_ON = frozenset(
+# The group rebalanced without this member, and the client joins again automatically.
+GROUP_MOVED = frozenset(
     {KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS, KafkaError.UNKNOWN_MEMBER_ID}
 )
 RESTORE = (
@@ -83,8 +81,8 @@ RESTORE = (
     "else create it with: stream-dedup topics apply"
 )
 
-# The operator's properties are given to every client; librdkafka warns of each that is for the
-# other kind.
+# Every client gets the operator's properties, and librdkafka warns of each that is for the other
+# kind of client.
 _CONSUMER_ONLY = re.compile(
     r"group\.|session\.|heartbeat\.|max\.poll|fetch\.|queued\.|auto\.(commit|offset)|check\.crcs|consume\.|partition\.assign"
 )
@@ -95,8 +93,7 @@ _PRODUCER_ONLY = re.compile(
 
 _message = maker_of(Message)
 LOGGER = logging.getLogger("stream_dedup.kafka")
-# For clients that are made to see whether they can be; what they say of themselves is of no
-# interest.
+# The logger of clients that are created only to check their properties.
 _SILENT = logging.getLogger("stream_dedup.kafka.silent")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
@@ -105,17 +102,17 @@ _SILENT.propagate = False
 def base_config(
     settings: Settings, client: str, defaults: Mapping[str, Any], fixed: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return a client's properties: our defaults, then the operator's own, then what the protocol
-    fixes.
+    """Return a client's properties: our defaults, then the operator's properties, then the fixed
+    ones.
     """
     config: dict[str, Any] = {
         "client.id": f"{settings.group}-{client}",
         "socket.timeout.ms": int(SOCKET_TIMEOUT_SECONDS * 1000),
         "socket.nagle.disable": True,  # Nagle's algorithm costs more here than it saves
-        # A role has eight clients. While no broker is there each tries some broker at half of the
-        # least wait, and once a second at most: with librdkafka's 100 ms that were twenty times.
-        # (Without `enable.sparse.connections` it waits longer and longer, but tries fifty times a
-        # second where somebody accepts and closes, as a proxy does.)
+        # A role has eight clients. While no broker is available, each tries to connect after half of
+        # the minimum backoff, so once a second: with librdkafka's 100 ms, twenty times a second.
+        # (Without `enable.sparse.connections` the backoff grows, but a proxy that accepts and closes
+        # connections is tried fifty times a second.)
         "reconnect.backoff.ms": 2000,
         "reconnect.backoff.max.ms": 2000,
         "log.connection.close": False,
@@ -131,9 +128,7 @@ def base_config(
 
 
 def admin_config(settings: Settings) -> dict[str, Any]:
-    """Return the properties of an administrator's client: it neither reads nor writes records, nor
-    makes a topic by asking.
-    """
+    """Return the properties of an admin client; it never creates topics automatically."""
     fixed = {"allow.auto.create.topics": False}
     return _without(
         _PRODUCER_ONLY, _without(_CONSUMER_ONLY, base_config(settings, "admin", {}, fixed))
@@ -143,20 +138,18 @@ def admin_config(settings: Settings) -> dict[str, Any]:
 def consumer_config(
     settings: Settings, client: str, group: str, fixed: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the properties of a consumer that commits nothing by itself and never guesses where to
-    begin.
+    """Return the properties of a consumer without automatic commits and without a default start
+    offset.
     """
     session_ms = settings.kafka.get("session.timeout.ms", "")
     defaults = {
         "session.timeout.ms": SESSION_MS,
         "heartbeat.interval.ms": HEARTBEAT_MS,
-        # A broker that comes back may wait this long for dead members. The loop polls many times a
-        # second; what keeps it longest is a killed worker's transaction, which holds its offsets
-        # back for 30 s, and Kafka looks every 10. librdkafka takes no interval that is shorter than
-        # an operator's session.
+        # A restarted broker may wait this long for dead members. The loop polls many times a second;
+        # its longest wait is for a killed worker's transaction, which blocks its offsets for 30 s,
+        # and Kafka checks every 10 s. librdkafka requires at least the session timeout.
         "max.poll.interval.ms": max(POLL_MS, int(session_ms) if session_ms.isdigit() else 0),
-        # After its queue was full librdkafka waits this long before it fetches again; the default
-        # is one second.
+        # The pause of librdkafka before it fetches again after a full queue; the default is 1 s.
         "fetch.queue.backoff.ms": 20,
         "fetch.error.backoff.ms": 100,
         "queued.max.messages.kbytes": 32_768,
@@ -179,7 +172,7 @@ def producer_config(
     settings: Settings, client: str, defaults: Mapping[str, Any], fixed: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the properties of a producer that writes each record once, to all in-sync replicas."""
-    # The topic's own limit decides on sizes, not the client's.
+    # The topic limits the sizes of records, not the client.
     defaults = {"linger.ms": 1, "message.max.bytes": 100_000_000, "compression.type": "lz4"} | dict(
         defaults
     )
@@ -197,7 +190,11 @@ def _without(unfit: re.Pattern[str], config: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_consumer(config: dict[str, Any], logger: logging.Logger = LOGGER) -> Consumer:
-    """Return a consumer, or a sentence that says which property librdkafka does not accept."""
+    """Return a consumer.
+
+    Raises:
+        ConfigurationError: librdkafka does not accept a property; the message names it.
+    """
     try:
         return Consumer(config, logger=logger)
     except KafkaException as error:
@@ -207,7 +204,11 @@ def make_consumer(config: dict[str, Any], logger: logging.Logger = LOGGER) -> Co
 
 
 def make_producer(config: dict[str, Any], logger: logging.Logger = LOGGER) -> Producer:
-    """Return a producer, or a sentence that says which property librdkafka does not accept."""
+    """Return a producer.
+
+    Raises:
+        ConfigurationError: librdkafka does not accept a property; the message names it.
+    """
     try:
         return Producer(config, logger=logger)
     except KafkaException as error:
@@ -217,12 +218,12 @@ def make_producer(config: dict[str, Any], logger: logging.Logger = LOGGER) -> Pr
 
 
 def property_problems(settings: Settings) -> list[str]:
-    """Return, as sentences, every Kafka property of the settings that librdkafka does not know or
-    take, without connecting.
+    """Return a sentence for every Kafka property of the settings that librdkafka does not accept,
+    without connecting.
 
-    An unknown one is named with the nearest of those that are commonly set. What only shows when a
-    client is made (a certificate that cannot be read, two properties that contradict each other)
-    follows if each is good by itself.
+    An unknown property is reported with the most similar common one. If each property is valid,
+    clients are created to find further problems (an unreadable certificate, two properties that
+    contradict each other).
     """
     problems = each_property(settings.kafka, settings.origins)
     producer, consumer = (
@@ -242,7 +243,7 @@ def property_problems(settings: Settings) -> list[str]:
 
 
 def each_property(kafka: Mapping[str, str], origins: Mapping[str, ValueOrigin]) -> list[str]:
-    """Return, as sentences, what is wrong with each Kafka property by itself."""
+    """Return a sentence for each invalid Kafka property, checked one at a time."""
     problems = []
     for name, value in kafka.items():
         try:
@@ -262,7 +263,7 @@ def each_property(kafka: Mapping[str, str], origins: Mapping[str, ValueOrigin]) 
                 )
             elif not text.startswith(
                 "Failed to create"
-            ):  # which may be only because the others are missing here
+            ):  # creating a client may fail only because the other properties are missing here
                 shown, why = (MASK, "") if is_secret(name) else (repr(value), f": {text}")
                 problems.append(
                     f"{_origin(origins, name)} is {shown}, which the Kafka property {name} cannot "
@@ -272,8 +273,8 @@ def each_property(kafka: Mapping[str, str], origins: Mapping[str, ValueOrigin]) 
 
 
 def _statistics(settings: Settings) -> dict[str, Any]:
-    """Return what has librdkafka's statistics logged, if they are asked for; not for
-    administrators, who rarely poll.
+    """Return the callback that logs librdkafka's statistics, if they are enabled; not for admin
+    clients, which rarely poll.
     """
     return (
         {"stats_cb": _log_statistics}
@@ -299,38 +300,35 @@ def _origin(origins: Mapping[str, ValueOrigin], name: str) -> str:
 def headers_of(
     raws: Sequence[RawMessage],
 ) -> tuple[list[Headers | None], dict[int, UnicodeDecodeError]]:
-    """Return the headers of each record, None if it has none, and by place why those of some cannot
-    be read.
+    """Return the headers of each record, None if it has none, and by place the errors of those that
+    cannot be read.
 
-    A header's name is bytes to Kafka and a `str` to the client, which fails at a name that is not
-    UTF-8: it gives back a result and an error at once. Python makes a SystemError of that, behind
-    which the UnicodeDecodeError stands, one more SystemError for each further such name.
+    A header's name is bytes in Kafka and a `str` in the client, which fails at a name that is not
+    UTF-8: it returns a result and sets an error at once. Python raises a SystemError for that, caused
+    by the UnicodeDecodeError, with one more SystemError for each further such name.
 
-    `headers` is called through `map`, which looks at both; Python's own code for a call of a
-    method, once it has seen the call a few times, takes the result and raises the error somewhere
-    later. A record that failed is never asked again: what the client then gives holds tuples with
-    nothing in the place of the name, and Python crashes when it looks there (confluent_kafka.c,
-    `c_headers_to_py`, 2.16).
+    `headers` is called through `map`, which checks both; Python's specialised call of a method takes
+    the result and raises the error somewhere later. A failed record is never asked again: the client
+    would return tuples with a null pointer as the name, and Python crashes when it reads them
+    (confluent_kafka.c, `c_headers_to_py`, 2.16).
     """
-    given: list[Headers | None] = []
-    failed: dict[int, UnicodeDecodeError] = {}
-    asked: Any = map(type(raws[0]).headers, raws)
+    headers: list[Headers | None] = []
+    errors: dict[int, UnicodeDecodeError] = {}
+    results: Any = map(type(raws[0]).headers, raws)
     for _ in raws:
         try:
-            given.append(next(asked))
+            headers.append(next(results))
         except SystemError as error:
-            why = _behind(error)
-            if why is None:
+            name_error = _name_error(error)
+            if name_error is None:
                 raise
-            failed[len(given)] = why
-            given.append(None)
-    return given, failed
+            errors[len(headers)] = name_error
+            headers.append(None)
+    return headers, errors
 
 
-def _behind(error: BaseException) -> UnicodeDecodeError | None:
-    """Return the error in a name that an error of the client comes from; None if it comes from
-    something else.
-    """
+def _name_error(error: BaseException) -> UnicodeDecodeError | None:
+    """Return the UnicodeDecodeError that caused an error of the client; None if there is none."""
     cause: BaseException | None = error
     while isinstance(cause, SystemError):
         cause = cause.__cause__
@@ -338,13 +336,13 @@ def _behind(error: BaseException) -> UnicodeDecodeError | None:
 
 
 def shown_name(error: UnicodeDecodeError) -> str:
-    r"""Return the name at which the client failed as ASCII, as Python writes bytes: `r\xe9f\xe9rent`; a long one is cut."""
+    r"""Return the name that could not be decoded as ASCII, such as `r\xe9f\xe9rent`; a long one is cut."""
     name = ascii(bytes(error.object[:_NAME_BYTES_MAX]))[2:-1]
     return name if len(error.object) <= _NAME_BYTES_MAX else name + "..."
 
 
 def to_message(raw: RawMessage) -> Message:
-    """Return a record of the library as ours."""
+    """Convert a record of the library."""
     kind, timestamp = raw.timestamp()
     (headers,), failed = headers_of([raw])
     has_time = kind != TIMESTAMP_NOT_AVAILABLE and timestamp > 0
@@ -370,8 +368,8 @@ def _without_headers(message: Message, error: UnicodeDecodeError) -> UnreadableH
 
 
 def to_messages(topic: str, raws: Sequence[RawMessage]) -> Messages:
-    """Return records of one topic as columns: field by field, which takes a third of the time of
-    record by record.
+    """Convert records of one topic to columns, field by field, in a third of the time of record by
+    record.
     """
     if not raws:
         return Messages.of([])
@@ -381,7 +379,7 @@ def to_messages(topic: str, raws: Sequence[RawMessage]) -> Messages:
     timestamps_ms[timestamps_ms <= 0] = NO_TIMESTAMP
     if TIMESTAMP_NOT_AVAILABLE in kinds:
         timestamps_ms[np.array(kinds) == TIMESTAMP_NOT_AVAILABLE] = NO_TIMESTAMP
-    given, failed = headers_of(raws)
+    record_headers, errors = headers_of(raws)
     messages = Messages(
         topic,
         np.fromiter(map(raw.partition, raws), np.int32, len(raws)),
@@ -389,26 +387,28 @@ def to_messages(topic: str, raws: Sequence[RawMessage]) -> Messages:
         list(map(raw.key, raws)),
         list(map(raw.value, raws)),
         timestamps_ms,
-        {place: headers for place, headers in enumerate(given) if headers} if any(given) else {},
+        {place: headers for place, headers in enumerate(record_headers) if headers}
+        if any(record_headers)
+        else {},
         {},
     )
-    if failed:
+    if errors:
         messages.unreadable = {
-            place: _without_headers(messages[place], error) for place, error in failed.items()
+            place: _without_headers(messages[place], error) for place, error in errors.items()
         }
     return messages
 
 
 def translate(error: KafkaError | KafkaException, doing: str, needs: Acl = "") -> BrokerError:
-    """Return the error of ours that stands for a librdkafka error met while `doing` something.
+    """Return the exception for a librdkafka error that occurred while `doing` something.
 
-    `needs` is the ACL without which Kafka denies it, as in `Read on topic documents`; by error code
-    where it asks for several.
+    `needs` is the ACL that the request requires, such as `Read on topic documents`; a mapping by
+    error code if it requires several.
 
     The four classes are librdkafka's (INTRODUCTION.md, "Error handling"): retriable, abortable,
-    fatal, and none of them, which counts as fatal. Being fenced, and FENCED_INSTANCE_ID though it
-    comes as abortable, always ends the process: another instance is alive, and a loop of retries
-    would fight it.
+    fatal, and none of them, which counts as fatal. Fencing, including FENCED_INSTANCE_ID, which is
+    reported as abortable, always ends the process: another instance is alive, and retries would
+    fence it in turn.
     """
     kafka_error = error.args[0] if isinstance(error, KafkaException) else error
     text = f"While {doing}, Kafka said: {_text(kafka_error)}."
@@ -452,12 +452,12 @@ def translate(error: KafkaError | KafkaException, doing: str, needs: Acl = "") -
 
 
 def is_denied(error: Exception) -> bool:
-    """Whether an ACL is missing, which waiting does not mend."""
+    """Return whether an ACL is missing, so that a retry is useless."""
     return error.args[0].code() in _DENIED
 
 
 def is_retriable(error: Exception) -> bool:
-    """Return whether the same call may simply be made again."""
+    """Return whether the same call may be repeated."""
     kafka_error = error.args[0]
     return (
         bool(kafka_error.retriable())
@@ -475,7 +475,7 @@ def _text(error: KafkaError | KafkaException) -> str:
     )
 
 
-# What people set; for "did you mean", not a list of what is allowed.
+# Common properties, for "did you mean"; others are allowed too.
 _COMMON = (
     "security.protocol",
     "sasl.mechanism",
@@ -547,8 +547,7 @@ _COMMON = (
     "log_level",
 )
 
-# What Kafka denied for want of an ACL, and what to grant where the call does not say it more
-# precisely.
+# The errors of missing ACLs, and the ACL to grant if the caller names none.
 _DENIED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "on that topic",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "Read on the consumer group",

@@ -1,12 +1,11 @@
-"""Reading by assignment: the log, the verdicts, and whole partitions, by roles that keep their own
-offsets.
+"""Readers by assignment (log, verdicts, whole partitions), for roles that store their own offsets.
 
-Invariant: nothing here joins a group or commits.
+Invariant: these readers never join a group or commit.
 
-Some records no client can read: damaged batches, and any that expands beyond what librdkafka takes.
-An error on the way here would pass, a damaged batch is as damaged when it is fetched again, so
-nothing is given up before the third failure at the same offset. Each offset of such a batch comes
-once, in order, and the partition goes on.
+No client can read damaged batches, or batches that expand beyond librdkafka's limit. A transmission
+error goes away when the batch is fetched again and damage does not, so a record is skipped only
+after the third failure at its offset. Each offset of such a batch is reported once, in order, and
+reading continues after it.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from stream_dedup.kafka.admin import Admin
 from stream_dedup.kafka.asking import ANSWER_SECONDS, ask
 from stream_dedup.kafka.client import (
     GONE,
+    GROUP_MOVED,
     MOVES,
     SILENT,
-    WENT_ON,
     Acl,
     consumer_config,
     make_consumer,
@@ -42,11 +41,12 @@ from stream_dedup.kafka.client import (
 )
 from stream_dedup.settings.settings import Settings
 
-# What the client gets over by itself. A partition is unknown to it for a moment when the topic has
-# grown.
-_PASSING = MOVES | SILENT | WENT_ON | {KafkaError._MAX_POLL_EXCEEDED, KafkaError._UNKNOWN_PARTITION}
+# Errors from which the client recovers. A new partition of a topic is unknown for a moment.
+_PASSING = (
+    MOVES | SILENT | GROUP_MOVED | {KafkaError._MAX_POLL_EXCEEDED, KafkaError._UNKNOWN_PARTITION}
+)
 DAMAGED = frozenset({KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG, KafkaError.INVALID_MSG})
-_AFTER = 3
+_FAILURES_MAX = 3
 _SAMPLE_SECONDS = 30.0
 _TAIL_RECORDS = 64
 
@@ -55,9 +55,7 @@ _TAIL_RECORDS = 64
 def opened(
     settings: Settings, client: str, doing: str, fixed: Mapping[str, Any] | None = None
 ) -> Iterator[Consumer]:
-    """Yield a consumer that reads by assignment; what the library raises meanwhile is raised as one
-    of ours.
-    """
+    """Yield a consumer that reads by assignment, and translate the library's errors meanwhile."""
     consumer = make_consumer(consumer_config(settings, client, f"{settings.group}-{client}", fixed))
     try:
         yield consumer
@@ -70,42 +68,53 @@ def opened(
 def take_messages(
     consumer: Consumer, most: int, timeout_seconds: float, topic: str
 ) -> list[Message]:
-    """Return up to `most` records: what is there now, or what comes first within the time."""
+    """Return up to `most` records: the available ones, or the first within the timeout."""
     return messages_of(take_raw(consumer, most, timeout_seconds, topic), topic)
 
 
-def take_raw(consumer: Consumer, most: int, timeout_seconds: float, topic: str) -> list[RawMessage]:
-    """Take what is there now; if that is nothing, wait for the first record, and take what came
-    with it.
+def take_raw(
+    consumer: Consumer, records_max: int, timeout_seconds: float, topic: str
+) -> list[RawMessage]:
+    """Return the available records or errors; if there are none, wait for the first record and return
+    those that arrived with it.
     """
     try:
-        raws = consumer.consume(most, timeout=0)
+        raws = consumer.consume(records_max, timeout=0)
         if not raws and timeout_seconds > 0:
             first = consumer.poll(timeout_seconds)
             if first is None:
                 return []
-            raws = [first, *consumer.consume(most - 1, timeout=0)] if most > 1 else [first]
+            raws = (
+                [first, *consumer.consume(records_max - 1, timeout=0)]
+                if records_max > 1
+                else [first]
+            )
     except KafkaException as error:
         raise translate(error, f"reading {topic}", f"Read on topic {topic}") from error
     return raws
 
 
 def messages_of(raws: Iterable[RawMessage], topic: str) -> list[Message]:
-    """Return the records among what was taken, and raise what must stop the reader."""
+    """Return the records among `raws`, and raise errors that must stop the reader."""
     messages = []
     for raw in raws:
         error = raw.error()
         if error is None:
             messages.append(to_message(raw))
         elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
-            # Readers by assignment are members of no group; librdkafka looks for its coordinator
-            # all the same.
+            # librdkafka looks for a group's coordinator even for readers that join no group.
             raise_unless_passing(error, topic)
     return messages
 
 
 def raise_unless_passing(error: KafkaError, topic: str, acls: Acl = "") -> None:
-    """Raise what must stop the role; what the client gets over by itself passes."""
+    """Raise an error that must stop the role; ignore those from which the client recovers.
+
+    Raises:
+        GoneError: the topic or the offset does not exist.
+        ConfigurationError: a batch has an unknown format.
+        BrokerError: another error, such as a missing ACL in `acls`.
+    """
     code = error.code()
     if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
         raise GoneError(
@@ -140,7 +149,7 @@ def raise_unless_passing(error: KafkaError, topic: str, acls: Acl = "") -> None:
 
 
 class Suspects:
-    """Where reading failed, and how often."""
+    """The offsets at which reading failed, with the number of failures."""
 
     def __init__(self) -> None:
         self._failures: dict[TopicPartitionKey, tuple[int, int]] = {}
@@ -148,19 +157,23 @@ class Suspects:
     def fail(
         self, key: TopicPartitionKey, batch_offset: int, position: int, error: KafkaError
     ) -> Unreadable | None:
-        """Note a failure; return the record that cannot be read, once that is certain: its reader
-        goes on behind it.
+        """Count a failure; return the unreadable record once it is certain, and the reader continues
+        after it.
 
-        librdkafka names the batch's first offset, not the `position` asked for, and would fetch it
-        for ever. Where the batch ends nobody can say, so each of its offsets is tried; after the
+        librdkafka reports the batch's first offset, not the `position` requested, and would fetch the
+        batch for ever. The end of the batch is unknown, so each of its offsets is tried; after the
         first of them one failure is enough.
         """
         offset = max(batch_offset, position)
-        before, count = self._failures.get(key, (-1, 0))
+        last_offset, count = self._failures.get(key, (-1, 0))
         count = (
-            count + 1 if before == offset else _AFTER if before == offset - 1 and count == -1 else 1
+            count + 1
+            if last_offset == offset
+            else _FAILURES_MAX
+            if last_offset == offset - 1 and count == -1
+            else 1
         )
-        if count < _AFTER:
+        if count < _FAILURES_MAX:
             self._failures[key] = (offset, count)
             return None
         self._failures[key] = (offset, -1)
@@ -170,19 +183,17 @@ class Suspects:
 
 
 class LogReader:
-    """One partition read by assignment from an offset of the reader's own: the log, or any
-    other.
-    """
+    """Reads a partition by assignment from a given offset: the log, or any other."""
 
     def __init__(self, settings: Settings, topic: str, client: str, partition: int = 0) -> None:
-        # librdkafka asks for a group; nothing is ever committed to it.
+        # librdkafka requires a group; offsets are never committed to it.
         config = consumer_config(settings, client, f"{settings.group}-{client}")
         self._consumer = make_consumer(config)
         self._topic = topic
         self._partition = partition
 
     def watermarks(self) -> tuple[int, int]:
-        """Return (first offset held, offset of the next record)."""
+        """Return (first stored offset, offset of the next record)."""
         partition = TopicPartition(self._topic, self._partition)
         low, high = ask(
             lambda seconds: self._consumer.get_watermark_offsets(partition, timeout=seconds),
@@ -193,7 +204,7 @@ class LogReader:
         return int(low), int(high)
 
     def start(self, offset: int) -> None:
-        """Read from `offset` on."""
+        """Start reading at `offset`."""
         self._consumer.assign([TopicPartition(self._topic, self._partition, offset)])
 
     def take_messages(self, most: int, timeout_seconds: float) -> list[Message]:
@@ -211,7 +222,7 @@ class LogReader:
 
 
 class PartitionsReader:
-    """Partitions of several topics, read by assignment from offsets of the reader's own."""
+    """Reads partitions of several topics by assignment from given offsets."""
 
     def __init__(
         self, settings: Settings, client: str, fixed: Mapping[str, Any] | None = None
@@ -225,11 +236,11 @@ class PartitionsReader:
         self._consumer = make_consumer(config)
         self._topics = ""
         self.following: dict[TopicPartitionKey, int] = {}
-        """The next offset of each partition; that of its end, once it was reached, though markers
-        lie before it."""
+        """The next offset of each partition; at the end of a partition this is its end offset, also
+        after trailing markers."""
 
     def start(self, following: Mapping[TopicPartitionKey, int]) -> None:
-        """Read from these offsets on, and nothing else any more."""
+        """Start reading these partitions at their offsets, and stop reading all others."""
         self.following = dict(following)
         self._topics = ", ".join(sorted({topic for topic, _ in following}))
         self._consumer.assign(
@@ -243,7 +254,7 @@ class PartitionsReader:
             ConfigurationError: an offset is not in its topic any more, or a topic is missing.
             BrokerError: the consumer cannot go on.
         """
-        found = []
+        messages = []
         for raw in take_raw(self._consumer, most, timeout_seconds, self._topics):
             error, key, offset = (
                 raw.error(),
@@ -251,13 +262,13 @@ class PartitionsReader:
                 int(raw.offset() or 0),
             )
             if error is None:
-                found.append(to_message(raw))
+                messages.append(to_message(raw))
                 self.following[key] = offset + 1
             elif error.code() == KafkaError._PARTITION_EOF:
                 self.following[key] = max(self.following.get(key, 0), offset)
             else:
                 messages_of([raw], self._topics)  # raises what must stop the reader
-        return found
+        return messages
 
     def close(self) -> None:
         """Close the connection."""
@@ -265,7 +276,7 @@ class PartitionsReader:
 
 
 class VerdictReader(LogReader):
-    """The verdicts, from their end as it was before anything was asked."""
+    """Reads the verdicts from the end of the topic at its creation."""
 
     def __init__(self, settings: Settings, topic: str, client: str) -> None:
         super().__init__(settings, topic, client)
@@ -275,8 +286,8 @@ class VerdictReader(LogReader):
 def reader(
     settings: Settings, topics: Sequence[str], *, from_beginning: bool, partition: int | None = None
 ) -> Iterator[Message | None]:
-    """Yield the records of all partitions of some topics, or of one of each, as they come; None
-    when nothing came for a moment.
+    """Yield the records of all partitions of some topics, or of one of each, as they arrive; None
+    when no record arrived for 0.2 s.
 
     Raises:
         ConfigurationError: a topic is missing.

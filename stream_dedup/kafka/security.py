@@ -1,10 +1,9 @@
-"""TLS and SASL for clients other than librdkafka's: the same `kafka` properties, as aiokafka (and
-so Faust) takes them.
+"""TLS and SASL for aiokafka (and so Faust), from the same librdkafka properties.
 
-Invariants: the mapping is a pure function of the properties and the files they name; what aiokafka
-cannot do is refused, never left out, because a client with half of its security would speak in the
-clear or believe anybody; a property that is not set means what librdkafka's own default means
-(certificates and host names are verified); no error holds a secret.
+Invariants: the mapping is a pure function of the properties and the files they name; a property
+that aiokafka does not support is refused, never ignored, because the connection would be less secure
+than configured; a property that is not set has librdkafka's default (certificates and host names
+are verified); no error contains a secret.
 
 librdkafka's names: its CONFIGURATION.md; aiokafka's: the arguments of `aiokafka.AIOKafkaConsumer`.
 """
@@ -24,8 +23,7 @@ Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
-# Of these properties aiokafka has no like; without them the connection would be another one than
-# was asked for.
+# aiokafka has no equivalent of these properties, and ignoring them would change the connection.
 _IMPOSSIBLE = {
     "ssl.keystore.location": "give the certificate and key as PEM: ssl.certificate.location and ssl.key.location",
     "ssl.engine.location": "give the key as PEM: ssl.key.location",
@@ -38,10 +36,11 @@ _IMPOSSIBLE = {
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """How a client proves who it is, and whom it believes. Paths are PEM files; `*_pem` are their
-    content instead.
+    """The credentials of a client and the authorities it trusts. Paths are PEM files; `*_pem` are
+    inline contents.
 
-    `ca_location` and `ca_pem` None: the system's own authorities. Secrets are not in `repr`.
+    If `ca_location` and `ca_pem` are None, the system's authorities are trusted. Secrets are not in
+    `repr`.
     """
 
     protocol: Protocol = "PLAINTEXT"
@@ -61,16 +60,16 @@ class Security:
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether what is sent cannot be read on the way."""
+        """Whether the connection uses TLS."""
         return self.protocol in ("SSL", "SASL_SSL")
 
 
 def security_of(properties: Mapping[str, str]) -> Security:
-    """Return what librdkafka properties say about security.
+    """Return the security settings in librdkafka properties.
 
     Raises:
-        ConfigurationError: a value cannot be, or asks for what only librdkafka can do; all problems
-        at once.
+        ConfigurationError: values are invalid or supported by librdkafka only; all problems are
+        reported at once.
     """
     problems = [
         f"The Kafka property {name} cannot be used by this role's client; {remedy}."
@@ -139,10 +138,10 @@ def security_of(properties: Mapping[str, str]) -> Security:
 
 
 def ssl_context(security: Security) -> ssl.SSLContext | None:
-    """Return the TLS settings as Python takes them; None where nothing is encrypted.
+    """Return Python's TLS context; None without TLS.
 
     Raises:
-        ConfigurationError: a file cannot be read or does not hold what it should.
+        ConfigurationError: a file cannot be read or has the wrong content.
     """
     if not security.is_encrypted:
         return None
@@ -151,8 +150,8 @@ def ssl_context(security: Security) -> ssl.SSLContext | None:
     context.check_hostname = security.checks_host
     context.verify_mode = ssl.CERT_REQUIRED if security.verifies else ssl.CERT_NONE
     try:
-        # librdkafka lets an inline certificate win over a file, and takes a folder of certificates
-        # as a location.
+        # As in librdkafka, an inline certificate has precedence over a file, and a location may be
+        # a folder of certificates.
         if security.ca_pem:
             context.load_verify_locations(cadata=security.ca_pem)
         elif security.ca_location and security.ca_location != "probe":
@@ -173,8 +172,8 @@ def ssl_context(security: Security) -> ssl.SSLContext | None:
 
 
 def _load_own(context: ssl.SSLContext, security: Security) -> None:
-    """Load the client's own certificate and key. Python reads them from files only, so inline ones
-    pass through one.
+    """Load the client's certificate and key. Python reads them from files only, so inline ones are
+    written to temporary files.
     """
     if not (security.certificate_location or security.certificate_pem):
         return

@@ -1,8 +1,8 @@
-"""The source topic, read as a member of the worker's group.
+"""The consumer of the source topic, a member of the worker's group.
 
 Invariants: one thread owns a consumer, and rebalance callbacks run inside its `take_messages`; the
 group's metadata is read together with the records it belongs to (`SourceConsumer.stamp`), never at
-commit; a source record that no client can read comes as `Unreadable`, one for each offset, and
+commit; a source record that no client can read is returned as `Unreadable`, one for each offset, and
 never stops its partition.
 """
 
@@ -23,13 +23,13 @@ from stream_dedup.kafka.asking import (
     IMPATIENT,
     OwnedOffset,
     Patience,
-    ask_anew,
+    ask_again,
     ask_committed,
 )
 from stream_dedup.kafka.client import (
+    GROUP_MOVED,
     MOVES,
     SILENT,
-    WENT_ON,
     consumer_config,
     make_consumer,
     to_message,
@@ -40,15 +40,15 @@ from stream_dedup.kafka.readers import DAMAGED, Suspects, raise_unless_passing, 
 from stream_dedup.settings.settings import Settings
 
 _QUESTIONS = 3
-# A partition that was made a moment ago is not known to the client, or to each broker.
+# The client, or a broker, does not know a new partition for a moment.
 _NEW = frozenset({KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART})
 _GENERATION = struct.Struct("<i")
 _GENERATION_AT = len(b"CGMDv2:")
 
 
 class RebalanceListener(Protocol):
-    """What a role does when its partitions change; called inside `SourceConsumer.take_messages`,
-    and must not wait.
+    """Callbacks for partition changes; called inside `SourceConsumer.take_messages`, and must not
+    block.
     """
 
     def assigned(self, keys: Sequence[TopicPartitionKey]) -> Mapping[TopicPartitionKey, int]:
@@ -58,14 +58,14 @@ class RebalanceListener(Protocol):
         """Give up the partitions; commits for them are still possible inside this call only."""
 
     def lost(self, keys: Sequence[TopicPartitionKey]) -> None:
-        """Give up the partitions; somebody else may own them already."""
+        """Give up the partitions; another member may own them already."""
 
     def restamped(self, stamp: bytes) -> None:
-        """Learn the group's metadata after a callback, also after one that moved nothing."""
+        """Store the group's metadata after a callback, also after one that moved nothing."""
 
 
 class SourceConsumer:
-    """The source topic, read as a member of the worker's group."""
+    """Consumes the source topic as a member of the worker's group."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class SourceConsumer:
         self._listener = listener
         self._patience = patience
         self._topic = topic
-        # The group's coordinator asks for both.
+        # The group's coordinator requires both.
         self._acls = {
             KafkaError.GROUP_AUTHORIZATION_FAILED: f"Read on group {settings.group}",
             KafkaError.TOPIC_AUTHORIZATION_FAILED: f"Read on topic {topic}",
@@ -101,13 +101,13 @@ class SourceConsumer:
         )
 
     def take_messages(self, most: int, timeout_seconds: float) -> Messages:
-        """Return up to `most` records: what is there now, or what comes first within the time.
+        """Return up to `most` records: the available ones, or the first within the timeout.
 
         Raises:
-            ConfigurationError: the topic is missing, or a committed offset lies outside the topic.
-            BrokerError: the consumer cannot go on.
+            ConfigurationError: the topic is missing, or a committed offset is outside the topic.
+            BrokerError: the consumer cannot continue.
         """
-        self._asker.poll(0)  # it is assigned nothing: this serves its log and its tokens
+        self._asker.poll(0)  # it has no assignment: this serves its log and its tokens
         self._given_up.clear()
         raws = take_raw(self._consumer, most, timeout_seconds, self._topic)
         if self._given_up:
@@ -117,18 +117,18 @@ class SourceConsumer:
         return to_messages(self._topic, raws)
 
     def _without_given_up(self, raws: Sequence[RawMessage]) -> list[RawMessage]:
-        """Return what was taken of partitions that were ours all the while.
+        """Return the records of partitions that were assigned during the whole call.
 
-        A callback runs between two records, and what came before it of a partition that it took
-        away is nobody's here. If the partition came back meanwhile, what came after it may be among
-        them too: it is read again from where it was given.
+        A callback runs between two records, and records before it of a revoked partition must be
+        dropped. If the partition was assigned again meanwhile, later records are dropped too and read
+        again from its start offset.
         """
-        back = {key: start for key, start in self._starts.items() if key in self._given_up}
-        self.restart_at(back)
+        returned = {key: start for key, start in self._starts.items() if key in self._given_up}
+        self.restart_at(returned)
         return [raw for raw in raws if (self._topic, raw.partition()) not in self._given_up]
 
     def _one_by_one(self, raws: Sequence[RawMessage]) -> list[Message]:
-        """Return the records among what was taken, and deal with the errors."""
+        """Return the records among `raws`, and handle the errors."""
         messages: list[Message] = []
         skipped: set[TopicPartitionKey] = set()
         for raw in raws:
@@ -143,7 +143,7 @@ class SourceConsumer:
                 if unreadable is not None:
                     skipped.add(
                         key
-                    )  # what else came of it was fetched before it was restarted behind this record
+                    )  # its other records were fetched before the restart after this one
                     messages.append(unreadable)
             else:
                 raise_unless_passing(error, self._topic, self._acls)
@@ -152,16 +152,16 @@ class SourceConsumer:
     def _unreadable(
         self, key: TopicPartitionKey, batch_offset: int, error: KafkaError
     ) -> Unreadable | None:
-        """Return the record that cannot be read, once that is certain, and go on behind it."""
+        """Return the unreadable record once it is certain, and continue after it."""
         (position,) = self._consumer.position([TopicPartition(*key)])
-        at = position.offset if position.offset >= 0 else self._starts.get(key, 0)
-        unreadable = self._suspects.fail(key, batch_offset, at, error)
+        offset = position.offset if position.offset >= 0 else self._starts.get(key, 0)
+        unreadable = self._suspects.fail(key, batch_offset, offset, error)
         if unreadable is not None:
             self.restart_at({key: unreadable.offset + 1})
         return unreadable
 
     def stamp(self) -> bytes:
-        """Return the group's metadata as of now: member, generation."""
+        """Return the group's current metadata: member and generation."""
         return bytes(self._consumer.consumer_group_metadata())
 
     def committed(self, keys: Iterable[TopicPartitionKey]) -> dict[TopicPartitionKey, OwnedOffset]:
@@ -179,11 +179,10 @@ class SourceConsumer:
         )
 
     def commit_start(self, starts: Mapping[TopicPartitionKey, tuple[int, str]]) -> bool:
-        """Commit (offset, metadata) of partitions that had no committed offset, before anything of
-        them is read.
+        """Commit (offset, metadata) of partitions that had no committed offset, before they are read.
 
-        Returns whether it was done; it is not where the group has gone on meanwhile: then ask for
-        them anew, and try again.
+        Return False if the group rebalanced meanwhile: the caller must read the committed offsets
+        again and retry.
         """
         offsets = [
             TopicPartition(topic, part, offset, text)
@@ -191,16 +190,18 @@ class SourceConsumer:
         ]
 
         def commit(_: float) -> list[TopicPartition]:
-            found: list[TopicPartition] = self._consumer.commit(offsets=offsets, asynchronous=False)
-            for one in found:
-                if one.error is not None:
-                    raise KafkaException(one.error)
-            return found
+            partitions: list[TopicPartition] = self._consumer.commit(
+                offsets=offsets, asynchronous=False
+            )
+            for partition in partitions:
+                if partition.error is not None:
+                    raise KafkaException(partition.error)
+            return partitions
 
         try:
             self._insist(commit)
         except KafkaException as error:
-            if error.args[0].code() in WENT_ON:
+            if error.args[0].code() in GROUP_MOVED:
                 return False
             raise translate(
                 error, f"committing the first offsets of {self._topic}", self._acls
@@ -208,7 +209,7 @@ class SourceConsumer:
         return True
 
     def low_watermark(self, key: TopicPartitionKey) -> int:
-        """Return the first offset that the partition still holds."""
+        """Return the first offset that the partition still contains."""
         partition = TopicPartition(*key)
         try:
             low, _ = self._insist(
@@ -220,8 +221,8 @@ class SourceConsumer:
         return int(low)
 
     def lag(self, key: TopicPartitionKey, offset: int) -> int | None:
-        """Return how many records lie behind `offset`, from the last fetch; None before the
-        first.
+        """Return the number of offsets from `offset` to the end as of the last fetch; None before
+        the first.
         """
         try:
             _, high = self._consumer.get_watermark_offsets(TopicPartition(*key), cached=True)
@@ -230,24 +231,24 @@ class SourceConsumer:
         return max(0, high - offset) if high >= 0 else None
 
     def _insist(self, question: Callable[[float], Any]) -> Any:
-        """Return what is asked, anew while Kafka is away or a new partition is not known, and some
-        times besides.
+        """Return the result of `question`, retried while Kafka is unavailable or a new partition is
+        not known, and a few times more.
         """
         return self._patience.insist(
             _QUESTIONS,
-            lambda: ask_anew(self._knowing(question), ANSWER_SECONDS, codes=MOVES | _NEW),
+            lambda: ask_again(self._knowing(question), ANSWER_SECONDS, codes=MOVES | _NEW),
             lambda error: error.args[0].code() in SILENT | MOVES | _NEW,
         )
 
     def _knowing(self, question: Callable[[float], Any]) -> Callable[[float], Any]:
-        """Have the client ask for the topic's partitions where it did not know one: by itself it
-        asks twice a minute.
+        """Return `question` with a refresh of the topic's metadata after an unknown partition: the
+        client itself refreshes it twice a minute.
 
-        It is the one that is no member: inside a member's callback this question ends the process
+        The client that is not a member asks: inside a member's callback this request ends the process
         (confluent_kafka 2.16).
         """
 
-        def asked(seconds: float) -> Any:
+        def question_with_topics(seconds: float) -> Any:
             try:
                 return question(seconds)
             except KafkaException as error:
@@ -256,12 +257,10 @@ class SourceConsumer:
                         self._asker.list_topics(self._topic, timeout=seconds)
                 raise
 
-        return asked
+        return question_with_topics
 
     def restart_at(self, starts: Mapping[TopicPartitionKey, int]) -> None:
-        """Read each partition again from the given offset; what was fetched of it is thrown
-        away.
-        """
+        """Read each partition again from the given offset, and drop its prefetched records."""
         partitions = [
             TopicPartition(topic, partition, offset)
             for (topic, partition), offset in starts.items()
@@ -269,10 +268,10 @@ class SourceConsumer:
         if not partitions:
             return
         try:
-            # Taking it off and on again works in every state of the fetcher; seek() fails before
-            # the first fetch.
+            # Assigning again works in every state of the fetcher; seek() fails before the first
+            # fetch.
             self._consumer.incremental_unassign(
-                [TopicPartition(one.topic, one.partition) for one in partitions]
+                [TopicPartition(entry.topic, entry.partition) for entry in partitions]
             )
             self._consumer.incremental_assign(partitions)
         except KafkaException as error:
@@ -281,8 +280,8 @@ class SourceConsumer:
         self._set_paused(starts)
 
     def pause(self, keys: Iterable[TopicPartitionKey]) -> None:
-        """Stop fetching the partitions while membership is kept; what was fetched ahead is fetched
-        again later.
+        """Stop fetching the partitions and keep the membership; prefetched records are fetched again
+        later.
         """
         fresh = [key for key in keys if key not in self._paused]
         self._paused.update(fresh)
@@ -297,8 +296,8 @@ class SourceConsumer:
 
     def close(self) -> None:
         """Leave the group."""
-        # The last callback runs in here, when the group's metadata may be gone; what it raised
-        # would hide what ended the role.
+        # The last callback runs in here, when the group's metadata may be missing; its error would
+        # hide the one that ended the role.
         self._is_leaving = True
         self._consumer.close()
         self._asker.close()
@@ -308,8 +307,8 @@ class SourceConsumer:
             self._consumer.pause([TopicPartition(*key) for key in keys])
 
     def _set_paused(self, keys: Iterable[TopicPartitionKey]) -> None:
-        """Tell librdkafka of partitions just assigned which are paused; it remembers a pause from
-        before they went away.
+        """Pause or resume partitions that were just assigned: librdkafka remembers a pause from their
+        last assignment.
         """
         wanted = list(keys)
         resumed = [TopicPartition(*key) for key in wanted if key not in self._paused]
@@ -319,8 +318,8 @@ class SourceConsumer:
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if self._is_leaving:
-            return  # given while we leave, and taken again at once
-        keys = [(one.topic, one.partition) for one in partitions]
+            return  # assigned while leaving, and revoked at once
+        keys = [(partition.topic, partition.partition) for partition in partitions]
         starts = self._listener.assigned(keys)
         consumer.incremental_assign(
             [TopicPartition(topic, part, starts[topic, part]) for topic, part in keys]
@@ -339,10 +338,10 @@ class SourceConsumer:
         self,
         consumer: Consumer,
         partitions: list[TopicPartition],
-        tell: Callable[[Sequence[TopicPartitionKey]], None],
+        notify: Callable[[Sequence[TopicPartitionKey]], None],
     ) -> None:
-        keys = [(one.topic, one.partition) for one in partitions]
-        tell(keys)
+        keys = [(partition.topic, partition.partition) for partition in partitions]
+        notify(keys)
         self._paused.difference_update(keys)
         self._given_up.update(keys)
         for key in keys:
@@ -353,11 +352,10 @@ class SourceConsumer:
 
 
 def generation(stamp: bytes) -> int | None:
-    """Return the group's generation in a stamp, or None if librdkafka writes stamps in a form we do
-    not know.
+    """Return the group's generation in a stamp, or None if librdkafka's format of stamps is unknown.
 
     librdkafka serialises the metadata as "CGMDv2:" and the generation in native byte order
-    (rd_kafka_consumer_group_metadata_write). It serves to notice a generation that passed without a
+    (rd_kafka_consumer_group_metadata_write). It is used to detect a generation that passed without a
     callback.
     """
     if not stamp.startswith(b"CGMDv2:") or len(stamp) < _GENERATION_AT + _GENERATION.size:

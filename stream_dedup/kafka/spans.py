@@ -1,8 +1,8 @@
-"""Spans of offsets of partitions, as they were at one moment: the one reader of all that ends.
+"""Read spans of offsets: the only reader of partitions that stops at an end.
 
-Invariants: only what was committed is read; a span ends where the partition ended when it was asked
-for, with everything of transactions that were open then, so a reader waits until those have ended,
-and says which did not; nothing is committed.
+Invariants: only committed records are read; a span ends at the partition's end at the time of the
+request, including transactions that were open then, so a reader waits until those have ended and
+reports those that do not; no offset is committed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from stream_dedup.log import records
 from stream_dedup.log.frame import unless_damaged
 from stream_dedup.settings.settings import Settings
 
-# A worker's transactions are ended by Kafka after 30 s; after this time it is not one of them that
-# is waited for.
+# Kafka ends a worker's transactions after 30 s, so a transaction open for longer is not a worker's.
 _PATIENCE_SECONDS = 60.0
 _GROUP_RECORDS = 64
 _SAMPLE_SECONDS = 30.0
@@ -36,7 +35,7 @@ _RECORDS_AT_ONCE = 2000
 
 
 class Bounds(NamedTuple):
-    """The first offset that a partition holds, and its end, open transactions included."""
+    """The first stored offset of a partition, and its end, including open transactions."""
 
     low: int
     end: int
@@ -51,17 +50,17 @@ def topic_bounds(settings: Settings, topic: str, partitions: int) -> dict[int, B
     ends = Admin(settings).ends(
         [(topic, part) for part in range(partitions)], IsolationLevel.READ_UNCOMMITTED
     )
-    return {part: Bounds(*found) for (_, part), found in ends.items()}
+    return {part: Bounds(*bounds) for (_, part), bounds in ends.items()}
 
 
 def group_offsets(
     settings: Settings, group: str, topic: str, partitions: int, *, is_stable: bool = True
 ) -> dict[int, OwnedOffset]:
     """Return the committed offset and metadata of each partition: with `is_stable`, once no
-    transaction that moves them is open; otherwise the last known one.
+    transaction that changes them is open; otherwise the last known one.
 
-    Asked through a consumer that joins nothing, because the administrator's question can crash
-    librdkafka when the group's coordinator moves (librdkafka #5040).
+    A consumer that does not join asks, because the admin client's request can crash librdkafka when
+    the group's coordinator moves (librdkafka #5040).
 
     Raises:
         BrokerError: such a transaction stays open, or the coordinator does not answer.
@@ -70,15 +69,15 @@ def group_offsets(
     config = consumer_config(settings, "offsets", group, fixed)
     with contextlib.closing(make_consumer(config)) as consumer:
         wanted = [TopicPartition(topic, part) for part in range(partitions)]
-        found = ask_committed(consumer, wanted, f"of group {group}")
-    return {part: owned for (_, part), owned in found.items()}
+        committed = ask_committed(consumer, wanted, f"of group {group}")
+    return {part: owned for (_, part), owned in committed.items()}
 
 
 class Silence:
-    """Measures how long a reader has waited for Kafka in vain.
+    """Measures how long a reader has waited for Kafka without a record.
 
-    Only the calls to Kafka count: what a caller does between two of them takes as long as it takes,
-    and so does a process that is stopped inside of one.
+    Only time inside calls to Kafka counts, and at most a second for each, because the process may be
+    suspended inside a call.
     """
 
     def __init__(self, limit_seconds: float) -> None:
@@ -93,20 +92,19 @@ class Silence:
         self._seconds += min(time.monotonic() - began, 5 * _CALL_SECONDS)
 
     def end(self) -> None:
-        """Begin anew: something came."""
+        """Reset the time, because a record arrived."""
         self._seconds = 0.0
 
     def is_too_long(self) -> bool:
-        """Return whether nothing came for longer than the limit."""
+        """Return whether no record arrived for longer than the limit."""
         return self._seconds > self.limit_seconds
 
 
 class SpansReader:
-    """Reads spans of offsets of some partitions; after that `open_at` has the partitions that could
-    not be read to their end.
+    """Reads spans of offsets of some partitions.
 
-    `open_at` maps a partition to the offset at which a transaction is open that nobody ended while
-    the reader waited.
+    Afterwards `open_at` contains the partitions that could not be read to their end, with the offset
+    of the transaction that stayed open.
     """
 
     def __init__(
@@ -118,50 +116,52 @@ class SpansReader:
         *,
         ends_early: bool = False,
     ) -> None:
-        """Set up a reader of the spans (from offset, to before offset) of each partition, in their
-        order.
+        """Create a reader of the spans (first offset, end offset) of each partition, in their order.
 
-        `fixed` holds properties of its client. With `ends_early`, a span ends where its partition
-        does; otherwise the rest is waited for.
+        `fixed` are properties of its client. With `ends_early`, a span ends at the end of its
+        partition; otherwise the reader waits for more records.
         """
         self.open_at: dict[TopicPartitionKey, int] = {}
         self._settings = settings
         self._fixed = {"enable.partition.eof": True} | dict(fixed or {})
         self._ends_early = ends_early
-        left = {key: deque(span for span in own if span[0] < span[1]) for key, own in spans.items()}
-        self._left = {key: own for key, own in left.items() if own}
-        self._topics = ", ".join(sorted({topic for topic, _ in self._left}))
-        self._reached = {key: own[0][0] for key, own in self._left.items()}
+        queues = {
+            key: deque(span for span in key_spans if span[0] < span[1])
+            for key, key_spans in spans.items()
+        }
+        self._remaining = {key: key_spans for key, key_spans in queues.items() if key_spans}
+        self._topics = ", ".join(sorted({topic for topic, _ in self._remaining}))
+        self._reached = {key: key_spans[0][0] for key, key_spans in self._remaining.items()}
         self._at_end: set[TopicPartitionKey] = set()
         self._silence = Silence(patience_seconds)
         self._suspects = Suspects()
 
     def read_messages(self) -> Iterator[list[Message]]:
-        """Yield the records as they come, in order within each partition; as `Unreadable` what no
-        client can read.
+        """Yield the records as they arrive, in order within each partition; records that no client
+        can read as `Unreadable`.
 
         Raises:
             BrokerError: a partition cannot be read.
         """
-        if not self._left:
+        if not self._remaining:
             return
         with opened(self._settings, "span", f"reading {self._topics}", self._fixed) as consumer:
-            consumer.assign([TopicPartition(*key, at) for key, at in self._reached.items()])
-            while self._left:
+            consumer.assign([TopicPartition(*key, offset) for key, offset in self._reached.items()])
+            while self._remaining:
                 with self._silence.waiting():
                     raws = consumer.consume(_RECORDS_AT_ONCE, _CALL_SECONDS)
-                found = self._take(consumer, raws)
-                for key in list(self._left):
+                messages = self._take(consumer, raws)
+                for key in list(self._remaining):
                     self._advance(consumer, key)
-                if found:
-                    yield found
-                if self._left and self._silence.is_too_long():
+                if messages:
+                    yield messages
+                if self._remaining and self._silence.is_too_long():
                     self._give_up()
                     return
 
     def _take(self, consumer: Consumer, raws: Iterable[RawMessage]) -> list[Message]:
-        """Return the records of the spans among what came."""
-        found: list[Message] = []
+        """Return the records of the spans among `raws`, and handle the errors."""
+        messages: list[Message] = []
         passed: set[TopicPartitionKey] = set()
         for raw in raws:
             error, key, offset = (
@@ -169,13 +169,13 @@ class SpansReader:
                 (str(raw.topic()), int(raw.partition() or 0)),
                 int(raw.offset() or 0),
             )
-            if key not in self._left or key in passed:
-                continue  # fetched before the partition was left, or restarted behind its record
+            if key not in self._remaining or key in passed:
+                continue  # fetched before the partition was unassigned or restarted
             if error is None:
                 self._at_end.discard(key)
                 self._reached[key] = max(self._reached[key], offset + 1)
-                if any(begin <= offset < end for begin, end in self._left[key]):
-                    found.append(to_message(raw))
+                if any(begin <= offset < end for begin, end in self._remaining[key]):
+                    messages.append(to_message(raw))
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._at_end.add(key)
                 self._reached[key] = max(self._reached[key], offset)
@@ -184,41 +184,39 @@ class SpansReader:
                 if unreadable is None:
                     continue
                 passed.add(key)
-                found.append(unreadable)
+                messages.append(unreadable)
                 _restart(consumer, key, unreadable.offset + 1)
                 self._reached[key] = unreadable.offset + 1
             else:
-                list(messages_of([raw], self._topics))  # raises what must not pass
+                list(messages_of([raw], self._topics))  # raises errors that must stop the reader
                 continue
             self._silence.end()
-        return found
+        return messages
 
     def _advance(self, consumer: Consumer, key: TopicPartitionKey) -> None:
-        """Leave the spans behind which a partition was read, and jump to the next one where it is
-        not reached yet.
-        """
-        own, is_ended = self._left[key], self._ends_early and key in self._at_end
-        count = len(own)
-        while own and (is_ended or own[0][1] <= self._reached[key]):
-            own.popleft()
-        if not own:
-            del self._left[key]
+        """Remove the spans that were read, and seek to the next one."""
+        queue, is_ended = self._remaining[key], self._ends_early and key in self._at_end
+        count = len(queue)
+        while queue and (is_ended or queue[0][1] <= self._reached[key]):
+            queue.popleft()
+        if not queue:
+            del self._remaining[key]
             consumer.incremental_unassign([TopicPartition(*key)])
-        elif len(own) < count and self._reached[key] < own[0][0]:
-            self._reached[key] = own[0][0]
+        elif len(queue) < count and self._reached[key] < queue[0][0]:
+            self._reached[key] = queue[0][0]
             self._at_end.discard(key)
-            _restart(consumer, key, own[0][0])
+            _restart(consumer, key, queue[0][0])
 
     def _give_up(self) -> None:
-        silent = sorted(self._left.keys() - self._at_end)
+        silent = sorted(self._remaining.keys() - self._at_end)
         if silent:
             topic, part = silent[0]
             raise BrokerError(
                 f"{topic}-{part} could not be read beyond offset {self._reached[silent[0]]} of "
-                f"{self._left[silent[0]][-1][1]}: "
+                f"{self._remaining[silent[0]][-1][1]}: "
                 f"nothing came for {self._silence.limit_seconds:.0f} s. Is its leader up?"
             )
-        self.open_at = {key: self._reached[key] for key in sorted(self._left)}
+        self.open_at = {key: self._reached[key] for key in sorted(self._remaining)}
 
 
 def _restart(consumer: Consumer, key: TopicPartitionKey, offset: int) -> None:
@@ -236,25 +234,25 @@ class SpanReader(SpansReader):
 def read_log(
     settings: Settings, bounds: Bounds, advance: Callable[[int, int], None]
 ) -> Iterator[list[tuple[int, int, bytes | None]]]:
-    """Yield the log records within the bounds, as (log offset, LogAppendTime, bytes), in groups
-    that are judged at once.
+    """Yield the log records within the bounds as (log offset, LogAppendTime, bytes), in groups that
+    are judged together; `advance` is called with (0, bytes) after each group.
 
     Raises:
-        BrokerError: one cannot be read, or they do not come.
+        BrokerError: a record cannot be read, or none arrives.
     """
     for messages in SpanReader(
         settings, settings.topic_names.fingerprints, {0: bounds}
     ).read_messages():
-        for one in messages:
-            if isinstance(one, Unreadable):
+        for message in messages:
+            if isinstance(message, Unreadable):
                 raise BrokerError(
-                    f"The record {one.at} of the log cannot be read: {one.why}. Restore the topic "
+                    f"The record {message.at} of the log cannot be read: {message.why}. Restore the topic "
                     "from a backup."
                 )
         for first in range(0, len(messages), _GROUP_RECORDS):
-            part = messages[first : first + _GROUP_RECORDS]
-            yield [(one.offset, one.timestamp_ms or 0, one.value) for one in part]
-            advance(0, sum(len(one.value or b"") for one in part))
+            group = messages[first : first + _GROUP_RECORDS]
+            yield [(message.offset, message.timestamp_ms or 0, message.value) for message in group]
+            advance(0, sum(len(message.value or b"") for message in group))
 
 
 def sample(
@@ -262,14 +260,14 @@ def sample(
     spans: Mapping[TopicPartitionKey, Sequence[tuple[int, int]]],
     patience_seconds: float = _SAMPLE_SECONDS,
 ) -> Iterator[Message]:
-    """Yield the committed records of each partition's spans (from offset, to before offset), in
-    order within a partition.
+    """Yield the committed records of each partition's spans (first offset, end offset), in order
+    within a partition.
 
-    Little is fetched beside the spans. Offsets that hold no record (a transaction's marker, a
-    removed one) are passed over.
+    Little is fetched besides the spans. Offsets without a record (transaction markers, removed
+    records) are skipped.
 
     Raises:
-        BrokerError: the records do not come: nothing does for `patience_seconds`.
+        BrokerError: no record arrived for `patience_seconds`.
     """
     fixed = {
         "auto.offset.reset": "earliest",
@@ -289,16 +287,16 @@ def read_partition(
     since_ms: int | None = None,
     until: int = 0,
 ) -> Iterator[Message]:
-    """Yield the committed records of a partition from an offset on, or from the first still held,
-    to its end as it is now.
+    """Yield the committed records of a partition from `start`, or the first one stored, to its
+    current end.
 
-    With `since_ms` it begins at the first record with that timestamp or a later one. If the end
-    lies below `until`, because a transaction is open there, it waits until that has ended.
+    With `since_ms` it begins at the first record with that timestamp or a later one. If the end is
+    below `until`, because a transaction is open there, it waits until that has ended.
 
     Raises:
         ConfigurationError: the topic is missing.
-        BrokerError: nothing came for a while, a transaction stays open, or the consumer cannot go
-        on.
+        BrokerError: no record arrived for a while, a transaction stays open, or the consumer cannot
+        continue.
     """
     key, admin = (topic, partition), Admin(settings)
     low, high = admin.ends([key])[key]
@@ -315,7 +313,7 @@ def read_partition(
 
 
 def _readable(spans_reader: SpansReader) -> Iterator[Message]:
-    """Yield what a reader reads.
+    """Yield the records of a reader one by one.
 
     Raises:
         BrokerError: a record cannot be read.
@@ -333,16 +331,15 @@ def read_whole(
     advance: Callable[[int, int], None] = lambda _documents, _bytes: None,
     most: int | None = None,
 ) -> Iterator[tuple[int, records.LogRecord | None]]:
-    """Yield (log offset, record) of the log, or of its first `most` records, up to its end as it is
-    now.
+    """Yield (log offset, record) of the log, or of its first `most` records, up to its current end.
 
-    What is malformed is given as None, because the index answers it `rejected` and nothing follows
-    from it. `advance` is told of (documents, bytes).
+    A damaged record is None, because the index answers it `rejected` and it has no effect. `advance`
+    is called with (documents, bytes) after each record.
 
     Raises:
-        ConfigurationError: the log lacks its first records.
-        BrokerError: it cannot be read to its end.
-        OtherFormatError: it was written by a newer version.
+        ConfigurationError: the log's first records were removed.
+        BrokerError: the log cannot be read to its end.
+        OtherFormatError: a newer version wrote a record.
     """
     low, high = Admin(settings).ends([(topic, 0)])[topic, 0]
     if low > 0:
@@ -366,8 +363,8 @@ def read_whole(
 
 
 class GroupStamp:
-    """The metadata of a group that nobody is a member of, for a transaction that moves its
-    committed offsets.
+    """The metadata of a group without members, for a transaction that changes its committed
+    offsets.
     """
 
     def __init__(self, settings: Settings, group: str) -> None:

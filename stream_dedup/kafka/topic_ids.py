@@ -1,8 +1,7 @@
-"""Which topics there are, asked now and then beside a role's loop: a topic that was deleted and
-created again has another id.
+"""Detect topics that were deleted and created again: they have another id.
 
-A client does not say it: librdkafka reads on in the new topic from the offset that it had reached
-in the old one.
+The client does not report this: librdkafka continues in the new topic at the offset that it had
+reached in the old one.
 """
 
 from __future__ import annotations
@@ -16,20 +15,19 @@ from stream_dedup.domain.threads import SideThread
 LOOK_SECONDS = 30.0
 SOON_SECONDS = 3.0
 
-Lives = Mapping[str, tuple[bytes, int]]
-"""Topic name to (topic id, number of partitions), of those that exist."""
+TopicIds = Mapping[str, tuple[bytes, int]]
+"""(topic id, number of partitions) by topic name, for the topics that exist."""
 
 
-class TopicLives:
-    """Asks in a thread of its own, because the controller is asked, and it may be away.
+class TopicIdWatcher:
+    """Asks Kafka for topic ids in a second thread, because the controller may be unavailable.
 
-    `ask` returns the `Lives` of what the role reads and writes; what it cannot tell is asked again
-    later.
+    `ask` returns the `TopicIds` of the topics that the role reads and writes.
     """
 
     def __init__(
         self,
-        ask: Callable[[], Lives],
+        ask: Callable[[], TopicIds],
         thread: SideThread,
         monotonic: Callable[[], float],
         logger: Any,
@@ -41,24 +39,24 @@ class TopicLives:
         self._is_asking = False
         self._asked_at = monotonic()
 
-    def look(self, *, soon: bool = False) -> Lives:
-        """Return what was found, once, or nothing where nothing new is known. Asks every half
-        minute, or `soon`.
+    def look(self, *, soon: bool = False) -> TopicIds:
+        """Return each answer once, and {} while there is no new one. Ask every half minute, or every
+        3 s if `soon`.
         """
         if self._is_asking:
             if not self._thread.ended(0.0):
                 return {}
             self._is_asking = False
-            found: Lives = self._thread.take_result()
-            return found
+            topic_ids: TopicIds = self._thread.take_result()
+            return topic_ids
         if self._monotonic() >= self._asked_at + (SOON_SECONDS if soon else LOOK_SECONDS):
             self._asked_at = self._monotonic()
             self._is_asking = True
             self._thread.start(self.now)
         return {}
 
-    def now(self) -> Lives:
-        """Ask, and wait for the answer; return nothing where Kafka does not give one."""
+    def now(self) -> TopicIds:
+        """Ask and wait for the answer; return {} if Kafka does not answer."""
         try:
             return self._ask()
         except BrokerError as error:
@@ -66,6 +64,6 @@ class TopicLives:
             return {}
 
 
-def is_another(found: Lives, name: str, topic_id: bytes) -> bool:
-    """Return whether a topic was created again: it was found, and has not this id."""
-    return name in found and found[name][0] != topic_id
+def is_recreated(topic_ids: TopicIds, name: str, topic_id: bytes) -> bool:
+    """Return whether the topic exists with another id, because it was created again."""
+    return name in topic_ids and topic_ids[name][0] != topic_id

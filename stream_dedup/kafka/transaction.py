@@ -1,9 +1,9 @@
-"""The worker's transaction: outputs and source offsets together, or not at all.
+"""The worker's transaction: outputs and source offsets are written atomically.
 
 Invariants: the outputs are flushed before the offsets are sent, because a torn transaction
-(KAFKA-17754) then leaves at worst a record twice, never an offset without its output; a producer
-that may have sent its offsets or its EndTxn twice begins no other transaction, because a copy that
-is late could commit those offsets with it, or end it.
+(KAFKA-17754) then duplicates a record at worst, and never commits an offset without its output; a
+producer that may have sent its offsets or its EndTxn twice begins no other transaction, because a
+late duplicate of the request could commit those offsets with it, or end it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from stream_dedup.kafka.append import (
     StuckError,
     UndeliveredError,
     UnwrittenError,
+    client_error,
     failure_of,
-    told_by,
     translated,
     write_acls,
 )
@@ -41,8 +41,8 @@ from stream_dedup.kafka.bulk import BulkWriter, RecordColumns
 from stream_dedup.kafka.client import is_retriable, make_producer, producer_config, translate
 from stream_dedup.settings.settings import Settings
 
-# From the first output to the last acknowledgement: Kafka ends a transaction after 30 s, and takes
-# its owner for a zombie then.
+# From the first output to the last acknowledgement: Kafka ends a transaction after 30 s and fences
+# its producer.
 _OUTPUT_SECONDS = 25.0
 _FLUSH_SLICE_SECONDS = 1.0
 _MESSAGE_SECONDS = 20.0
@@ -50,15 +50,15 @@ _TRANSACTION_SECONDS = 30.0
 _BEGIN_TIMES = 6
 _BEGIN_SECONDS = 10.0
 _GRACE_SECONDS = 2.0
-# librdkafka sends a request again when its connection broke or its time-out has passed, and then
-# waits this long first, give or take a fifth. So a step that took less was sent once. The default,
-# 100 ms, many a step takes that was sent once too.
+# librdkafka repeats a request after a broken connection or a time-out, after this pause plus or minus
+# a fifth. So a shorter step was sent once. The default of 100 ms would not distinguish them, because
+# many steps that were sent once take as long.
 _RETRY_MS = 500
 _SENT_ONCE_SECONDS = 0.8 * _RETRY_MS / 1000
 
 
 class Output(NamedTuple):
-    """One record to write. With a timestamp of None it is written without one, as it came."""
+    """A record to write; a timestamp of None is written as none."""
 
     topic: str
     partition: int
@@ -69,20 +69,16 @@ class Output(NamedTuple):
 
 
 class PackedOutputs(Sequence[Output]):
-    """Outputs that lie in columns: those that are `packed` are written from there, and the others
-    are asked for by place.
-    """
+    """Outputs with columns: the `packed` ones are written from columns, the others item by item."""
 
     @property
     @abstractmethod
     def columns(self) -> RecordColumns:
-        """The columns, with a place for each of them."""
+        """The columns, with a row for each output."""
 
 
 class Outcome(enum.Enum):
-    """How a transaction ended. UNKNOWN: ask the broker for the committed offsets before anything
-    else.
-    """
+    """The result of a transaction. After UNKNOWN, read the committed offsets from the broker first."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -90,11 +86,11 @@ class Outcome(enum.Enum):
 
 
 class Result(NamedTuple):
-    """How a transaction ended, and which of its outputs (by index) the broker refused for what they
-    are.
+    """The outcome of a transaction, and the indices of the outputs that the broker refused because
+    of their content.
 
-    `is_late`: outputs were not written in their time, so fewer of them may be, unless Kafka was
-    away.
+    `is_late`: outputs were not written in time; unless Kafka was unavailable, the next transaction
+    should be smaller.
     """
 
     outcome: Outcome
@@ -104,14 +100,13 @@ class Result(NamedTuple):
 
 
 class TransactionalOutput:
-    """The worker's transactions: outputs and source offsets together, or not at all.
+    """Runs the worker's transactions: outputs and source offsets are written atomically.
 
-    With `in_turns` two producers take turns, the second with the id `<transactional_id>~2`. Still
-    one transaction ends before the next one begins; but a producer whose last one is still being
-    marked in its topics is told CONCURRENT_TRANSACTIONS and asks again only after 20 ms
-    (librdkafka's AddPartitionsToTxn), and the other need not wait for that. When one was thrown
-    away, so is the other at its turn: it may have lost its coordinator with the same broker, and be
-    waited for too.
+    With `in_turns` two producers alternate, the second with the id `<transactional_id>~2`. Still one
+    transaction ends before the next one begins; but while Kafka writes the markers of a producer's
+    last transaction, its next one gets CONCURRENT_TRANSACTIONS and retries only after 20 ms
+    (librdkafka's AddPartitionsToTxn), and the other producer does not wait for that. When one
+    producer is replaced, so is the other at its turn: the same broker may have been its coordinator.
     """
 
     def __init__(
@@ -133,8 +128,8 @@ class TransactionalOutput:
             config = producer_config(
                 settings,
                 client,
-                # What was delivered is what the flush did not leave; a call back into Python for
-                # each record would cost 1.3 us.
+                # The flush returns how many records remain; a callback for each delivered record
+                # would cost 1.3 us.
                 {"queue.buffering.max.messages": 1_000_000, "delivery.report.only.error": True},
                 {
                     "transactional.id": name,
@@ -147,11 +142,9 @@ class TransactionalOutput:
 
         self._config, self._producer = make(transactional_id)
         self._other = make(f"{transactional_id}~2") if in_turns else None
-        self._doubtful: set[Producer] = set()  # each is thrown away at its next turn
+        self._doubtful: set[Producer] = set()  # each is replaced at its next turn
         self._outputs_until = 0.0
-        self._is_late = (
-            False  # of the transaction that runs: outputs were not written in their time
-        )
+        self._is_late = False  # whether outputs of the running transaction were not written in time
         self._caller = self._make_thread("transactions")
 
     def run(
@@ -167,22 +160,22 @@ class TransactionalOutput:
         one transaction.
 
         The order matters: 1 begin, 2 outputs, 3 flush, 4 offsets, 5 commit. With `one_by_one` each
-        output is flushed alone, so that `Result.refused` names exactly the ones that the broker
-        does not take; otherwise it may name their neighbours too. `reached` is told the name of
-        each step when it is done.
+        output is flushed alone, so that `Result.refused` contains exactly the refused outputs;
+        otherwise it may contain their neighbours too. `reached` is called with the name of each
+        finished step.
 
         Raises:
             FencedError: another worker has the same transactional id.
-            BrokerError: the producer cannot go on.
+            BrokerError: the producer cannot continue.
         """
         began = self._monotonic()
         self._is_late = False
         try:
             return self._run(outputs, offsets, stamp, one_by_one=one_by_one, reached=reached)
         except FencedError as error:
-            # Kafka fences for two reasons and names neither. After this time it has ended the
-            # transaction itself, because the time-out had passed while Kafka was away or this
-            # machine stood still; nobody else has our id.
+            # Kafka does not report why it fenced the producer. After this time it has ended the
+            # transaction at its time-out, because Kafka was unavailable or this machine suspended;
+            # no other worker has our id.
             if self._monotonic() - began < _TRANSACTION_SECONDS:
                 raise
             return self._recycle(str(error))
@@ -213,13 +206,13 @@ class TransactionalOutput:
         except UndeliveredError as error:
             self._is_late = (
                 self._monotonic() - began >= _MESSAGE_SECONDS
-            )  # then no record is at fault
+            )  # then the records are not the cause
             ended = self._abort(error, [])
             if ended.outcome is not Outcome.ABORTED or (self._is_late and not error.is_refused):
                 return ended
             self._is_late = False
-        # Which record it was, and why, is known once each has a report. librdkafka goes on with a
-        # gap in its sequence numbers.
+        # Delivery reports show which record failed and why, so write without bulk. librdkafka would
+        # continue with a gap in its sequence numbers, so take a new producer.
         self._renew()
         return self._attempt(outputs, positions, stamp, reached)
 
@@ -236,11 +229,10 @@ class TransactionalOutput:
         """Run the transaction once.
 
         Raises:
-            UndeliveredError: in bulk, a record failed; the transaction is open still.
+            UndeliveredError: in bulk, a record failed; the transaction is still open.
         """
         failures: list[tuple[int, KafkaError]] = []
-        # A record that was written in bulk does not say why it was refused, and a missing ACL
-        # refuses all.
+        # In bulk no record reports why it was refused, and a missing ACL refuses all.
         needs = "" if bulk is None else write_acls(bulk.topics)
         try:
             self._producer.begin_transaction()  # 1
@@ -253,7 +245,7 @@ class TransactionalOutput:
                     with contextlib.suppress(UnwrittenError):
                         self._flush(
                             len(outputs), failures
-                        )  # the report that says why may be on its way
+                        )  # the report with the reason may not have arrived yet
                     raise
             else:
                 self._write_in_bulk(outputs, bulk, failures)  # 2
@@ -264,7 +256,7 @@ class TransactionalOutput:
                 return self._fail(None, failures, outputs, positions, stamp)
             if positions:
                 with self._doubting():
-                    self._again(  # 4
+                    self._call_twice(  # 4
                         lambda seconds: self._producer.send_offsets_to_transaction(
                             positions, stamp, seconds
                         ),
@@ -285,8 +277,8 @@ class TransactionalOutput:
         return self._commit(needs, in_bulk=bulk is not None)  # 5
 
     def _learn_of_growth(self, error: KafkaError, outputs: Sequence[Output]) -> None:
-        """Have the client ask how many partitions the topics have, if it did not know one: by
-        itself it asks twice a minute.
+        """Refresh the topics' metadata after an unknown partition: the client itself refreshes it
+        twice a minute.
         """
         if error.code() == KafkaError._UNKNOWN_PARTITION:
             for topic in {output.topic for output in outputs}:
@@ -301,26 +293,24 @@ class TransactionalOutput:
         positions: list[TopicPartition],
         stamp: bytes,
     ) -> Result:
-        """Abort a transaction whose outputs failed: for want of an ACL, as they say themselves, or
-        for `why`.
+        """Abort a transaction whose outputs failed because of a missing ACL, of the `failures`, or
+        of `why`.
         """
         errors = [(outputs[index].topic, error) for index, error in failures]
-        said = failure_of(errors) if why is None or errors else why
-        self._is_late = isinstance(said, UnwrittenError)
-        # Where outputs are merely late, nothing is wrong with the transaction, and the offsets that
-        # `_denied` asks with would be sent: a copy of them that comes late could be committed with
-        # the next transaction, which carries less.
+        failure = failure_of(errors) if why is None or errors else why
+        self._is_late = isinstance(failure, UnwrittenError)
+        # If outputs are only late, the transaction is valid, and `_denied` would send its offsets: a
+        # late duplicate of them could be committed with the next transaction, which carries less.
         is_late = isinstance(why, UnwrittenError) and not errors
         return self._abort(
-            (None if is_late else self._denied(errors, outputs, positions, stamp)) or said, failures
+            (None if is_late else self._denied(errors, outputs, positions, stamp)) or failure,
+            failures,
         )
 
     def _write_in_bulk(
         self, outputs: Sequence[Output], bulk: BulkWriter, failures: list[tuple[int, KafkaError]]
     ) -> None:
-        """Write the outputs in their order: runs of those that are packed at once, all others one
-        by one.
-        """
+        """Write the outputs in their order: runs of packed ones at once, all others one by one."""
         packed = bulk.packed
         edges = (np.flatnonzero(packed[1:] != packed[:-1]) + 1).tolist()
         for start, stop in itertools.pairwise([0, *edges, len(packed)] if len(packed) else []):
@@ -329,8 +319,8 @@ class TransactionalOutput:
                 continue
             written = bulk.write(start, stop)
             while written < stop:
-                # The queue is full, or something is wrong with this one; by itself it is waited
-                # for, or says what it is.
+                # The queue is full, or this record is refused; written alone, it waits or fails with
+                # the reason.
                 self._write(outputs, range(written, written + 1), failures)
                 written = bulk.write(written + 1, stop)
 
@@ -352,8 +342,8 @@ class TransactionalOutput:
 
             while True:
                 try:
-                    # By place, not by name, which takes two thirds of the time: `report` is the
-                    # callback, and None its other name.
+                    # Positional arguments take two thirds of the time of keywords; `report` is
+                    # `callback`, and None is `on_delivery`.
                     producer.produce(
                         topic,
                         value,
@@ -390,21 +380,21 @@ class TransactionalOutput:
                     return
 
     def _flush(self, count: int, failures: list[tuple[int, KafkaError]]) -> None:
-        left = count
+        remaining = count
         try:
-            # Once one has failed, librdkafka holds the others back until they time out.
+            # After a failure librdkafka holds the other records back until they time out.
             while True:
-                left = self._producer.flush(_FLUSH_SLICE_SECONDS)
-                if not left or failures or self._monotonic() >= self._outputs_until:
+                remaining = self._producer.flush(_FLUSH_SLICE_SECONDS)
+                if not remaining or failures or self._monotonic() >= self._outputs_until:
                     break
         except SystemError as error:
-            told = told_by(error)
-            if told is not None:
-                raise KafkaException(told) from None
-            left = count  # the abort says what it was
-        if left and not failures:
+            cause = client_error(error)
+            if cause is not None:
+                raise KafkaException(cause) from None
+            remaining = count  # the abort reports the cause
+        if remaining and not failures:
             raise UnwrittenError(
-                f"{left} of {count} outputs were not written within {_OUTPUT_SECONDS:.0f} s."
+                f"{remaining} of {count} outputs were not written within {_OUTPUT_SECONDS:.0f} s."
             )
 
     def _denied(
@@ -414,12 +404,12 @@ class TransactionalOutput:
         positions: list[TopicPartition],
         stamp: bytes,
     ) -> BrokerError | None:
-        """Return the ACL that is missing, if that is why every output was purged; the transaction
-        will be aborted anyway.
+        """Return the exception for a missing ACL, if that is why every output was purged; the
+        transaction is aborted in any case.
 
-        A transaction that may not write to a topic fails as a whole, and only the next call with it
-        says why: that with the source offsets or, where there are none, the commit, which is
-        refused once an output has failed.
+        A transaction without the ACL for a topic fails as a whole, and only its next call reports
+        why: sending the source offsets or, without any, the commit, which is refused once an output
+        has failed.
         """
         if (not errors and not positions) or any(error.code() not in PURGED for _, error in errors):
             return None
@@ -453,7 +443,7 @@ class TransactionalOutput:
     def _commit(self, needs: str, *, in_bulk: bool) -> Result:
         try:
             with self._doubting():
-                self._again(self._producer.commit_transaction, "committing", needs)
+                self._call_twice(self._producer.commit_transaction, "committing", needs)
         except AbortableError as error:
             if in_bulk and isinstance(error, UndeliveredError):
                 raise
@@ -474,18 +464,18 @@ class TransactionalOutput:
             return self._recycle(str(why))
         try:
             with self._doubting():
-                self._again(self._producer.abort_transaction, "aborting")
+                self._call_twice(self._producer.abort_transaction, "aborting")
         except AbortableError as error:
             return self._recycle(str(error))
         refused = tuple(sorted({index for index, error in failures if error.code() in REFUSALS}))
         if refused:
-            # librdkafka goes on with a gap in its sequence numbers, at which the next transaction
-            # would fail.
+            # librdkafka continues with a gap in its sequence numbers, and the next transaction would
+            # fail.
             self._renew()
         return Result(Outcome.ABORTED, refused, str(why), self._is_late)
 
     def _recycle(self, why: str) -> Result:
-        """Throw the producer away, and the other one at its next turn."""
+        """Replace the producer, and the other one at its next turn."""
         self._caller.leave()
         self._caller = self._make_thread("transactions")
         self._renew()
@@ -493,16 +483,14 @@ class TransactionalOutput:
         return Result(Outcome.UNKNOWN, why=why, is_late=self._is_late)
 
     def _renew(self) -> None:
-        """Put a new producer in the place of this one, whose late copies are fenced by the epoch
-        that the new one gets.
-        """
+        """Replace the producer; the epoch of the new one fences late requests of the old one."""
         self._doubtful.discard(self._producer)
         self._producer = self._new_producer(self._config)
 
     @contextlib.contextmanager
     def _doubting(self) -> Iterator[None]:
-        """Throw the producer away at its next turn if this step took long enough that it may have
-        been sent twice.
+        """Mark the producer for replacement if this step took so long that its request may have been
+        sent twice.
         """
         began = self._monotonic()
         try:
@@ -523,11 +511,11 @@ class TransactionalOutput:
             raise translate(error, doing, needs) from error
         return producer
 
-    def _again(self, call: Callable[[float], Any], doing: str, needs: str = "") -> None:
-        """Make a call that may be made again once after a time-out; `needs` is the ACL for it.
+    def _call_twice(self, call: Callable[[float], Any], doing: str, needs: str = "") -> None:
+        """Make a call, and repeat it once after a time-out; `needs` is the ACL for it.
 
         Raises:
-            UndeliveredError: a record that was written before was not delivered.
+            UndeliveredError: a record written before was not delivered.
             StuckError: it timed out twice, or the broker has forgotten the transaction.
             BrokerError: it failed otherwise.
         """
@@ -547,8 +535,6 @@ class TransactionalOutput:
                 return
 
     def close(self) -> None:
-        """Let go; an open transaction is aborted by the broker or by the next producer with this
-        id.
-        """
+        """Flush; the broker or the next producer with this id aborts an open transaction."""
         with contextlib.suppress(KafkaException):
             self._producer.flush(1.0)

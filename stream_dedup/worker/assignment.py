@@ -22,12 +22,12 @@ from stream_dedup.domain.messages import Messages
 from stream_dedup.domain.threads import SideThread
 from stream_dedup.kafka import (
     Admin,
-    Lives,
     OwnedOffset,
     RebalanceListener,
     SourceConsumer,
-    TopicLives,
-    is_another,
+    TopicIds,
+    TopicIdWatcher,
+    is_recreated,
 )
 from stream_dedup.kafka.source import generation
 from stream_dedup.log import epochs
@@ -70,7 +70,9 @@ class Assignment:
         self._cluster = cluster
         self._beginnings = beginnings
         self._make_admin = make_admin
-        self._lives = TopicLives(self._topics, asking, context.clock.monotonic, context.logger)
+        self._topic_ids = TopicIdWatcher(
+            self._topics, asking, context.clock.monotonic, context.logger
+        )
         self._drain = drain
         self._reopen_verdicts = reopen_verdicts
         self._answers_id = cluster.answers_id
@@ -292,13 +294,15 @@ class Assignment:
         Raises:
             StreamDedupError: the source topic or the log was created again.
         """
-        lives = self._lives.look(soon=soon or bool(self._unserved))
-        self._check_lives(lives)
+        topic_ids = self._topic_ids.look(soon=soon or bool(self._unserved))
+        self._check_topic_ids(topic_ids)
         answers = self._cluster.names.verdicts
-        if is_another(lives, answers, self._answers_id) or (is_unreadable and answers in lives):
-            self._answers_id = lives[answers][0]
+        if is_recreated(topic_ids, answers, self._answers_id) or (
+            is_unreadable and answers in topic_ids
+        ):
+            self._answers_id = topic_ids[answers][0]
             self._reopen_verdicts()
-        outputs = [lives[name][1] for name in self._cluster.names.outputs if name in lives]
+        outputs = [topic_ids[name][1] for name in self._cluster.names.outputs if name in topic_ids]
         if len(outputs) == len(self._cluster.names.outputs):
             self._output_partitions = min(outputs)
             self._serve()
@@ -309,9 +313,9 @@ class Assignment:
         Raises:
             StreamDedupError: the source topic or the log was.
         """
-        self._check_lives(self._lives.now())
+        self._check_topic_ids(self._topic_ids.now())
 
-    def _topics(self) -> Lives:
+    def _topics(self) -> TopicIds:
         """Return the id and the number of partitions of the topics; {} while Kafka is silent."""
         if self._patience.is_silent():
             return {}  # the request would only time out
@@ -319,13 +323,13 @@ class Assignment:
         asked = [names.documents, *names.outputs, names.fingerprints, names.verdicts]
         return self._make_admin(self._settings).topic_ids(asked)
 
-    def _check_lives(self, found: Lives) -> None:
+    def _check_topic_ids(self, topic_ids: TopicIds) -> None:
         names = self._cluster.names
         for name, known in (
             (names.documents, self._cluster.source_id),
             (names.fingerprints, self._cluster.log_id),
         ):
-            if is_another(found, name, known):
+            if is_recreated(topic_ids, name, known):
                 raise StreamDedupError(
                     f"The topic {name} was deleted and created again; this worker ends so that a "
                     "restart begins with what the "

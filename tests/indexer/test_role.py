@@ -20,7 +20,7 @@ from stream_dedup.index.tables import neighbours
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.indexer import role as indexer_role
 from stream_dedup.indexer.role import Indexer
-from stream_dedup.kafka import LostTopicError, TopicLives
+from stream_dedup.kafka import LostTopicError, TopicIdWatcher
 from stream_dedup.settings.settings import Settings
 from tests.index.logs import APPEND_MS, Doc, batch, control, declare
 from tests.worker.parts import Aside, VirtualClock
@@ -112,7 +112,7 @@ def looking(topic_id: bytes, statistics: dict[str, int], catch_up_to: int = 7) -
         _pace=mock.Mock(seconds_to=lambda *_: None),
         _next_said=0.0,
     )
-    index._lives = TopicLives(
+    index._topic_ids = TopicIdWatcher(
         lambda: {"fingerprints": (topic_id, 1)},
         Aside(VirtualClock()),
         lambda: float(next(now)),

@@ -30,7 +30,7 @@ from stream_dedup.kafka import (
 )
 from stream_dedup.kafka import source as source_module
 from stream_dedup.kafka.asking import ask
-from stream_dedup.kafka.client import WENT_ON, translate
+from stream_dedup.kafka.client import GROUP_MOVED, translate
 from stream_dedup.settings.settings import Settings
 from tests.kafka.scripted import Scripted, answered, refusal
 
@@ -216,7 +216,7 @@ def test_a_partition_that_is_new_is_waited_for() -> None:
     assert "deleted" not in str(written)
 
 
-@pytest.mark.parametrize("code", sorted(WENT_ON))
+@pytest.mark.parametrize("code", sorted(GROUP_MOVED))
 def test_a_group_that_went_on_ends_no_reader(code: int) -> None:
     """The client joins it again by itself."""
     readers.raise_unless_passing(KafkaError(code), "documents")

@@ -21,7 +21,7 @@ from stream_dedup.kafka import (
     source,
     transaction,
 )
-from stream_dedup.kafka.client import WENT_ON
+from stream_dedup.kafka.client import GROUP_MOVED
 from stream_dedup.kafka.transaction import Outcome
 from stream_dedup.settings.settings import Settings
 from tests.kafka.scripted import Scripted, refusal
@@ -163,7 +163,7 @@ def test_a_partition_is_begun_once_kafka_is_back(code: int, put: Callable[[Away]
     assert away.left == 0
 
 
-@pytest.mark.parametrize("code", sorted(WENT_ON))
+@pytest.mark.parametrize("code", sorted(GROUP_MOVED))
 def test_a_beginning_is_not_committed_where_the_group_went_on(
     code: int, put: Callable[[Away], Away]
 ) -> None:

@@ -331,7 +331,7 @@ def test_a_load_says_that_kafka_takes_nothing_and_ends(monkeypatch: pytest.Monke
     monkeypatch.setattr(append, "QUIET_SECONDS", 0.2)
     said: list[str] = []
     settings = Settings(kafka_bootstrap_servers="127.0.0.1:1", kafka={"message.timeout.ms": "1500"})
-    producer = append.LoadProducer(settings, told=said.append)
+    producer = append.LoadProducer(settings, report=said.append)
     for number in range(3):
         producer.send("documents", None, b"%d" % number)
 
