@@ -288,7 +288,6 @@ LONGER = {
     "fingerprinting/characters.py: make_foldings": 62,
     "fingerprinting/normalise.py: _normalise_each": 80,
     "fingerprinting/tokens.py: words_between": 64,
-    "index/snapshot.py: _restore": 65,
     "index/tables/keyed_kernels.py: search": 96,
     "index/tables/keyed_kernels.py: judge_in_order": 75,
     "indexer/role.py: __init__": 78,

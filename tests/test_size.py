@@ -9,7 +9,7 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 34_581
+WHOLE = 34_583
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "audit": 1_797,
@@ -20,7 +20,7 @@ CEILINGS = {
     "domain": 1_793,
     "files": 2_180,
     "fingerprinting": 2_801,
-    "index": 5_956,
+    "index": 5_958,
     "indexer": 655,
     "inputs": 2_939,
     "insights": 490,

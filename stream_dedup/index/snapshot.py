@@ -118,7 +118,7 @@ class Manifest:
     log: _Text | None
     applied: _Number
     recipe: _Text | None
-    plan: dict[str, Any] | None
+    plan: dict[str, int | list[list[int]]] | None
     volume_format: _Number
     chain: _Text
     state_digest: _Text
@@ -440,6 +440,7 @@ def read_manifest(storage: Storage, name: str) -> Manifest:
         if size > _MANIFEST_BYTES_MAX:
             raise ValueError(f"it has {size} bytes, and {_MANIFEST_BYTES_MAX} is the most")
         fields = parse_json(b"".join(storage.parts(file, size)))
+        is_whole = isinstance(fields, dict) and fields.pop("checksum", None) == _checksum(fields)
     except FileNotFoundError as error:
         raise InputError(f"The snapshot {path} was removed meanwhile; name another.") from error
     except (ValueError, RecursionError) as error:
@@ -453,7 +454,7 @@ def read_manifest(storage: Storage, name: str) -> Manifest:
             f"up to {FORMAT}; restore it with the version "
             f"that took it ({printable(str(fields.get('program')), 40)}) or a newer one."
         )
-    if not isinstance(fields, dict) or fields.pop("checksum", None) != _checksum(fields):
+    if not is_whole:
         raise FormatError(
             f"The manifest {path}/{MANIFEST} does not match its checksum: it was damaged or "
             "edited. Take another snapshot."
@@ -499,8 +500,9 @@ def _check_list(files: Sequence[File], where: str) -> None:
 
 
 def _checksum(fields: Mapping[str, Any]) -> str:
-    raw = json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("utf-8")
-    return hashlib.blake2b(raw, digest_size=16).hexdigest()
+    return hashlib.blake2b(
+        json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("utf-8"), digest_size=16
+    ).hexdigest()
 
 
 # -- restoring
@@ -602,25 +604,20 @@ def _restore(
     if manifest.volume_format != layout.VERSION:
         raise OtherFormatError(
             f"The volume in {where} is of format version {manifest.volume_format}, and this "
-            f"program reads {layout.VERSION}; "
-            f"restore it with a version that writes it, such as "
+            f"program reads {layout.VERSION}; restore it with a version that writes it, such as "
             f"{printable(manifest.program, 40)}, or let the index read the log."
         )
     if log is not None and manifest.log != log:
         raise ConfigurationError(
-            f"The snapshot {where} follows the log {manifest.log!r}, and this is {log!r}: the "
+            f"The snapshot {where} follows the log {printable(str(manifest.log))!r}, and this is "
+            f"{log!r}: the "
             "topic was made anew, or the "
             "snapshot belongs to another cluster. Take a snapshot of an index of this log, or let "
             "the new one read the log."
         )
     _check_list(manifest.files, where)
     files = f"{name}/{VOLUME}".lstrip("/")
-    sizes = storage.sizes(files)
-    for file in manifest.files:
-        if file.name not in sizes:
-            raise _lacks(where, file.name)
-        if sizes[file.name] != file.bytes:
-            raise _changed(f"{where}/{VOLUME}/{file.name}", f"it has {sizes[file.name]} bytes")
+    _check_sizes(manifest.files, storage.sizes(files), where)
     _check_is_empty(volume)
     restoring = volume / RESTORING
 
@@ -663,6 +660,19 @@ def _restore(
         _clear(volume)
         raise
     return Snapshot(name, manifest)
+
+
+def _check_sizes(files: Sequence[File], sizes: Mapping[str, int], where: str) -> None:
+    """Check that the place has all files of a list, with the sizes that the list names.
+
+    Raises:
+        FormatError: it has not.
+    """
+    for file in files:
+        if file.name not in sizes:
+            raise _lacks(where, file.name)
+        if sizes[file.name] != file.bytes:
+            raise _changed(f"{where}/{VOLUME}/{file.name}", f"it has {sizes[file.name]} bytes")
 
 
 def _lacks(where: str, name: str) -> FormatError:

@@ -507,9 +507,14 @@ BAD = {
         "not the one that was taken: its plan is",
     ),
     "a plan of nothing": (
-        lambda s: edit_manifest(s, plan={"x" * 100_000: [{}] * 10}),
+        lambda s: edit_manifest(s, plan={"x" * 100_000: [[1]] * 10}),
         FormatError,
         "not the one that was taken: its plan is",
+    ),
+    "a nested plan": (
+        lambda s: edit_manifest(s, plan={"bands": json.loads("[" * 700 + "]" * 700)}),
+        FormatError,
+        "lacks what",
     ),
     "another chain": (
         lambda s: edit_manifest(s, chain="0" * 32),
@@ -517,6 +522,11 @@ BAD = {
         "not the one that was taken: its chain is",
     ),
     "a long log": (lambda s: edit_manifest(s, log="x" * 1_000_000), FormatError, "lacks what"),
+    "a log of escapes": (
+        lambda s: edit_manifest(s, log="\x1b[2J\u202e" * 50),
+        ConfigurationError,
+        "follows the log",
+    ),
     "a long program": (
         lambda s: edit_manifest(s, volume_format=1, program="x" * 1_000_000),
         FormatError,
@@ -605,7 +615,7 @@ def test_a_bad_snapshot_is_refused_and_the_one_before_is_offered(
     assert found.name == before.name
     assert state_of(tmp_path / "new") == state_of(stages[60])
     assert len(told) == 1
-    assert len(told[0].replace(str(tmp_path), "")) < 1_000
+    assert len(told[0].replace(str(tmp_path), "")) < 600
     (tmp_path / "alone").mkdir()
     copied.rename(tmp_path / "alone" / spoilt.name)
     assert restore_any(str(tmp_path / "alone"), tmp_path / "empty", LOG, told.append) is None
@@ -741,6 +751,15 @@ def test_no_file_outside_of_a_snapshot_is_taken_into_the_next(
 
 def fails_to_link(*_: object) -> None:
     raise OSError("this file system has no links")
+
+
+def test_a_manifest_of_any_depth_is_refused(volume: Path, tmp_path: Path) -> None:
+    """Also of one that can just be parsed, and not be written again."""
+    folder = tmp_path / "s" / take(volume, tmp_path / "s").name
+    for depth in range(500, 1_100):
+        (folder / MANIFEST).write_text('{"x":' + "[" * depth + "]" * depth + "}")
+        with pytest.raises(FormatError, match=r"cannot be read|damaged or edited"):
+            snapshot.read_manifest(storage_at(tmp_path / "s"), folder.name)
 
 
 @pytest.mark.parametrize("name", ["../s", "/etc", "x"])
