@@ -1,14 +1,13 @@
-"""Texts -> fingerprints: what counts as the same text is decided in this room. Pure: no Kafka, no
+"""Compute fingerprints of texts; this package decides which texts are equal. Pure: no Kafka, no
 store, no settings.
 
-What can be asked for is `grammar` (one small language of recipes) and `languages` (what a user adds
-to a recipe). In the order a text travels: `normalise` (which texts are the same), `forms` (which
-form the features see), `characters` (what each code point is), `tokens` (words; reads jieba's
-data), `spellings` (letters that readers take for one), `features` (features that can be read),
-`hashes`, `simhash` (features to bits, all at once), `sketch` (words to a second print, for
-similarity), `recipe` (all of it, for a batch, under one name), `sites` (keyed hashes of sites and
-titles), `canary` (texts that notice a changed library), `key` (the secret). `variants` holds what
-only some recipes and some texts need.
+`grammar` parses recipes (a small language), `languages` a user's additions to a recipe. In the
+order of processing: `normalise` (equal texts), `forms` (the form that features are taken from),
+`characters` (kinds of code points), `tokens` (words; reads jieba's data), `spellings` (variants of
+letters), `features` (readable features), `hashes`, `simhash` (features to bits), `prints` (a batch
+in one kernel), `sketch` (words to a second fingerprint, for similarity), `recipe` (all of it, for a
+batch, under one name), `sites` (keyed hashes of sites and titles), `canary` (texts that detect a
+changed library), `key` (the secret). `variants` contains code that only some recipes need.
 """
 
 from stream_dedup.fingerprinting.grammar import PRESETS, RecipeMethod

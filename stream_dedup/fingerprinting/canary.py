@@ -1,11 +1,11 @@
-"""A few texts whose prints are frozen with this version of the program, and looked at whenever a
-fingerprinter is made.
+"""Texts whose fingerprints are frozen with this version of the program; each new fingerprinter
+computes them again and compares.
 
 Invariant: a library that changed under the same version (Python's Unicode data, numba, numpy) stops
-the role before it writes a print that cannot be compared with those in the log.
+the role before it writes a fingerprint that cannot be compared with those in the log.
 
-The texts go through every script rule and every way through normalising. `FROZEN` changes together
-with `recipe.RULES_VERSION`, never alone.
+The texts cover every script rule and every path through normalising. `FROZEN` changes only together
+with `recipe.RULES_VERSION`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ FROZEN = {
 
 
 def vectors() -> list[Vector]:
-    """Return a few vectors: of no numbers, of zeros, of one block of dimensions and of more."""
+    """Return the canary vectors: empty, all zeros, of one block of dimensions and of more."""
     return [
         np.array([(place * 37 % 101 - 50) / 8 for place in range(length)], np.float64)
         for length in (0, 1, 3, 64, 65, 300)
@@ -66,18 +66,18 @@ def vectors() -> list[Vector]:
 
 
 def stages(method: RecipeMethod) -> tuple[str, ...]:
-    """Return which stages are looked at before a method's first print."""
+    """Return the names of the stages that are checked before a method's first fingerprint."""
     if method.takes_vectors:
         return ("planes", "vector prints")
     names = [feature.name for feature in method.features]
-    found = ["weights", "normalised texts", "digests"] + (
+    stage_names = ["weights", "normalised texts", "digests"] + (
         [] if method.hash == "keyed" else ["hashes"]
     )
-    found += ["planes"] if method.projection == "planes" else []
-    found += ["sketches"] if method.makes_sketches else []
-    found += ["fingerprints"] if {"words", "bigrams"} & set(names) else []
+    stage_names += ["planes"] if method.projection == "planes" else []
+    stage_names += ["sketches"] if method.makes_sketches else []
+    stage_names += ["fingerprints"] if {"words", "bigrams"} & set(names) else []
     return (
-        *found,
+        *stage_names,
         *(
             f"{name} prints"
             for name in ("chars", "shingles", "keywords", "textrank")

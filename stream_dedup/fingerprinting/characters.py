@@ -1,11 +1,10 @@
-"""What each code point is, and what normalising makes of it: two tables frozen at one Unicode
-version.
+"""The kind of each code point, and its normalised form: two tables frozen at one Unicode version.
 
-Invariants: the tables are part of the recipe (their digest is in the recipe id), so prints do not
-depend on the Unicode version of the running Python; the files `characters.txt` (kinds) and
-`foldings.txt` (normalising) hold them as ranges, and `compositions.txt` says once more, for
-compiled code, what `foldings.txt` leaves to its neighbours. All three are only ever made by `python
--m tables.characters`, with a Python that knows exactly `UNICODE_VERSION`.
+Invariants: the tables are part of the recipe (their digest is in the recipe id), so fingerprints do
+not depend on the Unicode version of the running Python; the files `characters.txt` (kinds) and
+`foldings.txt` (normalising) contain them as ranges, and `compositions.txt` lists for compiled code
+the pairs that `foldings.txt` marks as depending on neighbours. `python -m tables.characters`
+generates all three, with a Python of exactly `UNICODE_VERSION`.
 
 The kinds of a normalised text's characters decide where its words are:
 
@@ -17,12 +16,12 @@ The kinds of a normalised text's characters decide where its words are:
   (Hiragana, Katakana, Bopomofo, Yi) and the ideographic scripts beside Han (Tangut, Nushu, Khitan).
 - `SEPARATOR`: everything else, and the letters of `APOSTROPHES`. `SPACE`: a separator that is white space, as `str.isspace` sees it.
 - `IGNORED`: default ignorable code points (zero-width characters, soft hyphens, variation selectors, tags): removed by
-  normalising, as NFKC_Casefold of the Unicode standard does, so that inserting them does not make a
-  text new.
+  normalising, as NFKC_Casefold of the Unicode standard does, so inserting them does not make a new
+  text.
 
-Two flags stand beside the kind: `MARK` (counts towards a run of combining marks) and `UNASSIGNED`
-(no character in this Unicode version; normalising leaves it alone, also where a newer Python knows
-it).
+Two flags are stored with the kind: `MARK` (counts towards a run of combining marks) and
+`UNASSIGNED` (no character in this Unicode version; normalising does not change it, even if a newer
+Python would).
 """
 
 from __future__ import annotations
@@ -95,17 +94,17 @@ def table() -> NDArray[np.uint8]:
 
 
 class Foldings(NamedTuple):
-    """What normalising makes of every code point by itself.
+    """The normalised form of every code point, as arrays that kernels read.
 
     `actions`: (0x110000,): `COPIED`; 1 to 254, copied, and its combining class; `CONTEXTUAL`, needs
-    its neighbours; from `MAPPED` on, replaced by mapping number `action - MAPPED`. `offsets`: (m +
-    1,), where each mapping begins in `replacements`, UTF-8. `trailing`: (m,), the combining class
-    of each mapping's last character. `ascii`: (128,), what each ASCII character becomes: lower
-    case, and white space a space. `pairs`, `composed`: an open-addressing table from `first << 21 |
-    second` to what they compose to, or 0 where only `unicodedata` knows; from a second alone to its
-    combining class; and from a first alone to 0 if a mark is part of it. Seconds have the action
-    `COMPOSING`. `simple`: (2048,), for a code point of two bytes the two bytes that it becomes
-    beside any neighbours, first byte high; else 0.
+    its neighbours; `MAPPED` and above, replaced by mapping number `action - MAPPED`. `offsets`: (m +
+    1,), the start of each mapping in `replacements`, UTF-8. `trailing`: (m,), the combining class
+    of each mapping's last character. `ascii`: (128,), the normalised form of each ASCII character:
+    lower case, and a space for white space. `pairs`, `composed`: an open-addressing table from
+    `first << 21 | second` to their composition, or 0 if `unicodedata` must compute it; from a
+    second alone to its combining class; and from a first alone to 0 if it contains a mark. Seconds
+    have the action `COMPOSING`. `simple`: (2048,), for a code point of two bytes its two normalised
+    bytes if they do not depend on neighbours, first byte high; else 0.
     """
 
     actions: NDArray[np.uint16]
@@ -127,7 +126,7 @@ def foldings() -> Foldings:
 def make_foldings(replaced: Mapping[int, int]) -> Foldings:
     """Return the foldings, read-only, with some code points of their results replaced by others.
 
-    Both may only be such as normalising leaves alone wherever they stand.
+    Normalising must not change the replaced code points or their replacements in any context.
     """
     actions = np.full(CODE_POINTS, COPIED, np.uint16)
     mappings: dict[str, int] = {}
@@ -140,8 +139,8 @@ def make_foldings(replaced: Mapping[int, int]) -> Foldings:
         else:
             action = int(folding)
         actions[int(first, 16) : int(last, 16) + 1] = action
-    for code_point, by in replaced.items():
-        actions[code_point] = MAPPED + mappings.setdefault(f">{by:X}", len(mappings))
+    for code_point, replacement in replaced.items():
+        actions[code_point] = MAPPED + mappings.setdefault(f">{replacement:X}", len(mappings))
     texts = [
         "".join(chr(int(part, 16)) for part in mapping[1:].split()).translate(replaced)
         for mapping in mappings
@@ -173,12 +172,16 @@ def make_foldings(replaced: Mapping[int, int]) -> Foldings:
     simple = np.zeros(1 << 11, np.uint16)
     for code_point in range(0x80, 1 << 11):
         number = int(actions[code_point]) - MAPPED
-        becomes = chr(code_point).encode() if number == COPIED - MAPPED else b""
+        encoded_result = chr(code_point).encode() if number == COPIED - MAPPED else b""
         if number >= 0 and not trailing[number]:
-            becomes = encoded[number]
-        if len(becomes) == 2 and becomes[0] >= 0x80 and not table()[code_point] & MARK:
-            simple[code_point] = becomes[0] << 8 | becomes[1]
-    made = Foldings(
+            encoded_result = encoded[number]
+        if (
+            len(encoded_result) == 2
+            and encoded_result[0] >= 0x80
+            and not table()[code_point] & MARK
+        ):
+            simple[code_point] = encoded_result[0] << 8 | encoded_result[1]
+    result_foldings = Foldings(
         actions,
         offsets,
         np.frombuffer(b"".join(encoded), np.uint8),
@@ -188,14 +191,14 @@ def make_foldings(replaced: Mapping[int, int]) -> Foldings:
         composed,
         simple,
     )
-    for array in made:
+    for array in result_foldings:
         array.setflags(write=False)
-    return made
+    return result_foldings
 
 
 @cache
 def digest() -> bytes:
-    """Return 16 bytes that name the content of both tables."""
+    """Return a digest of both tables: 16 bytes."""
     return hashlib.blake2b(
         _FILE.read_bytes() + _FOLDINGS_FILE.read_bytes(), digest_size=16
     ).digest()
@@ -226,9 +229,7 @@ def code_point_at(data: Any, place: Any) -> Any:
 
 @inlined
 def composition(first: Any, second: Any, foldings: Any) -> Any:
-    """Return what the table says of a pair, or of a second alone (`first` 0); -1 for what it does
-    not hold.
-    """
+    """Return the table's value for a pair, or for a second alone (`first` 0); -1 if it has none."""
     key = np.uint64(first) << np.uint64(21) | np.uint64(second)
     slot = np.int64((key * np.uint64(_SPREAD)) >> np.uint64(_SLOTS_SHIFT))
     while foldings.pairs[slot] != 0:

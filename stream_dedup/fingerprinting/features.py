@@ -1,10 +1,10 @@
-"""Texts -> weighed features that can be read: for every recipe but those that
-`prints.fingerprint_batch` does at once.
+"""Return readable features of texts with their weights: for explanations, and for the recipes that
+`prints.fingerprint_batch` cannot compute.
 
-Invariants: the features of a text follow from the text and the recipe alone, in the order in which
-they first occur (of keywords: the greatest weight first); a run of words is spelt with one space
-between any two of them; two features of different kinds that are spelt alike are two; weights are
-whole numbers of 1 / `WEIGHT_UNIT`.
+Invariants: the features of a text depend only on the text and the recipe; they are in the order of
+their first occurrence (keywords: the greatest weight first); a run of words is spelt with one space
+between words; two features of different kinds with the same spelling are distinct; weights are
+integers in units of 1 / `WEIGHT_ONE` or 1 / `RANK_UNIT`.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _WORDS_IN = {"words": 1, "bigrams": 2}
 
 
 def groups(method: RecipeMethod) -> NDArray[np.int64]:
-    """Return the kinds of runs as the kernels take them, (g, 3): made of what, how many of it,
-    scale of the weights.
+    """Return the kinds of runs for the kernels, (g, 3): words or characters, length of a run, scale
+    of the weights.
     """
-    return np.array([(*_made_of(one), one.scale) for one in method.features], np.int64)
+    return np.array([(*_made_of(feature), feature.scale) for feature in method.features], np.int64)
 
 
 def _made_of(feature: Feature) -> tuple[int, int]:
@@ -58,8 +58,8 @@ def _made_of(feature: Feature) -> tuple[int, int]:
 
 @allocating_kernel
 def _spell(data: Any, cutting: Any, secrets: Any, made_of: Any, length: Any) -> Any:
-    """Return the distinct runs of one text: their bytes one after another, where each begins, and
-    their counts.
+    """Return the distinct runs of a text: their concatenated bytes, the start of each, and their
+    counts.
 
     Words are spelt in `data` itself.
     """
@@ -70,7 +70,7 @@ def _spell(data: Any, cutting: Any, secrets: Any, made_of: Any, length: Any) -> 
     stops = np.empty(most + 1, np.int64)
     hashes = np.empty(most, np.uint64)
     chained = np.empty(most, np.uint64)
-    start = np.int64(0)  # not 0: numba would compile what is called with a constant for it alone
+    start = np.int64(0)  # not 0: numba would compile the callee a second time for the constant
     if of_words:
         words = words_between(
             data, start, len(data), kinds, written, dictionary, scratch, starts, stops
@@ -79,10 +79,10 @@ def _spell(data: Any, cutting: Any, secrets: Any, made_of: Any, length: Any) -> 
         runs = chain_words(hashes, words, length, secrets.of_words, chained)
     else:
         points = np.empty(len(data), np.uint32)
-        found = decode_points(data, start, len(data), points, starts)
-        for character in range(found):
+        point_count = decode_points(data, start, len(data), points, starts)
+        for character in range(point_count):
             stops[character] = starts[character + 1]
-        runs = hash_points(points, found, length, secrets.of_characters, chained)
+        runs = hash_points(points, point_count, length, secrets.of_characters, chained)
     size = table_size(runs)
     keys = np.zeros(size, np.uint64)
     counts = np.zeros(size, np.uint32)
@@ -92,31 +92,31 @@ def _spell(data: Any, cutting: Any, secrets: Any, made_of: Any, length: Any) -> 
     for run in range(runs):
         firsts[distinct] = run
         distinct = count_one(chained[run], keys, counts, order, size - 1, distinct)
-    between = np.int64(1) if of_words else np.int64(0)
+    separator_bytes = np.int64(1) if of_words else np.int64(0)
     total = np.int64(0)
     for feature in range(distinct):
         for part in range(firsts[feature], firsts[feature] + length):
-            total += stops[part] - starts[part] + between
+            total += stops[part] - starts[part] + separator_bytes
     out = np.empty(total, np.uint8)
     bounds = np.zeros(distinct + 1, np.int64)
-    counted = np.empty(distinct, np.int64)
+    feature_counts = np.empty(distinct, np.int64)
     end = np.int64(0)
     for feature in range(distinct):
         for part in range(firsts[feature], firsts[feature] + length):
-            if between and part > firsts[feature]:
+            if separator_bytes and part > firsts[feature]:
                 out[end] = 0x20
                 end += 1
             for place in range(starts[part], stops[part]):
                 out[end] = data[place]
                 end += 1
         bounds[feature + 1] = end
-        counted[feature] = counts[order[feature]]
-    return out[:end], bounds, counted
+        feature_counts[feature] = counts[order[feature]]
+    return out[:end], bounds, feature_counts
 
 
 @dataclass(frozen=True, slots=True)
 class Spelt:
-    """The features of one text: `names` (m,), their UTF-8; `weights` (m,), whole numbers of 1 /
+    """The features of a text: `names` (m,), UTF-8; `weights` (m,), integers in units of 1 /
     `unit`.
     """
 
@@ -126,7 +126,7 @@ class Spelt:
 
 
 class FeatureSpeller:
-    """Spells the features of a method, as the languages say, under the key's secrets."""
+    """Spell the features of a method, with a user's languages, under the key's secrets."""
 
     def __init__(self, method: RecipeMethod, languages: Languages, secrets: Secrets) -> None:
         self._method = method
@@ -135,17 +135,15 @@ class FeatureSpeller:
         self._table, self._beyond = simhash.count_weights(method.weights)
 
     def spell(self, data: NDArray[np.uint8]) -> Spelt:
-        """Return the features of one text, given as the UTF-8 that the method's normalising
-        left.
-        """
+        """Return the features of a text, given as UTF-8 after the method's normalising."""
         if self._method.is_ranked:
             return self._keywords(data.tobytes().decode())
         names: list[bytes] = []
         weights = [np.empty(0, np.int64)]
         for feature in self._method.features:
-            spelt, counts = self._runs(data, feature)
-            names += spelt
-            weights.append(self._weigh(spelt, counts) * feature.scale)
+            names_of_kind, counts = self._runs(data, feature)
+            names += names_of_kind
+            weights.append(self._weigh(names_of_kind, counts) * feature.scale)
         return Spelt(
             names,
             np.concatenate(weights),
@@ -185,12 +183,12 @@ class FeatureSpeller:
         (feature,) = self._method.features
         analyser = keywords.analyser(self._languages.user_words, self._languages.stop_words)
         rank = analyser.by_tfidf if feature.name == "keywords" else analyser.by_textrank
-        found = rank(text, feature.length)
-        names = [word.encode() for word, _ in found]
+        ranked_words = rank(text, feature.length)
+        names = [word.encode() for word, _ in ranked_words]
         if self._method.weights in {"tfidf", "rank"}:
             return Spelt(
                 names,
-                np.array([round(RANK_UNIT * weight) for _, weight in found], np.int64),
+                np.array([round(RANK_UNIT * weight) for _, weight in ranked_words], np.int64),
                 RANK_UNIT,
             )
         return Spelt(names, np.full(len(names), WEIGHT_ONE, np.int64), WEIGHT_ONE)

@@ -1,14 +1,15 @@
-"""Which form of a text its features are taken from: the stage *normalise* of the grammar.
+"""Compute the form of a text that its features are taken from: the stage *normalise* of the
+grammar.
 
-Invariants: under any steps surrogates become U+FFFD and runs of combining marks are cut first, so
-every form is valid UTF-8 and is made in linear time; the form after `nfkc case space` is
-`normalise`'s, bit for bit, and only it is digested: texts are `exact` by the same rule under every
-recipe.
+Invariants: with any steps surrogates become U+FFFD and runs of combining marks are cut first, so
+every form is valid UTF-8 and takes linear time; the form after `nfkc case space` equals that of
+`normalise`, bit for bit, and only that form is digested: texts are `exact` by the same rule under
+every recipe.
 
-`raw`: nothing else. `nfkc`: compatibility composition; `case`: full case folding; `space`: every
-stretch of white space becomes one space, none at the ends; `punctuation`: every stretch of
-separators (white space, punctuation, symbols, control characters) does; `spelling`: letters that
-readers take for one are one (`spellings`). The steps are done in this order.
+`raw`: no step. `nfkc`: compatibility composition; `case`: full case folding; `space`: every stretch
+of white space becomes one space, none at the ends; `punctuation`: every stretch of separators
+(white space, punctuation, symbols, control characters) does; `spelling`: variants of a letter
+become that letter (`spellings`). The steps are done in this order.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ FULL: Final = ("nfkc", "case", "space")
 
 @kernel
 def _drop_separators(data: Any, offsets: Any, kinds: Any, out: Any, ends: Any) -> None:
-    """Write each text with one space for every stretch of separators; `ends` (n + 1,) is where each
-    result ends.
+    """Write each text with one space for every stretch of separators; write the end of each result
+    to `ends` (n + 1,).
     """
     end = np.int64(0)
     for text in range(len(offsets) - 1):
@@ -88,14 +89,14 @@ def form_batch(
 ) -> Batch:
     """Return the form of a batch.
 
-    `normalised` is what `normalise_batch` made of the same texts; `fold_han`: traditional Han
-    becomes simplified, last.
+    `normalised` is the result of `normalise_batch` for the same texts; `fold_han`: traditional Han
+    becomes simplified, as the last step.
     """
-    of_text = tuple(step for step in steps if step not in {"punctuation", "spelling"})
-    if of_text == FULL:
+    text_steps = tuple(step for step in steps if step not in {"punctuation", "spelling"})
+    if text_steps == FULL:
         data, offsets = normalised
     else:
-        encoded = [_form(text, of_text, fold_han=fold_han).encode() for text in texts]
+        encoded = [_form(text, text_steps, fold_han=fold_han).encode() for text in texts]
         offsets = np.zeros(len(texts) + 1, np.int64)
         np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)), out=offsets[1:])
         data = np.frombuffer(bytearray(b"".join(encoded)), np.uint8)

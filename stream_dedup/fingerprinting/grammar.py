@@ -1,5 +1,5 @@
-"""The grammar of recipes: what an operator writes -> a `RecipeMethod`, which says how prints are
-made.
+"""Parse recipes: a text that an operator writes becomes a `RecipeMethod`, which defines how
+fingerprints are computed.
 
     recipe     = PRESET | PRESET ":" WIDTH | stages
     stages     = normalise "|" features "|" weights "|" hash "|" projection
@@ -10,9 +10,9 @@ made.
     hash       = "keyed" | "xxh3" | "fnv1a" | "md5" | "sha1" | "sha256" | "jenkins" | "none"
     projection = "signs:" WIDTH | "planes:" WIDTH | "planes:" WIDTH ":" SEED
 
-Invariants: a `RecipeMethod` that exists can be made into prints (what does not go together is
-refused here, with the nearest name where a name is wrong); its text leads back to an equal one;
-equal methods have equal texts.
+Invariants: every `RecipeMethod` can compute fingerprints (stages that cannot be combined are
+refused here, and an unknown name with the nearest known one); parsing its text returns an equal
+method; equal methods have equal texts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _FORM: Final = "normalise | features | weights | hash | projection"
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A kind of feature: its name, how long its runs are (or how many keywords are kept), and the
+    """A kind of feature: its name, the length of its runs (or the number of keywords), and the
     scale of its weights.
     """
 
@@ -62,10 +62,10 @@ class Feature:
 
 @dataclass(frozen=True, slots=True)
 class RecipeMethod:
-    """The five stages. `steps` () is `raw`; `seed` counts only for planes.
+    """The five stages of a recipe. `steps` () is `raw`; only planes use `seed`.
 
     Raises:
-        ConfigurationError: the stages do not go together.
+        ConfigurationError: the stages cannot be combined.
     """
 
     steps: tuple[str, ...]
@@ -102,8 +102,8 @@ class RecipeMethod:
 
     @property
     def is_at_once(self) -> bool:
-        """Whether one kernel makes the prints of many texts at once; all else goes text by text,
-        and takes far longer.
+        """Whether one kernel computes the fingerprints of a batch; other methods go text by text,
+        and take far longer.
         """
         return (
             self.hash == hashes.KEYED
@@ -114,23 +114,23 @@ class RecipeMethod:
 
     @property
     def cuts_words(self) -> bool:
-        """Whether texts are cut into words by this package's own rules."""
+        """Whether the rules of `tokens` cut texts into words."""
         return any(feature.name in {"words", "bigrams", "shingles"} for feature in self.features)
 
     @property
     def makes_sketches(self) -> bool:
-        """Whether texts get a sketch of their words beside the print: of words (`words`,
-        `shingles`), in one go.
+        """Whether texts also get a sketch of their words: only if they are cut into words and
+        computed as a batch.
         """
         return self.cuts_words and self.is_at_once
 
     @property
     def floor(self) -> int:
-        """Distinct features below which a print says too little.
+        """The number of distinct features below which fingerprints are not compared.
 
-        What running English text of `words_min` words has: 8 where a sketch judges (from 8 words on
-        no unlike short texts of six corpora were near), else 25, from which on the bits of a text
-        with one word replaced hardly change. For keywords it is the number asked for: a text that
+        It is the number that running English text of `words_min` words has: 8 if a sketch judges
+        (with 8 words or more no two different short texts of six corpora were near), else 25, where
+        replacing one word hardly changes the bits. For keywords it is their number: a text that
         cannot fill the list is short. A vector needs one number that is not zero.
         """
         if self.takes_vectors:
@@ -159,11 +159,11 @@ def _refuse(sentence: str) -> NoReturn:
     )
 
 
-def _nearest(stage: str, given: str, known: Iterable[str]) -> NoReturn:
+def _nearest(stage: str, unknown_name: str, known: Iterable[str]) -> NoReturn:
     names = list(known)
-    near = difflib.get_close_matches(given.lower(), names, n=1, cutoff=0.4)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}."
-    _refuse(f"The stage {stage} of a recipe has no {given[:40]!r}; {hint}")
+    close_names = difflib.get_close_matches(unknown_name.lower(), names, n=1, cutoff=0.4)
+    hint = f"did you mean {close_names[0]!r}?" if close_names else f"there are {', '.join(names)}."
+    _refuse(f"The stage {stage} of a recipe has no {unknown_name[:40]!r}; {hint}")
 
 
 def _check(method: RecipeMethod) -> None:
@@ -172,11 +172,11 @@ def _check(method: RecipeMethod) -> None:
         _refuse("A recipe needs features.")
     if len(set(names)) < len(names) and len(set(method.features)) < len(method.features):
         _refuse(f"The features {' '.join(map(str, method.features))} name one kind twice.")
-    alone = [name for name in names if name in {*RANKED, VECTOR}]
-    if alone and len(names) > 1:
-        _refuse(f"The features {alone[0]!r} stand alone, not beside others.")
+    exclusive = [name for name in names if name in {*RANKED, VECTOR}]
+    if exclusive and len(names) > 1:
+        _refuse(f"The features {exclusive[0]!r} cannot be combined with others.")
     if method.width not in WIDTHS:
-        _refuse(f"A print has {', '.join(map(str, WIDTHS))} bits, not {method.width}.")
+        _refuse(f"A fingerprint has {', '.join(map(str, WIDTHS))} bits, not {method.width}.")
     for feature in method.features:
         _check_feature(feature)
     if method.takes_vectors:
@@ -215,11 +215,10 @@ def _check(method: RecipeMethod) -> None:
         _refuse("Only the features 'textrank' have the weights 'rank'.")
     bits = hashes.BITS[method.hash]
     if bits < method.width:
-        wide = ", ".join(one for one, has in hashes.BITS.items() if has >= method.width)
+        wider_hashes = ", ".join(name for name, has in hashes.BITS.items() if has >= method.width)
         _refuse(
-            f"The hash {method.hash!r} has {bits} bits, and the print would have {method.width}: "
-            "take "
-            f"{method.projection}:{bits} or a wider hash ({wide})."
+            f"The hash {method.hash!r} has {bits} bits, and the fingerprint {method.width}: use "
+            f"{method.projection}:{bits} or a wider hash ({wider_hashes})."
         )
 
 
@@ -284,10 +283,10 @@ def _one(stage: str, terms: Sequence[str], known: Iterable[str]) -> str:
 
 
 def parse(text: str) -> RecipeMethod:
-    """Return the method that a text names: a preset, a preset and a width, or all stages.
+    """Parse a recipe: a preset, a preset and a width, or all stages.
 
     Raises:
-        ConfigurationError: there is no such recipe; the sentence names the nearest name.
+        ConfigurationError: there is no such recipe; the message suggests the nearest name.
     """
     wanted = " ".join(text.lower().split())
     stages = [stage.split() for stage in wanted.split("|")]
@@ -339,7 +338,7 @@ def _preset(wanted: str) -> RecipeMethod:
 
 
 def name_of(method: RecipeMethod) -> str:
-    """Return the name of the preset that this is, at any width; `custom` if it is none."""
+    """Return the name of the preset that equals a method, at any width; else `custom`."""
     return next(
         (name for name, preset in PRESETS.items() if _but_width(preset) == _but_width(method)),
         "custom",
@@ -358,7 +357,7 @@ def _but_width(method: RecipeMethod) -> tuple[object, ...]:
 
 
 def _presets() -> dict[str, RecipeMethod]:
-    # Filled step by step: parsing names what is there already.
+    # `PRESETS` exists before it is filled: a parse error lists its names.
     texts = {
         "words": "nfkc case space spelling | words bigrams*2 | log | keyed | signs:128",
         "chars": "nfkc case space spelling | chars:4 | log | keyed | signs:128",

@@ -1,8 +1,8 @@
-"""Bytes of a feature -> a number as wide as the print: the hashes that the grammar names.
+"""Hash the bytes of a feature to a number as wide as the fingerprint: the hashes of the grammar.
 
-Invariants: each is the published function (its authors' test vectors are tests); a hash is cut to
-the width by keeping its low bits, and one with fewer bits than the width is refused where the
-recipe is made, because stretching it would add no knowledge.
+Invariants: each is the published function (the authors' test vectors are tests); a hash is cut to
+the width by keeping its low bits; the grammar refuses a hash with fewer bits than the width,
+because stretching it would add no information.
 
 | name | bits | read as a number |
 |---|---|---|
@@ -12,9 +12,9 @@ recipe is made, because stretching it would add no knowledge.
 | `md5`, `sha1`, `sha256` | 128, 160, 256 | the digest, most significant byte first |
 | `jenkins` | 64 | lookup3 `hashlittle2` with both seeds 0: its first result is the low half |
 
-Only those who know the key can make two features collide under `keyed`, or steer a print; under all
-others anybody can. The cryptographic ones are here because tutorials use them, and protect nothing
-when cut.
+With `keyed`, only those who know the key can make two features collide, or steer a fingerprint;
+with all others anybody can. The cryptographic hashes are here because tutorials use them; cut to a
+width they protect nothing.
 
 Sources: Aumasson, Bernstein, "SipHash: a fast short-input PRF" (INDOCRYPT 2012); Fowler, Noll, Vo,
 RFC 9923; Jenkins, "lookup3.c" (2006, public domain); RFC 1321 (MD5); FIPS 180-4 (SHA-1, SHA-256);
@@ -40,7 +40,7 @@ SECRETS = 6
 CHARACTERS_MAX = 16  # in one n-gram
 
 KEYED: Final = "keyed"
-# The name of a hash, and how many bits it has.
+# The number of bits of each hash.
 BITS: Final = {
     KEYED: 128,
     "xxh3": 128,
@@ -53,10 +53,10 @@ BITS: Final = {
 
 
 def derive_secrets(key: bytes) -> NDArray[np.uint64]:
-    """Return the numbers that the kernels mix with, (6,): SipHash's key, the high half's, and three
-    for bigrams.
+    """Return the secrets of the kernels, (6,): SipHash's key, the offset of the high half, and
+    three numbers for bigrams.
 
-    The two multipliers of bigrams are odd, so that multiplying loses nothing.
+    The two multipliers of bigrams are odd, so multiplying is a bijection.
     """
     derived = hashlib.blake2b(key, digest_size=8 * SECRETS, person=b"simhash secrets").digest()
     secrets = np.frombuffer(derived, "<u8").astype(np.uint64)
@@ -65,8 +65,8 @@ def derive_secrets(key: bytes) -> NDArray[np.uint64]:
 
 
 def derive_character_secrets(key: bytes) -> NDArray[np.uint64]:
-    """Return what character n-grams are mixed with, (17,): an offset, then an odd multiplier for
-    each place.
+    """Return the secrets of character n-grams, (17,): an offset, then an odd multiplier for each
+    place.
     """
     derived = b"".join(
         hashlib.blake2b(
@@ -81,8 +81,8 @@ def derive_character_secrets(key: bytes) -> NDArray[np.uint64]:
 
 @inlined
 def _rotate(value: Any, bits: Any) -> Any:
-    """Rotate a uint64 by a uint64 of bits: numba would compile what is called with constants once
-    for each of them.
+    """Rotate a uint64 left by a number of bits; `bits` is a uint64, because numba would compile the
+    function once for each constant.
     """
     return (value << bits) | (value >> (np.uint64(64) - bits))
 
@@ -104,11 +104,9 @@ def _sip_round(a: Any, b: Any, c: Any, d: Any) -> Any:
 
 @inlined
 def eight_bytes(data: Any, place: Any) -> Any:
-    """Return the eight bytes at `place` as a word, the low byte first."""
-    first = np.uint64(
-        place
-        # an index without a sign is not looked at for counting from the end, and the loop is one load
-    )
+    """Return the eight bytes at `place` as a word, low byte first."""
+    # Unsigned: numba then omits the check for negative indexes, and the loop becomes one load.
+    first = np.uint64(place)
     block = np.uint64(0)
     for byte in range(8):
         block |= np.uint64(data[first + np.uint64(byte)]) << np.uint64(8 * byte)
@@ -117,15 +115,17 @@ def eight_bytes(data: Any, place: Any) -> Any:
 
 @inlined
 def last_block(data: Any, place: Any, stop: Any, length: Any) -> Any:
-    """Return SipHash's last block: the fewer than eight bytes that are left, and the length of all;
-    else a number.
+    """Return SipHash's last block: the remaining bytes, fewer than eight, and the total length in
+    the highest byte.
     """
-    left = (stop - place) & 7
-    if place + 8 <= len(data):  # one load and a mask instead of a loop over what is left
-        block = eight_bytes(data, place) & ((np.uint64(1) << np.uint64(8 * left)) - np.uint64(1))
+    rest_length = (stop - place) & 7
+    if place + 8 <= len(data):  # one load and a mask instead of a loop over the remaining bytes
+        block = eight_bytes(data, place) & (
+            (np.uint64(1) << np.uint64(8 * rest_length)) - np.uint64(1)
+        )
     else:
         block = np.uint64(0)
-        for byte in range(left):
+        for byte in range(rest_length):
             block |= np.uint64(data[place + byte]) << np.uint64(8 * byte)
     return block | np.uint64(length & 0xFF) << np.uint64(56)
 
@@ -161,8 +161,8 @@ def sip_hash_between(
 
 @inlined
 def sip_hash_block(block: Any, key_0: Any, key_1: Any) -> Any:
-    """Return SipHash-1-3 of fewer than eight bytes, given as `last_block`; many go side by side:
-    nothing branches.
+    """Return SipHash-1-3 of a `last_block`, for fewer than eight bytes; without branches, so a loop
+    over many is vectorised.
     """
     a, b, c, d = _sip_round(
         key_0 ^ np.uint64(0x736F6D6570736575),
@@ -186,7 +186,7 @@ def sip_hash(data: Any, key_0: Any, key_1: Any, rounds: Any, final_rounds: Any) 
 
 @inlined
 def mix(value: Any) -> Any:
-    """Spread every bit over all 64: the finalizer of MurmurHash3."""
+    """Return a uint64 with every bit spread over all 64: the finalizer of MurmurHash3."""
     value ^= value >> np.uint64(33)
     value *= np.uint64(0xFF51AFD7ED558CCD)
     value ^= value >> np.uint64(33)
@@ -217,7 +217,7 @@ def _fnv1a(data: Any, bounds: Any, out: Any) -> None:
 
 @inlined
 def _rotate_32(value: Any, bits: Any) -> Any:
-    """Rotate a uint32 by a uint32 of bits."""
+    """Rotate a uint32 left by a number of bits, a uint32."""
     return np.uint32((value << bits) | (value >> (np.uint32(32) - bits)))
 
 
@@ -252,7 +252,7 @@ def _lookup3_final(a: Any, b: Any, c: Any) -> Any:
 
 @inlined
 def _four_bytes(data: Any, place: Any, stop: Any) -> Any:
-    """Return up to four bytes, least significant first, as far as there are any."""
+    """Return up to four bytes as a uint32, low byte first; missing ones are 0."""
     block = np.uint32(0)
     for byte in range(min(4, max(0, stop - place))):
         block |= np.uint32(data[place + byte]) << np.uint32(8 * byte)
@@ -294,11 +294,10 @@ def hash_features(
     bounds: NDArray[np.int64],
     secrets: NDArray[np.uint64],
 ) -> NDArray[np.uint64]:
-    """Return the hash of each feature, (m, 2), low half first; bits beyond the width are of no
-    account.
+    """Return the hash of each feature, (m, 2), low half first; ignore the bits beyond the width.
 
-    `data`: the features' bytes one after another; `bounds`: (m + 1,), where each begins; `secrets`:
-    of the key.
+    `data`: the concatenated bytes of the features; `bounds`: (m + 1,), the start of each;
+    `secrets`: of the key.
     """
     out = np.empty((len(bounds) - 1, 2), np.uint64)
     if name == KEYED:
@@ -308,14 +307,12 @@ def hash_features(
     elif name == "jenkins":
         _jenkins(data, bounds, out)
     else:
-        made = _BY_LIBRARY.get(name) or (xxhash.xxh3_128 if width > 64 else xxhash.xxh3_64)
+        hash_function = _BY_LIBRARY.get(name) or (xxhash.xxh3_128 if width > 64 else xxhash.xxh3_64)
         content = data.tobytes()
         digests = (
-            made(content[start:stop]).digest()
+            hash_function(content[start:stop]).digest()
             for start, stop in itertools.pairwise(bounds.tolist())
         )
-        written = b"".join(
-            digest[:-17:-1].ljust(16, b"\0") for digest in digests
-        )  # the last byte first
-        out[:] = np.frombuffer(written, "<u8").reshape(-1, 2)
+        little_endian = b"".join(digest[:-17:-1].ljust(16, b"\0") for digest in digests)
+        out[:] = np.frombuffer(little_endian, "<u8").reshape(-1, 2)
     return out

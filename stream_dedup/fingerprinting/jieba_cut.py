@@ -1,8 +1,8 @@
-"""Runs of Han -> words, as jieba cuts them.
+"""Cut runs of Han into words, as jieba does.
 
-Invariants: word for word what `jieba.cut(run, HMM=True)` returns (a test holds the two together);
-time linear in the run: jieba copies the path so far at every character of a stretch that it does
-not know. No Python runs meanwhile, so no lock is held.
+Invariants: the words are those of `jieba.cut(run, HMM=True)` (a test compares the two); the time is
+linear in the run, while jieba copies its path at every unknown character. No Python code runs
+meanwhile, so the GIL is free.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _BEGIN, _MIDDLE, _END, _SINGLE = range(4)
 
 
 class Scratch(NamedTuple):
-    """What cutting a batch needs besides its text: memory for one piece of Han, used again for
-    every piece, and `marks`.
+    """The buffers of a thread that cuts a batch: memory for one piece of Han, reused for every
+    piece, and `marks`.
 
-    `marks`: empty, or for every byte of the batch what `segmenter.mark_words` says of it.
+    `marks`: empty, or the result of `segmenter.mark_words` for every byte of the batch.
     """
 
     places: NDArray[np.int64]
@@ -37,7 +37,7 @@ class Scratch(NamedTuple):
 
 
 def scratch(marks: NDArray[np.uint8] | None = None) -> Scratch:
-    """Return what one thread's cutting of one batch needs."""
+    """Return new buffers for a thread that cuts a batch."""
     return Scratch(
         np.zeros(HAN_PIECE + 1, np.int64),
         np.zeros(HAN_PIECE, np.int64),
@@ -50,7 +50,7 @@ def scratch(marks: NDArray[np.uint8] | None = None) -> Scratch:
 
 @inlined
 def _node_of(known: Any, first: Any, stop: Any, dictionary: Any) -> Any:
-    """Return the node that a row of characters leads to, 0 for none."""
+    """Return the dictionary's node for a sequence of characters, 0 for none."""
     node = np.int64(dictionary.roots[known[first]])
     for place in range(first + 1, stop):
         if node == 0:
@@ -69,11 +69,11 @@ def _is_word(known: Any, first: Any, stop: Any, dictionary: Any) -> Any:
 def _cut_unknown(
     first: Any, stop: Any, dictionary: Any, scratch: Any, starts: Any, stops: Any, words: Any
 ) -> Any:
-    """Cut characters that the dictionary sees as single ones: the most probable path through the
-    model (Viterbi).
+    """Cut characters that form no word of the dictionary: the most probable path through the model
+    (Viterbi). Return the number of words so far.
 
-    Of two equally probable ways the one over the state whose letter is later in the alphabet is
-    taken, as jieba does.
+    Of two equally probable paths it takes the one over the state whose letter is later in the
+    alphabet, as jieba does.
     """
     known = scratch.known
     came_from = scratch.came_from
@@ -102,14 +102,14 @@ def _cut_unknown(
         came_from[place, _SINGLE] = _SINGLE if from_single >= from_end else _END
         new_single = max(from_single, from_end)
         begin, middle, end, single = new_begin, new_middle, new_end, new_single
-    # Back along the path: the words come out last first, and are turned round afterwards.
+    # Backwards along the path: the words are written in reverse order, and reversed at the end.
     state: Any = _SINGLE if single >= end else _END
     counted = words
     word_stop = stop
     for place in range(stop - 1, first - 1, -1):
         before = np.int64(came_from[place, state])
-        # A path may begin within a word, where the model knows the first character there alone;
-        # then the word begins there.
+        # A path may begin within a word, if the model knows its first character only there; the
+        # word then begins at this character.
         if state in (_SINGLE, _BEGIN) or place == first:
             if (
                 len(dictionary.splits) > 0
@@ -138,8 +138,8 @@ def _cut_unknown(
 def _cut_known(
     first: Any, stop: Any, dictionary: Any, scratch: Any, starts: Any, stops: Any, words: Any
 ) -> Any:
-    """Cut characters along the most probable way through the dictionary; of equally probable words
-    the longer.
+    """Cut characters along the most probable path through the dictionary; prefer the longer of
+    equally probable words. Return the number of words so far.
     """
     known = scratch.known
     places = scratch.places
@@ -166,7 +166,7 @@ def _cut_known(
             following[place] = place + 1
         best[place] = top
     place = first
-    pending = first  # single characters from here on wait to be cut together
+    pending = first  # the first of the single characters that are still to be cut together
     while place <= stop:
         reach = following[place] if place < stop else stop + 1
         if reach == place + 1 and place < stop:
@@ -194,8 +194,8 @@ def _cut_known(
 def cut_piece(
     characters_in: Any, dictionary: Any, scratch: Any, starts: Any, stops: Any, words: Any
 ) -> Any:
-    """Cut one piece of a run of Han, whose characters stand in `scratch`; return the number of
-    words found so far.
+    """Cut a piece of a run of Han, whose characters are in `scratch`; return the number of words so
+    far.
     """
     first: Any = np.int64(0)
     while first < characters_in:

@@ -1,11 +1,11 @@
-"""jieba's dictionary and model, and a user's words, as arrays that kernels read.
+"""Load jieba's dictionary and model, and a user's words, into arrays that kernels read.
 
-Invariants: nothing but the files of the version in `ENGINE` is ever read, which `ENGINE_DIGEST`
-holds; the numbers are those that jieba computes, sums and ties included.
+Invariants: only the files of the version in `ENGINE` are read, as `ENGINE_DIGEST` proves; the
+numbers are those that jieba computes, sums and ties included.
 
-jieba itself is imported for one thing: to suggest the frequency of a user's word that has none. Its
-cache file in the shared temporary directory is never read: it is `marshal` data that any user of
-the machine could have written.
+jieba itself is imported only to suggest a frequency for a user's word that has none. Its cache file
+in the shared temporary directory is never read: it is `marshal` data that any user of the machine
+could have written.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from stream_dedup.fingerprinting.characters import code_point_at
 from stream_dedup.kernels.compiled import allocating_kernel, inlined
 
 ENGINE = "jieba-0.42.1"
-# Of `ENGINE_FILES`, so that a data file changed under the same version is noticed.
+# The digest of `ENGINE_FILES`, to detect a data file that changed under the same version.
 ENGINE_DIGEST = bytes.fromhex("3600dc55b827b843484a76d50bcbd119")
-# What jieba holds for Han: other ideographs are words of their own to it.
+# The range that jieba treats as Han: every other ideograph is a word by its rules.
 FIRST_KNOWN, _LAST_KNOWN = 0x4E00, 0x9FD5
 KNOWN = _LAST_KNOWN - FIRST_KNOWN + 1
-NO_WORD = 1.0  # in place of a logarithm of a probability
+NO_WORD = 1.0  # instead of the logarithm of a probability
 _STATES = "BMES"
 FNV_OFFSET, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 _IMPOSSIBLE = -3.14e100  # jieba's logarithm of zero
@@ -46,17 +46,16 @@ ENGINE_FILES = (
 
 
 class Dictionary(NamedTuple):
-    """jieba's dictionary as a tree of characters, and its model for what the dictionary does not
-    know.
+    """jieba's dictionary as a tree of characters, and its model for words that are not in it.
 
     `roots`: (known,), the node of each first character, 0 for none; `keys` and `children`: an
     open-addressing table from `node << 16 | character` to a node; `scores`: logarithm of the
     probability of the word that ends in a node, or `NO_WORD`; `unknown`: (1,), the same for a
     single character that is no word. `start` (4,), `change` (4, 4) and `emit` (4, known):
-    logarithms of the model's probabilities, states in the order of `_STATES`. `splits`: empty, or
-    by node 1 for what the user's dictionary says is no word even where the model finds it.
+    logarithms of the model's probabilities, states in the order of `_STATES`. `splits`: empty, or 1
+    for each node that the user's dictionary excludes as a word even if the model finds it.
     `stop_slots`: empty, or an open-addressing table of numbers of stop words, from 1;
-    `stop_offsets`, `stop_bytes`: where each begins, and their UTF-8.
+    `stop_offsets`, `stop_bytes`: the start of each stop word, and their UTF-8.
     """
 
     roots: NDArray[np.int32]
@@ -75,7 +74,7 @@ class Dictionary(NamedTuple):
 
 @inlined
 def slot_of(key: Any, keys: Any) -> Any:
-    """Return the slot of a key, or the free one where it would stand."""
+    """Return the slot of a key, or the free slot to insert it."""
     mask = len(keys) - 1
     slot = np.int64((key * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)) & mask
     while keys[slot] != 0 and keys[slot] != key:
@@ -85,18 +84,18 @@ def slot_of(key: Any, keys: Any) -> Any:
 
 @inlined
 def edge_key(node: Any, known: Any) -> Any:
-    """Return what stands in `keys` for the way from a node over a character."""
+    """Return the key of the edge from a node over a character."""
     return np.uint64(node) << np.uint64(16) | np.uint64(known)
 
 
 @allocating_kernel
 def _read_dictionary(data: Any, users: Any, slots: Any) -> Any:
-    """Read lines `word frequency ...` of UTF-8; return roots, keys, children, frequency and splits
-    per node, and the total.
+    """Read lines `word frequency ...` of UTF-8; return roots, keys, children, frequencies and
+    splits by node, and the total frequency.
 
-    As jieba does: of a word given twice the last frequency counts, but both add to the total. From
-    byte `users` on the lines are the user's, and a frequency of 0 there means that the word is to
-    be split.
+    As in jieba, the last frequency of a word that occurs twice counts, but both add to the total.
+    The lines from byte `users` to the end are the user's; a frequency of 0 there means that the
+    word is to be split.
     """
     roots = np.zeros(KNOWN, np.int32)
     keys = np.zeros(slots, np.uint64)
@@ -114,7 +113,7 @@ def _read_dictionary(data: Any, users: Any, slots: Any) -> Any:
             place += length
             known = code_point - FIRST_KNOWN
             if node == 0 or known < 0 or known >= KNOWN:
-                node = 0  # no run of Han reaches such a word
+                node = 0  # not Han only: no run of Han contains this word
             elif node == -1:
                 if roots[known] == 0:
                     roots[known] = nodes
@@ -144,38 +143,35 @@ def _read_dictionary(data: Any, users: Any, slots: Any) -> Any:
 
 
 def engine_folder(names: Sequence[str], digest: bytes) -> Path:
-    """Return jieba's folder, in which the files of these names have this digest, of 16 bytes.
+    """Return jieba's folder after comparing the digest (16 bytes) of these files in it.
 
-    Raises ConfigurationError if jieba is missing, or if they have another.
+    Raises ConfigurationError if jieba is missing, or if the digest differs.
     """
-    found = importlib.util.find_spec("jieba")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("jieba")
+    if spec is None or spec.origin is None:
         raise ConfigurationError(
             "The package jieba is not installed: install it at the version 0.42.1."
         )
-    folder = Path(found.origin).parent
-    made = hashlib.blake2b(digest_size=16)
+    folder = Path(spec.origin).parent
+    hasher = hashlib.blake2b(digest_size=16)
     try:
         for name in names:
             content = (folder / name).read_bytes()
-            made.update(len(content).to_bytes(8, "little") + content)
+            hasher.update(len(content).to_bytes(8, "little") + content)
     except OSError as error:
         raise ConfigurationError(
             f"jieba's data in {folder} cannot be read ({error}): install jieba 0.42.1 again."
         ) from error
-    if made.digest() != digest:
+    if hasher.digest() != digest:
         raise ConfigurationError(
-            f"What {folder} holds ({', '.join(names)}) is not that of {ENGINE}, so its prints "
-            "would not be comparable: install "
-            "jieba 0.42.1 as it was published."
+            f"The files {', '.join(names)} in {folder} are not those of {ENGINE}, so fingerprints "
+            "would not be comparable: install jieba 0.42.1 as it was published."
         )
     return folder
 
 
 def _model_table(file: Path) -> Any:
-    """Return the table in one of jieba's model files, which are Python modules of one dictionary
-    `P` each.
-    """
+    """Return the table `P` of one of jieba's model files, which are Python modules."""
     loader = importlib.machinery.SourceFileLoader(f"_{file.stem}", str(file))
     module = types.ModuleType(loader.name)
     loader.exec_module(module)
@@ -183,9 +179,9 @@ def _model_table(file: Path) -> Any:
 
 
 class UserWord(NamedTuple):
-    """A word of the user's dictionary, and its part of speech if one is given.
+    """A word of the user's dictionary, with its part of speech or None.
 
-    `frequency`: None to have jieba suggest one; 0 for what is never to be one word.
+    `frequency`: None to have jieba suggest one; 0 for characters that must never form a word.
     """
 
     word: str
@@ -195,7 +191,7 @@ class UserWord(NamedTuple):
 
 @cache
 def dictionary() -> Dictionary:
-    """Return jieba's dictionary and model, read once a process.
+    """Return jieba's dictionary and model, read once in a process.
 
     Raises ConfigurationError if jieba is missing, or if its data is not that of the version in the
     recipe's name.
@@ -216,16 +212,15 @@ def make_dictionary(user_words: Sequence[UserWord], stop_words: Collection[str])
         f"{word} {frequency}\n" for word, frequency in with_frequencies(user_words, folder)
     ).encode()
     slots = 1 << 20
-    while slots < (1 << 20) + 2 * len(
-        added
-    ):  # a node takes a character of the user's, and so three bytes
+    # A node takes a character of the user's words, three bytes.
+    while slots < (1 << 20) + 2 * len(added):
         slots *= 2
     data = np.frombuffer(content + added, np.uint8)
     roots, keys, children, frequencies, splits, total = _read_dictionary(data, len(content), slots)
     # Python's logarithm, once for every frequency there is: the same numbers as jieba computes,
     # sums and ties included.
     log_total = math.log(total)
-    distinct, places = np.unique(frequencies, return_inverse=True)
+    distinct, distinct_rows = np.unique(frequencies, return_inverse=True)
     logarithms = np.array(
         [math.log(value) - log_total if value else NO_WORD for value in distinct.tolist()]
     )
@@ -234,11 +229,11 @@ def make_dictionary(user_words: Sequence[UserWord], stop_words: Collection[str])
         for character, score in emit[name].items():
             if FIRST_KNOWN <= ord(character) <= _LAST_KNOWN:
                 emissions[state, ord(character) - FIRST_KNOWN] = score
-    made = Dictionary(
+    result_dictionary = Dictionary(
         roots,
         keys,
         children,
-        logarithms[places],
+        logarithms[distinct_rows],
         np.array([math.log(1) - log_total]),
         np.array([start[name] for name in _STATES]),
         np.array(
@@ -248,38 +243,39 @@ def make_dictionary(user_words: Sequence[UserWord], stop_words: Collection[str])
         splits if splits.any() else splits[:0],
         *_stop_table(stop_words),
     )
-    for array in made:
+    for array in result_dictionary:
         array.setflags(write=False)
-    return made
+    return result_dictionary
 
 
 def with_frequencies(user_words: Sequence[UserWord], folder: Path) -> list[tuple[str, int]]:
-    """Return a user's words with the frequency that each has in jieba when they are added in this
+    """Return a user's words with the frequencies that they get in jieba if they are added in this
     order.
     """
-    if all(one.frequency is not None for one in user_words):
-        return [(one.word, one.frequency or 0) for one in user_words]
-    import jieba  # noqa: PLC0415 - hardly anybody needs it
+    if all(user_word.frequency is not None for user_word in user_words):
+        return [(user_word.word, user_word.frequency or 0) for user_word in user_words]
+    import jieba  # noqa: PLC0415 - rarely needed
 
     tokenizer = jieba.Tokenizer()
     with (folder / "dict.txt").open("rb") as file:
         tokenizer.FREQ, tokenizer.total = tokenizer.gen_pfdict(file)
     tokenizer.initialized = True
-    found = []
-    for word, given, _ in user_words:
-        frequency: int = tokenizer.suggest_freq(word) if given is None else given
-        tokenizer.FREQ[word] = (
-            frequency  # what `Tokenizer.add_word` does, but for a set that all tokenizers share
+    word_frequencies = []
+    for word, given_frequency, _ in user_words:
+        frequency: int = (
+            tokenizer.suggest_freq(word) if given_frequency is None else given_frequency
         )
+        # As `Tokenizer.add_word`, without the set that all tokenizers share.
+        tokenizer.FREQ[word] = frequency
         tokenizer.total += frequency
         for stop in range(1, len(word)):
             tokenizer.FREQ.setdefault(word[:stop], 0)
-        found.append((word, frequency))
-    return found
+        word_frequencies.append((word, frequency))
+    return word_frequencies
 
 
 def _hash_of(content: bytes) -> int:
-    """Return FNV-1a-64 of bytes: what `_is_stop_word` computes."""
+    """Return FNV-1a-64 of bytes, as `tokens._is_stop_word` computes it."""
     value = FNV_OFFSET
     for byte in content:
         value = (value ^ byte) * FNV_PRIME & 0xFFFF_FFFF_FFFF_FFFF

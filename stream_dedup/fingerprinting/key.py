@@ -1,8 +1,8 @@
-"""The secret that prints are made with.
+"""Load the secret key of fingerprints.
 
-Invariants: a key is 16 to 64 bytes; it is never shown, only a short digest of it is, inside the
-recipe id; prints of different keys are incomparable. Those who know the key can make texts that
-share a fingerprint on purpose, so the public demo key is for trying things out.
+Invariants: a key has 16 to 64 bytes; it is never shown, only a short digest of it inside the recipe
+id; fingerprints of different keys are not comparable. Those who know the key can make texts that
+share a fingerprint on purpose, so the public demo key is only for trials.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _HOW_TO_MAKE_ONE = "make one with `openssl rand -hex 32`"
 
 
 def load_key(path: Path | None) -> bytes:
-    """Return the key in a file, or the public demo key if there is no file to read.
+    """Return the key in a file, or the public demo key if `path` is None.
 
-    A file that holds 32 to 128 hexadecimal digits and nothing else but white space around them is
-    read as such; any other is the key byte for byte, 16 to 64 of them. Raises ConfigurationError
-    for a file that cannot be read or is no key.
+    32 to 128 hexadecimal digits, with white space around them, are decoded; any other content is
+    the key itself, 16 to 64 bytes. Raises ConfigurationError for a file that cannot be read or does
+    not contain a key.
     """
     if path is None:
         return PUBLIC_DEMO_KEY
@@ -50,16 +50,16 @@ def load_key(path: Path | None) -> bytes:
     return content
 
 
-def check_key(key: bytes, what: str) -> None:
-    """Raise ConfigurationError if these bytes cannot serve as a key; `what` begins the sentence."""
+def check_key(key: bytes, subject: str) -> None:
+    """Raise ConfigurationError if these bytes cannot be a key; `subject` begins the message."""
     if not KEY_BYTES_MIN <= len(key) <= KEY_BYTES_MAX:
-        held = f"more than {KEY_BYTES_MAX}" if len(key) > KEY_BYTES_MAX else str(len(key))
+        size_text = f"more than {KEY_BYTES_MAX}" if len(key) > KEY_BYTES_MAX else str(len(key))
         raise ConfigurationError(
-            f"{what} holds {held} bytes, and a key is {KEY_BYTES_MIN} to {KEY_BYTES_MAX} bytes, "
+            f"{subject} holds {size_text} bytes, and a key is {KEY_BYTES_MIN} to {KEY_BYTES_MAX} bytes, "
             "raw or "
             f"as hexadecimal digits: {_HOW_TO_MAKE_ONE}."
         )
     if len(set(key)) == 1:
         raise ConfigurationError(
-            f"{what} holds one byte repeated, which is no secret: {_HOW_TO_MAKE_ONE}."
+            f"{subject} holds one byte repeated, which is no secret: {_HOW_TO_MAKE_ONE}."
         )

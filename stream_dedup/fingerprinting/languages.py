@@ -1,15 +1,15 @@
-"""What a recipe can be told about languages: a user's words for jieba, stop words, a segmenter, one
-Han for two.
+"""The language settings of a recipe: a user's words for jieba, stop words, a segmenter, and whether
+traditional and simplified Han are equal.
 
-Invariants: everything here is part of the recipe, by its digest, unless it is left at its default;
-what is given but cannot be used is an error when the recipe is made, never a silent default.
+Invariants: all settings are part of the recipe, by their digest, unless they are the defaults; a
+setting that the recipe cannot use is an error when the recipe is made, never ignored.
 
-The two files are UTF-8, a word a line, read as texts are (`normalise`), so that they match what is
-looked up:
+The two files are UTF-8, one word per line, normalised as texts are (`normalise`), so their words
+match those of texts:
 
 - the user's dictionary has jieba's format, `word [frequency] [tag]`, and jieba's meaning, within runs of Han;
-- the stop list has a word a line, and `#` begins a comment. What a line holds is split at separators as texts are
-  (`don't` stops `don` and `t`); Han is taken as it stands.
+- the stop list has a word per line, and `#` begins a comment. A line is split at separators as texts are
+  (`don't` stops `don` and `t`); Han is not split.
 """
 
 from __future__ import annotations
@@ -38,19 +38,18 @@ Segmenter = Literal["pairs", "icu"]
 HanVariants = Literal["distinct", "same"]
 Entry = TypeVar("Entry")
 
-# jieba's, but for words with white space in them.
+# jieba's format, except for words that contain white space.
 _USER_LINE = re.compile(r"(\S+)(?:[ \t]+([0-9]{1,13}))?(?:[ \t]+([a-z]+))?\Z")
 _FREQUENCY_MAX = 1 << 40  # a million such words still add up within 63 bits
 
 
 @dataclass(frozen=True)
 class Languages:
-    """How texts are split beyond the rules that are the same for everybody; the default changes
-    nothing.
+    """A user's changes to the way texts are split into words; the default changes nothing.
 
     `user_words`: in the file's order, on which jieba's suggested frequencies depend. `segmenter`:
-    `pairs` takes every two neighbours of an unspaced script for a word; `icu` has ICU's
-    dictionaries cut Japanese, Thai, Lao, Khmer and Burmese. `han_variants`: whether traditional and
+    `pairs` makes a word of every two neighbours in an unspaced script; `icu` cuts Japanese, Thai,
+    Lao, Khmer and Burmese with ICU's dictionaries. `han_variants`: whether traditional and
     simplified Han are `distinct`, or the `same`.
     """
 
@@ -61,7 +60,7 @@ class Languages:
 
     @property
     def is_default(self) -> bool:
-        """Whether nothing is changed, and so the recipe's id is that of the recipe alone."""
+        """Whether all settings are defaults, so the recipe's id does not contain their digest."""
         return self == Languages()
 
     @property
@@ -71,7 +70,8 @@ class Languages:
 
     @cached_property
     def engine(self) -> str:
-        """What cuts words, for the recipe's name: `jieba-0.42.1`, or `jieba-0.42.1+icu-78.3`.
+        """The software that cuts words, for the recipe's name: `jieba-0.42.1`, or
+        `jieba-0.42.1+icu-78.3`.
 
         Raises ConfigurationError if the segmenter is not installed.
         """
@@ -83,30 +83,31 @@ class Languages:
 
     @cached_property
     def digest(self) -> bytes:
-        """16 bytes that name all of it."""
-        made = hashlib.blake2b(digest_size=16, person=b"languages")
+        """The digest of all settings: 16 bytes."""
+        hasher = hashlib.blake2b(digest_size=16, person=b"languages")
         for part in (
             "".join(map(_line_of, self.user_words)).encode(),
             "".join(f"{word}\n" for word in sorted(self.stop_words)).encode(),
             self.engine.encode(),
             variants.digest() if self.fold_han else b"",
         ):
-            made.update(len(part).to_bytes(8, "little") + part)
-        return made.digest()
+            hasher.update(len(part).to_bytes(8, "little") + part)
+        return hasher.digest()
 
     @cached_property
     def dictionary(self) -> Dictionary:
-        """What the kernels cut Han and leave out words by.
+        """The dictionary and stop words for the kernels.
 
-        Raises ConfigurationError if jieba is missing or another than in the recipe's name.
+        Raises ConfigurationError if jieba is missing, or if its version is not the one in the
+        recipe's name.
         """
         if not self.user_words and not self.stop_words:
             return jieba_data.dictionary()
         return jieba_data.make_dictionary(self.user_words, self.stop_words)
 
     def folded(self) -> Languages:
-        """Return the same for texts after the step `spelling`: stop words are spelt as the texts
-        then are.
+        """Return the languages for texts after the step `spelling`: their stop words are spelt in
+        the same way.
         """
         if not self.stop_words:
             return self
@@ -115,8 +116,8 @@ class Languages:
     def marks(
         self, data: NDArray[np.uint8], offsets: NDArray[np.int64]
     ) -> NDArray[np.uint8] | None:
-        """Return where the segmenter finds words in normalised texts, for `jieba_cut.scratch`; None
-        if there is none.
+        """Return the segmenter's marks of words in normalised texts, for `jieba_cut.scratch`; None
+        without a segmenter.
         """
         return None if self.segmenter == "pairs" else segmenter.mark_words(data, offsets)
 
@@ -126,7 +127,7 @@ class Languages:
         return [data[start:stop].decode() for start, stop in self.spans(data)]
 
     def spans(self, normalised: bytes) -> list[tuple[int, int]]:
-        """Return where the words of a normalised text in UTF-8 begin and end, in text order."""
+        """Return the (start, stop) byte positions of the words of a normalised text in UTF-8."""
         data = np.frombuffer(normalised, np.uint8)
         return tokens.spans(normalised, self.dictionary, self.marks(data, np.array([0, len(data)])))
 
@@ -137,47 +138,47 @@ def load_languages(
     segmenter: Segmenter = "pairs",  # the setting's name, too
     han_variants: HanVariants = "distinct",
 ) -> Languages:
-    """Return what the settings ask for.
+    """Return the languages of the settings.
 
-    Raises ConfigurationError, with the number of the line, for a file that cannot be read or used.
+    Raises ConfigurationError, with the line number, for a file that cannot be read or used.
     """
     fold_han = han_variants == "same"
 
-    def user_word(line: str) -> Iterator[UserWord]:
-        found = _USER_LINE.match(line)
-        if found is None:
+    def parse_user_word(line: str) -> Iterator[UserWord]:
+        match = _USER_LINE.match(line)
+        if match is None:
             raise ValueError(
                 "must be `word [frequency] [tag]`, with a whole number and a tag of small letters"
             )
-        word, frequency = found[1], found[2]
+        word, frequency = match[1], match[2]
         if frequency is not None and int(frequency) > _FREQUENCY_MAX:
             raise ValueError(f"has a frequency above {_FREQUENCY_MAX}")
         normalised = normalise(word, fold_han=fold_han)
         if not normalised or " " in normalised:
             raise ValueError("holds no word once it is normalised")
-        yield UserWord(normalised, None if frequency is None else int(frequency), found[3])
+        yield UserWord(normalised, None if frequency is None else int(frequency), match[3])
 
-    def stopped(line: str) -> Iterator[str]:
-        found = list(_parts(normalise(line.split("#", 1)[0], fold_han=fold_han)))
-        if not found and line.split("#", 1)[0].strip():
+    def parse_stop_words(line: str) -> Iterator[str]:
+        words = list(_parts(normalise(line.split("#", 1)[0], fold_han=fold_han)))
+        if not words and line.split("#", 1)[0].strip():
             raise ValueError("holds no letter or digit, and only words are ever counted")
-        yield from found
+        yield from words
 
     return Languages(
-        tuple(_entries(user_dictionary, "user dictionary", user_word)),
-        frozenset(_entries(stop_words, "list of stop words", stopped)),
+        tuple(_entries(user_dictionary, "user dictionary", parse_user_word)),
+        frozenset(_entries(stop_words, "list of stop words", parse_stop_words)),
         segmenter,
         han_variants,
     )
 
 
-def _line_of(one: UserWord) -> str:
-    tag = "" if one.tag is None else f"\t{one.tag}"
-    return f"{one.word}\t{'' if one.frequency is None else one.frequency}{tag}\n"
+def _line_of(user_word: UserWord) -> str:
+    tag = "" if user_word.tag is None else f"\t{user_word.tag}"
+    return f"{user_word.word}\t{'' if user_word.frequency is None else user_word.frequency}{tag}\n"
 
 
 def _parts(normalised: str) -> Iterator[str]:
-    """Yield the parts of a line between separators and where the kind of script changes."""
+    """Yield the parts of a line, split at separators and where the kind of script changes."""
     kinds = characters.table()
     for kind, run in itertools.groupby(
         normalised, lambda character: int(kinds[ord(character)]) & KIND_BITS
@@ -189,7 +190,7 @@ def _parts(normalised: str) -> Iterator[str]:
 def _entries(
     path: Path | None, what: str, parse: Callable[[str], Iterator[Entry]]
 ) -> Iterator[Entry]:
-    """Yield what `parse` makes of every line that is not blank."""
+    """Yield the entries that `parse` returns for every line that is not blank."""
     if path is None:
         return
     try:

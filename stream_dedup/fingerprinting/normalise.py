@@ -1,33 +1,30 @@
-"""Which texts count as the same: text -> normalised text.
+"""Normalise texts: texts with the same normalised form are equal.
 
 Invariants: a pure function of the text, equal under every Unicode version since
-`characters.UNICODE_VERSION`; time linear in any text; the result has no surrogate, no default
-ignorable code point, and no white space but single spaces inside.
+`characters.UNICODE_VERSION`; the time is linear in the text; the result has no surrogate, no
+default ignorable code point, and no white space except single spaces inside.
 
 The steps, in this order:
 
-1. Every surrogate (a `str` from JSON may hold lone ones) becomes U+FFFD, so that the text can be
-encoded. 2. Default ignorable code points (zero-width characters, soft hyphens, variation selectors,
-tags) are removed, as
-   NFKC_Casefold of the Unicode standard does; but a zero-width non-joiner between two letters of
-   the Arabic script becomes a space, because it is Persian's half-space, and as many write it as a
-   space.
+1. Every surrogate (a `str` from JSON may contain lone ones) becomes U+FFFD, so the text can be
+   encoded.
+2. Default ignorable code points (zero-width characters, soft hyphens, variation selectors, tags)
+   are removed, as NFKC_Casefold of the Unicode standard does; but a zero-width non-joiner between
+   two letters of the Arabic script becomes a space, because it is Persian's half-space, which is
+   often written as a space.
 3. Runs of combining marks are cut after `MARKS_MAX`: the stream-safe limit of UAX #15. Canonical
-ordering is quadratic
-   in such a run, and no text of any language comes near the limit.
-4. A chillu of Malayalam becomes consonant and virama (the joiner of the older spelling went in step
-2); NFKC, full
-   case folding, and NFKC again, because folding can undo it.
-5. Every stretch of white space becomes one space; none is left at the ends.
+   ordering is quadratic in such a run, and no text of any language comes near the limit.
+4. A chillu of Malayalam becomes consonant and virama (step 2 removed the joiner of the older
+   spelling); then NFKC, full case folding, and NFKC again, because folding can undo it.
+5. Every stretch of white space becomes one space; none remains at the ends.
 
-Punctuation and symbols stay: the text digest covers them, so `exact` means what it says, and texts
-that hold nothing but emoji or punctuation stay distinct. Control characters other than white space
-stay too; they separate words. Traditional and simplified Han stay distinct, unless they are folded:
-then step 4 ends with `variants.table`.
+Punctuation and symbols remain: the text digest covers them, so texts of emoji or punctuation only
+are distinct. Control characters other than white space remain too; they separate words. Traditional
+and simplified Han are distinct, unless they are folded: step 4 then ends with `variants.table`.
 
-`normalise` is the definition. `normalise_batch` gives the same bytes: compiled code does every text
-whose code points normalise by themselves (`characters.foldings`), and hands the others to
-`normalise`.
+`normalise` is the definition. `normalise_batch` returns the same bytes: a kernel normalises every
+text whose code points do not depend on their neighbours (`characters.foldings`), and `normalise`
+the others.
 """
 
 from __future__ import annotations
@@ -73,14 +70,14 @@ _ROOM = 64  # more than the longest replacement of one code point, in bytes
 
 @inlined
 def _is_arabic(code_point: Any, kinds: Any) -> Any:
-    """Say whether a code point is a letter, mark or digit of the Arabic script's block."""
+    """Return whether a code point is a letter, mark or digit of the Arabic script's block."""
     return _ARABIC_FIRST <= code_point <= _ARABIC_LAST and kinds[code_point] & KIND_BITS == WORD
 
 
 @kernel
 def _clean(code_points: Any, kinds: Any, out: Any) -> Any:
-    """Do steps 1 to 3 on an array of code points; return how many are left in `out`."""
-    kept = 0
+    """Do steps 1 to 3 on an array of code points; return the number of those written to `out`."""
+    count = 0
     marks = 0
     for place in range(len(code_points)):
         code_point = code_points[place]
@@ -94,19 +91,19 @@ def _clean(code_points: Any, kinds: Any, out: Any) -> Any:
                 and _is_arabic(code_points[place - 1], kinds)
                 and _is_arabic(code_points[place + 1], kinds)
             ):
-                out[kept] = _SPACE
-                kept += 1
+                out[count] = _SPACE
+                count += 1
                 marks = 0
             continue
         marks = marks + 1 if kind & MARK else 0
         if marks <= MARKS_MAX:
-            out[kept] = code_point
-            kept += 1
-    return kept
+            out[count] = code_point
+            count += 1
+    return count
 
 
 def fold_fully(text: str) -> str:
-    """Return step 4 of a text whose code points are all assigned."""
+    """Return a text after step 4; all its code points must be assigned."""
     folded = unicodedata.normalize("NFKC", text.translate(characters.CHILLUS)).casefold()
     return unicodedata.normalize("NFKC", folded)
 
@@ -117,7 +114,7 @@ def _foldings(fold_han: bool) -> Foldings:
 
 
 def normalise(text: str, *, fold_han: bool = False) -> str:
-    """Return the normalised text; texts with equal results are the same text to the filter.
+    """Return the normalised text; texts with equal results are equal for the filter.
 
     `fold_han`: traditional Han becomes simplified.
 
@@ -131,23 +128,24 @@ def normalise(text: str, *, fold_han: bool = False) -> str:
 
 
 def _code_points(text: str) -> NDArray[np.uint32]:
-    return np.frombuffer(text.encode("utf-32", "surrogatepass"), np.uint32)[
-        1:
-    ]  # without the byte order mark
+    # Without the byte order mark.
+    return np.frombuffer(text.encode("utf-32", "surrogatepass"), np.uint32)[1:]
 
 
 def limit_marks(text: str) -> str:
     """Return a text after steps 1 to 3."""
-    given = _code_points(text)
-    kept = np.empty(len(given), np.uint32)
-    return kept[: _clean(given, characters.table(), kept)].tobytes().decode(_NATIVE_UTF_32)
+    code_points = _code_points(text)
+    cleaned = np.empty(len(code_points), np.uint32)
+    return (
+        cleaned[: _clean(code_points, characters.table(), cleaned)].tobytes().decode(_NATIVE_UTF_32)
+    )
 
 
 def fold_assigned(text: str, fold: Callable[[str], str]) -> str:
     """Return a text with every run of assigned code points folded.
 
-    Unassigned ones neither combine nor decompose; they are set aside, so that a newer Python cannot
-    know better.
+    Unassigned ones neither combine nor decompose; they are left out, because a newer Python may
+    have assigned them.
     """
     code_points = _code_points(text)
     unassigned = (characters.table()[code_points] & UNASSIGNED) != 0
@@ -161,33 +159,35 @@ def fold_assigned(text: str, fold: Callable[[str], str]) -> str:
 
 @inlined
 def _copy_lower(data: Any, place: Any, out: Any, end: Any, previous: Any) -> Any:
-    """Copy `_STRETCH` bytes in lower case; return 0 if that is all there is to do: ASCII, and no
-    white space but single spaces.
+    """Copy `_STRETCH` bytes in lower case; return 0 if the result is normalised: the bytes are
+    ASCII, with no white space except single spaces.
 
-    Every step is one of single bytes, so that the loop becomes vector instructions.
+    Every step works on single bytes, so the loop is vectorised.
     """
-    others = np.uint8(np.uint8(data[np.uint64(place)] == _SPACE) & np.uint8(previous == _SPACE))
+    is_other = np.uint8(np.uint8(data[np.uint64(place)] == _SPACE) & np.uint8(previous == _SPACE))
     first = np.uint64(place)
-    to = np.uint64(end)
-    for at in range(np.uint64(1), np.uint64(_STRETCH)):
-        both_spaces = np.uint8(data[first + at] == _SPACE) & np.uint8(
-            data[first + at - np.uint64(1)] == _SPACE
+    target = np.uint64(end)
+    for index in range(np.uint64(1), np.uint64(_STRETCH)):
+        both_spaces = np.uint8(data[first + index] == _SPACE) & np.uint8(
+            data[first + index - np.uint64(1)] == _SPACE
         )
-        others = np.uint8(others | both_spaces)
-    for at in range(np.uint64(0), np.uint64(_STRETCH)):
-        byte = np.uint8(data[first + at])
-        others = np.uint8(others | np.uint8(np.uint8(byte - np.uint8(_SPACE)) >= np.uint8(0x60)))
+        is_other = np.uint8(is_other | both_spaces)
+    for index in range(np.uint64(0), np.uint64(_STRETCH)):
+        byte = np.uint8(data[first + index])
+        is_other = np.uint8(
+            is_other | np.uint8(np.uint8(byte - np.uint8(_SPACE)) >= np.uint8(0x60))
+        )
         is_upper = np.uint8(np.uint8(byte - np.uint8(0x41)) < np.uint8(26))
-        out[to + at] = np.uint8(byte + np.uint8(is_upper << np.uint8(5)))
-    return others
+        out[target + index] = np.uint8(byte + np.uint8(is_upper << np.uint8(5)))
+    return is_other
 
 
 @inlined
 def _normalise_ascii(
     data: Any, place: Any, stop: Any, lower: Any, out: Any, end: Any, previous: Any
 ) -> Any:
-    """Normalise up to the first byte that is not ASCII; return where reading and writing stopped,
-    and the last byte.
+    """Normalise up to the first byte that is not ASCII; return the positions of reading and
+    writing, and the last byte written.
     """
     while place < stop:
         if place + _STRETCH <= stop and _copy_lower(data, place, out, end, previous) == 0:
@@ -196,9 +196,7 @@ def _normalise_ascii(
             previous = out[end - 1]
             continue
         for _ in range(min(_STRETCH, stop - place)):
-            byte = data[
-                np.uint64(place)
-            ]  # an index without a sign is not looked at for counting from the end
+            byte = data[np.uint64(place)]  # unsigned: numba omits the check for negative indexes
             if byte >= 0x80:
                 return place, end, previous
             byte = lower[byte]
@@ -213,11 +211,11 @@ def _normalise_ascii(
 def _normalise_simple(
     data: Any, place: Any, stop: Any, foldings: Any, out: Any, end: Any, previous: Any, before: Any
 ) -> Any:
-    """Normalise code points of two bytes that nothing around them can change, and single ASCII
+    """Normalise code points of two bytes that do not depend on their neighbours, and single ASCII
     characters between them.
 
-    Returns where reading and writing stopped, the last byte, and the code point that was copied
-    last, or -1.
+    Return the positions of reading and writing, the last byte written, and the code point that was
+    copied last, or -1.
     """
     while place + 1 < stop:
         byte = data[np.uint64(place)]
@@ -251,7 +249,7 @@ def _normalise_simple(
 
 @inlined
 def _length_of(code_point: Any) -> Any:
-    """Return the bytes that a code point beyond ASCII takes in UTF-8."""
+    """Return the number of bytes of a code point beyond ASCII in UTF-8."""
     return 2 + np.int64(code_point >= 0x800) + np.int64(code_point >= 0x10000)
 
 
@@ -268,8 +266,8 @@ def _write(code_point: Any, out: Any, end: Any) -> Any:
 
 @inlined
 def _is_half_space(data: Any, place: Any, start: Any, stop: Any, kinds: Any) -> Any:
-    """Say whether the three bytes before `place` stand between two letters of Arabic, which take
-    two bytes each.
+    """Return whether the three bytes before `place` are between two letters of Arabic, of two bytes
+    each.
     """
     if (
         place - 5 < start
@@ -288,7 +286,7 @@ def _is_half_space(data: Any, place: Any, start: Any, stop: Any, kinds: Any) -> 
 def _write_mapping(
     replacements: Any, first: Any, last: Any, out: Any, end: Any, previous: Any
 ) -> Any:
-    """Write what a code point is replaced by, but for doubled spaces; return the new end, and the
+    """Write the replacement of a code point, without doubled spaces; return the new end, and the
     last byte.
     """
     for source in range(first, last):
@@ -301,20 +299,19 @@ def _write_mapping(
 
 @inlined
 def _composed(before: Any, code_point: Any, combining: Any, foldings: Any) -> Any:
-    """Return the class of one that composes, or `CONTEXTUAL` where more must be looked at, and what
-    it makes of the one before.
+    """Return the combining class of a composing code point, or `CONTEXTUAL` if its neighbours must
+    be read, and its composition with the code point before, or -1.
 
-    That is -1 for nothing. With anything but a starter right before it, it composes only if it is a
-    mark itself.
+    Directly after a combining mark it does not compose in this kernel.
     """
     action = np.int64(composition(np.int64(0), code_point, foldings))
-    made = np.int64(-1) if combining else composition(before, code_point, foldings)
-    # A second mark may belong before the first, be that one written or part of the character
-    # before.
+    composed_point = np.int64(-1) if combining else composition(before, code_point, foldings)
+    # A second mark may have to be ordered before the first, which was written before it or is part
+    # of the character before.
     second_mark = action and (combining or composition(before, np.int64(0), foldings) == 0)
-    if before < 0 or made == 0 or second_mark:
+    if before < 0 or composed_point == 0 or second_mark:
         return np.int64(CONTEXTUAL), np.int64(-1)
-    return action, made
+    return action, composed_point
 
 
 @kernel
@@ -328,23 +325,22 @@ def _normalise_each(
     ends: Any,
     contextual: Any,
 ) -> Any:
-    """Normalise texts of UTF-8 one after another, from number `begin_at` on, into `out`.
+    """Normalise concatenated texts of UTF-8 into `out`, starting with text number `begin_at`.
 
-    Fills `ends` (n + 1,) with where each result ends, and `contextual` with 1 where a text needs
-    its neighbourhood looked at (its result is then empty). Returns the number of the first text
-    that is not done because `out` may be too short for what is left.
+    Write the end of each result to `ends` (n + 1,), and 1 to `contextual` for each text that
+    depends on its context (its result is then empty). Return the number of the first text that was
+    not normalised because `out` may be too short for the rest.
     """
     end = ends[begin_at]
     for text in range(begin_at, len(offsets) - 1):
         place = offsets[text]
         stop = offsets[text + 1]
         begin = end
-        previous = np.uint8(
-            _SPACE
-        )  # as if a space stood before the text: leading ones are dropped like doubled ones
+        # As if a space were before the text: leading spaces are dropped like doubled ones.
+        previous = np.uint8(_SPACE)
         combining: Any = 0
         marks = 0
-        before: Any = np.int64(-1)  # the code point that was copied last, if nothing was made of it
+        before: Any = np.int64(-1)  # the code point that was copied unchanged last, or -1
         while place < stop:
             if data[place] < 0x80:
                 place, end, previous = _normalise_ascii(
@@ -377,7 +373,7 @@ def _normalise_each(
                         combining = 0
                         marks = 0
                         before = np.int64(-1)
-                    continue  # removed, so what stands on either side of it are neighbours
+                    continue  # removed: the characters on both sides become neighbours
                 marks = marks + 1 if kinds[code_point] & MARK else 0
                 if len(out) < end + (last - first) + (offsets[-1] - place):
                     return text
@@ -389,11 +385,11 @@ def _normalise_each(
             else:
                 marks = marks + 1 if kinds[code_point] & MARK else 0
                 if action == COMPOSING:
-                    action, made = _composed(before, code_point, combining, foldings)
-                    if made > 0:
+                    action, composed_point = _composed(before, code_point, combining, foldings)
+                    if composed_point > 0:
                         end -= _length_of(before)
-                        end = _write(made, out, end)
-                        before = made
+                        end = _write(composed_point, out, end)
+                        before = composed_point
                         continue
                 if (
                     action == CONTEXTUAL
@@ -419,8 +415,8 @@ def _normalise_each(
 def normalise_batch(
     texts: Sequence[str], *, fold_han: bool = False
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Normalise a batch: the results' UTF-8 one after another, and (n + 1,) where each begins; both
-    may be written to.
+    """Normalise a batch: return the concatenated results as UTF-8, and (n + 1,) the start of each;
+    callers may overwrite both.
     """
     foldings = _foldings(fold_han)
     raw = [text.encode("utf-8", "surrogatepass") for text in texts]
@@ -437,12 +433,12 @@ def normalise_batch(
         )
         if done < len(texts):
             out = np.concatenate((out[: bounds[done]], np.empty(2 * len(out), np.uint8)))
-    left = np.flatnonzero(contextual)
-    if not len(left):
+    contextual_texts = np.flatnonzero(contextual)
+    if not len(contextual_texts):
         return out, bounds
     pieces = []
     done = 0
-    for text in left.tolist():
+    for text in contextual_texts.tolist():
         pieces += [
             out[bounds[done] : bounds[text]].tobytes(),
             normalise(texts[text], fold_han=fold_han).encode(),
@@ -450,6 +446,6 @@ def normalise_batch(
         done = text
     pieces.append(out[bounds[done] : bounds[-1]].tobytes())
     lengths = np.diff(bounds)
-    lengths[left] = list(map(len, pieces[1::2]))
+    lengths[contextual_texts] = list(map(len, pieces[1::2]))
     np.cumsum(lengths, out=bounds[1:])
     return np.frombuffer(bytearray(b"".join(pieces)), np.uint8), bounds

@@ -1,14 +1,14 @@
-"""Texts -> prints and sketches, a batch at once.
+"""Compute fingerprints and sketches of a batch of texts in one kernel.
 
-How words and characters become hashes, frozen by golden vectors:
+The hashes of words and characters, frozen by golden vectors:
 
 - A word's hash is SipHash-1-3 of its UTF-8 bytes under a key derived from the recipe's key. Only those who know the key
-  can make two words collide, or steer a print.
+  can make two words collide, or steer a fingerprint.
 - A bigram's hash mixes the hashes of its two words, in order, under further secrets of the same key; a shingle's mixes that
   of all words but its last with the last one's.
 - A character n-gram's hash mixes the sum of its code points, each times a secret odd number of its place.
 
-What the hashes become is told in `simhash`.
+`simhash` describes how the hashes become bits.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from stream_dedup.fingerprinting.sketch import Sketching, sketch_words
 from stream_dedup.fingerprinting.tokens import BYTES_PER_WORD_MIN, words_between
 from stream_dedup.kernels.compiled import allocating_kernel, inlined, kernel
 
-# What a group's features are made of: runs of neighbouring words, or of neighbouring characters.
+# The features of a group are runs of neighbouring words, or of neighbouring characters.
 OF_WORDS, OF_CHARACTERS = range(2)
 
 
 class Texts(NamedTuple):
-    """Normalised texts: `data` uint8, their UTF-8 one after another; `offsets` (n + 1,) int64,
-    where each begins.
+    """Normalised texts: `data` uint8, their concatenated UTF-8; `offsets` (n + 1,) int64, the start
+    of each.
 
-    Words are spelt in `data` itself: it is not what it was afterwards.
+    The kernel overwrites `data`: words are spelt in place.
     """
 
     data: NDArray[np.uint8]
@@ -52,8 +52,8 @@ class Texts(NamedTuple):
 
 
 class Cutting(NamedTuple):
-    """What texts are cut into words with: the character table, how they are spelt, for Han a
-    dictionary and its scratch.
+    """The tables that cut texts into words: kinds of characters, spellings, and for Han a
+    dictionary and its buffers.
     """
 
     kinds: NDArray[np.uint8]
@@ -63,18 +63,18 @@ class Cutting(NamedTuple):
 
 
 class Secrets(NamedTuple):
-    """What is derived from the recipe's key: for words, and for runs of characters."""
+    """The secrets derived from the recipe's key: for words, and for runs of characters."""
 
     of_words: NDArray[np.uint64]
     of_characters: NDArray[np.uint64]
 
 
 class Weighing(NamedTuple):
-    """What features are and weigh.
+    """The features of a recipe and their weights.
 
-    `groups` (g, 3) int64: what each group's features are made of, how many of it make one, and the
-    scale of their weights; `weights`, `beyond`: as `simhash.count_weights` gives them; `bits`: of
-    the print.
+    `groups` (g, 3) int64: for each group `OF_WORDS` or `OF_CHARACTERS`, the length of a run, and
+    the scale of the weights; `weights`, `beyond`: the results of `simhash.count_weights`; `bits`:
+    the width of a fingerprint.
     """
 
     groups: NDArray[np.int64]
@@ -84,8 +84,8 @@ class Weighing(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What is filled: `prints` (n, bits / 64 rounded up) uint64, `features` (n,) uint32, how many
-    distinct, and sketches.
+    """The results of the kernel: `prints` (n, bits / 64 rounded up) uint64, `features` (n,) uint32,
+    the number of distinct features, and sketches.
     """
 
     prints: NDArray[np.uint64]
@@ -95,15 +95,14 @@ class Written(NamedTuple):
 
 @inlined
 def count_one(value: Any, keys: Any, counts: Any, order: Any, mask: Any, distinct: Any) -> Any:
-    """Count one more of a feature; return the number of distinct features.
+    """Count an occurrence of a feature; return the number of distinct features.
 
-    `keys` and `counts` are an open-addressing table; `order` lists the slots in use. Whether a
-    feature is new is never branched on: in running text no processor can foresee it. (A hash of 0,
+    `keys` and `counts` are an open-addressing table; `order` lists the slots in use. There is no
+    branch on whether a feature is new: in running text no processor can predict it. (A hash of 0,
     one in 2^64, would count as new each time.)
     """
-    slot = np.uint64(value >> np.uint64(32)) & np.uint64(
-        mask
-    )  # an index without a sign is not looked at for counting from the end
+    # Unsigned: numba then omits the check for negative indexes.
+    slot = np.uint64(value >> np.uint64(32)) & np.uint64(mask)
     while keys[slot] != 0 and keys[slot] != value:
         slot = (slot + np.uint64(1)) & np.uint64(mask)
     order[np.uint64(distinct)] = slot
@@ -115,29 +114,29 @@ def count_one(value: Any, keys: Any, counts: Any, order: Any, mask: Any, distinc
 
 @inlined
 def decode_points(data: Any, start: Any, stop: Any, points: Any, places: Any) -> Any:
-    """Write the code points of UTF-8 into `points`, and into `places` where each begins; return how
-    many.
+    """Write the code points of UTF-8 to `points`, and the start of each to `places`; return their
+    number.
     """
-    found: Any = np.int64(0)
+    count: Any = np.int64(0)
     place = start
     while place < stop:
         code_point, length = code_point_at(data, place)
-        points[found] = code_point
-        places[found] = place
-        found += 1
+        points[count] = code_point
+        places[count] = place
+        count += 1
         place += length
-    places[found] = stop
-    return found
+    places[count] = stop
+    return count
 
 
 @inlined
 def hash_words(
-    data: Any, starts: Any, stops: Any, words: Any, secrets: Any, hashes: Any, room: Any
+    data: Any, starts: Any, stops: Any, words: Any, secrets: Any, hashes: Any, long_words: Any
 ) -> None:
-    """Write the keyed hash of each word; `room` is for as many numbers.
+    """Write the keyed hash of each word; `long_words` is a buffer for as many numbers.
 
-    Most words are shorter than a block of SipHash: those are hashed side by side in vector
-    registers, the others after them.
+    Most words are shorter than a block of SipHash: they are hashed in vector registers, the others
+    after them.
     """
     key_0 = secrets[SIP_KEY_0]
     key_1 = secrets[SIP_KEY_1]
@@ -145,18 +144,20 @@ def hash_words(
     for word in range(words):
         length = stops[word] - starts[word]
         hashes[word] = last_block(data, starts[word], stops[word], length)
-        room[np.uint64(longer)] = word
+        long_words[np.uint64(longer)] = word
         longer += np.int64(length >= 8)
     for word in range(words):
         hashes[word] = sip_hash_block(hashes[word], key_0, key_1)
     for place in range(longer):
-        long = np.int64(room[place])
-        hashes[long] = sip_hash_between(data, starts[long], stops[long], key_0, key_1, 1, 3)
+        word_number = np.int64(long_words[place])
+        hashes[word_number] = sip_hash_between(
+            data, starts[word_number], stops[word_number], key_0, key_1, 1, 3
+        )
 
 
 @inlined
 def chain_words(hashes: Any, words: Any, length: Any, secrets: Any, chained: Any) -> Any:
-    """Write the hash of each run of `length` words; return how many runs there are."""
+    """Write the hash of each run of `length` words; return the number of runs."""
     for word in range(words):
         chained[word] = hashes[word]
     for further in range(1, length):
@@ -173,9 +174,9 @@ def chain_words(hashes: Any, words: Any, length: Any, secrets: Any, chained: Any
 def hash_points(
     points: Any, characters: Any, length: Any, character_secrets: Any, hashes: Any
 ) -> Any:
-    """Write the keyed hash of each run of `length` code points; return how many runs there are.
+    """Write the keyed hash of each run of `length` code points; return the number of runs.
 
-    One place of all runs after the other: each loop becomes vector instructions.
+    The outer loop is over the places of a run, so the inner loops are vectorised.
     """
     runs = max(characters - length + 1, 0)
     for run in range(runs):
@@ -191,8 +192,8 @@ def hash_points(
 
 @inlined
 def table_size(features: Any) -> Any:
-    """Return the slots of an open-addressing table for a number of `features`: a power of two, at
-    least twice as many.
+    """Return the number of slots of an open-addressing table for `features`: a power of two, at
+    least twice their number.
     """
     size: Any = np.int64(64)
     while size < 2 * features:
@@ -202,9 +203,10 @@ def table_size(features: Any) -> Any:
 
 @allocating_kernel
 def fingerprint_batch(texts: Any, cutting: Any, secrets: Any, weighing: Any, written: Any) -> None:
-    """Fingerprint a batch: `Texts`, `Cutting`, `Secrets`, `Weighing` in, `Written` out.
+    """Fingerprint a batch: read `Texts`, `Cutting`, `Secrets` and `Weighing`, and fill `Written`.
 
-    Time is linear in the text; memory is that of its longest text's words or characters.
+    The time is linear in the texts; the memory is that for the words or characters of the longest
+    text.
     """
     offsets, groups = texts.offsets, weighing.groups
     longest = np.int64(0)
@@ -259,10 +261,10 @@ def _fingerprint_each(
     gathered: Any,
     ones: Any,
 ) -> None:
-    """Do what `fingerprint_batch` says, in arrays that it made: room for what the longest text may
-    have of anything.
+    """Fingerprint each text, with the buffers of `fingerprint_batch`, which are large enough for
+    the longest text.
 
-    Arrays are taken out of their tuples before the loop, because each taking counts a reference.
+    Arrays are unpacked from their tuples before the loop, because each access counts a reference.
     """
     data, offsets = texts
     kinds, spelling, dictionary, scratch = cutting

@@ -1,10 +1,10 @@
-"""Texts -> prints: the recipe that names how, and the fingerprinter that does it.
+"""Define recipes of fingerprints, and compute the fingerprints of a batch.
 
-Invariants: a print is a function of the text (or vector) and the recipe alone, not of the rest of
-its batch nor of the thread that asks; recipes are equal if and only if their ids are, and prints of
-unequal recipes are never compared. All that changes a print (stages, rules, character tables,
-dictionary and model, key, width) is digested into the id, and so is the floor, because it decides
-which prints are compared at all.
+Invariants: a fingerprint depends only on the text (or vector) and the recipe, not on the rest of
+the batch or on the thread; recipes are equal if and only if their ids are, and fingerprints of
+unequal recipes are never compared. Everything that changes a fingerprint (stages, rules, character
+tables, dictionary and model, key, width) is digested into the id, and so is the floor, because it
+decides which fingerprints are compared.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ from stream_dedup.fingerprinting.variants import keywords
 from stream_dedup.fingerprinting.variants import vectors as projection
 from stream_dedup.fingerprinting.variants.vectors import Vector, as_vector
 
-# Raise this with any change of the code that changes a print or a digest; data files digest
-# themselves into the id.
+# Raise this with any change of the code that changes a fingerprint or a digest; the digests of data
+# files are part of the id.
 RULES_VERSION = 3
 DEFAULT = "words"
 DIGEST_BYTES = 16
@@ -63,8 +63,8 @@ Content: TypeAlias = str | Vector
 
 @dataclass(frozen=True, slots=True, eq=False, init=False)
 class Recipe:
-    """How prints are made: the stages of the grammar, key, the floor of distinct features, and what
-    is said about languages.
+    """The definition of fingerprints: the stages of the grammar, the key, the floor of distinct
+    features, and the language settings.
     """
 
     method: RecipeMethod
@@ -81,16 +81,14 @@ class Recipe:
         floor: int | None = None,
         languages: Languages | None = None,
     ) -> None:
-        """Make the recipe that `preset` writes: a name, a name and a width, or all stages (see
-        `grammar`).
+        """Parse the recipe `preset`: a name, a name and a width, or all stages (see `grammar`).
 
-        `width` None is the preset's own, `floor` None the one that its features give, `languages`
-        None the default.
+        `width` None uses the preset's width, `floor` None the floor of its features, `languages`
+        None the defaults.
 
         Raises:
-            ConfigurationError: there is no such recipe, the key is none, or the recipe has no use
-            for what is said about
-                languages.
+            ConfigurationError: there is no such recipe, the key is invalid, or the recipe cannot
+                use a language setting.
         """
         checked(preset, str, "A recipe", "a text, such as 'words'")
         method = grammar.parse(preset if width is None else f"{preset}:{width}")
@@ -121,23 +119,23 @@ class Recipe:
 
     @property
     def width(self) -> int:
-        """How many bits a print has."""
+        """The number of bits of a fingerprint."""
         return self.method.width
 
     @property
     def limbs(self) -> int:
-        """How many limbs, of 64 bits each, a print takes."""
+        """The number of limbs, of 64 bits each, of a fingerprint."""
         return -(-self.width // 64)
 
     @property
     def sketch_bytes(self) -> int:
-        """How many bytes a sketch has: 120, or 0 if the recipe makes no sketches."""
+        """The number of bytes of a sketch: 120, or 0 if the recipe makes no sketches."""
         return SKETCH_BYTES if self.method.makes_sketches else 0
 
     @property
     def engine(self) -> str:
-        """What cuts texts into features: jieba's data, or the Unicode tables; for vectors what
-        makes the planes.
+        """The data that cuts texts into features: jieba's, or the Unicode tables; `planes` for
+        vectors.
         """
         if self.method.takes_vectors:
             return "planes"
@@ -146,8 +144,10 @@ class Recipe:
 
     @property
     def id(self) -> str:
-        """The name that travels with every print, such as `words:128:jieba-0.42.1:1f3a9c`."""
-        everything = hashlib.blake2b(digest_size=3, person=b"recipe id")
+        """The name that is stored with every fingerprint, such as
+        `words:128:jieba-0.42.1:1f3a9c`.
+        """
+        hasher = hashlib.blake2b(digest_size=3, person=b"recipe id")
         parts = [
             str(RULES_VERSION).encode(),
             hashlib.blake2b(self.key, digest_size=16, person=b"key id").digest(),
@@ -155,7 +155,7 @@ class Recipe:
             characters.digest(),
             jieba_data.ENGINE_DIGEST,
         ]
-        if self.method != PRESETS[DEFAULT]:  # whose id is older than the grammar
+        if self.method != PRESETS[DEFAULT]:  # the default's id is older than the grammar
             parts += [str(self.method).encode(), keywords.DATA_DIGEST]
         if self.method.makes_sketches:
             parts.append(sketch.RULES)
@@ -164,12 +164,12 @@ class Recipe:
         if not self.languages.is_default:
             parts.append(self.languages.digest)
         for part in parts:
-            everything.update(len(part).to_bytes(2, "little") + part)
-        return f"{self.preset}:{self.width}:{self.engine}:{everything.hexdigest()}"
+            hasher.update(len(part).to_bytes(2, "little") + part)
+        return f"{self.preset}:{self.width}:{self.engine}:{hasher.hexdigest()}"
 
     @property
     def uses_demo_key(self) -> bool:
-        """Whether the key is the public one: a warning is due."""
+        """Whether the key is the public demo key, which deserves a warning."""
         return self.key == PUBLIC_DEMO_KEY
 
     def __eq__(self, other: object) -> bool:
@@ -179,20 +179,20 @@ class Recipe:
         return hash(self.id)
 
 
-def as_recipe(given: Recipe | str | None, usual: str = DEFAULT) -> Recipe:
-    """Return the recipe that is given or written, or the usual one.
+def as_recipe(recipe: Recipe | str | None, default: str = DEFAULT) -> Recipe:
+    """Return a recipe from a `Recipe` or its text, or `default` for None.
 
     Raises:
         ConfigurationError: there is no such recipe.
-        InputError: it is neither.
+        InputError: `recipe` is neither a recipe nor a text.
     """
-    if given is None or isinstance(given, str):
-        return Recipe(usual if given is None else given)
-    return checked(given, Recipe, "A recipe", "a Recipe, or written as one, such as 'words'")
+    if recipe is None or isinstance(recipe, str):
+        return Recipe(default if recipe is None else recipe)
+    return checked(recipe, Recipe, "A recipe", "a Recipe, or written as one, such as 'words'")
 
 
 def _check_languages(recipe: str, method: RecipeMethod, languages: Languages) -> None:
-    """Raise ConfigurationError for what a method would leave unread."""
+    """Raise ConfigurationError for language settings that a method would ignore."""
     unread = []
     if not method.cuts_words:
         unread += ["a segmenter"] if languages.segmenter != "pairs" else []
@@ -210,13 +210,13 @@ def _check_languages(recipe: str, method: RecipeMethod, languages: Languages) ->
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prints:
-    """Fingerprints of a batch, one row a text.
+    """Fingerprints of a batch, one row for each text.
 
     `prints`: (n, width / 64 rounded up), the low 64 bits first. `sketches`: (n, 120), or (n, 0) if
-    the recipe has none. `features`: (n,), distinct features (of a vector: numbers that are not
-    zero); below the recipe's floor only the digest counts. `digests`: (n, 16), keyed, of the
-    normalised text or of the vector's numbers. `empty`: (n,), whether normalising left nothing, or
-    the vector has no numbers.
+    the recipe has none. `features`: (n,), the number of distinct features (of a vector: numbers
+    that are not zero); below the recipe's floor only digests are compared. `digests`: (n, 16),
+    keyed, of the normalised text or of the vector's numbers. `empty`: (n,), whether the normalised
+    text or the vector is empty.
     """
 
     prints: NDArray[np.uint64]
@@ -227,7 +227,7 @@ class Prints:
 
     @classmethod
     def joined(cls, parts: Sequence[Prints]) -> Prints:
-        """Return those of some batches, one after another."""
+        """Return the fingerprints of some batches as one."""
         if len(parts) == 1:
             return parts[0]
         return cls(
@@ -235,7 +235,7 @@ class Prints:
         )
 
     def of_rows(self, rows: NDArray[np.intp]) -> Prints:
-        """Return those of some texts, in the order of `rows`."""
+        """Return the fingerprints of some rows, in the order of `rows`."""
         return Prints(*(getattr(self, name)[rows] for name in self.__slots__))
 
     def __len__(self) -> int:
@@ -243,15 +243,15 @@ class Prints:
 
 
 class Fingerprinter:
-    """Makes the prints of one recipe; may be shared by threads, and works outside the GIL for most
-    of its time.
+    """Compute the fingerprints of a recipe; threads may share it, and it works outside the GIL for
+    most of the time.
 
-    Keywords are found by jieba's own code, under the GIL, and so are hashes that a library makes.
+    Recipes of keywords run jieba's Python code under the GIL; so do the hashes of libraries.
     """
 
     def __init__(self, recipe: Recipe) -> None:
-        """Read the dictionary, load the compiled kernels, and see that they still give the prints
-        they gave.
+        """Read the dictionary, load the compiled kernels, and compare the canary's fingerprints
+        with the frozen ones.
 
         Raises ConfigurationError if jieba or another library changed under the same version.
         """
@@ -260,30 +260,32 @@ class Fingerprinter:
         self._maker = _Maker(recipe.method, recipe.key, recipe.languages)
 
     def fingerprint(self, contents: Sequence[Content]) -> Prints:
-        """Fingerprint a batch of texts, or of vectors if the recipe takes those: one row each, in
+        """Fingerprint a batch of texts, or of vectors if the recipe takes them: one row each, in
         their order.
 
-        Raises ConfigurationError if texts are given where vectors are needed, or the other way
-        round.
+        Raises ConfigurationError for texts if the recipe takes vectors, and for vectors if it takes
+        texts.
         """
         if not self.recipe.method.takes_vectors and set(map(type, contents)) == {str}:
-            return self._maker.texts(
+            return self._maker.fingerprint_texts(
                 cast("Sequence[str]", contents)
             )  # the usual case, told quickly
         if not all(
             isinstance(content, str) is not self.recipe.method.takes_vectors for content in contents
         ):
-            wanted, given = (
+            wanted, actual = (
                 ("vectors", "a text") if self.recipe.method.takes_vectors else ("texts", "a vector")
             )
             raise ConfigurationError(
-                f"The recipe {self.recipe.id} takes {wanted}, and {given} was given."
+                f"The recipe {self.recipe.id} takes {wanted}, and {actual} was given."
             )
         if self.recipe.method.takes_vectors:
-            return self._maker.vectors(
+            return self._maker.fingerprint_vectors(
                 [content for content in contents if not isinstance(content, str)]
             )
-        return self._maker.texts([content for content in contents if isinstance(content, str)])
+        return self._maker.fingerprint_texts(
+            [content for content in contents if isinstance(content, str)]
+        )
 
     def fingerprint_vectors(
         self, vectors: NDArray[np.floating[Any]] | Sequence[NDArray[np.floating[Any]]]
@@ -305,34 +307,33 @@ class Digester:
         self._hash = hashlib.blake2b(digest_size=DIGEST_BYTES, key=key)
 
     def of(self, data: NDArray[np.uint8], bounds: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """Return the digests (n, 16) of texts in UTF-8; text i lies between `bounds` i and i + 1 (n
-        + 1,) of `data`.
+        """Return the digests (n, 16) of texts in UTF-8; text i is `data[bounds[i]:bounds[i + 1]]`,
+        `bounds` (n + 1,).
         """
-        found, texts = bytearray(), data.data
+        digests, texts = bytearray(), data.data
         for start, end in itertools.pairwise(bounds.tolist()):
-            # A key is a block of its own in front of the text: a copy saves compressing it again.
+            # The key is hashed as a block before the text: the copy saves hashing it again.
             digest = self._hash.copy()
             digest.update(texts[start:end])
-            found += digest.digest()
-        return np.frombuffer(found, np.uint8).reshape(-1, DIGEST_BYTES)
+            digests += digest.digest()
+        return np.frombuffer(digests, np.uint8).reshape(-1, DIGEST_BYTES)
 
 
 class _Maker:
-    """Makes the prints of a method under a key, without looking at the canary."""
+    """Compute the fingerprints of a method under a key, without checking the canary."""
 
     def __init__(self, method: RecipeMethod, key: bytes, languages: Languages) -> None:
         self._method = method
         self._languages = languages.folded() if "spelling" in method.steps else languages
         folds = "spelling" in method.steps
         self._spelling = spellings.written(folded=folds)
-        # Words are spelt where they are cut; only runs of characters need the whole text spelt
-        # before.
+        # Words are spelt when they are cut; only runs of characters need the step on all the text.
         by_characters = any(feature.name == "chars" for feature in method.features)
         self._form_steps = tuple(
             step for step in method.steps if step != "spelling" or by_characters
         )
         if method.cuts_words:
-            _ = self._languages.dictionary  # read now, not with the first batch
+            _ = self._languages.dictionary  # read it now, not with the first batch
         digest_key = hashlib.blake2b(key, person=b"text digest").digest()
         self._digester = Digester(digest_key)
         self._vector_digest = hashlib.blake2b(
@@ -348,17 +349,17 @@ class _Maker:
         weights, beyond = simhash.count_weights(method.weights)
         self._weighing = Weighing(groups(method), weights, beyond, method.width)
 
-    def forms(self, texts: Sequence[str]) -> tuple[Batch, Batch]:
-        """Return the texts normalised, which the digest is of, and in the form that the features
-        are taken from.
+    def make_forms(self, texts: Sequence[str]) -> tuple[Batch, Batch]:
+        """Return the normalised texts, for the digests, and the form that features are taken
+        from.
         """
         normalised = normalise_batch(texts, fold_han=self._languages.fold_han)
         return normalised, form_batch(
             texts, self._form_steps, normalised, fold_han=self._languages.fold_han
         )
 
-    def texts(self, texts: Sequence[str]) -> Prints:
-        (normalised, offsets), (data, bounds) = self.forms(texts)
+    def fingerprint_texts(self, texts: Sequence[str]) -> Prints:
+        (normalised, offsets), (data, bounds) = self.make_forms(texts)
         digests = self._digester.of(normalised, offsets)  # before words are spelt where they stand
         prints = np.zeros((len(texts), self._words), np.uint64)
         sketching = sketch.sketching(
@@ -379,32 +380,35 @@ class _Maker:
             )
         else:
             for row, (start, stop) in enumerate(itertools.pairwise(bounds.tolist())):
-                self._one(data[start:stop], prints[row : row + 1], features[row : row + 1])
+                self._fingerprint_one(
+                    data[start:stop], prints[row : row + 1], features[row : row + 1]
+                )
         return Prints(prints, sketching.rows, features, digests, offsets[1:] == offsets[:-1])
 
-    def _one(
+    def _fingerprint_one(
         self, data: NDArray[np.uint8], prints: NDArray[np.uint64], features: NDArray[np.uint32]
     ) -> None:
-        """Fill the print of one text from features that are spelt, so that any hash can read
-        them.
-        """
+        """Fill the fingerprint of a text from its spelt features, which any hash can read."""
         if self.speller is None:
             return
-        spelt = self.speller.spell(data)
-        features[0] = len(spelt.names)
-        ends = np.zeros(len(spelt.names) + 1, np.int64)
-        np.cumsum(np.fromiter(map(len, spelt.names), np.int64, len(spelt.names)), out=ends[1:])
-        names = np.frombuffer(b"".join(spelt.names), np.uint8)
+        features_spelt = self.speller.spell(data)
+        features[0] = len(features_spelt.names)
+        ends = np.zeros(len(features_spelt.names) + 1, np.int64)
+        np.cumsum(
+            np.fromiter(map(len, features_spelt.names), np.int64, len(features_spelt.names)),
+            out=ends[1:],
+        )
+        names = np.frombuffer(b"".join(features_spelt.names), np.uint8)
         hashed = hashes.hash_features(
             self._method.hash, self._method.width, names, ends, self._secrets.of_words
         )
         bounds = np.array([0, len(hashed)], np.int64)
         if self._method.projection == "signs":
-            simhash.sum_hashes(hashed, spelt.weights, bounds, self._method.width, prints)
+            simhash.sum_hashes(hashed, features_spelt.weights, bounds, self._method.width, prints)
         else:
             projection.project_hashes(
                 hashed,
-                spelt.weights,
+                features_spelt.weights,
                 bounds,
                 self._plane_secrets,
                 projection.NORMAL_LEVELS,
@@ -412,7 +416,7 @@ class _Maker:
                 prints,
             )
 
-    def vectors(self, vectors: Sequence[Vector]) -> Prints:
+    def fingerprint_vectors(self, vectors: Sequence[Vector]) -> Prints:
         bounds = np.zeros(len(vectors) + 1, np.int64)
         np.cumsum(np.fromiter(map(len, vectors), np.int64, len(vectors)), out=bounds[1:])
         numbers = np.concatenate([np.empty(0, np.float64), *vectors])
@@ -440,7 +444,7 @@ class _Maker:
 
 
 def canary_digest(stage: str) -> str:
-    """Return a short digest of one stage's result for the canary texts or vectors, under the public
+    """Return a short digest of a stage's result for the canary texts or vectors, under the public
     demo key.
     """
     if stage == "weights":
@@ -461,7 +465,7 @@ def canary_digest(stage: str) -> str:
     elif stage == "sketches":
         content = (
             _Maker(PRESETS[DEFAULT], PUBLIC_DEMO_KEY, Languages())
-            .texts(canary.TEXTS)
+            .fingerprint_texts(canary.TEXTS)
             .sketches.tobytes()
         )
     elif stage == "planes":
@@ -474,13 +478,16 @@ def canary_digest(stage: str) -> str:
             PUBLIC_DEMO_KEY,
             Languages(),
         )
-        made = (
-            maker.vectors(canary.vectors())
+        batch_prints = (
+            maker.fingerprint_vectors(canary.vectors())
             if stage.startswith("vector")
-            else maker.texts(canary.TEXTS)
+            else maker.fingerprint_texts(canary.TEXTS)
         )
-        prints = made.prints.astype("<u8").tobytes() + made.features.astype("<u4").tobytes()
-        content = made.digests.tobytes() if stage == "digests" else prints
+        prints = (
+            batch_prints.prints.astype("<u8").tobytes()
+            + batch_prints.features.astype("<u4").tobytes()
+        )
+        content = batch_prints.digests.tobytes() if stage == "digests" else prints
     return hashlib.blake2b(content, digest_size=8).hexdigest()
 
 
@@ -490,51 +497,54 @@ def _check_canary(stages: tuple[str, ...]) -> None:
         if canary_digest(stage) != canary.FROZEN[stage]:
             raise ConfigurationError(
                 f"The {stage} of the canary texts differ from those frozen with this version of "
-                "stream-dedup, so new "
-                "prints could not be compared with those in the log: a library (numba, numpy, "
-                "jieba or Python itself) has "
-                "changed. Install the versions of requirements.lock; if these are installed, "
-                "report it."
+                "stream-dedup, so new fingerprints could not be compared with those in the log: a "
+                "library (numba, numpy, jieba or Python itself) has changed. Install the versions "
+                "of requirements.lock; if these are installed, report it."
             )
 
 
 def number_of(row: Sequence[int] | NDArray[np.uint64]) -> int:
-    """Return a print (its numbers of 64 bits, lowest first) as one number."""
+    """Return a fingerprint, given as numbers of 64 bits, lowest first, as one number."""
     return sum(int(word) << 64 * place for place, word in enumerate(row))
 
 
 def width_of(recipe_id: str, words: int) -> int:
-    """Return the width in bits of the prints of a recipe, from its id; 64 for each of their words
-    if the id does not tell.
+    """Return the width of a recipe's fingerprints in bits, from its id; 64 for each word if the id
+    does not contain it.
     """
     parts = recipe_id.rsplit(":", 3)
-    told = int(parts[1]) if len(parts) == 4 and parts[1].isascii() and parts[1].isdigit() else 0
-    return told if 0 < told <= 64 * words else 64 * words
+    stated_width = (
+        int(parts[1]) if len(parts) == 4 and parts[1].isascii() and parts[1].isdigit() else 0
+    )
+    return stated_width if 0 < stated_width <= 64 * words else 64 * words
 
 
 def format_prints(prints: NDArray[np.uint64], width: int) -> list[bytes]:
-    """Return prints (n, limbs), low limb first, as width / 4 lower-case hexadecimal digits, high
-    bits first.
+    """Return fingerprints (n, limbs), low limb first, as width / 4 lower-case hexadecimal digits,
+    high bits first.
     """
-    digits, kept = 16 * prints.shape[1], width // 4
-    written = prints[:, ::-1].astype(">u8").tobytes().hex().encode()
-    return [written[stop - kept : stop] for stop in range(digits, len(written) + 1, digits)]
+    row_digits, digit_count = 16 * prints.shape[1], width // 4
+    hexadecimal = prints[:, ::-1].astype(">u8").tobytes().hex().encode()
+    return [
+        hexadecimal[stop - digit_count : stop]
+        for stop in range(row_digits, len(hexadecimal) + 1, row_digits)
+    ]
 
 
 def explain_features(recipe: Recipe, content: Content) -> dict[str, float]:
-    """Return the features of a text with their weights, readable: a bigram is its two words with a
-    space between.
+    """Return the readable features of a text with their weights; a bigram is two words with a space
+    between them.
 
-    A weight of 1 is that of a word that occurs once; keywords have the weights of `jieba.analyse`.
-    What two texts share is what their dictionaries share. The features of a vector are its numbers,
-    by their place: `#0`, `#1` and so on.
+    A word that occurs once has the weight 1; keywords have the weights of `jieba.analyse`. Two
+    texts share the features that both dictionaries contain. The features of a vector are its
+    numbers, by their index: `#0`, `#1` and so on.
     """
     if not isinstance(content, str):
         return {f"#{place}": float(number) for place, number in enumerate(content) if number}
     maker = _Maker(recipe.method, recipe.key, recipe.languages)
     if maker.speller is None:
         raise ConfigurationError(f"The recipe {recipe.id} takes vectors, and a text was given.")
-    _, (data, bounds) = maker.forms([content])
+    _, (data, bounds) = maker.make_forms([content])
     spelt = maker.speller.spell(data[: bounds[-1]])
     weights: dict[str, float] = {}
     for name, weight in zip(spelt.names, spelt.weights.tolist(), strict=True):

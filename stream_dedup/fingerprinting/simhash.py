@@ -1,14 +1,14 @@
-"""Features -> bits: weights, sums and signs.
+"""Compute the bits of a fingerprint from hashed features: weights, sums and signs.
 
 Invariants, all frozen by golden vectors:
 
-- A bit of the print is 1 if and only if its sum is greater than zero: a tie gives 0, and a text without features gives
-  the print 0 (such a text is below every floor, so no print of it is ever compared).
-- Weights are integers, so sums are exact and a print is equal on every platform. `WEIGHT_ONE` stands for one. Under log
-  counts a feature occurring n times weighs `log_count_weight(n)`: `round(256 * (1 + ln n))`, with n
-  counted up to `COUNT_MAX`; under counts 256 n; under ones 256. A group of features may weigh a
-  whole number of times as much.
-- The two halves of a print come from two mixes of the same 64-bit hash.
+- A bit is 1 if and only if its sum is greater than zero: a tie gives 0, and a text without features has the fingerprint 0
+  (such a text is below every floor, so its fingerprint is never compared).
+- Weights are integers, so sums are exact and a fingerprint is equal on every platform. `WEIGHT_ONE` is the weight 1. With
+  log counts a feature that occurs n times weighs `log_count_weight(n)`: `round(256 * (1 + ln n))`,
+  with n counted up to `COUNT_MAX`; with counts 256 n; with ones 256. The weights of a group of
+  features may be scaled by an integer.
+- The two halves of a fingerprint come from two mixes of the same 64-bit hash.
 
 Sources: Charikar, "Similarity Estimation Techniques from Rounding Algorithms" (STOC 2002); Manku,
 Jain, Das Sarma, "Detecting Near-Duplicates for Web Crawling" (WWW 2007); Harley and Seal's counter
@@ -30,10 +30,10 @@ from stream_dedup.kernels.compiled import allocating_kernel, inlined
 WIDTH_MAX: Final = 128
 WEIGHT_ONE = 256
 COUNT_MAX = 1024
-# Weights are gathered in 32 bits while their total fits, then added to sums of 64.
+# Weights are added in lanes of 32 bits while their total fits, then flushed to sums of 64 bits.
 _LANE_LIMIT = (1 << 32) - 1
 _FOLD = 16
-_COUNT_ALIKE = 8  # counts up to this are frequent enough to look for those of each
+_COUNT_ALIKE = 8  # features of counts up to this are frequent enough to be added together
 
 
 def log_count_weight(count: int) -> int:
@@ -41,8 +41,8 @@ def log_count_weight(count: int) -> int:
     return round(WEIGHT_ONE * (1 + math.log(min(count, COUNT_MAX))))
 
 
-# No value before rounding comes nearer to a half than 1e-4, so the last bit of a platform's
-# logarithm changes nothing.
+# Before rounding, every value is at least 1e-4 away from a half, so the last bit of a platform's
+# logarithm does not matter.
 WEIGHTS: NDArray[np.int64] = np.array(
     [0, *map(log_count_weight, range(1, COUNT_MAX + 1))], np.int64
 )
@@ -50,8 +50,8 @@ WEIGHTS.setflags(write=False)
 
 
 def count_weights(name: str) -> tuple[NDArray[np.int64], int]:
-    """Return the weights of counts up to `COUNT_MAX`, (1025,), and how much each further occurrence
-    adds.
+    """Return the weights of counts up to `COUNT_MAX`, (1025,), and the weight that each further
+    occurrence adds.
     """
     if name == "log":
         return WEIGHTS, 0
@@ -61,15 +61,13 @@ def count_weights(name: str) -> tuple[NDArray[np.int64], int]:
         else np.ones(COUNT_MAX + 1, np.int64)
     )
     table = counts * WEIGHT_ONE
-    table.setflags(write=False)  # as `WEIGHTS` is: to numba a writable array is another type
+    table.setflags(write=False)  # as `WEIGHTS`: for numba a writable array is another type
     return table, WEIGHT_ONE if name == "count" else 0
 
 
 @inlined
 def _add_lanes(low: Any, high: Any, weight: Any, lanes: Any) -> None:
-    """Add a weight to the lanes of the 1 bits; the loop over each quarter becomes vector
-    instructions.
-    """
+    """Add a weight to the lanes of the 1 bits; the loop over each quarter is vectorised."""
     first_quarter = np.uint32(low)
     second_quarter = np.uint32(low >> np.uint64(32))
     third_quarter = np.uint32(high)
@@ -96,7 +94,7 @@ def _flush(lanes: Any, scale: Any, ones: Any) -> None:
 
 @inlined
 def _add_weighed(low: Any, high: Any, weight: Any, lanes: Any, pending: Any, ones: Any) -> Any:
-    """Add one feature's weight to the sums of its 1 bits; return the total that waits in
+    """Add a feature's weight to the sums of its 1 bits; return the total that is pending in
     `lanes`.
     """
     if pending + weight > _LANE_LIMIT:
@@ -113,29 +111,29 @@ def _add_weighed(low: Any, high: Any, weight: Any, lanes: Any, pending: Any, one
 
 @inlined
 def _carry_save(a: Any, b: Any, c: Any) -> Any:
-    """Add three bits in each place: return the carries and the sums."""
+    """Add three bits in each place; return the carries and the sums."""
     half = a ^ b
     return (a & b) | (half & c), half ^ c
 
 
 @inlined
-def _fold_eight(eight: Any, one: Any, two: Any, four: Any) -> Any:
-    """Add eight words to counters of one, two and four; return what is carried to eight, and the
-    counters.
+def _fold_eight(words: Any, ones: Any, twos: Any, fours: Any) -> Any:
+    """Add eight words to bitwise counters of ones, twos and fours; return the carry to eights, and
+    the counters.
     """
-    two_a, one = _carry_save(one, eight[0], eight[1])
-    two_b, one = _carry_save(one, eight[2], eight[3])
-    four_a, two = _carry_save(two, two_a, two_b)
-    two_a, one = _carry_save(one, eight[4], eight[5])
-    two_b, one = _carry_save(one, eight[6], eight[7])
-    four_b, two = _carry_save(two, two_a, two_b)
-    eight_carried, four = _carry_save(four, four_a, four_b)
-    return eight_carried, one, two, four
+    two_a, ones = _carry_save(ones, words[0], words[1])
+    two_b, ones = _carry_save(ones, words[2], words[3])
+    four_a, twos = _carry_save(twos, two_a, two_b)
+    two_a, ones = _carry_save(ones, words[4], words[5])
+    two_b, ones = _carry_save(ones, words[6], words[7])
+    four_b, twos = _carry_save(twos, two_a, two_b)
+    eight_carried, fours = _carry_save(fours, four_a, four_b)
+    return eight_carried, ones, twos, fours
 
 
 @inlined
 def _eight_at(values: Any, first: Any, high: Any) -> Any:
-    """Return eight words from `first` on, and what they are in the high half."""
+    """Return eight words from index `first`, and their mixes for the high half."""
     a, b, c, d = values[first], values[first + 1], values[first + 2], values[first + 3]
     e, f, g, h = values[first + 4], values[first + 5], values[first + 6], values[first + 7]
     above = (
@@ -153,11 +151,10 @@ def _eight_at(values: Any, first: Any, high: Any) -> Any:
 
 @inlined
 def _add_alike(values: Any, features: Any, high: Any, weight: Any, lanes: Any, ones: Any) -> None:
-    """Add features of one weight, a whole number of sixteens of them: bits are counted in the words
-    themselves.
+    """Add features of one weight, a multiple of sixteen of them, by counting bits within words.
 
     Each step of `_fold_eight` does in a word what `_add_lanes` does in 64 lanes; only every
-    sixteenth goes there. `lanes` are 128 zeros, before and after.
+    sixteenth step needs the lanes. `lanes` are 128 zeros, before and after.
     """
     zero = np.uint64(0)
     low_one = low_two = low_four = low_eight = zero
@@ -181,23 +178,23 @@ def _add_alike(values: Any, features: Any, high: Any, weight: Any, lanes: Any, o
 
 @inlined
 def _take(values: Any, counts: Any, features: Any, count: Any, alike: Any) -> Any:
-    """Move the features that occur `count` times to `alike`, and close the gaps; return how many
-    are moved, and are left.
+    """Move the features that occur `count` times to `alike`, and close the gaps; return the numbers
+    of moved and of remaining features.
 
-    As in `count_one`, nothing is branched on.
+    Without branches, as in `count_one`.
     """
-    taken = np.int64(0)
-    left = np.int64(0)
+    taken_count = np.int64(0)
+    rest_count = np.int64(0)
     for feature in range(features):
         value = values[feature]
         counted = counts[feature]
         is_taken = np.int64(counted == count)
-        alike[taken] = value
-        values[left] = value
-        counts[left] = counted
-        taken += is_taken
-        left += 1 - is_taken
-    return taken, left
+        alike[taken_count] = value
+        values[rest_count] = value
+        counts[rest_count] = counted
+        taken_count += is_taken
+        rest_count += 1 - is_taken
+    return taken_count, rest_count
 
 
 @inlined
@@ -211,14 +208,14 @@ def add_features(
     high: Any,
     ones: Any,
 ) -> Any:
-    """Add the weights of features to the sums of their 1 bits; return the weight of all.
+    """Add the weights of features to the sums of their 1 bits; return their total weight.
 
-    `table`: keys, counts and the slots in use; `gathered`: room for as many values, counts and
-    values again, and (2, 128) zeros, which they are again afterwards.
+    `table`: keys, counts and the slots in use; `gathered`: buffers for as many values, counts and
+    values, and (2, 128) zeros, which are zeros again afterwards.
 
-    The sums of 1 bits and the whole weight say as much as sums of plus and minus, at half the work.
-    In running text most features occur once or a few times, so nearly all can be added with others
-    of the same weight.
+    The sums of 1 bits and the total weight contain the same information as sums of plus and minus,
+    for half the work. In running text most features occur once or a few times, so nearly all can be
+    added with others of the same weight.
     """
     keys, slot_counts, order = table
     values, counts, alike, both_lanes = gathered
@@ -229,20 +226,20 @@ def add_features(
         counts[feature] = slot_counts[slot]
     pending = np.int64(0)
     total = np.int64(0)
-    left = np.int64(distinct)
+    rest_count = np.int64(distinct)
     count = np.int64(1)
-    while count <= _COUNT_ALIKE and left >= _FOLD:
-        taken, left = _take(values, counts, left, count, alike)
+    while count <= _COUNT_ALIKE and rest_count >= _FOLD:
+        taken_count, rest_count = _take(values, counts, rest_count, count, alike)
         weight = weights[count] * scale
-        total += weight * taken
-        folded = taken - taken % _FOLD
+        total += weight * taken_count
+        folded = taken_count - taken_count % _FOLD
         if folded > 0:
             _add_alike(alike, folded, high, weight, alike_lanes, ones)
-        for feature in range(folded, taken):
+        for feature in range(folded, taken_count):
             low = alike[feature]
             pending = _add_weighed(low, mix(low + high), weight, lanes, pending, ones)
         count += 1
-    for feature in range(left):
+    for feature in range(rest_count):
         low = values[feature]
         counted = np.int64(counts[feature])
         weight = (weights[min(counted, COUNT_MAX)] + beyond * max(counted - COUNT_MAX, 0)) * scale
@@ -254,7 +251,7 @@ def add_features(
 
 @inlined
 def sign(ones: Any, total: Any, bits: Any, out: Any) -> None:
-    """Write the print: the bits of which the features with a 1 weigh more than half."""
+    """Write the fingerprint: a bit is 1 if the features with a 1 there weigh more than half."""
     for word in range(len(out)):
         value = np.uint64(0)
         for bit in range(min(64, bits - 64 * word)):
@@ -265,10 +262,10 @@ def sign(ones: Any, total: Any, bits: Any, out: Any) -> None:
 
 @allocating_kernel
 def sum_hashes(hashes: Any, weights: Any, bounds: Any, bits: Any, prints: Any) -> None:
-    """Make the prints of features that are hashed already.
+    """Fill `prints` (n, bits / 64 rounded up) from hashed features.
 
-    `hashes`: (m, 2), low half first; `weights`: (m,), whole numbers; `bounds`: (n + 1,), where each
-    text's features begin. Fills `prints` (n, bits / 64 rounded up).
+    `hashes`: (m, 2), low half first; `weights`: (m,), integers; `bounds`: (n + 1,), the start of
+    each text's features.
     """
     ones = np.empty(128, np.int64)
     lanes = np.zeros(128, np.uint32)

@@ -1,8 +1,8 @@
-"""Sites and titles -> numbers for the log: 64-bit keyed hashes, 0 for none.
+"""Hash sites and titles for the log: 64-bit keyed hashes, 0 for none.
 
-Invariants: a hash is a function of the name and the recipe's key alone; titles are normalised like
-texts, so two titles that differ in case, width or white space are equal; 0 is never the hash of a
-name. Only those who know the key can make two names collide.
+Invariants: a hash depends only on the name and the recipe's key; titles are normalised like texts,
+so two titles that differ in case, width or white space are equal; no name has the hash 0. Only
+those who know the key can make two names collide.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CACHED_MAX: Final = 50_000
 
 
 class SiteHasher:
-    """Hashes sites and titles under the key of a recipe; caches the hashes of sites."""
+    """Hash sites and titles under the key of a recipe; cache the hashes of sites."""
 
     def __init__(self, recipe: Recipe) -> None:
         key, size = recipe.key, HASH_BYTES
@@ -44,7 +44,7 @@ class SiteHasher:
         return np.fromiter(map(known.__getitem__, sites), np.uint64, len(sites))
 
     def hash_titles(self, titles: Sequence[str]) -> NDArray[np.uint64]:
-        """Return the hash of each title, (n,); 0 for one of which normalising leaves nothing."""
+        """Return the hash of each title, (n,); 0 for one that is empty after normalising."""
         if not any(titles):
             return np.zeros(len(titles), np.uint64)
         data, bounds = normalise_batch(titles, fold_han=self._fold_han)
@@ -55,12 +55,14 @@ class SiteHasher:
         return np.fromiter(hashes, np.uint64, len(titles))
 
     def origin_of(self, site: str, title: str, identifier: bytes = b"") -> Origin:
-        """Return where one document is from."""
+        """Return the origin of a document: the hashes of its site and title, and the CRC of its
+        id.
+        """
         id_crc = (zlib.crc32(identifier) or 1) if identifier else 0
         return Origin(int(self.hash_sites([site])[0]), int(self.hash_titles([title])[0]), id_crc)
 
 
 def _hash(keyed: hashlib.blake2b, name: bytes) -> int:
-    digest = keyed.copy()  # the key is a block of its own in front, compressed only once
+    digest = keyed.copy()  # the copy saves hashing the key again
     digest.update(name)
     return int.from_bytes(digest.digest(), "little") or 1

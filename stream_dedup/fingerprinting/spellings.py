@@ -1,14 +1,13 @@
-"""Letters that readers take for one: a frozen table, and the step `spelling` that features are
-taken after.
+"""Fold variants of letters: a frozen table, and the step `spelling` before features are taken.
 
 Invariants: folding twice changes nothing; a code point becomes one of at most two bytes of UTF-8,
-or nothing, beside any neighbours; what stands in words stays there, so that words begin and end
-where they did; the table is part of the recipe (its digest is in the recipe id). The digest that finds exact
-copies does not see it: two spellings of one text are near, at a similarity of 1, and `exact` still
-means the same normalised text.
+or nothing, whatever its neighbours are; a letter of a word stays one, so words begin and end where
+they did; the table is part of the recipe (its digest is in the recipe id). The text digest is taken
+before this step: two spellings of one text are near, at a similarity of 1, and `exact` still means
+the same normalised text.
 
-What becomes one is what search engines fold, as Lucene's analysers for Arabic and Persian and
-Meilisearch's charabia do:
+The folded letters are those that search engines fold, such as Lucene's analysers for Arabic and
+Persian and Meilisearch's charabia:
 
 - Latin, Greek, Arabic: a letter with marks is its base, by Unicode's decomposition (`é`, `ộ`, `ά`, `أ`, `ؤ`).
 - Combining marks of Latin, Greek, Hebrew and Arabic are dropped: vowel signs, points, accents, and so is the tatweel.
@@ -20,8 +19,8 @@ Meilisearch's charabia do:
   separate words.
 - Cyrillic: `ё` is `е`. Other Cyrillic letters with marks (`й`, `ї`, `ў`) are letters of their own.
 
-`spellings.txt` holds the table as ranges, and is only ever made by `python -m tables.spellings`,
-with a Python that knows exactly `characters.UNICODE_VERSION`.
+`spellings.txt` contains the table as ranges; `python -m tables.spellings` generates it, with a
+Python of exactly `characters.UNICODE_VERSION`.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ from stream_dedup.fingerprinting import characters
 from stream_dedup.fingerprinting.characters import Batch, code_point_at
 from stream_dedup.kernels.compiled import inlined, kernel
 
-# What is folded: some of the code points that take two bytes in UTF-8, and some of those from
-# `_BEGIN` to `END`.
+# Folded are some of the code points that take two bytes in UTF-8, and some of those from `_BEGIN`
+# to `END`.
 _TWO_BYTES, _BEGIN, END = 0x800, 0x1DC0, 0x2020
-_ROOM: Final = 8  # a code point is written with all the bytes that it may have
+_ROOM: Final = 8  # a code point is written with the maximum number of bytes
 _FILE = Path(__file__).with_name("spellings.txt")
 
 # First bytes of code points that may be folded: the backtick, those of two bytes, from U+00C0 to
@@ -54,35 +53,37 @@ STAYS: Final = 3 << _LENGTH
 
 @cache
 def table() -> dict[int, int | None]:
-    """Return what every code point that is folded becomes, None for nothing, as `str.translate`
-    takes it.
-    """
+    """Return the replacement of every folded code point, None to remove it, for `str.translate`."""
     rows = (
         (int(field, 16) for field in line.split())
         for line in _FILE.read_text("ascii").splitlines()[1:]
     )
-    return {one: becomes or None for first, last, becomes in rows for one in range(first, last + 1)}
+    return {
+        code_point: replacement or None
+        for first, last, replacement in rows
+        for code_point in range(first, last + 1)
+    }
 
 
 @cache
 def digest() -> bytes:
-    """Return 16 bytes that name the content of the table."""
+    """Return a digest of the table: 16 bytes."""
     return hashlib.blake2b(_FILE.read_bytes(), digest_size=16).digest()
 
 
 @cache
 def written(*, folded: bool = False) -> NDArray[np.uint32]:
-    """Return what `spell` writes for each code point below `END`.
+    """Return the bytes that `spell` writes for each code point below `END`, packed in a number.
 
-    From the lowest bit: the last byte, the first byte (the same, if it is one), how many these are,
-    or 3 if the code point stays and has three; and from `IS_WORD` on whether it stands in words.
-    Without `folded` all stay.
+    From the lowest bit: the last byte, the first byte (the same, if it is one), their number, or 3
+    if the code point is not folded and has three; and at `IS_WORD` whether it is part of words.
+    Without `folded` no code point changes.
     """
     rows = np.full(END, STAYS, np.uint32)
     kinds = characters.table()
     for code_point in (*range(_TWO_BYTES), *range(_BEGIN, END)):
-        becomes = table().get(code_point, code_point) if folded else code_point
-        encoded = b"" if becomes is None else chr(becomes).encode()
+        replacement = table().get(code_point, code_point) if folded else code_point
+        encoded = b"" if replacement is None else chr(replacement).encode()
         first, last = (encoded[0], encoded[-1]) if encoded else (0, 0)
         is_word = int(kinds[code_point]) & characters.KIND_BITS == characters.WORD
         rows[code_point] = last | first << 8 | min(len(encoded), 3) << _LENGTH | is_word << IS_WORD
@@ -92,7 +93,7 @@ def written(*, folded: bool = False) -> NDArray[np.uint32]:
 
 @inlined
 def spelling_of(code_point: Any, written: Any) -> Any:
-    """Return the row of `written` of any code point, or `STAYS`."""
+    """Return the row of `written` for a code point, or `STAYS`."""
     if code_point < _TWO_BYTES or _BEGIN <= code_point < END:
         return written[np.uint64(code_point)]
     return np.uint32(STAYS)
@@ -100,8 +101,8 @@ def spelling_of(code_point: Any, written: Any) -> Any:
 
 @inlined
 def spell(spelling: Any, data: Any, end: Any) -> Any:
-    """Write the bytes of a row, two or fewer; return the new end. No byte behind them is touched,
-    unless there is none.
+    """Write the bytes of a row, two or fewer; return the new end. No byte after them is
+    overwritten, except one if the row has no byte.
     """
     length = np.int64(spelling >> _LENGTH) & 3
     data[np.uint64(end)] = spelling >> 8
@@ -111,28 +112,26 @@ def spell(spelling: Any, data: Any, end: Any) -> Any:
 
 @kernel
 def _may_fold(data: Any, offsets: Any, may: Any) -> None:
-    """Fill `may` (n,) with 1 for each text that holds a byte which begins a code point that may be
-    folded.
+    """Write 1 to `may` (n,) for each text with a byte that can be the first of a folded code
+    point.
     """
     for text in range(len(offsets) - 1):
-        found = np.uint8(0)
+        has_first_byte = np.uint8(0)
         for place in range(np.uint64(offsets[text]), np.uint64(offsets[text + 1])):
             byte = np.uint8(data[place])
-            found |= np.uint8(
+            has_first_byte |= np.uint8(
                 np.uint8(byte - np.uint8(_FIRST_OF_TWO)) <= np.uint8(_LAST_OF_TWO - _FIRST_OF_TWO)
             )
-            found |= np.uint8(byte == np.uint8(_OF_THREE[0])) | np.uint8(
+            has_first_byte |= np.uint8(byte == np.uint8(_OF_THREE[0])) | np.uint8(
                 byte == np.uint8(_OF_THREE[1])
             )
-            found |= np.uint8(byte == np.uint8(_BACKTICK))
-        may[text] = found
+            has_first_byte |= np.uint8(byte == np.uint8(_BACKTICK))
+        may[text] = has_first_byte
 
 
 @kernel
 def _fold_each(data: Any, offsets: Any, may: Any, written: Any, out: Any, ends: Any) -> None:
-    """Write the texts folded, one after another, into `out`; `ends` (n + 1,) is where each result
-    ends.
-    """
+    """Write the folded texts to `out`, and the end of each result to `ends` (n + 1,)."""
     end = np.int64(0)
     for text in range(len(offsets) - 1):
         place = offsets[text]
@@ -150,9 +149,7 @@ def _fold_each(data: Any, offsets: Any, may: Any, written: Any, out: Any, ends: 
 
 
 def fold_batch(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Batch:
-    """Do the step `spelling` on a batch of UTF-8; the arrays given are returned if there is nothing
-    to fold.
-    """
+    """Do the step `spelling` on a batch of UTF-8; return the same arrays if no text changes."""
     may = np.zeros(len(offsets) - 1, np.uint8)
     _may_fold(data, offsets, may)
     if not may.any():

@@ -1,26 +1,26 @@
-"""Normalised text -> words.
+"""Split normalised texts into words.
 
-Invariants: a pure function of the text, of jieba's dictionary and model, and of what `languages`
-adds to them, all of whose digests are in the recipe id; time linear in the text.
+Invariants: a pure function of the text, of jieba's dictionary and model, and of the `languages`,
+whose digests are all in the recipe id; the time is linear in the text.
 
-A text is split by script first (`characters` says which code point is what):
+A text is first split by script (`characters` defines the kinds of code points):
 
 - A maximal run of `WORD` characters is one word.
 - A maximal run of `HAN` is cut into words as `jieba.cut` does, in pieces of at most `HAN_PIECE` characters.
-- In a run of `UNSPACED` characters every two neighbours are a word, overlapping; a single one stands for itself.
-- Everything else only separates.
-- Where a segmenter has marked words, these are the words, of Han too.
-- A run of `WORD` characters is spelt as `spellings` says, if the recipe asks for it; a word of which nothing is left is none.
-- Words on the stop list are left out, as if they were not there: their neighbours become a bigram.
+- In a run of `UNSPACED` characters every two neighbours are a word, overlapping; a single character is a word.
+- All other characters separate words.
+- The words that a segmenter has marked are the words, also in Han.
+- A run of `WORD` characters is spelt by the rules of `spellings`, if the recipe has that step; a word that becomes empty is
+  dropped.
+- Words of the stop list are dropped: the words before and after them become a bigram.
 
-Words of all kinds stand in one row, in text order; the bigrams made of them span scripts and
-punctuation.
+Words of all kinds form one sequence in text order; bigrams span scripts and punctuation.
 
-Why two characters: measured on Japanese with random edits, this takes the same share of pairs at
-Jaccard 0.8 as words do in spaced scripts; single characters take too many pairs below 0.65, triples
-lose some above 0.8.
+Why two characters: measured on Japanese with random edits, they find the same share of pairs at
+Jaccard 0.8 as words do in spaced scripts; single characters find too many pairs below 0.65, triples
+miss some above 0.8.
 
-Of jieba, only the data is used (`jieba_data`); cutting is compiled here (`jieba_cut`).
+Only jieba's data is used (`jieba_data`); a kernel cuts the words (`jieba_cut`).
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ from stream_dedup.fingerprinting.spellings import IS_WORD, STAYS, spell, spellin
 from stream_dedup.fingerprinting.variants.segmenter import BEGINS
 from stream_dedup.kernels.compiled import allocating_kernel, inlined, lowest_bit
 
-# Two words with no separator between them are of different kinds, or found by a segmenter; all but
-# `WORD` take three bytes a character.
+# Two words without a separator between them are of different kinds, or found by a segmenter; all
+# kinds but `WORD` take three bytes for a character.
 BYTES_PER_WORD_MIN = 2
 _STRETCH = 64
 _HIGHEST = 0x8080808080808080  # bits of eight bytes
@@ -81,11 +81,10 @@ def _is_stop_word(data: Any, start: Any, stop: Any, dictionary: Any) -> Any:
 
 @inlined
 def _of_words(block: Any) -> Any:
-    """Return the highest bit of each of eight ASCII bytes that is a letter or a digit, which are
-    those that words are made of.
+    """Return a mask with the highest bit of each of eight ASCII bytes that is a letter or a digit.
 
-    Adding what a bound lacks to 128 tells whether a byte reaches the bound, and no byte reaches
-    into the next.
+    Adding 128 minus a bound sets a byte's highest bit if it reaches the bound, and never carries
+    into the next byte.
     """
     lower = block | np.uint64(0x2020202020202020)
     letters = (lower + np.uint64(0x1F1F1F1F1F1F1F1F)) & ~(lower + np.uint64(0x0505050505050505))
@@ -97,12 +96,11 @@ def _of_words(block: Any) -> Any:
 def _ascii_words(
     data: Any, place: Any, stop: Any, kinds: Any, starts: Any, stops: Any, words: Any
 ) -> Any:
-    """Find the words up to the first byte that is not ASCII, of which only words and separators are
-    made.
+    """Find the words up to the first byte that is not ASCII; ASCII has only words and separators.
 
-    Returns where that byte is, the words so far, and where the last word begins if it may go on
-    there, or -1. Where words begin and end no processor can foresee, so byte by byte nothing is
-    branched on; of 64 bytes at once the edges are bits, and only those are visited.
+    Return the position of that byte, the number of words so far, and the start of the last word if
+    it may continue there, or -1. No processor can predict where words begin and end, so the loop
+    over bytes has no branches; for 64 bytes at once the edges are bits, and only those are visited.
     """
     inside = np.int64(0)
     begin = place
@@ -110,14 +108,14 @@ def _ascii_words(
         if place + _STRETCH <= stop:
             beyond = np.uint64(0)
             of_words = np.uint64(0)
-            for at in range(8):
-                block = eight_bytes(data, place + 8 * at)
+            for block_number in range(8):
+                block = eight_bytes(data, place + 8 * block_number)
                 beyond |= block
                 # The product gathers the eight bits in its highest byte, the first byte's lowest.
                 bits = (
                     (_of_words(block) >> np.uint64(7)) * np.uint64(0x0102040810204080)
                 ) >> np.uint64(56)
-                of_words |= bits << np.uint64(8 * at)
+                of_words |= bits << np.uint64(8 * block_number)
             if beyond & np.uint64(_HIGHEST) == 0:
                 before = of_words << np.uint64(1) | np.uint64(inside)
                 begins = of_words & ~before
@@ -137,9 +135,7 @@ def _ascii_words(
                 place += _STRETCH
                 continue
         for _ in range(min(_STRETCH, stop - place)):
-            byte = data[
-                np.uint64(place)
-            ]  # an index without a sign is not looked at for counting from the end
+            byte = data[np.uint64(place)]  # unsigned: numba omits the check for negative indexes
             if byte >= 0x80:
                 return place, words, begin if inside else np.int64(-1)
             is_word = np.int64(kinds[byte] & KIND_BITS == WORD)
@@ -156,13 +152,12 @@ def _ascii_words(
 def _alphabet_words(
     data: Any, place: Any, stop: Any, written: Any, starts: Any, stops: Any, words: Any
 ) -> Any:
-    """Do the same among code points of up to two bytes: alphabets from Latin to Arabic, which have
-    words and separators only.
+    """Do the same for code points of up to two bytes: alphabets from Latin to Arabic, which have
+    only words and separators.
 
-    Gives back to `_ascii_words` where two ASCII characters begin with a separator, and leaves the
-    text's last byte to others. Each word is spelt where it stands, and returned besides is where
-    the spelling of the last one ends. The loop waits for bytes to come, so that the spelling costs
-    next to nothing.
+    Stop where two ASCII characters begin with a separator, so `_ascii_words` can continue, and
+    before the text's last byte. Each word is spelt in place; return also the end of the spelling of
+    the last one. The loop is bound by memory, so the spelling costs almost no time.
     """
     inside = np.int64(0)
     begin = place
@@ -191,8 +186,8 @@ def _alphabet_words(
 
 @inlined
 def _spell_to_end(data: Any, place: Any, stop: Any, kinds: Any, written: Any, end: Any) -> Any:
-    """Spell the characters of a word from `place` on; return where they end in the text, and where
-    as they are spelt.
+    """Spell the characters of a word, starting at `place`; return their end in the text, and the
+    end of their spelling.
     """
     while place < stop:
         code_point, length = code_point_at(data, place)
@@ -222,10 +217,10 @@ def _pairs(
     stops: Any,
     words: Any,
 ) -> Any:
-    """Take every two neighbours of a run of unspaced characters for a word, of which the first lies
-    from `begin` to `place`.
+    """Make a word of every two neighbours in a run of unspaced characters, whose first character is
+    `data[begin:place]`.
 
-    Returns where the run ends, and the words so far.
+    Return the end of the run, and the number of words so far.
     """
     previous = begin
     alone = True
@@ -248,14 +243,14 @@ def _pairs(
 
 @inlined
 def _without_stop_words(data: Any, dictionary: Any, starts: Any, stops: Any, words: Any) -> Any:
-    """Leave out the words on the stop list, and close the gaps; return how many are left."""
-    kept: Any = np.int64(0)
+    """Remove the words of the stop list, and close the gaps; return the number of the others."""
+    kept_count: Any = np.int64(0)
     for word in range(words):
         if not _is_stop_word(data, starts[word], stops[word], dictionary):
-            starts[kept] = starts[word]
-            stops[kept] = stops[word]
-            kept += 1
-    return kept
+            starts[kept_count] = starts[word]
+            stops[kept_count] = stops[word]
+            kept_count += 1
+    return kept_count
 
 
 @inlined
@@ -270,14 +265,13 @@ def words_between(
     starts: Any,
     stops: Any,
 ) -> Any:
-    """Find the words of `data[start:stop]` (UTF-8); fill `starts` and `stops` with their places,
+    """Find the words of `data[start:stop]` (UTF-8); fill `starts` and `stops` with their positions,
     return their number.
 
     Words are spelt in `data` itself, by `written` (see `spellings.written`).
     """
-    words: Any = np.int64(
-        0
-    )  # not 0: numba would compile what is called with it twice, for a constant and a variable
+    # Not 0: numba would compile the callees twice, for a constant and for a variable.
+    words: Any = np.int64(0)
     place = start
     while place < stop:
         if data[place] < 0x80 and len(scratch.marks) == 0:
@@ -286,7 +280,7 @@ def words_between(
                 continue
             kind: Any = np.int64(WORD)
             end = place
-            unspelt = place  # where the word's characters begin that are not spelt yet
+            unspelt = place  # the start of the word's characters that are not spelt yet
         elif data[place] < 0xE0 and len(scratch.marks) == 0:
             place, words, begin, end = _alphabet_words(
                 data, place, stop, written, starts, stops, words
@@ -354,7 +348,7 @@ def _spans(data: Any, kinds: Any, written: Any, dictionary: Any, scratch: Any) -
 def spans(
     normalised: bytes, using: Dictionary | None = None, marks: NDArray[np.uint8] | None = None
 ) -> list[tuple[int, int]]:
-    """Return where the words of a normalised text in UTF-8 begin and end, in text order."""
+    """Return the (start, stop) byte positions of the words of a normalised text in UTF-8."""
     using = dictionary() if using is None else using
     data = np.frombuffer(bytearray(normalised), np.uint8)
     starts, stops = _spans(data, characters.table(), spellings.written(), using, scratch(marks))
@@ -364,8 +358,6 @@ def spans(
 def words(
     normalised: str, using: Dictionary | None = None, marks: NDArray[np.uint8] | None = None
 ) -> list[str]:
-    """Return the words of a normalised text, in text order; without `using`, by jieba's own
-    dictionary.
-    """
+    """Return the words of a normalised text, in text order; `using` None is jieba's dictionary."""
     data = normalised.encode()
     return [data[start:stop].decode() for start, stop in spans(data, using, marks)]

@@ -279,7 +279,7 @@ def test_hashes_are_cut_to_their_low_bits(name: str, width: int) -> None:
     written = f"nfkc case space | words | one | {name} | signs:{width}"
     if hashes.BITS[name] < width:
         with pytest.raises(
-            ConfigurationError, match=f"{name}' has 64 bits, and the print would have 128"
+            ConfigurationError, match=f"{name}' has 64 bits, and the fingerprint 128"
         ):
             Recipe(written)
         return

@@ -122,7 +122,7 @@ def test_a_changed_dictionary_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_pa
     spec = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: spec)
 
-    with pytest.raises(ConfigurationError, match=r"is not that of jieba-0\.42\.1"):
+    with pytest.raises(ConfigurationError, match=r"are not those of jieba-0\.42\.1"):
         jieba_data.dictionary.__wrapped__()
     (tmp_path / "dict.txt").unlink()
     with pytest.raises(ConfigurationError, match="cannot be read"):

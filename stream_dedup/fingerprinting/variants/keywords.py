@@ -1,22 +1,23 @@
-"""A text's keywords as `jieba.analyse` finds them, by jieba's own code, but for the path through
-its model of tags.
+"""Find the keywords of a text with `jieba.analyse`; only the path through its model of tags is
+replaced.
 
 Invariants: keywords and weights are those of `jieba.analyse.extract_tags` and
 `jieba.analyse.textrank` with their default parts of speech, for every text whose runs of Han,
-letters and digits are shorter than `PIECE`; longer ones are cut there first, because jieba's own
-cutting is quadratic in them. jieba's data is that of the recipe's id. A user's words and stop words
-mean what they mean after `jieba.load_userdict` and `set_stop_words`, and are in no other analyser.
+letters and digits are shorter than `PIECE`; longer runs are first cut to that length, because
+jieba's code is quadratic in them. jieba's data is that of the recipe's id. A user's words and stop
+words have the same effect as after `jieba.load_userdict` and `set_stop_words`, in this analyser
+only.
 
 jieba is imported at the first use, because it reads its tables for two seconds; its cache file in
-the directory for temporary files is not used: any user of the machine could have written it, and it
-is read by `marshal`.
+the directory for temporary files is not used: any user of the machine could have written it, and
+`marshal` reads it.
 
-The path through the model, which gives the parts of speech of the Han that the dictionary does not
-know, is the most probable one (Viterbi): words and tags are those of `jieba.posseg` 0.42.1, to the
-last bit of every probability, because each sum is made in jieba's order, and of two equally
-probable states the later one in the alphabet wins. A character takes 10 us at most: jieba's own
-code compares every state of the model with every other, and takes 3 ms for each character that the
-model has not seen, so that one text of 120 kB kept a worker busy for minutes.
+The path through the model, for the parts of speech of the Han that the dictionary does not contain,
+is the most probable one (Viterbi): words and tags are those of `jieba.posseg` 0.42.1, to the last
+bit of every probability, because each sum is made in jieba's order, and of two equally probable
+states the later one in the alphabet wins. A character takes 10 us at most: jieba's code compares
+every state of the model with every other, and takes 3 ms for each unknown character, so a text of
+120 kB kept a worker busy for minutes.
 
 Sources: Mihalcea and Tarau, "TextRank: Bringing Order into Texts" (EMNLP 2004); the package jieba
 0.42.1.
@@ -40,7 +41,7 @@ from stream_dedup.fingerprinting.jieba_data import UserWord, with_frequencies
 from stream_dedup.kernels.compiled import kernel
 
 PIECE: Final = 512
-# Of the IDF table and of the model that tags parts of speech.
+# The digest of the IDF table and of the model that tags parts of speech.
 DATA_DIGEST: Final = bytes.fromhex("a6361e31363ff9024371f5405aab2f0b")
 _FILES: Final = (
     "analyse/idf.txt",
@@ -49,28 +50,28 @@ _FILES: Final = (
     "posseg/prob_emit.py",
     "posseg/char_state_tab.py",
 )
-# What jieba takes as one block; any longer run of it is cut.
+# A block of jieba's that is longer than `PIECE`, and must be cut.
 _LONG_RUN = re.compile(
     r"[\u4E00-\u9FD5a-zA-Z0-9+#&\._%\-]{" + str(PIECE) + r"}(?=[\u4E00-\u9FD5a-zA-Z0-9+#&\._%\-])"
 )
 _LOCK = threading.Lock()
-_NEVER = -3.14e100  # jieba's probability of what was never seen
+_NEVER = -3.14e100  # jieba's log probability of unknown events
 
 
 class Model(NamedTuple):
     """jieba's model, by number of the state (in alphabetical order) and of the character; character
-    0 is all it has not seen.
+    0 represents all unknown ones.
 
-    `start` (s,); `emit` (c, s); `may` (c, s): which states jieba considers for a character. Changes
-    between states stand by the state that is gone to, in order of the one that is left: of state i
-    at `bounds[i]:bounds[i + 1]` of `left`, `change`.
+    `start` (s,); `emit` (c, s); `can_emit` (c, s): whether jieba considers a state for a character.
+    The changes to state i are at `bounds[i]:bounds[i + 1]` of `sources`, the states before it in
+    ascending order, and of `change`, their log probabilities.
     """
 
     start: NDArray[np.float64]
     emit: NDArray[np.float64]
-    may: NDArray[np.bool_]
+    can_emit: NDArray[np.bool_]
     bounds: NDArray[np.int64]
-    left: NDArray[np.int64]
+    sources: NDArray[np.int64]
     change: NDArray[np.float64]
 
 
@@ -80,41 +81,43 @@ def _most_probable(
 ) -> None:
     """Fill `path` (n,) with the states of the most probable path through the characters `seen`.
 
-    `odds` (2, s), `is_open` (2, s) and `came_from` (n, s) are scratch: of this character and the
-    one before.
+    `odds` (2, s), `is_open` (2, s) and `came_from` (n, s) are buffers; the first two are for this
+    character and the one before.
     """
     states = len(model.start)
     now = np.int64(0)
     for state in range(states):
-        is_open[now, state] = model.may[seen[0], state]
+        is_open[now, state] = model.can_emit[seen[0], state]
         odds[now, state] = model.start[state] + model.emit[seen[0], state]
     for place in range(1, len(seen)):
         before = now
         now = 1 - before
-        # If no state that the character may have can follow, jieba takes all that can.
+        # If none of the character's states can follow, jieba considers all states that can.
         for takes_all in range(2):
-            found = False
+            has_open = False
             for state in range(states):
                 is_open[now, state] = False
-                if takes_all == 0 and not model.may[seen[place], state]:
+                if takes_all == 0 and not model.can_emit[seen[place], state]:
                     continue
                 best = -np.inf
-                best_left = np.int64(-1)
-                for at in range(model.bounds[state], model.bounds[state + 1]):
-                    left = model.left[at]
-                    if is_open[before, left]:
+                best_source = np.int64(-1)
+                for change in range(model.bounds[state], model.bounds[state + 1]):
+                    source = model.sources[change]
+                    if is_open[before, source]:
                         probability = (
-                            odds[before, left] + model.change[at] + model.emit[seen[place], state]
+                            odds[before, source]
+                            + model.change[change]
+                            + model.emit[seen[place], state]
                         )
                         if probability >= best:
                             best = probability
-                            best_left = left
-                if best_left >= 0:
+                            best_source = source
+                if best_source >= 0:
                     is_open[now, state] = True
                     odds[now, state] = best
-                    came_from[place, state] = best_left
-                    found = True
-            if found:
+                    came_from[place, state] = best_source
+                    has_open = True
+            if has_open:
                 break
     last = np.int64(-1)
     for state in range(states):
@@ -126,7 +129,7 @@ def _most_probable(
 
 
 def most_probable(seen: NDArray[np.int64], model: Model) -> NDArray[np.int64]:
-    """Return the states (n,) of the most probable path through some characters."""
+    """Return the states (n,) of the most probable path through the characters `seen`."""
     states = len(model.start)
     path = np.empty(len(seen), np.int64)
     came_from = np.zeros((len(seen), states), np.uint8)
@@ -145,29 +148,35 @@ def _model() -> tuple[Model, list[tuple[str, str]], dict[str, int]]:
 
     states = sorted(changed)
     number = {state: place for place, state in enumerate(states)}
-    characters = sorted({*states_of, *(one for emitted in all_emitted.values() for one in emitted)})
-    known = {one: place for place, one in enumerate(characters, 1)}
+    characters = sorted(
+        {*states_of, *(character for emitted in all_emitted.values() for character in emitted)}
+    )
+    known = {character: place for place, character in enumerate(characters, 1)}
     emit = np.full((len(characters) + 1, len(states)), _NEVER)
     for state, emitted in all_emitted.items():
-        for one, probability in emitted.items():
-            emit[known[one], number[state]] = probability
-    may = np.ones((len(characters) + 1, len(states)), np.bool_)
-    for one, listed in states_of.items():
-        may[known[one]] = False
-        may[known[one], [number[state] for state in listed]] = True
+        for character, probability in emitted.items():
+            emit[known[character], number[state]] = probability
+    can_emit = np.ones((len(characters) + 1, len(states)), np.bool_)
+    for character, possible_states in states_of.items():
+        can_emit[known[character]] = False
+        can_emit[known[character], [number[state] for state in possible_states]] = True
     changes = sorted(
-        (number[to], number[left], odds)
-        for left, follow in changed.items()
-        for to, odds in follow.items()
+        (number[target], number[source], odds)
+        for source, follow in changed.items()
+        for target, odds in follow.items()
     )
-    to, left, odds = zip(*changes, strict=True)
-    bounds = np.searchsorted(np.array(to), np.arange(len(states) + 1)).astype(np.int64)
+    targets, sources, odds_by_change = zip(*changes, strict=True)
+    bounds = np.searchsorted(np.array(targets), np.arange(len(states) + 1)).astype(np.int64)
     start = np.array([started[state] for state in states])
-    return Model(start, emit, may, bounds, np.array(left, np.int64), np.array(odds)), states, known
+    return (
+        Model(start, emit, can_emit, bounds, np.array(sources, np.int64), np.array(odds_by_change)),
+        states,
+        known,
+    )
 
 
 class Tags:
-    """Finds the words and parts of speech of runs of Han."""
+    """Find the words and parts of speech of runs of Han."""
 
     def __init__(self) -> None:
         self._model, self._states, self._known = _model()
@@ -194,29 +203,29 @@ class Tags:
 
 
 def _quick_tokenizer(tokenizer: Any) -> Any:
-    """Return jieba's tokenizer that tags, with the model's path found by machine code."""
+    """Return jieba's tagging tokenizer, with a compiled kernel for the model's path."""
     from jieba.posseg import POSTokenizer, pair  # noqa: PLC0415
 
     tags = Tags()
-    made = POSTokenizer(tokenizer)
+    tagger = POSTokenizer(tokenizer)
 
     def cut(run: str) -> Iterator[Any]:
         return (pair(word, tag) for word, tag in tags.words(run))
 
-    # jieba's own name for what cuts a run of Han that the dictionary does not know, in the version
-    # that the recipe's id names.
+    # jieba's method, in the version of the recipe's id, that cuts runs of Han which are not in the
+    # dictionary.
     cutter = "_POSTokenizer__cut"
     if not callable(getattr(POSTokenizer, cutter, None)):
         raise ConfigurationError(
             "The package jieba is not that of version 0.42.1: install jieba 0.42.1 as it was "
             "published."
         )
-    setattr(made, cutter, cut)
-    return made
+    setattr(tagger, cutter, cut)
+    return tagger
 
 
 class _InPieces:
-    """One of jieba's tokenizers, given a text in pieces that it cuts in linear time."""
+    """A tokenizer of jieba that gets a text in pieces, so that it takes linear time."""
 
     def __init__(self, tokenizer: Any, split: frozenset[str] = frozenset()) -> None:
         self._tokenizer = tokenizer
@@ -227,46 +236,45 @@ class _InPieces:
             yield from self._cut(text)
             return
         for word in self._cut(text):
-            if word in self._split:  # jieba keeps these in a set that all its tokenizers share
+            if word in self._split:  # jieba stores these in a set that all its tokenizers share
                 yield from word
             else:
                 yield word
 
     def _cut(self, text: str) -> Iterator[Any]:
         start = 0
-        for found in _LONG_RUN.finditer(text):
-            yield from self._tokenizer.cut(text[start : found.end()])
-            start = found.end()
+        for match in _LONG_RUN.finditer(text):
+            yield from self._tokenizer.cut(text[start : match.end()])
+            start = match.end()
         yield from self._tokenizer.cut(text[start:])
 
 
 class Analyser:
-    """Finds keywords, with a user's words in the dictionary and words left out; may be shared by
-    threads.
-    """
+    """Find keywords with a user's words and stop words; threads may share an analyser."""
 
     def __init__(self, user_words: tuple[UserWord, ...], stop_words: frozenset[str]) -> None:
         """Read jieba's data; raise ConfigurationError if it is not that of the recipe's id."""
         folder = jieba_data.engine_folder(_FILES, DATA_DIGEST)
-        jieba_data.dictionary()  # sees that the dictionary is the recipe's, too
+        jieba_data.dictionary()  # checks the dictionary's digest
         import jieba.analyse  # noqa: PLC0415 - jieba reads its tables on import, for seconds
 
         tokenizer = jieba.Tokenizer()
         tokenizer.FREQ, tokenizer.total = tokenizer.gen_pfdict(tokenizer.get_dict_file())
         tokenizer.initialized = True
-        for one, (word, frequency) in zip(
+        for user_word, (word, frequency) in zip(
             user_words, with_frequencies(user_words, folder), strict=True
         ):
-            # What `Tokenizer.add_word` does, but for the set of words to split.
+            # As `Tokenizer.add_word`, without the set of words to split.
             tokenizer.FREQ[word] = frequency
             tokenizer.total += frequency
             for stop in range(1, len(word)):
                 tokenizer.FREQ.setdefault(word[:stop], 0)
-            if one.tag is not None:
-                tokenizer.user_word_tag_tab[word] = one.tag
+            if user_word.tag is not None:
+                tokenizer.user_word_tag_tab[word] = user_word.tag
         self._tfidf = jieba.analyse.TFIDF()
         self._tfidf.tokenizer = _InPieces(
-            tokenizer, frozenset(one.word for one in user_words if one.frequency == 0)
+            tokenizer,
+            frozenset(user_word.word for user_word in user_words if user_word.frequency == 0),
         )
         self._tfidf.stop_words.update(stop_words)
         self._textrank = jieba.analyse.TextRank()
@@ -277,20 +285,22 @@ class Analyser:
         """Return the `number` words with the greatest TF-IDF weight, greatest first, with their
         weights.
         """
-        found: list[tuple[str, float]] = self._tfidf.extract_tags(
+        keywords: list[tuple[str, float]] = self._tfidf.extract_tags(
             text, topK=number, withWeight=True
         )
-        return found
+        return keywords
 
     def by_textrank(self, text: str, number: int) -> list[tuple[str, float]]:
         """Return the `number` nouns and verbs that TextRank ranks highest, highest first, with
         their ranks.
         """
-        found: list[tuple[str, float]] = self._textrank.textrank(text, topK=number, withWeight=True)
-        return found
+        keywords: list[tuple[str, float]] = self._textrank.textrank(
+            text, topK=number, withWeight=True
+        )
+        return keywords
 
     def inverse_document_frequency(self, word: str) -> float:
-        """Return jieba's IDF of a word, and the table's median for a word that it does not hold."""
+        """Return jieba's IDF of a word, or the table's median if it does not contain the word."""
         return float(self._tfidf.idf_freq.get(word, self._tfidf.median_idf))
 
 
@@ -302,9 +312,9 @@ def _made(user_words: tuple[UserWord, ...], stop_words: frozenset[str]) -> Analy
 def analyser(
     user_words: tuple[UserWord, ...] = (), stop_words: frozenset[str] = frozenset()
 ) -> Analyser:
-    """Return the analyser for a user's words and stop words, made once.
+    """Return the analyser for a user's words and stop words, created once.
 
     Raises ConfigurationError if jieba's data is not that of the recipe's id.
     """
-    with _LOCK:  # two threads would read the tables twice
+    with _LOCK:  # else two threads would read the tables twice
         return _made(user_words, stop_words)

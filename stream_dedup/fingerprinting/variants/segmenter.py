@@ -1,16 +1,16 @@
-"""Words of Japanese, Thai, Lao, Khmer and Burmese by a dictionary: normalised text -> marks where
-words begin.
+"""Mark the words of Japanese, Thai, Lao, Khmer and Burmese in normalised texts, with ICU's
+dictionaries.
 
-Invariants: a pure function of the text and of ICU's version, which is in the recipe id; time linear
-in the text, because a run is handed over in pieces of at most `PIECE` characters; what ICU has no
-dictionary for is not marked.
+Invariants: a pure function of the text and of ICU's version, which is in the recipe id; the time is
+linear in the text, because ICU gets a run in pieces of at most `PIECE` characters; scripts without
+a dictionary of ICU are not marked.
 
-A run is a maximal row of Han characters and of letters and marks of these scripts; without any of
-the latter it is not marked, and jieba cuts it. So `東京都` alone goes to jieba, and `私は東京都に住む` as a
-whole to ICU: in Japanese a word often begins in Han and ends in Hiragana.
+A run is a maximal sequence of Han characters and of letters and marks of these scripts; a run of
+Han only is not marked, and jieba cuts it. So jieba cuts `東京都` alone, and ICU all of
+`私は東京都に住む`: in Japanese a word often begins in Han and ends in Hiragana.
 
-The library is icu4py (MIT; ICU under Unicode-3.0), which carries ICU with its dictionaries: one
-engine for all five scripts, typed, maintained, in C++. The only user of it.
+The library is icu4py (MIT; ICU under Unicode-3.0), which contains ICU with its dictionaries: one
+engine for all five scripts, typed, maintained, in C++. Only this module uses it.
 """
 
 from __future__ import annotations
@@ -45,18 +45,17 @@ def _has_dictionary(code_point: Any) -> Any:
 
 
 @inlined
-def _is_ours(code_point: Any, kinds: Any) -> Any:
+def _is_segmented(code_point: Any, kinds: Any) -> Any:
     kind = kinds[code_point] & KIND_BITS
     return kind == HAN or (kind == UNSPACED and _has_dictionary(code_point))
 
 
 @kernel
 def _mark_runs(data: Any, offsets: Any, kinds: Any, marks: Any, origins: Any) -> Any:
-    """Mark every character of the runs `GOES_ON`; list where their bytes stand, pieces parted by a
-    separator.
+    """Mark every character of the runs with `GOES_ON`; write the positions of their bytes to
+    `origins`, with a separator after each piece.
 
-    Returns how many places of `origins` (at most two for every three bytes of `data` and their
-    third) are filled.
+    Return the number of positions written, at most 4 / 3 of the bytes of `data`.
     """
     filled = 0
     for text in range(len(offsets) - 1):
@@ -64,14 +63,14 @@ def _mark_runs(data: Any, offsets: Any, kinds: Any, marks: Any, origins: Any) ->
         stop = offsets[text + 1]
         while place < stop:
             code_point, length = code_point_at(data, place)
-            if not _is_ours(code_point, kinds):
+            if not _is_segmented(code_point, kinds):
                 place += length
                 continue
             begin = place
             has_letters = False
             while place < stop:
                 code_point, length = code_point_at(data, place)
-                if not _is_ours(code_point, kinds):
+                if not _is_segmented(code_point, kinds):
                     break
                 has_letters = has_letters or kinds[code_point] & KIND_BITS != HAN
                 place += length
@@ -113,16 +112,15 @@ def version() -> str:
 
 
 def mark_words(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return, for every byte of normalised texts, `BEGINS` where a word found by ICU begins, and
-    `GOES_ON` in it, else 0.
+    """Return for every byte of normalised texts `BEGINS` if a word of ICU begins there, `GOES_ON`
+    within such a word, else 0.
 
-    `data`, `offsets`: the texts' UTF-8 one after another, and (n + 1,) where each begins. Only the
+    `data`, `offsets`: the concatenated UTF-8 of the texts, and (n + 1,) the start of each. Only the
     first byte of a character is marked.
     """
     size = int(offsets[-1])
     marks = np.zeros(size, np.uint8)
-    # A run takes three bytes or more, and then at most one separator; a long one has one for every
-    # 512 characters.
+    # A run has three bytes or more and one separator; a long run has one for every 512 characters.
     origins = np.empty(size + size // 3 + 1, np.int64)
     filled = _mark_runs(data, offsets, characters.table(), marks, origins)
     if not filled:

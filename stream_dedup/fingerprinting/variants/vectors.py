@@ -1,15 +1,15 @@
-"""Numbers -> bits by true random hyperplanes: which side of each plane a vector lies on.
+"""Compute the bits of vectors with random hyperplanes: a bit is the side of a plane.
 
-Invariants: the planes follow from the secrets (the recipe's key and the seed) alone and are never
-stored, a block of dimensions of them is made when it is needed, so a vector may have any number of
-dimensions; a bit is 1 if and only if its sum is greater than zero; sums are added up in the order
-of the dimensions, in 64-bit floating point and without contraction, so a print is equal on every
-platform; multiplying a vector by a positive power of two changes no bit.
+Invariants: the planes depend only on the secrets (the recipe's key and the seed) and are never
+stored; a block of their dimensions is computed when it is needed, so a vector may have any number
+of dimensions; a bit is 1 if and only if its sum is greater than zero; sums are added up in the
+order of the dimensions, in 64-bit floating point and without contraction, so a fingerprint is equal
+on every platform; multiplying a vector by a positive power of two changes no bit.
 
-A plane's coordinates are normally distributed, in `LEVELS` equally probable steps: whole numbers,
-so that no platform's logarithm shows in them. Two vectors at an angle a differ in a bit with
-probability a / pi, which is what the hashed features of `simhash` approximate with coordinates of
-plus and minus one.
+A plane's coordinates are normally distributed, in `LEVELS` equally probable steps: integers, so
+they do not depend on a platform's logarithm. Two vectors at an angle a differ in a bit with
+probability a / pi, which the hashed features of `simhash` approximate with coordinates of plus and
+minus one.
 
 Sources: Charikar, "Similarity Estimation Techniques from Rounding Algorithms" (STOC 2002), section
 3; Goemans and Williamson, "Improved Approximation Algorithms for Maximum Cut" (JACM 1995), lemma
@@ -35,14 +35,14 @@ LEVELS: Final = 1 << LEVEL_BITS
 _STEP: Final = 1 << 16
 _BLOCK: Final = 64
 _PER_HASH: Final = 5  # levels in one hash of 64 bits
-_LARGEST: Final = 1e150  # what a number may be at most, so that no sum overflows
+_LARGEST: Final = 1e150  # the maximum of a number, so that no sum overflows
 
 Vector = NDArray[np.float64]
 
 
 def normal_levels() -> NDArray[np.int32]:
-    """Return the coordinates that planes are made of, (4096,): the middle of each equally probable
-    step, times 2^16.
+    """Return the possible coordinates of planes, (4096,): the middle of each equally probable step,
+    times 2^16.
     """
     normal = NormalDist()
     half = [
@@ -58,7 +58,7 @@ NORMAL_LEVELS: Final = normal_levels()
 
 
 def derive_plane_secrets(key: bytes, seed: int) -> NDArray[np.uint64]:
-    """Return what planes are made from, (2,): an offset and an odd multiplier of the dimension's
+    """Return the secrets of the planes, (2,): an offset and an odd multiplier of the dimension's
     number.
     """
     derived = hashlib.blake2b(
@@ -84,8 +84,8 @@ def coordinates(state: Any, levels: Any, out: Any) -> None:
 def project_vectors(
     numbers: Any, bounds: Any, secrets: Any, levels: Any, bits: Any, prints: Any
 ) -> None:
-    """Fill `prints` (n, bits / 64 rounded up); `numbers`: of one vector after another; `bounds` (n
-    + 1,): where each begins.
+    """Fill `prints` (n, bits / 64 rounded up) from concatenated vectors `numbers`; `bounds` (n +
+    1,): the start of each.
     """
     longest = np.int64(0)
     for vector in range(len(bounds) - 1):
@@ -115,8 +115,8 @@ def project_vectors(
 def project_hashes(
     hashes: Any, weights: Any, bounds: Any, secrets: Any, levels: Any, bits: Any, prints: Any
 ) -> None:
-    """Fill the prints of weighed features, each a dimension of its own that its hash names; as
-    `simhash.sum_hashes` else.
+    """Fill the fingerprints of weighed features; the hash of a feature selects its dimension, the
+    rest is as in `simhash.sum_hashes`.
     """
     sums = np.empty(128, np.float64)
     plane = np.empty(128, np.float64)
@@ -142,10 +142,10 @@ def _signs(sums: Any, bits: Any, out: Any) -> None:
 
 
 def as_vector(values: Sequence[float] | NDArray[np.floating[Any]]) -> Vector:
-    """Return numbers as a vector, checked and with every zero positive.
+    """Return numbers as a vector, with every zero positive.
 
     Raises:
-        InputError: it is not a row of finite numbers of at most 1e150.
+        InputError: the values are not a row of finite numbers of at most 1e150.
     """
     try:
         vector = np.asarray(values, np.float64)
