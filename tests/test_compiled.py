@@ -282,7 +282,7 @@ def _first_of(pair: tuple[np.ndarray, np.ndarray], row: int) -> int:
 def _unkept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels of a test are compiled for it alone."""
     monkeypatch.setattr(compiled, "_kernels", [])
-    monkeypatch.setattr(compiled, "_KeptCode", lambda _: NullCache())
+    monkeypatch.setattr(compiled, "_CodeCache", lambda _: NullCache())
 
 
 @pytest.mark.usefixtures("_unkept")

@@ -139,7 +139,7 @@ def use_outputs() -> None:
 
 def main() -> int:
     """Compile all kernels into the named directory; print what was done as JSON; return 0."""
-    compiled.keep_in(Path(sys.argv[1]))
+    compiled.compile_into(Path(sys.argv[1]))
     use_fingerprints()
     use_index()
     use_outputs()

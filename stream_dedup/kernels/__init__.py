@@ -1,1 +1,1 @@
-"""How kernels become machine code, and where that is kept."""
+"""Compile kernels to machine code, and cache it."""

@@ -1,36 +1,32 @@
-"""How the inner loops of `fingerprint` and `index` become machine code, and where that is kept.
+"""Compile the inner loops of `fingerprinting` and `index` to machine code, and cache it.
 
-Invariants: a kernel runs without the GIL and without fast-math, so it gives the same integers on
-every machine; kept machine code is only ever used with the sources, libraries and processor that it
-was made for; nothing is ever loaded from a directory that another user could have written to,
+Invariants: a kernel runs without the GIL and without fast-math, so it returns the same integers on
+every machine; cached machine code is used only with the sources, libraries and processor that it
+was compiled for; no file is loaded from a directory that another user could have written to,
 because the files are pickles, and loading one runs it.
 
-numba compiles each kernel at its first call, which takes a minute for all of them. So the result is
-kept. It is looked for in
+numba compiles each kernel at its first call, which takes a minute for all of them, so the result is
+cached. It is searched for in
 
-1. `SHIPPED`, beside this file: written ahead by `stream-dedup compile`, when an image or a package
-is made. It is as
-   trustworthy as the sources beside it, and is never written to otherwise;
+1. `SHIPPED`, next to this file: `stream-dedup compile` writes it when an image or a package is
+   built. It is as trustworthy as the sources next to it; nothing else writes to it;
 2. `NUMBA_CACHE_DIR`, if that is set;
 3. `kernels` under `STREAM_DEDUP_CACHE_DIR`, if that is set;
 4. `kernels` under the user's cache directory (`platformdirs`);
-5. `stream-dedup-kernels-USERID` in the directory for temporary files;
+5. `stream-dedup-kernels-USERID` in the directory for temporary files.
 
-and what is found nowhere is compiled, and kept in the first of 2 to 5 that is private and can be
-written to. All of them may be read-only: then kernels are loaded where they lie. If nothing is
-found and nothing can be written, every process compiles for itself, and says so in one line of its
-log.
+A kernel that is in none of them is compiled and written to the first of 2 to 5 that is private and
+writable. All may be read-only: kernels are loaded from them all the same. If none is writable,
+every process compiles for itself, and logs one line about it.
 
-Below such a directory the folders are named by the module that a kernel stands in, by a digest of
-its sources, and by a digest of the versions and the processor: a folder that fits is used whole,
-and one that does not fit is not opened. The sources are the module and every module of this package
-that it imports, also by way of others, since kernels of those and their constants are compiled into
-it. Kernels made ahead are for a `Baseline` of the processor family unless asked otherwise, so that
-one image serves many machines.
+The folders in such a directory are named by the kernel's module, a digest of its sources, and a
+digest of the versions and the processor; a folder of another name is never opened. The sources are
+the module and every module of this package that it imports, directly or not, since their kernels
+and constants are compiled into it. Shipped kernels are compiled for a `Baseline` of the processor
+family by default, so one image serves many machines.
 
-numba's own cache is not used: it wants to write where it reads, looks only at the file that a
-kernel stands in and not at those of the kernels it calls, and names its folders by the path of the
-sources.
+numba's own cache is not used: it must write where it reads, checks only the file of a kernel and
+not those of the kernels it calls, and names its folders by the path of the sources.
 """
 
 from __future__ import annotations
@@ -63,8 +59,8 @@ from stream_dedup.domain.compiling import COMPILING
 from stream_dedup.domain.paths import make_folder
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
-# Its option `_nrt` is for targets without numba's runtime, and not in its types; should it go,
-# every kernel fails at once.
+# The option `_nrt` is for targets without numba's runtime, and missing in numba's types; if numba
+# removes it, every kernel fails at once.
 _compiler: Any = numba.njit
 
 SHIPPED = Path(__file__).with_name("compiled_kernels")
@@ -75,8 +71,8 @@ _logger = logging.getLogger(__name__)
 
 
 class Baseline(NamedTuple):
-    """The least processor of a family that kernels made ahead are for: LLVM's name of it, and the
-    features it has.
+    """The oldest supported processor of a family, which shipped kernels are compiled for: LLVM's
+    name of it, and its features.
     """
 
     processor: str
@@ -84,13 +80,13 @@ class Baseline(NamedTuple):
 
     @property
     def fits_here(self) -> bool:
-        """Whether the processor of this machine has all its features."""
-        here: dict[str, bool] = llvm.get_host_cpu_features()
-        return all(here.get(feature, False) for feature in self.features)
+        """Whether this machine's processor has all features of the baseline."""
+        host_features: dict[str, bool] = llvm.get_host_cpu_features()
+        return all(host_features.get(feature, False) for feature in self.features)
 
 
-# x86-64-v3 (AVX2) is every server processor since 2013 (Intel) and 2017 (AMD); NEON is in every
-# 64-bit ARM.
+# Every server processor since 2013 (Intel) and 2017 (AMD) has x86-64-v3 (AVX2), every 64-bit ARM
+# NEON.
 _X86_64_V3 = Baseline(
     "x86-64-v3",
     ("avx", "avx2", "bmi", "bmi2", "cx16", "f16c", "fma", "lzcnt", "movbe", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2",
@@ -105,15 +101,17 @@ _BASELINES = {
 
 
 def baseline() -> Baseline | None:
-    """Return the baseline of this machine's family of processors; None if there is none, or the
-    machine is below it.
+    """Return the baseline of this machine's processor family; None if there is none, or if the
+    processor lacks a feature of it.
     """
-    known = _BASELINES.get(platform.machine().lower())
-    return known if known is not None and known.fits_here else None
+    family_baseline = _BASELINES.get(platform.machine().lower())
+    return family_baseline if family_baseline is not None and family_baseline.fits_here else None
 
 
 class Statistics(NamedTuple):
-    """What became of this process's kernels. `unused`: names of those that were not called yet."""
+    """Counts of this process's kernels. `loaded` and `compiled` count specialisations; `unused` has
+    the names of kernels that were not called yet.
+    """
 
     kernels: int
     loaded: int
@@ -122,35 +120,37 @@ class Statistics(NamedTuple):
 
 
 _kernels: list[Any] = []
-_ahead: Path | None = None  # set by `keep_in`
+_compiled_into: Path | None = None
 
 
 def statistics() -> Statistics:
-    """Return how many kernels there are, and how many specialisations of them were loaded and
-    compiled so far.
-    """
+    """Return the number of kernels, and of specialisations that were loaded and compiled so far."""
     return Statistics(
         len(_kernels),
-        sum(sum(one.stats.cache_hits.values()) for one in _kernels),
-        sum(sum(one.stats.cache_misses.values()) for one in _kernels),
-        tuple(f"{one.py_func.__module__}.{one.__name__}" for one in _kernels if not one.signatures),
+        sum(sum(compiled_kernel.stats.cache_hits.values()) for compiled_kernel in _kernels),
+        sum(sum(compiled_kernel.stats.cache_misses.values()) for compiled_kernel in _kernels),
+        tuple(
+            f"{compiled_kernel.py_func.__module__}.{compiled_kernel.__name__}"
+            for compiled_kernel in _kernels
+            if not compiled_kernel.signatures
+        ),
     )
 
 
-def keep_in(directory: Path) -> None:
-    """Compile every kernel anew from here on, and keep it in `directory`, readable to all: what
-    `compile` does.
+def compile_into(directory: Path) -> None:
+    """Compile every kernel that is called from now on, and write it to `directory`, readable to
+    all, for `stream-dedup compile`.
     """
-    global _ahead
-    _ahead = directory
+    global _compiled_into
+    _compiled_into = directory
 
 
 _IMPORT = re.compile(rb"^\s*from\s+(\w[\w.]*)\s+import\s+(\([^)]*\)|[^\n]*)", re.MULTILINE)
 
 
 def _module_of(source: Path) -> str:
-    """Return what a source is called: its path in the package, or its name where it lies
-    elsewhere.
+    """Return the module name of a source: its path in the package, or its file name if it is
+    outside.
     """
     if not source.is_relative_to(_PACKAGE):
         return source.stem
@@ -159,32 +159,32 @@ def _module_of(source: Path) -> str:
 
 @cache
 def _imported(source: Path) -> frozenset[Path]:
-    """Return the modules of this package that a source imports, each by its file."""
-    found: set[Path] = set()
+    """Return the files of the modules of this package that a source imports."""
+    imported_files: set[Path] = set()
     for module, names in _IMPORT.findall(source.read_bytes()):
         if not module.startswith(_PACKAGE.name.encode() + b"."):
             continue
         path = _PACKAGE.parent.joinpath(*module.decode().split("."))
         inside = (path / f"{name.decode()}.py" for name in re.findall(rb"\w+", names))
-        found.update(one for one in (path.with_suffix(".py"), *inside) if one.is_file())
-    return frozenset(found)
+        imported_files.update(file for file in (path.with_suffix(".py"), *inside) if file.is_file())
+    return frozenset(imported_files)
 
 
 @cache
 def _sources_digest(source: Path) -> str:
-    sources, waiting = {source, Path(__file__)}, [source]
-    while waiting:
-        further = _imported(waiting.pop()) - sources
-        sources |= further
-        waiting += further
+    sources, unread = {source, Path(__file__)}, [source]
+    while unread:
+        new_sources = _imported(unread.pop()) - sources
+        sources |= new_sources
+        unread += new_sources
     digest = hashlib.blake2b(digest_size=8)
-    for one in sorted(sources, key=_module_of):
-        digest.update(_module_of(one).encode() + b"\0" + one.read_bytes() + b"\0")
+    for source_file in sorted(sources, key=_module_of):
+        digest.update(_module_of(source_file).encode() + b"\0" + source_file.read_bytes() + b"\0")
     return digest.hexdigest()
 
 
 def _machine_digest(processor: str, features: str) -> str:
-    """Name everything besides the sources that machine code depends on."""
+    """Return a digest of everything besides the sources that machine code depends on."""
     parts = (
         *(
             numba.__version__,
@@ -200,17 +200,17 @@ def _machine_digest(processor: str, features: str) -> str:
 
 @cache
 def _machines() -> tuple[str, ...]:
-    """Return the digests of the machines whose code runs here: this very one, and its family's
+    """Return the digests of the machines whose code runs here: this one, and its family's
     baseline.
     """
     _, processor, features = registry.cpu_target.target_context.codegen().magic_tuple()
-    own = _machine_digest(processor, features)
-    shared = baseline()
-    return (own,) if shared is None else (own, _machine_digest(shared.processor, ""))
+    host = _machine_digest(processor, features)
+    family = baseline()
+    return (host,) if family is None else (host, _machine_digest(family.processor, ""))
 
 
 def _is_private(directory: Path) -> bool:
-    """Whether only this user (or root) can have put files there."""
+    """Return whether only this user or root can have written files there."""
     if not hasattr(os, "getuid"):  # Windows: user directories are private by their access lists
         return True
     status = directory.lstat()
@@ -221,8 +221,8 @@ def _is_private(directory: Path) -> bool:
     )
 
 
-def _is_as_trusted_as_the_sources(directory: Path) -> bool:
-    """Whether nobody can have put files there who could not have changed this program."""
+def _is_as_private_as_sources(directory: Path) -> bool:
+    """Return whether only users who could also change this program can have written files there."""
     if not hasattr(os, "getuid"):
         return True
     status, sources = directory.lstat(), Path(__file__).parent.stat()
@@ -236,18 +236,16 @@ def _is_as_trusted_as_the_sources(directory: Path) -> bool:
 
 
 def _candidates() -> Iterator[Path]:
-    asked = os.environ.get("NUMBA_CACHE_DIR")
-    if asked:
-        yield Path(asked)
-    own = os.environ.get("STREAM_DEDUP_CACHE_DIR")
-    if own:
-        yield Path(own) / "kernels"
+    numba_directory = os.environ.get("NUMBA_CACHE_DIR")
+    if numba_directory:
+        yield Path(numba_directory)
+    cache_root = os.environ.get("STREAM_DEDUP_CACHE_DIR")
+    if cache_root:
+        yield Path(cache_root) / "kernels"
     with contextlib.suppress(RuntimeError):  # no home directory can be found
         yield platformdirs.user_cache_path("stream-dedup") / "kernels"
     if hasattr(os, "getuid"):
-        with contextlib.suppress(
-            FileNotFoundError
-        ):  # no directory for temporary files can be written to
+        with contextlib.suppress(FileNotFoundError):  # no writable directory for temporary files
             yield Path(tempfile.gettempdir()) / f"stream-dedup-kernels-{os.getuid()}"
 
 
@@ -257,12 +255,12 @@ def _folder(source: Path, machine: str) -> str:
 
 @cache
 def cache_directory(source: Path) -> Path | None:
-    """Return the directory that keeps a module's compiled kernels, made if need be; None if there
-    is no safe, writable one.
+    """Return the directory to write a module's compiled kernels to, created if it is missing; None
+    if there is no safe, writable one.
     """
     name = _folder(source, _machines()[0])
-    if _ahead is not None:
-        directory = _ahead / name
+    if _compiled_into is not None:
+        directory = _compiled_into / name
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         return directory
     for base in _candidates():
@@ -280,31 +278,31 @@ def cache_directory(source: Path) -> Path | None:
 
 @cache
 def readable_directories(source: Path) -> tuple[Path, ...]:
-    """Return the directories with kernels of a module that fit this machine, in the order they are
-    looked into.
+    """Return the directories with a module's kernels for this machine, in the order of the
+    search.
     """
-    if _ahead is not None:
+    if _compiled_into is not None:
         return ()
-    found = []
+    directories = []
     for base in (SHIPPED, *_candidates()):
-        is_safe = _is_as_trusted_as_the_sources if base == SHIPPED else _is_private
+        is_safe = _is_as_private_as_sources if base == SHIPPED else _is_private
         for machine in _machines():
             directory = base / _folder(source, machine)
             with contextlib.suppress(OSError):
                 if is_safe(base) and is_safe(directory):
-                    found.append(directory)
-    return tuple(found)
+                    directories.append(directory)
+    return tuple(directories)
 
 
-def _say_that_kernels_are_compiled(source: Path) -> None:
-    """Say once why this start is slow and what makes the next one quick; at a terminal, show how
-    far it is.
+def _report_compiling(source: Path) -> None:
+    """Log once why this start is slow and how to make the next one quick; at a terminal, show the
+    progress.
     """
-    if _ahead is not None:
+    if _compiled_into is not None:
         return
-    kept = cache_directory(source)
-    fits = any(one.parent == SHIPPED for one in readable_directories(source))
-    _log_that_kernels_are_compiled(SHIPPED.is_dir() and not fits, kept and kept.parent)
+    directory = cache_directory(source)
+    fits = any(path.parent == SHIPPED for path in readable_directories(source))
+    _log_compiling(SHIPPED.is_dir() and not fits, directory and directory.parent)
     if sys.stderr.isatty():
         print(f"{_ERASE}compiling the kernels, once: {statistics().compiled + 1} of "
               f"{len(_kernels)} at most", end="",
@@ -312,32 +310,32 @@ def _say_that_kernels_are_compiled(source: Path) -> None:
 
 
 @cache
-def _log_that_kernels_are_compiled(shipped: bool, kept: Path | None) -> None:
-    if shipped:
-        why = f"those in {SHIPPED} were made from other sources, by other versions or for another processor"
+def _log_compiling(has_shipped: bool, directory: Path | None) -> None:
+    if has_shipped:
+        reason = f"those in {SHIPPED} were compiled from other sources, by other versions or for another processor"
     else:
-        why = f"none were found for this machine ({SHIPPED} holds those made ahead)"
-    if kept is None:
+        reason = f"none were found for this machine ({SHIPPED} contains the shipped ones)"
+    if directory is None:
         _logger.warning(
             "Up to %d kernels are compiled now, at every start, a minute of CPU: %s, and no "
             "private folder can be "
             "written to. Run `stream-dedup compile` when the image is made, or let "
             "STREAM_DEDUP_CACHE_DIR name such a folder.",
-            len(_kernels), why,
+            len(_kernels), reason,
         )  # fmt: skip
     else:
-        # A program that configured no log, as a notebook, shows warnings alone.
+        # A program without a logging configuration, such as a notebook, shows only warnings.
         is_unheard = not _logger.hasHandlers()
         _logger.log(
-            logging.WARNING if shipped or is_unheard else logging.INFO,
+            logging.WARNING if has_shipped or is_unheard else logging.INFO,
             "Up to %d kernels are compiled now, once, which takes up to a minute of CPU: %s. They "
             "are kept in %s for the next start.",
-            len(_kernels), why, kept,
+            len(_kernels), reason, directory,
         )  # fmt: skip
 
 
-class _KeptCode(caching._Cache):
-    """What numba asks for a kernel's machine code, by signature, before and after compiling it."""
+class _CodeCache(caching._Cache):
+    """The cache that numba calls before and after it compiles a kernel for a signature."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         code = cast("Any", function).__code__
@@ -346,7 +344,7 @@ class _KeptCode(caching._Cache):
 
     @property
     def cache_path(self) -> str:
-        return ""  # there are several; numba only shows it
+        return ""  # there are several paths; numba only displays this one
 
     def _file(self, signature: Any) -> str:
         return f"{self._name}-{hashlib.blake2b(str(signature).encode(), digest_size=8).hexdigest()}.kernel"
@@ -360,18 +358,17 @@ class _KeptCode(caching._Cache):
             except OSError:
                 continue
             checksum, pickled = content[:_CHECKSUM_BYTES], content[_CHECKSUM_BYTES:]
-            if (
-                checksum == hashlib.blake2b(pickled, digest_size=_CHECKSUM_BYTES).digest()
-            ):  # else the disk was full
+            # The checksum differs if the disk was full.
+            if checksum == hashlib.blake2b(pickled, digest_size=_CHECKSUM_BYTES).digest():
                 rebuild: Any = compiler.CompileResult._rebuild
                 return rebuild(target_context, *pickle.loads(pickled))  # noqa: S301 - only from private folders, see above
-        _say_that_kernels_are_compiled(self._source)
+        _report_compiling(self._source)
         COMPILING.begin()
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
         COMPILING.end()
-        if _ahead is None and sys.stderr.isatty():
+        if _compiled_into is None and sys.stderr.isatty():
             print(_ERASE, end="", file=sys.stderr, flush=True)
         directory = cache_directory(self._source)
         if directory is None or data.library.has_dynamic_globals:
@@ -382,11 +379,11 @@ class _KeptCode(caching._Cache):
             with tempfile.NamedTemporaryFile(dir=directory, delete=False) as file:
                 file.write(hashlib.blake2b(pickled, digest_size=_CHECKSUM_BYTES).digest() + pickled)
             partial = Path(file.name)
-            if _ahead is not None:
+            if _compiled_into is not None:
                 partial.chmod(0o644)
             partial.replace(directory / self._file(sig))
         except OSError as error:
-            if _ahead is not None:
+            if _compiled_into is not None:
                 raise
             _logger.warning(
                 "A compiled kernel cannot be kept in %s (%s); the next start compiles it again.",
@@ -395,51 +392,50 @@ class _KeptCode(caching._Cache):
             )
 
     def enable(self) -> None:
-        """Do nothing: it is always on."""
+        """Do nothing: the cache is always on."""
 
     def disable(self) -> None:
-        """Do nothing: it is always on."""
+        """Do nothing: the cache is always on."""
 
     def flush(self) -> None:
-        """Do nothing: a folder is never out of date."""
+        """Do nothing: a folder's name changes with its sources, so it is never stale."""
 
 
 def kernel(function: Kernel) -> Kernel:
-    """Compile a function with numba at its first call, unless its machine code is kept; keep it
-    where that is safe.
+    """Compile a function with numba at its first call, or load its cached machine code.
 
-    It makes no arrays: what it needs to work with is given to it, and the compiler refuses one that
-    makes its own. So it need not count who uses an array. numba's code counts at every call between
-    kernels, also of arrays in tuples, and threads that use the same ones wait for each other's
-    counting: with it, searching took twice the time in one thread, and more in two.
+    The function must not create arrays, which the compiler refuses: pass buffers to it. Its code
+    then counts no references to arrays. numba counts them at every call between kernels, also for
+    arrays in tuples, and threads that share arrays wait for each other: with counting, a search
+    took twice the time in one thread, and more in two.
     """
-    return _kept(function, counts_references=False)
+    return _compile(function, counts_references=False)
 
 
 def allocating_kernel(function: Kernel) -> Kernel:
-    """Do the same with a function that makes arrays: one that is called once for a batch, or
-    rarely.
+    """Do the same for a function that creates arrays; use it for one call for each batch, or
+    fewer.
     """
-    return _kept(function, counts_references=True)
+    return _compile(function, counts_references=True)
 
 
-def _kept(function: Kernel, *, counts_references: bool) -> Kernel:
+def _compile(function: Kernel, *, counts_references: bool) -> Kernel:
     compiled = _compiler(nogil=True, error_model="numpy", _nrt=counts_references)(function)
-    compiled._cache = _KeptCode(function)
+    compiled._cache = _CodeCache(function)
     _kernels.append(compiled)
     return cast("Kernel", compiled)
 
 
 def inlined(function: Kernel) -> Kernel:
-    """Compile a function as part of the kernels that call it: it is kept with them, not by itself;
-    it makes no arrays.
+    """Compile a function into the kernels that call it, and cache it only with them; it must not
+    create arrays.
     """
     compiled = _compiler(nogil=True, error_model="numpy", _nrt=False)(function)
     return cast("Kernel", compiled)
 
 
 def _popcount(typing_context: Any, word: Any) -> Any:  # noqa: ARG001 - numba's signature
-    """Count the bits of a uint64: one instruction."""
+    """Count the bits of a uint64 in one instruction."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
         return builder.ctpop(arguments[0])
@@ -451,7 +447,7 @@ popcount: Any = intrinsic(_popcount)
 
 
 def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:  # noqa: ARG001
-    """Ask for the cache line of array[index], which need not exist, without waiting for it."""
+    """Prefetch the cache line of array[index] without waiting; the index may be out of range."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, value=arguments[0]).data
@@ -471,15 +467,15 @@ prefetch: Any = intrinsic(_prefetch)
 
 
 def _read_at(typing_context: Any, file: Any, offset: Any, into: Any) -> Any:  # noqa: ARG001
-    """Fill an array from the bytes at `offset` of an open file, given by its number; return how
-    many it got, -1 on failure.
+    """Fill an array from the bytes at `offset` of an open file descriptor; return the number of
+    bytes read, -1 on failure.
 
-    It waits for the disk, without the GIL. The system's `pread` is called by its name, so what is
-    compiled can be kept.
+    It waits for the disk, without the GIL. The system's `pread` is called by its name, so the
+    compiled code can be cached.
     """
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        if sys.platform == "win32":  # it has no such call, and there no column lies in a file
+        if sys.platform == "win32":  # no such call, and no columns in files
             return ir.Constant(ir.IntType(64), -1)
         array = context.make_array(signature.args[2])(context, builder, value=arguments[2])
         size = builder.mul(array.nitems, array.itemsize)
@@ -497,7 +493,5 @@ read_at: Any = intrinsic(_read_at)
 
 @inlined
 def lowest_bit(word: Any) -> Any:
-    """Return which bit of a uint64 is the lowest that is set; the compiler knows this for one
-    instruction.
-    """
+    """Return the index of the lowest bit that is set in a uint64; compiled to one instruction."""
     return popcount((word & (~word + np.uint64(1))) - np.uint64(1))
