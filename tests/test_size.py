@@ -9,7 +9,7 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 34_581
+WHOLE = 34_580
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "audit": 1_797,
@@ -18,7 +18,7 @@ CEILINGS = {
     "console": 1_545,
     "demo": 1_103,
     "domain": 1_793,
-    "files": 2_180,
+    "files": 2_179,
     "fingerprinting": 2_801,
     "index": 5_958,
     "indexer": 655,

@@ -310,7 +310,7 @@ def test_what_other_libraries_say_is_said_in_our_words() -> None:
         dedup(ONE * 10)
     with pytest.raises(
         ConfigurationError,
-        match=r"^nulls='skip' says nothing; it may be 'error', 'keep', 'drop'\.$",
+        match=r"^nulls='skip' is not valid; it can be 'error', 'keep', 'drop'\.$",
     ):
         dedup(TEXTS, nulls="skip")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="--to FOLDER"):

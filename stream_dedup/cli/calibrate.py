@@ -19,7 +19,7 @@ from stream_dedup.domain.document import DeadLetter
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.domain.terminal import console, note, print_json, print_table, progress
 from stream_dedup.files.checking import decode_documents, settings_for
-from stream_dedup.files.threshold import BINS, DOCUMENTS_MIN, THRESHOLDS, look
+from stream_dedup.files.threshold import BINS, DOCUMENTS_MIN, THRESHOLDS, analyse_sample
 from stream_dedup.inputs.sources import find_files, not_read, read_documents
 from stream_dedup.settings.recipe import recipe_of
 
@@ -47,7 +47,7 @@ def calibrate_command(
     plan = settings.judging_plan if settings.judging_plan.needs_sketch else PLANS["bands"]
     with progress(f"reading {path}", None):
         sample = list(islice(decode_documents(read_documents(files), settings, read), documents))
-        report = look(sample, recipe_of(settings), plan)
+        report = analyse_sample(sample, recipe_of(settings), plan)
     if others:
         note(not_read(others))
     for sentence in [f"{name}: {letter.message}" for name, letter in read if letter][:3]:

@@ -26,7 +26,7 @@ import typer
 from stream_dedup.cli.options import DocumentFormat, FormatOption, JsonOption, StrictOption, command
 from stream_dedup.domain.errors import BrokerError, ConfigurationError
 from stream_dedup.domain.terminal import note, print_counts, progress
-from stream_dedup.files.remarks import Losses, say_passed_over
+from stream_dedup.files.remarks import Losses, report_passed_over
 from stream_dedup.inputs.charset import decode_page
 from stream_dedup.inputs.sources import (
     RawDocument,
@@ -154,7 +154,7 @@ class Loading:
         left = self.skip
         for document in documents:
             if document.lost is not None:
-                self.lost.tell(document.name, document.lost)
+                self.lost.report(document.name, document.lost)
                 continue
             if left:
                 left -= 1
@@ -183,7 +183,7 @@ class Loading:
     def _print(self, files: int, seconds: float, *, as_json: bool) -> None:
         if self.broken > _PROBLEMS_NAMED:
             note(f"... and {self.broken - _PROBLEMS_NAMED} more lines that are not JSON objects.")
-        say_passed_over(self.passed_over)
+        report_passed_over(self.passed_over)
         self.lost.close()
         for name, size in self.producer.too_large[:_PROBLEMS_NAMED]:
             note(

@@ -25,7 +25,7 @@ from stream_dedup.domain.document import NONCE_BYTES, DeadLetter, Message, Reaso
 from stream_dedup.domain.errors import ConfigurationError, InputError
 from stream_dedup.domain.printable import printable
 from stream_dedup.domain.terminal import note, print_counts, progress
-from stream_dedup.files.remarks import Losses, say_passed_over
+from stream_dedup.files.remarks import Losses, report_passed_over
 from stream_dedup.fingerprinting import Fingerprinter
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.inputs.sources import STANDARD_INPUT, find_files, read_documents
@@ -159,7 +159,7 @@ def _of_files(
                     read_documents([file], passed_over=totals.passed_over)
                 ):
                     if document.lost is not None:
-                        totals.lost.tell(document.name, document.lost)
+                        totals.lost.report(document.name, document.lost)
                         continue
                     key, value = record_of(settings, document, key_field)
                     yield Message(source.topic, 0, number, key, value, None, [])
@@ -204,14 +204,14 @@ def _append(
 
 def _count(message: Message, decided: object, totals: _Totals) -> None:
     if isinstance(decided, DeadLetter):
-        totals.lost.tell(message.at, decided)
+        totals.lost.report(message.at, decided)
     elif isinstance(decided, Reason):
         totals.empty += 1
 
 
 def _print(totals: _Totals, *, as_json: bool) -> None:
     unreadable = totals.lost.count
-    say_passed_over(totals.passed_over)
+    report_passed_over(totals.passed_over)
     totals.lost.close()
     counts = {"seeded": totals.seeded, "seeded_before": totals.resumed, "empty": totals.empty}
     print_counts(

@@ -1,9 +1,14 @@
-"""The same core without Kafka: on a log in memory.
+"""The core without Kafka, on a log in memory: the Python API and the commands for files.
 
 api       the public names `fingerprint`, `Index`, `Print`, `Answer`, `Match`
 datasets  the public names `dedup`, `prints`, `judge`
-rows      tables, columns, rows and files, as documents
-columns   prints as the columns of a table
-parts     files into a folder, as `check --to` does
-offline   documents, or their prints, judged in order
+rows      read tables, columns, rows and files as documents
+columns   store fingerprints as the columns of a table
+parts     write kept rows and duplicates into a folder, for `check --to`
+offline   judge documents, or their fingerprints, in order
+checking  the command `check`
+printing  the commands `prints` and `judge`
+keep      the option `--keep`
+remarks   the notes that a command prints next to its result
+threshold the pairs near a threshold, for `calibrate`
 """

@@ -1,13 +1,11 @@
-"""The core for programs of their own: fingerprints, and an index in memory or on a path, without
-Kafka.
+"""The public API without Kafka: fingerprints, and an index in memory or on a path.
 
-Behind these names are the very same recipe, log records and index as behind the roles: each call of
-`add` is a record of a log that is not kept, so verdicts are those of a filter that saw the same
-documents in the same order.
+It uses the same recipe, log records and index as the roles: each call of `add` applies a record of
+a log that is not stored, so its verdicts equal those of a filter that reads the same documents in
+the same order.
 
-Invariants: an index has one recipe for as long as it lives; an `Answer` given out is
-durable if the index is on a path; a `Print` names its recipe, and prints of two recipes are never
-compared.
+Invariants: the recipe of an index never changes; an `Answer` that was returned is durable if the
+index is on a path; a `Print` names its recipe, and prints of two recipes are never compared.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ from stream_dedup.files.offline import (
     apply_record,
     judge_prints,
     open_index,
-    store_at,
+    open_store,
 )
 from stream_dedup.files.rows import column_of, rows_in
 from stream_dedup.fingerprinting import (
@@ -65,11 +63,10 @@ _HEX = re.compile(r"[0-9a-f]{8,64}")
 
 @dataclass(frozen=True, slots=True)
 class Print:
-    """The fingerprint of a text: `hex` of the recipe's width, `features` distinct ones, `digest` of
-    the normalised text.
+    """The fingerprint of a text: `hex` digits of the recipe's width, the number of distinct
+    `features`, and the `digest` of the normalised text.
 
-    Everything that an index needs to know of a text, in some 170 bytes; it may be stored and given
-    back later.
+    It is all that an index needs of a text, about 170 bytes; store it and pass it to `add` later.
     """
 
     recipe: str
@@ -80,7 +77,7 @@ class Print:
     sketch: bytes = field(default=b"", repr=False)
 
     def __post_init__(self) -> None:
-        is_whole = (
+        is_valid = (
             isinstance(self.recipe, str)
             and isinstance(self.hex, str)
             and _HEX.fullmatch(self.hex) is not None
@@ -91,7 +88,7 @@ class Print:
             and isinstance(self.sketch, bytes)
             and len(self.sketch) in (0, SKETCH_BYTES)
         )
-        if not is_whole:
+        if not is_valid:
             raise InputError(
                 "A Print has the id of its recipe, hexadecimal digits, a number of features, a "
                 f"digest of {DIGEST_BYTES} bytes "
@@ -100,7 +97,7 @@ class Print:
             )
 
     def distance(self, other: Print) -> int:
-        """Return in how many bits two prints differ.
+        """Return the number of bits in which two prints differ.
 
         Raises:
             ConfigurationError: they are of two recipes.
@@ -109,7 +106,7 @@ class Print:
         return (int(self.hex, 16) ^ int(other.hex, 16)).bit_count()
 
     def similarity(self, other: Print) -> float:
-        """Return how alike two texts are, 0 to 1: as their sketches say.
+        """Return the similarity of two texts, from 0 to 1, estimated from their sketches.
 
         It estimates the Jaccard similarity of their runs of three words, with a standard error of
         at most 0.045.
@@ -135,11 +132,12 @@ class Print:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The verdict on a document: `reason` as in the header `dedup.reason`; `of` and `distance` of
-    duplicates only.
+    """The verdict on a document: `reason` as in the header `dedup.reason`; `of` and `distance` are
+    set for duplicates only.
 
-    `similarity`, 0 to 1: 1 for the same text, None for a near one without sketches. `sibling` and
-    `sibling_similarity`: the earliest similar page of its site, if only site or title kept it.
+    `similarity`: from 0 to 1; 1 for the same text, None for a near text without sketches.
+    `sibling` and `sibling_similarity`: the earliest similar page of its site, if the document was
+    kept only because of its site or title.
     """
 
     id: str
@@ -155,10 +153,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A kept document that is similar to a text, `distance` bits away.
+    """A kept document that is similar to a text; its fingerprint differs in `distance` bits.
 
-    `similarity`: 0 to 1, or None without sketches. `is_copy`: whether a document with that text,
-    site and title would be a duplicate of it; `why` explains it.
+    `similarity`: from 0 to 1, or None without sketches. `is_copy`: whether a document with that
+    text, site and title would be a duplicate of it; `why` explains the reason.
     """
 
     id: str
@@ -170,50 +168,51 @@ class Match:
 
 Vector: TypeAlias = Sequence[float] | NDArray[np.floating[Any]]
 """A row of finite numbers, for recipes that take vectors: `Recipe("vector")`."""
-Given: TypeAlias = str | Vector | Print
+ContentOrPrint: TypeAlias = str | Vector | Print
 
 
 def page_text(page: str | bytes, encoding: str | None = None) -> str:
-    """Return the text of a web page that `check` judges; needs `crawl-dedup[html]`.
+    """Return the main text of a web page, which `check` judges; needs `crawl-dedup[html]`.
 
-    `encoding`: of bytes, the one that the server named, as in `text/html; charset=...`.
+    `encoding`: for bytes, the encoding that the server named, as in `text/html; charset=...`.
 
     Raises:
         ConfigurationError: the extractor is not installed.
-        InputError: the page breaks the extractor, takes more than two seconds of CPU, or is not in
-        the encoding that it names.
+        InputError: the extractor fails on the page or takes more than two seconds of CPU, or the
+        page is not in the encoding that it declares.
     """
-    raw, said = (
+    raw, charset = (
         (page.encode("utf-8", "replace"), "utf-8") if isinstance(page, str) else (page, encoding)
     )
-    read = _pages(os.getpid()).read(RawDocument("page", raw, "text", charset=said, is_page=True))
-    if isinstance(read, DeadLetter):
-        raise InputError(read.message)
-    return read.text
+    outcome = _pages(os.getpid()).read(
+        RawDocument("page", raw, "text", charset=charset, is_page=True)
+    )
+    if isinstance(outcome, DeadLetter):
+        raise InputError(outcome.message)
+    return outcome.text
 
 
 @functools.lru_cache(1)
 def _pages(_process: int) -> Pages:
-    """Return the extractor of this process; a fork must not share its parent's."""
+    """Return the extractor of this process; a forked child must not use its parent's."""
     return Pages()
 
 
 def fingerprint(content: str | Vector, recipe: Recipe | str | None = None) -> Print:
-    """Return the fingerprint of a text, by the recipe `words` if none is given, or of a vector, by
-    a recipe that takes those.
+    """Return the fingerprint of a text, or of a vector with a recipe that takes vectors.
 
-    `recipe`: a `Recipe`, or written as one: `chars:64` is `Recipe("chars:64")`. The first call
-    takes a second or two, in which the compiled kernels are loaded.
+    `recipe`: a `Recipe`, or its string: `chars:64` is `Recipe("chars:64")`; the default is `words`.
+    The first call takes a second or two to load the compiled kernels.
 
     Raises:
-        InputError: the content is nothing that the recipe takes.
+        InputError: the recipe does not take the content.
     """
-    return _prints([content], as_recipe(recipe))[0]
+    return _fingerprint_all([content], as_recipe(recipe))[0]
 
 
 class Index:
-    """Find near-duplicates among added documents, in memory or on a path. Thread-safe; one process
-    a path.
+    """Find near-duplicates among added documents, in memory or on a path. Thread-safe; only one
+    process can open a path.
 
     Duplicates are not kept: later documents are compared with the originals.
     """
@@ -226,24 +225,23 @@ class Index:
         plan: Plan | str | None = None,
         similarity: float | None = None,
     ) -> None:
-        """Open the index at `path`, or begin one there; without a path it lives in memory.
+        """Open the index at `path`, or create it; without a path it is in memory.
 
-        `recipe` None is `words` with the public demonstration key; `plan` None is what the index
-        has; for a new one `bands`, or of recipes without sketches `blocks`, at 64 bits `classic`.
-        `similarity`: from which share on, 0 to 1 in hundredths, two texts are near, in place of the
-        plan's own. An index that is there judges by another plan or similarity from now on; what
-        it keeps stays.
+        `recipe` None is `words` with the public demonstration key. `plan` None is the plan of the
+        existing index; for a new one `bands`, for recipes without sketches `blocks`, and with 64
+        bits `classic`. `similarity`: the threshold of near texts, 0 to 1 in hundredths, in place of
+        the plan's. An existing index uses another plan or similarity for later documents only.
 
         Raises:
-            ConfigurationError: the index there has another recipe, or belongs to a filter on Kafka;
-            or the plan compares no sketches, and a similarity is given.
-            StoreError: it is damaged, or another process has it open.
+            ConfigurationError: the existing index has another recipe, or belongs to a filter on
+            Kafka; or the plan compares no sketches, and a similarity is given.
+            StoreError: the index is damaged, or another process has it open.
         """
         self.path = None if path is None else _folder(path)
         self.recipe = as_recipe(recipe)
         self._hasher = SiteHasher(self.recipe)
         self._lock = threading.Lock()
-        self._store = store_at(path)
+        self._store = open_store(path)
         try:
             self._opened: LogIndex | None = open_index(
                 self._store, self.recipe, plan, similarity=similarity
@@ -260,7 +258,7 @@ class Index:
 
     @property
     def plan(self) -> Plan:
-        """What counts as near."""
+        """The plan in force, which contains the thresholds of near texts."""
         plan = self._index.plan
         if plan is None:
             raise InvariantError("The index was begun, and no plan is in force.")
@@ -269,69 +267,71 @@ class Index:
     def add(
         self,
         identifier: str | int,
-        content: Given,
+        content: ContentOrPrint,
         *,
         scope: str | None = None,
         site: str | None = None,
         title: str | None = None,
     ) -> Answer:
-        """Judge a document, and keep it if it is unique. `scope`: only documents of the same one
-        are compared.
+        """Judge a document, and keep it if it is unique. `scope`: only documents of one scope are
+        compared.
 
-        `site`: a host, an address or another name; without it the host of the id, if that is an
-        `http` or `https` address. Pages of one site must be more alike to be copies, the more so
-        with different titles.
+        `site`: a host, an address or another name; the default is the host of the id, if the id is
+        an `http` or `https` address. Pages of one site are copies from a higher similarity, and
+        from a still higher one with different titles.
 
         Raises:
-            InputError: the id is empty, or no text and no whole number; or the content neither a
+            InputError: the id is empty, or not a text or whole number; or the content is neither a
             text nor a `Print`.
             ConfigurationError: the print is of another recipe.
         """
-        number = _scope(scope)
-        pair = _pair((identifier, content))
-        prints = self._prints([pair[1]])
+        scope_hash = _hash_scope(scope)
+        name, content = _as_pair((identifier, content))
+        prints = self._prints([content])
         sites, titles = _names_of(site, "site", 1), _names_of(title, "title", 1)
         with self._lock:
-            return self._judge([pair[0]], prints, number, sites, titles)[0]
+            return self._judge([name], prints, scope_hash, sites, titles)[0]
 
     def add_many(
         self,
-        documents: Iterable[tuple[str | int, Given]],
+        documents: Iterable[tuple[str | int, ContentOrPrint]],
         *,
         scope: str | None = None,
         site: object = None,
         title: object = None,
     ) -> list[Answer]:
-        """Judge documents in their order, each also against those before it; a thousand at a time,
-        which is much faster.
+        """Judge documents in order, each also against those before it, in batches of a thousand,
+        which is much faster than `add`.
 
-        `site`, `title`: as `add` takes them, for all; or a column or list with one for each.
+        `site`, `title`: as for `add`, one for all documents; or a column or list with one for each.
 
-        All are read and fingerprinted before the first is judged, so one that cannot be used leaves
-        the index as it was.
+        All documents are read and fingerprinted before the first is judged, so an invalid one
+        leaves the index unchanged.
 
         Raises:
-            InputError: a row is no pair of an id and a text or `Print`; the sentence names the
-            first one, counted from 0. ConfigurationError: a print is of another recipe.
+            InputError: a row is not a pair of an id and a text or `Print`; the message contains the
+            number of the first such row, from 0. ConfigurationError: a print is of another recipe.
         """
-        number = _scope(scope)
+        scope_hash = _hash_scope(scope)
         names: list[str] = []
         prints: list[Print] = []
         source = rows_in(documents, "Documents must be pairs of an id and a text or Print")
         while batch := list(islice(source, records.DOCUMENTS_MAX)):
             pairs = [
-                _pair(document, f"Row {row}: ") for row, document in enumerate(batch, len(names))
+                _as_pair(document, f"Row {row}: ") for row, document in enumerate(batch, len(names))
             ]
             prints += self._prints([content for _, content in pairs], len(names))
             names += [identifier for identifier, _ in pairs]
         sites = _names_of(site, "site", len(names))
         titles = _names_of(title, "title", len(names))
-        found: list[Answer] = []
+        answered: list[Answer] = []
         for first in range(0, len(names), records.DOCUMENTS_MAX):
             part = slice(first, first + records.DOCUMENTS_MAX)
             with self._lock:
-                found += self._judge(names[part], prints[part], number, sites[part], titles[part])
-        return found
+                answered += self._judge(
+                    names[part], prints[part], scope_hash, sites[part], titles[part]
+                )
+        return answered
 
     def add_columns(
         self,
@@ -342,12 +342,13 @@ class Index:
         site: object = None,
         title: object = None,
     ) -> list[Answer]:
-        """Judge the rows of two columns, as `add_many` does: of pandas, polars, Arrow or NumPy, or
-        lists.
+        """Judge the rows of two columns as `add_many` does; a column is a list, or of pandas,
+        polars, Arrow or NumPy.
 
         Raises:
-            InputError: they are no columns, or not equally long; or a row cannot be used, such as
-            one with a missing value. ConfigurationError: a print is of another recipe.
+            InputError: an argument is not a column, the columns are not equally long, or a row
+            cannot be used, such as one with a missing value. ConfigurationError: a print is of
+            another recipe.
         """
         names, texts = column_of(ids, "The ids"), column_of(contents, "The contents")
         if len(names) != len(texts):
@@ -358,46 +359,48 @@ class Index:
 
     def query(
         self,
-        content: Given,
+        content: ContentOrPrint,
         *,
         scope: str | None = None,
         limit: int = 100,
         site: str | None = None,
         title: str | None = None,
     ) -> list[Match]:
-        """Return the kept documents near a text or print, the one with the same text first, then by
-        distance; keep nothing.
+        """Return the kept documents near a text or print, the same text first, then by distance;
+        the index does not change.
 
-        `limit`: most that are returned. `site`, `title`: as `add` takes them; a page's address will
-        do as site. All that are as much alike as copies on different sites are returned, and
-        `Match.is_copy` says which of them site and title let pass.
+        `limit`: the largest number of matches. `site`, `title`: as for `add`; the address of a page
+        can be its site. All documents that reach the similarity of copies on different sites are
+        returned; `Match.is_copy` is false for those that site and title make no copy.
         """
         (wanted,) = self._prints([content])
         (name,), (heading,) = _names_of(site, "site", 1), _names_of(title, "title", 1)
-        return self._near(wanted, _scope(scope), limit, name, heading)
+        return self._find_near(wanted, _hash_scope(scope), limit, name, heading)
 
     def query_many(
         self,
-        contents: Iterable[Given],
+        contents: Iterable[ContentOrPrint],
         *,
         scope: str | None = None,
         limit: int = 100,
         site: object = None,
         title: object = None,
     ) -> list[list[Match]]:
-        """Return for each text or print what `query` does; their prints are made at once, which is
-        much faster.
+        """Return the matches of `query` for each text or print; all are fingerprinted at once,
+        which is much faster.
 
-        `site`, `title`: one for all; or a column or list with one for each.
+        `site`, `title`: one for all, or a column or list with one for each.
         """
-        number = _scope(scope)
+        scope_hash = _hash_scope(scope)
         contents = column_of(contents, "The contents")
         sites = _names_of(site, "site", len(contents))
         titles = _names_of(title, "title", len(contents))
         rows = zip(self._prints(contents, 0), sites, titles, strict=True)
-        return [self._near(wanted, number, limit, *names) for wanted, *names in rows]
+        return [self._find_near(wanted, scope_hash, limit, *names) for wanted, *names in rows]
 
-    def _near(self, wanted: Print, scope: int, limit: int, site: str, title: str) -> list[Match]:
+    def _find_near(
+        self, wanted: Print, scope: int, limit: int, site: str, title: str
+    ) -> list[Match]:
         if checked(limit, int, "A limit", "a whole number") < 1:
             raise InputError(f"A limit must be at least 1, and {limit} was given.")
         if wanted.is_empty:
@@ -406,21 +409,21 @@ class Index:
             _limbs(wanted), wanted.digest, wanted.features, scope, limit, wanted.sketch
         )
         site = named_site(site)
-        asked = Query(wanted.digest, wanted.sketch, self._hasher.origin_of(site, title), site)
+        query = Query(wanted.digest, wanted.sketch, self._hasher.origin_of(site, title), site)
         return [
             Match(
                 _name(entry.id),
                 distance,
                 _similarity(wanted.sketch, entry.sketch),
-                *asked.compared(similar.plan, entry),
+                *query.compared(similar.plan, entry),
             )
             for distance, entry in similar.found
         ]
 
     def remove(self, identifier: str | int) -> int:
-        """Remove the kept documents with an id, and return their number.
+        """Remove the kept documents with an id, and return how many there were.
 
-        Later documents do not find them; earlier answers stay valid.
+        Later documents are not compared with them; earlier answers stay valid.
         """
         wanted = _stored(_id_text(identifier))
         with self._lock:
@@ -433,7 +436,7 @@ class Index:
         return count
 
     def __contains__(self, identifier: object) -> bool:
-        """Whether a document with that id is kept; one that was a duplicate is not."""
+        """Return whether a document with that id is kept; a duplicate is not."""
         try:
             wanted = _stored(_id_text(identifier))
         except InputError:
@@ -441,25 +444,25 @@ class Index:
         return bool(self._index.kept_ids([wanted]))
 
     def __iter__(self) -> Iterator[str]:
-        """Return the ids of the kept documents, in the order in which they were added, as they are
-        now.
+        """Return the ids of the documents that are kept now, in the order in which they were
+        added.
         """
         return map(_name, self._index.kept_ids())
 
     def __repr__(self) -> str:
-        """Say how many documents are kept, where, and by which recipe and plan."""
+        """Describe the index: number of kept documents, path, recipe and plan."""
         where = "in memory" if self.path is None else f"at {self.path}"
         if self._opened is None:
             return f"<Index {where}, closed>"
         return f"<Index of {counted(len(self), 'document')} {where}, recipe {self.recipe.id}, plan {self.plan.name}>"
 
     def __len__(self) -> int:
-        """How many documents are kept."""
+        """Return the number of kept documents."""
         figures = self._index.statistics()
         return figures["entries"] - figures["removed"]
 
     def close(self) -> None:
-        """Close it; everything that was answered is on the path already."""
+        """Close the index; all answers that were returned are already durable on the path."""
         with self._lock:
             self._opened = None
             self._store.close()
@@ -475,31 +478,35 @@ class Index:
     ) -> None:
         self.close()
 
-    def _prints(self, contents: Sequence[Given], first_row: int | None = None) -> list[Print]:
-        """Return the prints of texts, vectors and prints; `first_row`: how the caller counts the
-        first of many.
+    def _prints(
+        self, contents: Sequence[ContentOrPrint], first_row: int | None = None
+    ) -> list[Print]:
+        """Return a print for each text, vector or print; `first_row` is the caller's number of the
+        first row.
         """
         made = iter(
-            _prints([one for one in contents if not isinstance(one, Print)], self.recipe, first_row)
+            _fingerprint_all(
+                [content for content in contents if not isinstance(content, Print)],
+                self.recipe,
+                first_row,
+            )
         )
-        found = [content if isinstance(content, Print) else next(made) for content in contents]
-        for place, one in enumerate(found):
-            where = "" if first_row is None else f"Row {first_row + place}: "
-            if one.recipe != self.recipe.id:
+        prints = [content if isinstance(content, Print) else next(made) for content in contents]
+        for row, print_ in enumerate(prints):
+            where = "" if first_row is None else f"Row {first_row + row}: "
+            if print_.recipe != self.recipe.id:
                 raise ConfigurationError(
                     f"{where}The index has the recipe {self.recipe.id}, and a print of "
-                    f"{one.recipe} was given; make it with "
-                    "the recipe of the index."
+                    f"{print_.recipe} was given; make it with the recipe of the index."
                 )
-            if len(one.sketch) != self.recipe.sketch_bytes or 4 * len(one.hex) != self.recipe.width:
+            bits = 4 * len(print_.hex)
+            if len(print_.sketch) != self.recipe.sketch_bytes or bits != self.recipe.width:
                 raise InputError(
-                    f"{where}A print of the recipe {one.recipe} has {self.recipe.width} bits and a "
-                    "sketch of "
-                    f"{self.recipe.sketch_bytes} bytes, and one of {4 * len(one.hex)} bits with a "
-                    f"sketch of {len(one.sketch)} "
-                    "was given; make the print anew."
+                    f"{where}A print of the recipe {print_.recipe} has {self.recipe.width} bits "
+                    f"and a sketch of {self.recipe.sketch_bytes} bytes, and one of {bits} bits "
+                    f"with a sketch of {len(print_.sketch)} was given; make the print anew."
                 )
-        return found
+        return prints
 
     def _judge(
         self,
@@ -510,30 +517,30 @@ class Index:
         titles: Sequence[str],
     ) -> list[Answer]:
         count = len(prints)
-        made = Prints(
-            np.array([_limbs(one) for one in prints], np.uint64),
-            np.frombuffer(b"".join(one.sketch for one in prints), np.uint8).reshape(
+        columns = Prints(
+            np.array([_limbs(row) for row in prints], np.uint64),
+            np.frombuffer(b"".join(row.sketch for row in prints), np.uint8).reshape(
                 count, self.recipe.sketch_bytes
             ),
-            np.array([one.features for one in prints], np.uint32),
-            np.frombuffer(b"".join(one.digest for one in prints), np.uint8).reshape(count, -1),
-            np.array([one.is_empty for one in prints], np.bool_),
+            np.array([row.features for row in prints], np.uint32),
+            np.frombuffer(b"".join(row.digest for row in prints), np.uint8).reshape(count, -1),
+            np.array([row.is_empty for row in prints], np.bool_),
         )
         ids = [_stored(name) for name in names]
-        # Every log record has as many places as a record may have documents, so positions only
-        # grow, also over restarts.
+        # Each log record reserves as many positions as a record can have documents, so positions
+        # only grow, also over restarts.
         first = self._index.applied * records.DOCUMENTS_MAX
         batch = PrintedBatch.empty(self.recipe, count)._replace(
             ids=ids,
-            prints=made,
+            prints=columns,
             scopes=np.full(count, scope, np.uint64),
             sites=self._hasher.hash_sites(
-                [named_site(site) or site_of(one) for site, one in zip(sites, ids, strict=True)]
+                [named_site(site) or site_of(id_) for site, id_ in zip(sites, ids, strict=True)]
             ),
             titles=self._hasher.hash_titles(titles),
         )
         judged = judge_prints(self._index, self.recipe, batch, (first, first))
-        return [_answer(*one) for one in zip(names, prints, judged, strict=True)]
+        return [_answer(*row) for row in zip(names, prints, judged, strict=True)]
 
 
 @functools.lru_cache(maxsize=8)
@@ -541,18 +548,16 @@ def _fingerprinter(recipe: Recipe) -> Fingerprinter:
     return Fingerprinter(recipe)
 
 
-def _prints(
+def _fingerprint_all(
     contents: Sequence[str | Vector], recipe: Recipe, first_row: int | None = None
 ) -> list[Print]:
     if not contents:
         return []
-    places = (
-        [""] * len(contents)
-        if first_row is None
-        else [f"Row {first_row + row}: " for row in range(len(contents))]
-    )
     made = _fingerprinter(recipe).fingerprint(
-        [_taken(*one, recipe) for one in zip(contents, places, strict=True)]
+        [
+            _as_content(content, "" if first_row is None else f"Row {first_row + row}: ", recipe)
+            for row, content in enumerate(contents)
+        ]
     )
     written = format_prints(made.prints, recipe.width)
     columns = zip(
@@ -569,33 +574,35 @@ def _prints(
     ]
 
 
-def _taken(content: object, where: str, recipe: Recipe) -> Content:
-    """Return a content as the recipe takes it: a text or a vector."""
-    takes_vectors, is_row = (
-        recipe.method.takes_vectors,
-        isinstance(content, list | tuple | np.ndarray),
-    )
+def _as_content(content: object, where: str, recipe: Recipe) -> Content:
+    """Return a content as the recipe takes it: a text or a vector.
+
+    Raises:
+        InputError: the content has another type; the message starts with `where`.
+    """
+    takes_vectors = recipe.method.takes_vectors
+    is_vector = isinstance(content, list | tuple | np.ndarray)
     if isinstance(content, str) and not takes_vectors:
         return content
-    if takes_vectors and is_row:
+    if takes_vectors and is_vector:
         try:
             return as_vector(content)  # type: ignore[arg-type]
         except InputError as error:
             raise InputError(f"{where}{error}") from error
     wanted = "vector" if takes_vectors else "text"
-    hint = ' A vector needs a recipe that takes those: Recipe("vector").' if is_row else ""
+    hint = ' A vector needs a recipe that takes those: Recipe("vector").' if is_vector else ""
     raise InputError(f"{where}A {wanted} or a Print is needed, and {given(content)}.{hint}")
 
 
-def _limbs(one: Print) -> list[int]:
-    """Return a print as the index takes it: limbs of 64 bits, the low one first."""
-    number = int(one.hex, 16)
-    count = -(-len(one.hex) * 4 // _LIMB_BITS)
-    return [number >> _LIMB_BITS * place & (1 << _LIMB_BITS) - 1 for place in range(count)]
+def _limbs(print_: Print) -> list[int]:
+    """Return a print as limbs of 64 bits, the lowest first."""
+    number = int(print_.hex, 16)
+    count = -(-len(print_.hex) * 4 // _LIMB_BITS)
+    return [number >> _LIMB_BITS * limb & (1 << _LIMB_BITS) - 1 for limb in range(count)]
 
 
-def _pair(document: object, where: str = "") -> tuple[str, Any]:
-    """Return a document's id, as text, and its content."""
+def _as_pair(document: object, where: str = "") -> tuple[str, Any]:
+    """Return the id of a document, as text, and its content."""
     if not isinstance(document, tuple | list) or len(document) != 2:
         raise InputError(
             f"{where}A pair of an id and a text or Print is needed, and {given(document)}."
@@ -605,10 +612,10 @@ def _pair(document: object, where: str = "") -> tuple[str, Any]:
 
 
 def _id_text(identifier: object, where: str = "") -> str:
-    """Return an id, a text or a whole number, as text.
+    """Return an id, which is a text or a whole number, as text.
 
     Raises:
-        InputError: it is neither, or empty; the sentence begins with `where`.
+        InputError: the id is neither, or is empty; the message starts with `where`.
     """
     if isinstance(identifier, Integral) and not isinstance(identifier, bool):
         return str(int(identifier))
@@ -628,7 +635,11 @@ def _folder(path: object) -> str:
 
 
 def _names_of(given_names: object, what: str, count: int) -> list[str]:
-    """Return a site or title for each of n documents; empty for what has none."""
+    """Return a site or title for each of `count` documents; an empty one if it has none.
+
+    Raises:
+        InputError: the column has another length, or a name is not a text.
+    """
     if given_names is None or isinstance(given_names, str):
         return [given_names or ""] * count
     names = column_of(given_names, f"The {what}s")
@@ -642,12 +653,12 @@ def _names_of(given_names: object, what: str, count: int) -> list[str]:
     ]
 
 
-def _scope(name: str | None) -> int:
+def _hash_scope(name: str | None) -> int:
     return 0 if name is None else scope_number(checked(name, str, "A scope", "a text or None"))
 
 
 def _stored(identifier: str) -> bytes:
-    """Return an id as the index keeps it; `_name` gives it back."""
+    """Return an id as the index stores it; `_name` is the inverse."""
     return shorten_id(identifier.encode("utf-8", "surrogatepass"))
 
 
@@ -655,17 +666,17 @@ def _name(stored: bytes) -> str:
     return stored.decode("utf-8", "replace")
 
 
-def _similarity(one: bytes, other: bytes) -> float | None:
-    return sketch_similarity(one, other) if one and other else None
+def _similarity(sketch: bytes, other: bytes) -> float | None:
+    return sketch_similarity(sketch, other) if sketch and other else None
 
 
-def _answer(name: str, of_text: Print, judgement: answers.Judgement | None) -> Answer:
+def _answer(name: str, print_: Print, judgement: answers.Judgement | None) -> Answer:
     if judgement is None:
-        return Answer(name, Reason.EMPTY.label, False, None, None, of_text)
+        return Answer(name, Reason.EMPTY.label, False, None, None, print_)
     other = None if judgement.of is None else _name(judgement.of.id)
-    reason, alike = judgement.reason, judgement.alike
+    reason, similarity = judgement.reason, judgement.alike
     if reason.verdict is Verdict.DUPLICATE:
-        return Answer(name, reason.label, True, judgement.distance, other, of_text, alike)
+        return Answer(name, reason.label, True, judgement.distance, other, print_, similarity)
     return Answer(
-        name, reason.label, False, None, None, of_text, sibling=other, sibling_similarity=alike
+        name, reason.label, False, None, None, print_, sibling=other, sibling_similarity=similarity
     )

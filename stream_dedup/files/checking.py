@@ -1,4 +1,4 @@
-"""Judge the documents of files: what `check` does with them, and `judge` with their prints."""
+"""Judge the documents of files for `check`, and their fingerprints for `judge`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from stream_dedup.files.offline import (
     judge_batches,
     judge_ranked,
     open_index,
-    store_at,
+    open_store,
 )
 from stream_dedup.files.parts import PartedOutput, PartFormat, Pending
 from stream_dedup.files.remarks import Losses, Remarks, what_is_judged
@@ -73,8 +73,8 @@ Advance: TypeAlias = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRequest:
-    """What a command that judges files was asked for: the first files, what is there already, and
-    what is shown.
+    """The arguments of a command that judges files: the files of the first argument, the files of
+    `--against`, and the options of the output.
     """
 
     targets: Sequence[str]
@@ -90,12 +90,12 @@ class FileRequest:
 
 @dataclass(frozen=True, slots=True)
 class CheckTask:
-    """What is to be judged: `files`, against each other, `old` files, and an index that is kept.
+    """The files to judge, against each other, against `old` files and a kept index.
 
-    `others`: names of files that were found and are not read.
+    `others`: names of files in the folders that are not read.
     """
 
-    asked: FileRequest
+    request: FileRequest
     settings: Settings
     files: Sequence[SourceFile]
     old: Sequence[SourceFile] = ()
@@ -107,14 +107,14 @@ class CheckTask:
         return recipe_of(self.settings)
 
     def progress(self) -> AbstractContextManager[Advance]:
-        """Show how far it is."""
+        """Return a progress bar over the bytes of all files."""
         return progress(
-            f"checking {' '.join(self.asked.targets)}",
+            f"checking {' '.join(self.request.targets)}",
             sum(file.size_bytes for file in (*self.files, *self.old)),
         )
 
     def open_index(self, store: Store) -> LogIndex:
-        """Return the index on a store, which judges as the settings ask."""
+        """Return the index on a store, with the plan and similarities of the settings."""
         settings = self.settings
         return open_index(store, self.recipe, settings.plan, **settings.similarities)
 
@@ -126,8 +126,8 @@ class CheckTask:
         advance: Advance,
         keep: str = FIRST,
     ) -> Iterator[PrintedBatch]:
-        """Yield the documents of files with their prints, ranked by `keep`; `pending` as
-        `decode_documents` takes it.
+        """Yield the documents of files with their fingerprints, ranked by `keep`; `pending` as in
+        `decode_documents`.
         """
         raws = read_documents(files, advance, remarks.passed_over)
         takes_vectors = self.recipe.method.takes_vectors
@@ -145,16 +145,18 @@ class CheckTask:
     def judged(
         self, batches: Iterator[PrintedBatch], index: LogIndex, run: bytes, first: int
     ) -> Iterator[Judged]:
-        """Yield the verdicts on documents that begin with a number, in their order."""
-        if self.asked.keep == FIRST:
+        """Yield the verdicts on documents, in their order; `first` is the number of the first
+        document.
+        """
+        if self.request.keep == FIRST:
             return judge_batches(batches, self.recipe, index, run=run, first=first)
         return iter(judge_ranked(batches, self.recipe, index))
 
-    def take_old(self, index: LogIndex, remarks: Remarks, lost: Losses, advance: Advance) -> None:
-        """Judge the documents of the old files; nothing is said of them but what cannot be read.
+    def judge_old(self, index: LogIndex, remarks: Remarks, lost: Losses, advance: Advance) -> None:
+        """Judge the documents of the old files; report only those that cannot be read.
 
         Raises:
-            InputError: there are such files, and nothing in them can be judged.
+            InputError: there are such files, and none of their documents can be judged.
         """
         pending: Pending = deque()
         batches = self.batches(self.old, pending, remarks, advance)
@@ -164,11 +166,11 @@ class CheckTask:
         ):
             count += 1
             while (letter := pending[0][1]) is not None:
-                lost.tell(pending.popleft()[0], letter)
+                lost.report(pending.popleft()[0], letter)
             pending.popleft()
         for where, letter in pending:
             if letter is not None:
-                lost.tell(where, letter)
+                lost.report(where, letter)
         remarks.repeated_ids.begin(0)
         if self.old and not count:
             names = first_of([file.name for file in self.old])
@@ -177,29 +179,25 @@ class CheckTask:
             )
 
     def need_any(self, count: int) -> None:
-        """Raise InputError if no document, nor anything that cannot be read, was found."""
+        """Raise InputError if the files contain neither documents nor unreadable rows."""
         if not count:
             raise InputError(
                 f"There is no document in {first_of([file.name for file in self.files])}."
             )
 
     def ranked(self, remarks: Remarks, lost: Losses, advance: Advance) -> list[Judged]:
-        """Return the verdicts on all documents, which are read once for that; what is said is said
-        of the old files only.
-        """
+        """Read all documents once and return their verdicts; report only on the old files."""
         index = self.open_index(MemoryStore())
-        self.take_old(index, remarks, lost, advance)
+        self.judge_old(index, remarks, lost, advance)
         batches = self.batches(
-            self.files, deque(), Remarks(self.settings), advance, self.asked.keep
+            self.files, deque(), Remarks(self.settings), advance, self.request.keep
         )
         return judge_ranked(batches, self.recipe, index)
 
 
 @dataclass(slots=True)
 class _Result:
-    """What is shown at the end; of the duplicates, and of what is `lost`, only as many as are
-    listed: 0 is all.
-    """
+    """The totals of a command, and the first `rows_max` duplicates (0: all)."""
 
     rows_max: int
     lost: Losses
@@ -210,11 +208,11 @@ class _Result:
     rows: list[list[str]] = field(default_factory=list)
 
     def rows_of(self, verdicts: Iterator[Judged], pending: Pending) -> Iterator[dict[str, object]]:
-        """Count and yield, as a JSON object each, verdicts and dead letters in the order of the
+        """Count verdicts and dead letters, and yield each as a JSON object, in the order of the
         documents.
 
-        `pending` has what was read and not yet shown: the name of a document that is being judged,
-        or a dead letter beside it.
+        `pending` has the documents without output so far: the name and, if it cannot be judged, its
+        dead letter.
         """
         for judged in verdicts:
             yield from self._letters(pending)
@@ -228,9 +226,9 @@ class _Result:
             where, _ = pending.popleft()
             self.stages[letter.stage] += 1
             if self.names_letters:
-                self.lost.tell(where, letter)
+                self.lost.report(where, letter)
             else:
-                self.lost.add(letter)
+                self.lost.count_letter(letter)
             yield {
                 "where": where,
                 "verdict": "dead-letter",
@@ -253,70 +251,70 @@ class _Result:
 
 
 def check(
-    asked: FileRequest,
+    request: FileRequest,
     form: str,
     overrides: Mapping[str, object],
     config: Path | None,
     part_format: PartFormat,
 ) -> int:
-    """Find and judge the documents of files, whose format is `form`; return the exit code.
+    """Find and judge the documents of files of format `form`; return the exit code.
 
     Raises:
-        UsageError: options do not go together.
+        UsageError: options exclude each other.
         InputError, ConfigurationError: see `settings_for`, `check_files` and `check_into`.
     """
     others: list[str] = []
-    files, old = find_all(asked.targets, form, others), find_all(asked.against, form, others)
-    if old or asked.index is not None:
+    files, old = find_all(request.targets, form, others), find_all(request.against, form, others)
+    if old or request.index is not None:
         files, old = [whole_name(file) for file in files], [whole_name(file) for file in old]
     settings = settings_for([*files, *old], overrides, config)
-    need_outside(asked.targets, asked.to, asked.index)
-    if part_format != PartFormat() and asked.to is None:
+    need_outside(request.targets, request.to, request.index)
+    if part_format != PartFormat() and request.to is None:
         raise UsageError(
             "--as, --compression and --rows-per-file describe the files of --to; name a folder "
             "with --to."
         )
-    need_no_index(asked.keep, asked.index)
-    check_keep(asked.keep, files, settings.time_field)
+    need_no_index(request.keep, request.index)
+    check_keep(request.keep, files, settings.time_field)
     if part_format.name == "parquet":
         need_pyarrow("Parquet files")
-    task = CheckTask(asked, settings, files, old, others)
-    return check_files(task) if asked.to is None else check_into(task, asked.to, part_format)
+    task = CheckTask(request, settings, files, old, others)
+    return check_files(task) if request.to is None else check_into(task, request.to, part_format)
 
 
 def check_files(
     task: CheckTask, write: Callable[[str, Iterator[dict[str, object]]], None] | None = None
 ) -> int:
-    """Judge every document in order, print duplicates and totals (or one JSON object each); return
-    the exit code.
+    """Judge every document in order, and print duplicates and totals, or one JSON object for each
+    document; return the exit code.
 
-    `write` gets of each file, by its name, what `--json` would print of its documents, which then
-    is not printed.
+    `write` receives the name of each file and the JSON objects of its documents, which are then not
+    printed.
     """
-    remarks, lost = Remarks(task.settings), Losses(task.asked.rows_max)
-    result = _Result(task.asked.rows_max, lost, write is not None or not task.asked.as_json)
+    remarks, lost = Remarks(task.settings), Losses(task.request.rows_max)
+    result = _Result(task.request.rows_max, lost, write is not None or not task.request.as_json)
     first, run = 0, secrets.token_bytes(TOPIC_ID_BYTES)
     lost.pass_over(task.others)
     with contextlib.ExitStack() as stack:
-        folder = task.asked.index
+        folder = task.request.index
         if folder is None:
-            # On disk, so that memory holds the tables of the fingerprints, and not what they are
-            # made anew from.
+            # On disk, so that memory holds the tables of the fingerprints only, and not the entries
+            # from which they are rebuilt.
             with contextlib.suppress(OSError):
                 folder = Path(
                     stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dedup-"))
                 )
-        store = stack.enter_context(closing(store_at(folder)))
+        store = stack.enter_context(closing(open_store(folder)))
         advance = stack.enter_context(task.progress())
         index = task.open_index(store)
         ranked: Iterator[Judged] | None = None
-        if write is None or task.asked.keep == FIRST:
-            task.take_old(index, remarks, lost, advance)
-        else:  # which copy is kept is known once all files were read
+        if write is None or task.request.keep == FIRST:
+            task.judge_old(index, remarks, lost, advance)
+        else:  # all files must be read to know which copy is kept
             ranked = iter(task.ranked(remarks, lost, advance))
         for files in [task.files] if write is None else [[file] for file in task.files]:
             pending: Pending = deque()
-            keep = task.asked.keep if ranked is None else FIRST
+            keep = task.request.keep if ranked is None else FIRST
             batches = task.batches(files, pending, remarks, advance, keep)
             if ranked is None:
                 judged = task.judged(batches, index, run, first)
@@ -326,15 +324,15 @@ def check_files(
                     for batch in batches
                     for judgement in itertools.islice(ranked, len(batch.ids))
                 )
-            rows = result.rows_of(remarks.counted(judged), pending)
+            rows = result.rows_of(remarks.count_verdicts(judged), pending)
             if write is not None:
                 write(files[0].name, rows)
                 first = sum(result.verdicts.values())
                 continue
             for row in rows:
-                if task.asked.as_json:
+                if task.request.as_json:
                     print_json(row)
-    if write is not None and task.asked.as_json:
+    if write is not None and task.request.as_json:
         print_json({"verdicts": dict(result.verdicts), "unreadable": lost.count})
     elif result.names_letters:
         _print(result)
@@ -343,7 +341,7 @@ def check_files(
     count = sum(result.verdicts.values())
     task.need_any(count + lost.count)
     return lost.exit_code(
-        count, is_strict=task.asked.is_strict, skips_damaged=task.asked.skips_damaged
+        count, is_strict=task.request.is_strict, skips_damaged=task.request.skips_damaged
     )
 
 
@@ -351,7 +349,7 @@ def check_into(task: CheckTask, folder: Path, part_format: PartFormat) -> int:
     """Judge every document and write kept rows and duplicates into `folder`; return the exit code.
 
     Raises:
-        InputError: it cannot be read twice, or the folder holds something else.
+        InputError: a source cannot be read twice, or the folder has other contents.
     """
     settings, files = task.settings, task.files
     if not all(file.can_be_read_again for file in files):
@@ -360,45 +358,45 @@ def check_into(task: CheckTask, folder: Path, part_format: PartFormat) -> int:
         )
     identity = {
         "files": [[file.name, file.size_bytes, file.stamp] for file in (*files, *task.old)],
-        "index": None if task.asked.index is None else str(task.asked.index.resolve()),
+        "index": None if task.request.index is None else str(task.request.index.resolve()),
         "settings": reading_of(settings),
         "recipe": task.recipe.id,
         "plan": settings.judging_plan.id,
-        "keep": task.asked.keep,
+        "keep": task.request.keep,
         "as": [part_format.name, part_format.compression, part_format.rows],
     }
     remarks = Remarks(settings)
-    lost, of_old = Losses(task.asked.rows_max), Losses(task.asked.rows_max)
+    lost, old_lost = Losses(task.request.rows_max), Losses(task.request.rows_max)
     lost.pass_over(task.others)
     output = PartedOutput(
-        folder, files, identity, task.asked.index, part_format, lost.tell, remarks.passed_over
+        folder, files, identity, task.request.index, part_format, lost.report, remarks.passed_over
     )
     output.open()
     if output.resumed:
-        is_over = ", which is complete" if output.is_done else ""
-        note(f"{output.resumed:,} rows were written by an earlier run{is_over}.")
+        completion = ", which is complete" if output.is_done else ""
+        note(f"{output.resumed:,} rows were written by an earlier run{completion}.")
     if not output.is_done:
-        _fill(task, output, remarks, of_old)
+        _judge_rest(task, output, remarks, old_lost)
     counts = {kind: output.counts[kind] for kind in ("kept", "duplicates", "unreadable")}
-    print_counts(counts, heading="rows", as_json=task.asked.as_json, to=str(folder))
+    print_counts(counts, heading="rows", as_json=task.request.as_json, to=str(folder))
     if replaced := output.replaced():
         note(replaced)
-    lost.count, lost.damaged = (
-        counts["unreadable"] + of_old.count,
-        output.counts["damaged"],
-    )  # of earlier runs, too
+    # The counts of `output` include those of earlier runs.
+    lost.count, lost.damaged = counts["unreadable"] + old_lost.count, output.counts["damaged"]
     lost.close()
     remarks.close()
     task.need_any(sum(counts.values()))
     return lost.exit_code(
         counts["kept"] + counts["duplicates"],
-        is_strict=task.asked.is_strict,
-        skips_damaged=task.asked.skips_damaged,
+        is_strict=task.request.is_strict,
+        skips_damaged=task.request.skips_damaged,
     )
 
 
-def _fill(task: CheckTask, output: PartedOutput, remarks: Remarks, of_old: Losses) -> None:
-    """Judge and write what an earlier run did not; `of_old` gets what cannot be read of old files."""
+def _judge_rest(task: CheckTask, output: PartedOutput, remarks: Remarks, old_lost: Losses) -> None:
+    """Judge and write the rows that an earlier run did not write; count unreadable rows of the old
+    files in `old_lost`.
+    """
 
     def decode(raws: Iterator[RawDocument], pending: Pending) -> Iterator[OfflineDocument]:
         takes_vectors = task.recipe.method.takes_vectors
@@ -407,15 +405,15 @@ def _fill(task: CheckTask, output: PartedOutput, remarks: Remarks, of_old: Losse
         )
 
     with task.progress() as advance, contextlib.ExitStack() as stack:
-        if task.asked.keep == FIRST:
+        if task.request.keep == FIRST:
             index = stack.enter_context(output.opened_index(task.open_index))
             if not output.judged:
-                task.take_old(index, remarks, of_old, advance)
+                task.judge_old(index, remarks, old_lost, advance)
         else:
-            verdicts = task.ranked(remarks, of_old, advance)
+            verdicts = task.ranked(remarks, old_lost, advance)
 
         def judge(documents: Iterator[OfflineDocument], first: int) -> Iterator[Judged]:
-            if task.asked.keep == FIRST:
+            if task.request.keep == FIRST:
                 judged = judge_batches(
                     fingerprinted(documents, task.recipe),
                     task.recipe,
@@ -426,29 +424,35 @@ def _fill(task: CheckTask, output: PartedOutput, remarks: Remarks, of_old: Losse
                 )
             else:
                 pairs = zip(documents, verdicts[first:], strict=False)
-                judged = (one for _, one in pairs)
-            return remarks.counted(judged)
+                judged = (verdict for _, verdict in pairs)
+            return remarks.count_verdicts(judged)
 
-        output.counts["damaged"] += of_old.damaged
+        output.counts["damaged"] += old_lost.damaged
         remarks.repeated_ids.begin(output.judged)
         output.run(decode, judge, advance)
 
 
 def need_outside(targets: Sequence[str], *folders: Path | None) -> None:
-    """Raise `InputError` if a folder to write is inside one to read."""
+    """Raise `InputError` if an output folder is inside an input folder."""
     for folder, target in itertools.product(folders, targets):
         if folder is not None and folder.resolve().is_relative_to(Path(target).resolve()):
             raise InputError(
-                f"{folder} lies in {target}, so it would be read as well; name a folder outside."
+                f"{folder} is inside {target}, so its files would be read as input; name a folder "
+                "outside."
             )
 
 
 def settings_for(
     files: Sequence[SourceFile], overrides: Mapping[str, object], config: Path | None
 ) -> Settings:
-    """Return the settings with which these files are read: a line of JSONL is always an object."""
-    form = {"value_format": "json"} if hold_objects(files) else {}
-    settings = load_settings({**form, **overrides}, config)
+    """Return the settings for these files: a line of JSONL is always an object.
+
+    Raises:
+        ConfigurationError: a setting is not valid, or an extra is not installed.
+        InputError: a file has no column for a field that is set.
+    """
+    format_override = {"value_format": "json"} if hold_objects(files) else {}
+    settings = load_settings({**format_override, **overrides}, config)
     for file in files:
         need_packages(file)
     content = what_is_judged(settings)
@@ -464,7 +468,7 @@ def settings_for(
 
 
 def reading_of(settings: Settings) -> dict[str, str]:
-    """Return what of the settings decides how documents are read."""
+    """Return the settings that change how documents are read."""
     names = (
         "value_format",
         "text_is",
@@ -476,20 +480,18 @@ def reading_of(settings: Settings) -> dict[str, str]:
         "site_field",
         "title_field",
     )
-    at = {} if settings.text_at is None else {"text_at": str(settings.text_at)}
-    return {name: str(getattr(settings, name)) for name in names} | at
+    location = {} if settings.text_at is None else {"text_at": str(settings.text_at)}
+    return {name: str(getattr(settings, name)) for name in names} | location
 
 
 def need_columns(files: Sequence[SourceFile], field_path: str, what: str) -> None:
-    """Raise `InputError` if a file of columns that can be read has none for the text, or the id: no
-    row would have one.
-    """
+    """Raise `InputError` if a file with columns has none for a field, such as the text or the id."""
     for file in files:
         if file.form == "columns" and file.path is not None and file.elsewhere is None:
             try:
                 names = columns_of(file.path)
             except (InputError, OSError):
-                continue  # told where it is read
+                continue  # reported when the file is read
             if not {field_path, field_path.split(".", maxsplit=1)[0]} & set(names):
                 raise InputError(
                     f"{file.name} has no column {field_path!r}; its columns are "
@@ -507,14 +509,14 @@ def decode_documents(
     remarks: Remarks | None = None,
     rank: Callable[[RawDocument], float] = lambda _raw: 0.0,
 ) -> Iterator[OfflineDocument]:
-    """Yield what can be judged, decoded as the worker decodes a record with these settings; web
-    pages by their main text.
+    """Decode rows as the worker decodes records with these settings, and yield those that can be
+    judged; of a web page the main text.
 
-    `pending` gets (where, None) for each document that is yielded and (where, letter) for each that
-    cannot be, in order.
+    Append to `pending`, in order, (where, None) for each document that is yielded, and
+    (where, letter) for each that cannot be judged.
 
     Raises:
-        ConfigurationError: a setting cannot be used, or there is a web page, and no extractor is
+        ConfigurationError: a setting is not valid, or there is a web page, and no extractor is
         installed.
     """
     json_decoder = Decoder(settings, takes_vectors=takes_vectors)
@@ -532,36 +534,36 @@ def decode_documents(
                 pending.append((raw.name, DeadLetter("field", "NotAVector", sentence)))
                 continue
             key = key_of(raw.fields, None) if is_json else raw.name
-            # What has no id is known by its place, so that its duplicates can name it.
-            written = (raw.name if key is None else key).encode("utf-8", "surrogatepass")
+            # A document without an id gets its place as id, so that its duplicates can name it.
+            identifier = (raw.name if key is None else key).encode("utf-8", "surrogatepass")
             decoded: DecodedDocument | DeadLetter | Reason
             if raw.is_page or raw.form == "warc":
-                read = pages.read(raw)
+                page = pages.read(raw)
                 decoded = (
-                    read
-                    if isinstance(read, DeadLetter)
+                    page
+                    if isinstance(page, DeadLetter)
                     else DecodedDocument(
-                        read.text,
-                        shorten_id(written),
+                        page.text,
+                        shorten_id(identifier),
                         scope=0,
                         time_ms=time_ms_of(raw.time) or 0 if raw.form == "warc" else 0,
-                        site=site_of(written),
-                        title=read.title,
+                        site=site_of(identifier),
+                        title=page.title,
                     )
                 )
             else:
                 decoded = (json_decoder if is_json else text_decoder).decode(
-                    Message("file", 0, number, written, raw.raw, None, [])
+                    Message("file", 0, number, identifier, raw.raw, None, [])
                 )
             vector = decoded.text if takes_vectors and isinstance(decoded, DecodedDocument) else ""
-            if not isinstance(vector, str) and (why := equally_long.refuses(vector)):
-                decoded = DeadLetter("field", "NotAVector", why)
+            if not isinstance(vector, str) and (problem := equally_long.problem_of(vector)):
+                decoded = DeadLetter("field", "NotAVector", problem)
             if isinstance(decoded, DeadLetter):
-                remarks.refused(raw, decoded)
+                remarks.add_refused(raw, decoded)
                 pending.append((raw.name, decoded))
             elif isinstance(decoded, DecodedDocument):
                 site = decoded.site or site_of((key_of(raw.fields, "url") or "").encode())
-                remarks.read(raw, decoded.text, site)
+                remarks.add_document(raw, decoded.text, site)
                 pending.append((raw.name, None))
                 yield OfflineDocument(
                     decoded.id,
@@ -602,10 +604,10 @@ def _as_json(where: str, judged: Judged) -> dict[str, object]:
 def _print(result: _Result) -> None:
     if result.rows:
         print_table(["id", "reason", "similarity", "distance", "of", "where"], result.rows)
-        left = result.verdicts["duplicate"] - len(result.rows)
-        if left:
+        hidden = result.verdicts["duplicate"] - len(result.rows)
+        if hidden:
             console().print(
-                f"... and {left:,} more; --rows 0 lists all, --json every document.", style="dim"
+                f"... and {hidden:,} more; --rows 0 lists all, --json every document.", style="dim"
             )
         console().print()
     documents = sum(result.verdicts.values()) + sum(result.stages.values())

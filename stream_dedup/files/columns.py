@@ -1,23 +1,23 @@
-"""Prints as the columns of a table: what `prints` makes anywhere, in any order, and `judge` takes
-in one process, in order.
+"""Store fingerprints as the columns of a table: `prints` writes them in many processes, in any
+order, and `judge` reads them in one process, in order.
 
-    id         as it was given
-    recipe     the recipe's id; prints of two recipes are never judged together
-    print      of 128 bits, or as many as the recipe makes: limbs of 8 bytes, little-endian, the low one first
-    features   how many distinct ones
-    digest     of the normalised text, 16 bytes
+    id         the id of the document
+    recipe     id of the recipe; prints of two recipes are never judged together
+    print      the fingerprint, 128 bits or the recipe's width: limbs of 8 bytes, little-endian, the lowest first
+    features   number of distinct features
+    digest     digest of the normalised text, 16 bytes
     sketch     120 bytes, or none
-    is_empty   whether normalising left nothing
-    length     characters of the text
-    time_ms    time of the document, by which `judge --keep newest` goes; 0 for none
-    scope      only documents of the same one are compared; may be missing
-    site       keyed hash of the web site as a signed number, 0 for none; may be missing
-    title      the same of the title
-    where      the place of the document; may be missing
-    problem    null, or why it cannot be judged: stage, class and sentence; may be missing
+    is_empty   whether the normalised text is empty
+    length     length of the text in characters
+    time_ms    time of the document for `judge --keep newest`; 0 if unknown
+    scope      only documents of one scope are compared; optional
+    site       keyed hash of the web site as a signed number, 0 if unknown; optional
+    title      keyed hash of the title, likewise; optional
+    where      file and line or row of the document; optional
+    problem    null, or why the row cannot be judged: stage, class and message; optional
 
-Invariant: a row is a function of its document and the recipe, so it is the same wherever it is
-made. Who loads this module has asked `need_pyarrow` before.
+Invariant: a row depends on its document and the recipe only, whatever process writes it. Callers
+check `need_pyarrow` before they import this module.
 """
 
 from __future__ import annotations
@@ -58,27 +58,27 @@ _NEEDED = (
 
 
 class PrintedRows(NamedTuple):
-    """Some rows of such a table: for each its id and (place, None or why it cannot be judged); the
-    others are the batch.
+    """Rows of a table of prints: for each row its id and (place, dead letter or None), and the
+    `batch` of those that can be judged.
     """
 
     ids: Sequence[Any]
     outcomes: Sequence[tuple[str, DeadLetter | None]]
     batch: PrintedBatch
 
-    def whole(self, recipe: Recipe) -> PrintedBatch:
+    def with_empty_rows(self, recipe: Recipe) -> PrintedBatch:
         """Return a batch of all rows, in which those that cannot be judged are empty."""
-        whole = PrintedBatch.empty(recipe, len(self.outcomes))
+        padded = PrintedBatch.empty(recipe, len(self.outcomes))
         judged = [row for row, (_, letter) in enumerate(self.outcomes) if letter is None]
-        ids = list(whole.ids)
+        ids = list(padded.ids)
         for row, identifier in zip(judged, self.batch.ids, strict=True):
             ids[row] = identifier
         for name in Prints.__slots__:
-            getattr(whole.prints, name)[judged] = getattr(self.batch.prints, name)
-        columns: Any = zip(whole[2:], self.batch[2:], strict=True)
+            getattr(padded.prints, name)[judged] = getattr(self.batch.prints, name)
+        columns: Any = zip(padded[2:], self.batch[2:], strict=True)
         for column, values in columns:
             column[judged] = values
-        return whole._replace(ids=ids)
+        return padded._replace(ids=ids)
 
 
 def table_of(
@@ -87,17 +87,15 @@ def table_of(
     ids: Sequence[Any],
     outcomes: Sequence[tuple[str, DeadLetter | None]] | None = None,
 ) -> Any:
-    """Return a `pyarrow.Table` of a batch with these ids; with `outcomes` of rows that cannot be
-    judged, too.
+    """Return a `pyarrow.Table` of a batch with these ids; with `outcomes` also the rows that cannot
+    be judged.
     """
-    if {type(one) for one in ids} not in (
-        {int},
-        {bytes},
-    ):  # else columns of two kinds could not be put together
+    # Texts otherwise: tables whose ids have different types cannot be concatenated.
+    if {type(id_) for id_ in ids} not in ({int}, {bytes}):
         ids = [
-            one.decode("utf-8", "replace") if isinstance(one, bytes) else str(one) for one in ids
+            id_.decode("utf-8", "replace") if isinstance(id_, bytes) else str(id_) for id_ in ids
         ]
-    made = batch.prints
+    prints = batch.prints
     columns: list[tuple[str, Any, Sequence[Any]]] = [
         (
             "id",
@@ -107,11 +105,11 @@ def table_of(
             ids,
         ),
         ("recipe", pa.string(), [recipe.id] * len(ids)),
-        ("print", pa.binary(), [row.tobytes() for row in made.prints.astype("<u8")]),
-        ("features", pa.uint32(), made.features.tolist()),
-        ("digest", pa.binary(), [row.tobytes() for row in made.digests]),
-        ("sketch", pa.binary(), [row.tobytes() for row in made.sketches]),
-        ("is_empty", pa.bool_(), made.empty.tolist()),
+        ("print", pa.binary(), [row.tobytes() for row in prints.prints.astype("<u8")]),
+        ("features", pa.uint32(), prints.features.tolist()),
+        ("digest", pa.binary(), [row.tobytes() for row in prints.digests]),
+        ("sketch", pa.binary(), [row.tobytes() for row in prints.sketches]),
+        ("is_empty", pa.bool_(), prints.empty.tolist()),
         ("length", pa.uint32(), batch.lengths.tolist()),
         ("time_ms", pa.int64(), batch.times.tolist()),
         ("scope", pa.uint64(), batch.scopes.tolist()),
@@ -120,12 +118,12 @@ def table_of(
     ]
     if outcomes is not None:
         rows = list(itertools.accumulate((letter is None for _, letter in outcomes), initial=0))
-        told = ("stage", "error_class", "message")
+        fields = ("stage", "error_class", "message")
         letters = [
-            None if letter is None else {name: getattr(letter, name) for name in told}
+            None if letter is None else {name: getattr(letter, name) for name in fields}
             for _, letter in outcomes
         ]
-        problem = pa.struct([(name, pa.string()) for name in told])
+        problem = pa.struct([(name, pa.string()) for name in fields])
         columns = [
             (
                 name,
@@ -148,12 +146,12 @@ def table_of(
 
 
 def rows_of(table: Any, recipe: Recipe, what: str) -> Iterator[PrintedRows]:
-    """Yield the rows of a `pyarrow.RecordBatch` or `Table` of prints, as many at once as a batch
-    holds.
+    """Yield the rows of a `pyarrow.RecordBatch` or `Table` of prints, up to `BATCH_DOCUMENTS` at a
+    time.
 
     Raises:
-        InputError: it holds no prints; the sentence begins with `what`.
-        ConfigurationError: they are of another recipe.
+        InputError: the table contains no prints, or damaged ones; the message starts with `what`.
+        ConfigurationError: the prints are of another recipe.
     """
     _need_prints(table.schema.names, what)
     for start in range(0, table.num_rows, offline.BATCH_DOCUMENTS):
@@ -164,12 +162,11 @@ def rows_of(table: Any, recipe: Recipe, what: str) -> Iterator[PrintedRows]:
         count = len(part["id"])
         problems = part.get("problem", [None] * count)
         rows = [row for row, problem in enumerate(problems) if problem is None]
-        for made_by in {str(part["recipe"][row]) for row in rows}:
-            if made_by != recipe.id:
+        for recipe_id in {str(part["recipe"][row]) for row in rows}:
+            if recipe_id != recipe.id:
                 raise ConfigurationError(
-                    f"{what} holds prints of the recipe {made_by}, and {recipe.id} was asked for; "
-                    "judge them with the recipe "
-                    "and the key that made them."
+                    f"{what} holds prints of the recipe {recipe_id}, and {recipe.id} was asked "
+                    "for; judge them with the recipe and the key that made them."
                 )
         try:
             letters = [None if problem is None else DeadLetter(**problem) for problem in problems]
@@ -216,43 +213,44 @@ def _need_prints(names: Sequence[str], what: str) -> None:
 
 
 def files_of_prints(targets: Sequence[str], others: list[str] | None = None) -> list[SourceFile]:
-    """Return files of prints in the order in which `check` reads their documents: of the names of
-    these.
+    """Return the files of prints in the order in which `check` reads their sources: by the name of
+    the source.
 
-    `others` gets the names of files that were found and hold none.
+    Append to `others` the names of the files that contain no prints.
 
     Raises:
-        InputError: there are none, or a table of something else.
+        InputError: there are no files of prints, or a table contains something else.
     """
     names: list[str] = []
     files = [file for target in targets for file in find_files(target, "auto", names)]
-    found = [file for file in files if file.form == "columns"]
-    if targets and not found:
+    tables = [file for file in files if file.form == "columns"]
+    if targets and not tables:
         raise InputError(
             f"There are no prints in {first_of(targets)}. Make them: stream-dedup prints DATA --to "
             "FOLDER"
         )
-    for file in found:
+    for file in tables:
         if file.path is not None and file.elsewhere is None:
             try:
                 columns = columns_of(file.path)
             except (InputError, OSError):
-                continue  # told where it is read
+                continue  # reported when the file is read
             _need_prints(columns, file.name)
     if others is not None:
         names = sorted([*names, *(file.name for file in files if file.form != "columns")])
         others += [name if name.endswith(")") else f"{name} (no prints)" for name in names]
-    return sorted(found, key=lambda file: Path(file.name.removesuffix(PRINTS)))
+    return sorted(tables, key=lambda file: Path(file.name.removesuffix(PRINTS)))
 
 
 def batches_of(file: SourceFile) -> Iterator[Any]:
     """Yield the rows of a file of prints as `pyarrow.RecordBatch`.
 
     Raises:
-        InputError: a part of it is damaged, which may not be passed over, because the order counts.
+        InputError: a part of the file is damaged; it cannot be skipped, because verdicts depend on
+        the order.
     """
-    with file.here() as there:
-        for rows in () if there.path is None else read_rows(there.path):
+    with file.here() as local:
+        for rows in () if local.path is None else read_rows(local.path):
             if rows.lost:
                 raise InputError(f"{rows.lost} Make the prints anew.")
             yield rows.batch
@@ -261,28 +259,27 @@ def batches_of(file: SourceFile) -> Iterator[Any]:
 def write_prints(
     path: Path, batches: Iterable[PrintedBatch], pending: Pending, recipe: Recipe, made_of: str
 ) -> int:
-    """Write a file of prints, whole or not at all; return how many documents it has that can be
-    judged.
+    """Write a file of prints atomically; return the number of its documents that can be judged.
 
-    `pending` has the outcomes of a batch when that comes, as `rows_of` gives them back. `made_of`:
-    see `is_made_of`.
+    `pending` contains the outcomes of a batch when `batches` yields it. `made_of`: see
+    `is_made_of`.
     """
-    nothing = PrintedBatch.empty(recipe)
+    no_documents = PrintedBatch.empty(recipe)
     count = 0
 
     def tables() -> Iterator[Any]:
         nonlocal count
-        for batch in itertools.chain(batches, [nothing]):
+        for batch in itertools.chain(batches, [no_documents]):
             outcomes = list(pending)
             pending.clear()
             count += len(batch.ids)
             yield table_of(recipe, batch, batch.ids, outcomes)
 
-    def write(beside: Path) -> None:
-        schema = table_of(recipe, nothing, [], []).schema.with_metadata({_MADE_OF: made_of})
-        made = tables()
-        with pq.ParquetWriter(beside, schema, compression="zstd") as writer:
-            while group := list(itertools.islice(made, _BATCHES_OF_GROUP)):
+    def write(temporary: Path) -> None:
+        schema = table_of(recipe, no_documents, [], []).schema.with_metadata({_MADE_OF: made_of})
+        remaining = tables()
+        with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+            while group := list(itertools.islice(remaining, _BATCHES_OF_GROUP)):
                 writer.write_table(pa.concat_tables(group).replace_schema_metadata(schema.metadata))
 
     replace_file(path, write)
@@ -290,12 +287,13 @@ def write_prints(
 
 
 def is_made_of(path: Path, made_of: str) -> bool:
-    """Return whether there is a file of prints that `write_prints` wrote with the same words.
+    """Return whether `write_prints` wrote the file at `path` with the same `made_of`, which
+    identifies source, recipe and settings.
 
     Raises:
-        InputError: there is something else.
+        InputError: `path` is not a file of prints.
     """
-    schema = _schema_there(path, "print", "prints")
+    schema = _existing_schema(path, "print", "prints")
     return (
         schema is not None
         and set(_NEEDED) <= set(schema.names)
@@ -303,11 +301,11 @@ def is_made_of(path: Path, made_of: str) -> bool:
     )
 
 
-def _schema_there(path: Path, column: str, what: str) -> Any:
-    """Return the schema of the file of ours that is there, None if nothing is.
+def _existing_schema(path: Path, column: str, what: str) -> Any:
+    """Return the schema of the file at `path`, None if there is none.
 
     Raises:
-        InputError: something else is there.
+        InputError: `path` is not a Parquet file with this column.
     """
     if not os.path.lexists(path):
         return None
@@ -323,12 +321,12 @@ def _schema_there(path: Path, column: str, what: str) -> Any:
 
 
 def write_verdicts(path: Path, rows: Iterator[Mapping[str, object]]) -> None:
-    """Write verdicts as a Parquet file, whole or not at all, some thousands at a time.
+    """Write verdicts as a Parquet file atomically, some thousands of rows at a time.
 
     Raises:
-        InputError: there is another file of that name, or it cannot be written.
+        InputError: another file has that name, or the file cannot be written.
     """
-    _schema_there(path, "verdict", "verdicts")
+    _existing_schema(path, "verdict", "verdicts")
     sibling = pa.struct({"id": pa.string(), "number": pa.int64(), "similarity": pa.float64()})
     kinds = {"distance": pa.int32(), "similarity": pa.float64(), "of_number": pa.int64()}
     kinds["sibling"] = sibling
@@ -347,8 +345,8 @@ def write_verdicts(path: Path, rows: Iterator[Mapping[str, object]]) -> None:
     )
     schema = pa.schema([(name, kinds.get(name, pa.string())) for name in names])
 
-    def write(beside: Path) -> None:
-        with pq.ParquetWriter(beside, schema) as writer:
+    def write(temporary: Path) -> None:
+        with pq.ParquetWriter(temporary, schema) as writer:
             while group := list(
                 itertools.islice(rows, _BATCHES_OF_GROUP * offline.BATCH_DOCUMENTS)
             ):
@@ -370,5 +368,5 @@ def _joined(values: Sequence[bytes], rows: Sequence[int]) -> bytes:
 
 
 def _numbers(part: Mapping[str, Sequence[Any]], name: str, rows: Sequence[int]) -> list[int]:
-    """Return the values of a column at some rows; 0 for all if it is missing."""
+    """Return the values of a column in these rows; zeros if the column is missing."""
     return [part[name][row] for row in rows] if name in part else [0] * len(rows)

@@ -1,9 +1,8 @@
-"""Duplicates in a table, in rows of any kind, or in files: `dedup`, and the same in two steps,
-`prints` and `judge`.
+"""Find duplicates in a table, in rows of any type, or in files: `dedup`, or in two steps `prints`
+and `judge`.
 
-Invariants: a row of the result for each row of the source, in its order, for each kind of source;
-the verdicts are those of `check` on the same documents. What cannot be read of files costs no other
-document.
+Invariants: the result has a row for each row of the source, in its order; the verdicts are those of
+`check` on the same documents. An unreadable row of a file does not affect other documents.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def dedup(
     source: object,
     *,
     text: str = "text",
-    id: str | None = None,  # noqa: A002 - what the column is called by those who have one
+    id: str | None = None,  # noqa: A002 - the usual name of the column
     vector: str | None = None,
     site: str | None = None,
     title: str | None = None,
@@ -54,49 +53,48 @@ def dedup(
     nulls: Literal["error", "keep", "drop"] = "error",
     returns: Literal["columns", "mask", "kept"] = "columns",
 ) -> Any:
-    """Return for each row of `source` whether it is a duplicate, and of what.
+    """Return for each row of `source` whether it is a duplicate, and of which row.
 
-    `source`: a table (Arrow, pandas, polars, also lazy, a dataset of Hugging Face, also of several
-    splits, which are judged one after another, or a dictionary of columns); a column of texts
-    (Series, ChunkedArray, NumPy); rows (dictionaries, texts, or pairs of id and text) or tables,
-    also of an iterator; or the path of a file or folder that `check` reads. `text` and `id` name
-    the columns or fields, also inside others (`page.text`). Without `id` a row is known by its
-    number. `vector` names a column of vectors, which are judged instead of texts, by
-    `Recipe("vector")`; a matrix (n, d) needs that recipe and no name. `site` and `title` name columns:
-    pages of one site, and of different titles, must be more alike to be copies. Without them the
-    site is the host of the id or of a column `url`, and the title that of a column `title`.
+    `source`: a table (Arrow, pandas, polars, also lazy, a dataset of Hugging Face, also with
+    several splits, which are judged one after another, or a dictionary of columns); a column of
+    texts (Series, ChunkedArray, NumPy); rows (dictionaries, texts, or pairs of id and text) or
+    tables, also of an iterator; or the path of a file or folder that `check` reads. `text` and `id`
+    name the columns or fields, also nested ones (`page.text`). Without `id` the id of a row is its
+    number. `vector` names a column of vectors, which are judged instead of texts, with
+    `Recipe("vector")`; a matrix (n, d) needs that recipe and no name. `site` and `title` name
+    columns: pages of one site, and with different titles, are copies from a higher similarity. The
+    default site is the host of the id or of a column `url`, and the default title a column `title`.
 
-    `similarity`: from which share on, 0 to 1 in hundredths, two texts are near, in place of the
-    plan's own. `nulls`: a row without a text is an error, or is kept, or dropped; then it is no
-    duplicate, and its reason is `missing`.
+    `similarity`: the threshold of near texts, 0 to 1 in hundredths, in place of the plan's.
+    `nulls`: a row without a text is an error, is kept or is dropped; it is then not a duplicate,
+    and its reason is `missing`.
 
-    `returns="columns"`: a dictionary of lists of n values. `id`, as it was given; `is_duplicate`;
+    `returns="columns"`: a dictionary of lists of n values. `id` of the row; `is_duplicate`;
     `reason`, as in the header `dedup.reason`; `of` and `of_row`, id and number of the kept row,
-    `distance` in bits, `similarity` from 0 to 1, None for kept rows (`similarity` also where the
-    plan knows none); `group`, the number of the kept row, which a kept row shares with its
+    `distance` in bits, `similarity` from 0 to 1, None for kept rows (`similarity` also for plans
+    without sketches); `group`, the number of the kept row, which a kept row shares with its
     duplicates. `"mask"`: a NumPy array (n,) of bool, True for rows that are kept. `"kept"`: the
-    kept rows, as the kind of table or column that `source` is, or as a list.
+    kept rows, as a table or column of the type of `source`, or as a list.
 
-    Memory holds the result and the fingerprints. What cannot be judged has the reason `unreadable`
-    and is no duplicate; a warning says how many there are. A text of which more than a fifth is
-    U+FFFD is kept; what cannot be read of a file is not.
+    The result and the fingerprints are in memory. A row that cannot be judged has the reason
+    `unreadable` and is not a duplicate; a warning contains the number of such rows. A text of which
+    more than a fifth is U+FFFD is kept; an unreadable row of a file is not.
 
     Raises:
-        InputError: the source is nothing of that kind; a row has no text (the sentence names the
-        first one, counted from 0); or
-            nothing in the files can be read.
-        ConfigurationError: the plan judges more bits than the recipe's prints have, or compares no
-        sketches and a similarity is
-            given; the recipe does not take what the column holds; or an extra is not installed.
+        InputError: the source has another type; a row has no text (the message contains the number
+        of the first such row, from 0); or nothing in the files can be read.
+        ConfigurationError: the plan judges more bits than the recipe makes, or a similarity is given
+        and the plan compares no sketches; the recipe does not take the values of the column; or an
+        extra is not installed.
     """
-    _known("nulls", nulls, ("error", "keep", "drop"))
-    _known("returns", returns, ("columns", "mask", "kept"))
+    _check_choice("nulls", nulls, ("error", "keep", "drop"))
+    _check_choice("returns", returns, ("columns", "mask", "kept"))
     if returns == "kept" and isinstance(source, str | os.PathLike):
         raise ConfigurationError(
             "Kept rows of files are written by `stream-dedup check FILE --to FOLDER`; or take the "
             "mask."
         )
-    if returns == "kept":  # then it is read twice
+    if returns == "kept":  # the source is read twice
         if isinstance(source, Mapping) and any(
             isinstance(column, Iterator) for column in source.values()
         ):
@@ -105,18 +103,16 @@ def dedup(
                 for name, column in source.items()
             }
         source = list(source) if isinstance(source, Iterator) else source
-    made_by = _recipe(recipe, vector)
-    named = _ColumnNames(text, id, vector, site, title)
-    rows = _rows(source, named, made_by, allows_nulls=nulls != "error")
-    judged = judge_documents(
-        rows.documents(), made_by, plan_of(plan, made_by, similarity=similarity)
-    )
+    recipe = _recipe(recipe, vector)
+    names = _ColumnNames(text, id, vector, site, title)
+    rows = _rows(source, names, recipe, allows_nulls=nulls != "error")
+    judged = judge_documents(rows.documents(), recipe, plan_of(plan, recipe, similarity=similarity))
     columns = _columns(_counted(judged, rows.repeated_ids), rows.ids)
     if sentence := rows.repeated_ids.note():
         warn_caller(sentence)
-    _say_unreadable(rows, len(columns["id"]))
+    _warn_of_unreadable(rows, len(columns["id"]))
     short = sum(reason == Reason.TOO_SHORT.label for reason in columns["reason"])
-    if sentence := short_texts_note(short, len(columns["reason"]), made_by.floor):
+    if sentence := short_texts_note(short, len(columns["reason"]), recipe.floor):
         warn_caller(sentence)
     for number in rows.unreadable:
         columns["reason"][number] = UNREADABLE
@@ -125,7 +121,7 @@ def dedup(
     if returns == "columns":
         return columns
     mask = ~np.array(columns["is_duplicate"], np.bool_)
-    mask[list(rows.gone)] = False
+    mask[list(rows.damaged)] = False
     if nulls == "drop":
         mask[list(rows.missing)] = False
     return mask if returns == "mask" else _kept(source, mask)
@@ -141,30 +137,29 @@ def prints(
     title: str | None = None,
     recipe: Recipe | str | None = None,
 ) -> Any:
-    """Return the prints of the rows of `source`, a `pyarrow.Table` of as many rows, for `judge`:
-    anywhere, in any order.
+    """Return the prints of the rows of `source` for `judge`, as a `pyarrow.Table` with a row for
+    each.
 
-    `source`, `text`, `id`, `vector`, `site`, `title`: as `dedup` takes them. Columns: `id`,
-    `recipe`, `print`, `features`, `digest`, `sketch`, `is_empty`, `scope`, and hashes of `site` and
-    `title`. A row depends on its document and the
-    recipe only, so tables that were made in several places, put together in the order of the rows,
-    are the table that one call would have made.
+    `source`, `text`, `id`, `vector`, `site`, `title`: as for `dedup`. Columns: `id`, `recipe`,
+    `print`, `features`, `digest`, `sketch`, `is_empty`, `scope`, and hashes of `site` and `title`.
+    A row depends on its document and the recipe only, so several processes can make the tables, in
+    any order: concatenated in the order of the rows they equal the table of one call.
 
     Raises:
-        InputError: as `dedup` raises it; or something in the files cannot be read.
-        ConfigurationError: likewise.
+        InputError: as for `dedup`; or a row of the files cannot be read.
+        ConfigurationError: as for `dedup`.
     """
     need_pyarrow("Prints in a table")
     from stream_dedup.files.columns import table_of  # noqa: PLC0415 - which needs pyarrow
 
-    made_by = _recipe(recipe, vector)
-    rows = _rows(source, _ColumnNames(text, id, vector, site, title), made_by)
-    batch = PrintedBatch.joined(made_by, list(fingerprinted(rows.documents(), made_by)))
+    recipe = _recipe(recipe, vector)
+    rows = _rows(source, _ColumnNames(text, id, vector, site, title), recipe)
+    batch = PrintedBatch.joined(recipe, list(fingerprinted(rows.documents(), recipe)))
     if rows.others:
         warn_caller(not_read(rows.others))
     if rows.unreadable:
         raise InputError(next(iter(rows.unreadable.values())))
-    return table_of(made_by, batch, rows.ids)
+    return table_of(recipe, batch, rows.ids)
 
 
 def judge(
@@ -174,21 +169,21 @@ def judge(
     plan: Plan | str | None = None,
     similarity: float | None = None,
 ) -> dict[str, list[Any]]:
-    """Return what `dedup` returns of documents, as columns, from their prints alone.
+    """Return the columns of `dedup` for documents whose prints were made before.
 
-    `source`: a table that `prints` made, also by way of another library; several, in their order,
-    also of an iterator; or the path of a file or folder of them, which are read in the order of
-    their names. `recipe`: the one that made them.
+    `source`: a table of `prints`, also if another library stored it; several tables in order, also
+    of an iterator; or the path of a file or folder of prints, which are read in the order of their
+    names. `recipe`: the recipe of the prints.
 
     Raises:
-        InputError: it holds no prints.
-        ConfigurationError: they are of another recipe.
+        InputError: the source contains no prints.
+        ConfigurationError: the prints are of another recipe.
     """
     need_pyarrow("Prints in a table")
     from stream_dedup.files.columns import rows_of  # noqa: PLC0415 - which needs pyarrow
 
     made_by = as_recipe(recipe)
-    ids: list[Any] = []
+    ids: list[Any] = []  # of all rows that were read so far
     unreadable: list[int] = []
 
     def batches() -> Iterator[PrintedBatch]:
@@ -200,7 +195,7 @@ def judge(
                     if letter is not None
                 )
                 ids.extend(rows.ids)
-                yield rows.whole(made_by)
+                yield rows.with_empty_rows(made_by)
 
     index = open_index(MemoryStore(), made_by, plan, similarity=similarity)
     columns = _columns(judge_batches(batches(), made_by, index), ids)
@@ -209,10 +204,10 @@ def judge(
     return columns
 
 
-def _known(name: str, value: object, known: Sequence[str]) -> None:
-    if not isinstance(value, str) or value not in known:
+def _check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    if not isinstance(value, str) or value not in choices:
         raise ConfigurationError(
-            f"{name}={value!r} says nothing; it may be {', '.join(map(repr, known))}."
+            f"{name}={value!r} is not valid; it can be {', '.join(map(repr, choices))}."
         )
 
 
@@ -229,7 +224,7 @@ def _recipe(recipe: Recipe | str | None, vector: str | None) -> Recipe:
 
 
 class _ColumnNames(NamedTuple):
-    """What a caller names the columns."""
+    """The names of the columns, as the caller gave them."""
 
     text: str
     id: str | None
@@ -240,46 +235,48 @@ class _ColumnNames(NamedTuple):
 
 def _rows(
     source: object,
-    named: _ColumnNames,
+    names: _ColumnNames,
     recipe: Recipe,
     *,
     allows_nulls: bool = False,
 ) -> DocumentRows:
-    """Return the rows of a source by the names of its columns, which are texts."""
-    name = "text" if named.vector is None else "vector"
-    content = named.text if named.vector is None else named.vector
-    column = checked(content, str, f"{name}=", "the name of a column")
-    for what in ("id", "site", "title"):
-        if getattr(named, what) is not None:
-            checked(getattr(named, what), str, f"{what}=", "the name of a column, or None")
+    """Return the rows of a source by the names of its columns.
+
+    Raises:
+        InputError: a name is not a text.
+    """
+    argument = "text" if names.vector is None else "vector"
+    content = names.text if names.vector is None else names.vector
+    column = checked(content, str, f"{argument}=", "the name of a column")
+    for optional in ("id", "site", "title"):
+        if getattr(names, optional) is not None:
+            checked(getattr(names, optional), str, f"{optional}=", "the name of a column, or None")
     return DocumentRows(
         source,
         column,
-        named.id,
-        named.site,
-        named.title,
+        names.id,
+        names.site,
+        names.title,
         takes_vectors=recipe.method.takes_vectors,
         allows_nulls=allows_nulls,
     )
 
 
 def _columns(judged: Iterable[Judged], ids: Sequence[Any]) -> dict[str, list[Any]]:
-    """Return the columns of verdicts on documents with these ids, which are there when the verdict
-    comes.
-    """
+    """Return verdicts as columns; `ids` contains the id of a document when its verdict is read."""
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
-    for one in judged:
-        is_duplicate = one.verdict is Verdict.DUPLICATE
-        of_row = one.of_number if is_duplicate else None
+    for row in judged:
+        is_duplicate = row.verdict is Verdict.DUPLICATE
+        of_row = row.of_number if is_duplicate else None
         values = (
-            ids[one.number],
+            ids[row.number],
             is_duplicate,
-            one.reason.label,
+            row.reason.label,
             None if of_row is None else ids[of_row],
             of_row,
-            one.distance if is_duplicate else None,
-            one.similarity if is_duplicate else None,
-            one.number if of_row is None else of_row,
+            row.distance if is_duplicate else None,
+            row.similarity if is_duplicate else None,
+            row.number if of_row is None else of_row,
         )
         for name, value in zip(COLUMNS, values, strict=True):
             columns[name].append(value)
@@ -292,7 +289,7 @@ def _counted(judged: Iterable[Judged], repeated_ids: RepeatedIds) -> Iterator[Ju
         yield verdict
 
 
-def _say_unreadable(rows: DocumentRows, count: int) -> None:
+def _warn_of_unreadable(rows: DocumentRows, count: int) -> None:
     if rows.others:
         warn_caller(not_read(rows.others))
     if rows.unreadable:
@@ -305,8 +302,8 @@ def _say_unreadable(rows: DocumentRows, count: int) -> None:
 
 
 def _kept(source: Any, mask: NDArray[np.bool_]) -> Any:
-    """Return the rows of a source that are True in `mask`, as the kind that it is."""
-    source = _carried_out(source)
+    """Return the rows of a source that are True in `mask`, in a table or column of its type."""
+    source = _collected(source)
     if isinstance(source, Mapping):
         if source and all(map(is_table, source.values())):
             return type(source)(zip(source, _kept([*source.values()], mask), strict=True))  # type: ignore[call-arg]
@@ -327,7 +324,7 @@ def _kept(source: Any, mask: NDArray[np.bool_]) -> Any:
     first = 0
     for row in source:
         if not isinstance(row, Mapping) and is_table(row):
-            table = _carried_out(row)
+            table = _collected(row)
             count = len(table) if hasattr(table, "__len__") else sum(1 for _ in table)
             kept.append(_kept(table, mask[first : first + count]))
             first += count
@@ -342,15 +339,15 @@ def _is_kept(_: object, number: int, mask: NDArray[np.bool_]) -> bool:
     return bool(mask[number])
 
 
-def _carried_out(source: Any) -> Any:
-    """Return a lazy frame of polars or a dataset of Arrow as a table, all else as it is."""
+def _collected(source: Any) -> Any:
+    """Return a lazy frame of polars or a dataset of Arrow as a table, all else unchanged."""
     if hasattr(source, "collect") and hasattr(source, "lazy"):
         return source.collect()
     return source.to_table() if hasattr(source, "scanner") else source
 
 
 def _tables(source: Any) -> Iterator[tuple[Any, str]]:
-    """Yield (table or batch of Arrow, what it is called)."""
+    """Yield (table or batch of Arrow, its name for messages)."""
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
     from stream_dedup.files.columns import batches_of, files_of_prints  # noqa: PLC0415 - which needs pyarrow
@@ -373,5 +370,5 @@ def _tables(source: Any) -> Iterator[tuple[Any, str]]:
         needed = "Prints in a table are needed"
         if isinstance(source, Mapping):
             raise InputError(f"{needed}, and {given(source)}.")
-        for one in rows_in(source, needed):
-            yield from _tables(one)
+        for table in rows_in(source, needed):
+            yield from _tables(table)

@@ -1,4 +1,6 @@
-"""`check --keep` and `judge --keep`: which of several copies is kept, and what is said where nothing tells it."""
+"""Choose which of several copies to keep, for `check --keep` and `judge --keep`, and report
+documents that lack the value.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ _NOTHING = float("-inf")
 
 
 def need_no_index(keep: str, index: Path | None) -> None:
-    """Raise ConfigurationError if another copy than the first is to be kept in an index that stays."""
+    """Raise ConfigurationError if `keep` is not "first" and the index is kept: the index keeps the
+    first copy.
+    """
     if keep != FIRST and index is not None:
         raise ConfigurationError(
             "An index that is kept has kept what came first; leave out --keep or --index."
@@ -32,10 +36,10 @@ def need_no_index(keep: str, index: Path | None) -> None:
 
 
 def check_keep(keep: str, files: Sequence[SourceFile], time_field: str | None) -> None:
-    """Refuse what no document of these files can have, as far as it is known before they are read.
+    """Check, before the files are read, that their documents can have the value of `--keep`.
 
     Raises:
-        UsageError: the sentence names the columns that are there.
+        UsageError: no document can have it; the message contains the columns of the files.
     """
     if keep in (FIRST, LONGEST) or any(file.elsewhere is not None for file in files):
         return
@@ -59,20 +63,13 @@ def check_keep(keep: str, files: Sequence[SourceFile], time_field: str | None) -
     elif forms <= {"text", "lines", "warc"}:
         _refuse(f"{path!r} is {no_word}no column: the files hold texts without any.")
     elif keep.lower() in _WORDS:
-        _need_word(keep)
+        need_word(keep)
 
 
-def check_keep_of_prints(keep: str) -> None:
-    """Refuse what prints do not have.
-
-    Raises:
-        UsageError: the sentence names what they have.
+def need_word(keep: str) -> None:
+    """Raise UsageError if `keep` is not a word of `--keep` but a column, which prints do not have;
+    suggest a word that differs in case.
     """
-    _need_word(keep)
-
-
-def _need_word(keep: str) -> None:
-    """Refuse what is no word of `--keep`; name the one that differs in case only."""
     if keep not in _WORDS:
         meant = f"; did you mean {keep.lower()}?" if keep.lower() in _WORDS else "."
         _refuse(f"{keep!r} is none of {', '.join(_WORDS)}{meant}")
@@ -80,9 +77,7 @@ def _need_word(keep: str) -> None:
 
 @dataclass(slots=True)
 class Ranks:
-    """How high documents stand by what `--keep` names, and how many have nothing that tells it:
-    they come last.
-    """
+    """Rank documents by the value of `--keep`, and count those without a value, which rank last."""
 
     keep: str
     time_field: str | None
@@ -96,11 +91,11 @@ class Ranks:
         return _NOTHING if self.keep in _WORDS else _number(field_at(raw.fields, self.keep))
 
     def ranked(self, batches: Iterator[PrintedBatch]) -> Iterator[PrintedBatch]:
-        """Yield what is read with its ranks, and say behind it how many documents have nothing that
-        tells which copy is kept.
+        """Yield batches with their ranks; at the end report the number of documents without a
+        value.
 
         Raises:
-            UsageError: none has.
+            UsageError: no document has a value.
         """
         for batch in batches:
             ranks = batch.ranks
@@ -128,12 +123,12 @@ class Ranks:
         )
 
 
-def _number(found: object) -> float:
-    """Return a number, also one that is written as a string; `_NOTHING` for anything else."""
-    if not isinstance(found, int | float | str | decimal.Decimal):
+def _number(value: object) -> float:
+    """Return a number or a string of one as a float; `_NOTHING` for anything else."""
+    if not isinstance(value, int | float | str | decimal.Decimal):
         return _NOTHING
     try:
-        number = float(found)
+        number = float(value)
     except (ValueError, OverflowError):
         return _NOTHING
     return number if abs(number) < float("inf") else _NOTHING

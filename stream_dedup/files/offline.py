@@ -1,10 +1,9 @@
-"""The filter without Kafka: documents in, verdicts out, through the very same fingerprints, log
-records and index.
+"""Judge documents without Kafka, with the same fingerprints, log records and index as the roles.
 
-Invariants: the verdicts are those of a log that holds the same documents in the same order, with
-one partition; nothing is kept on disk, unless an index on disk is given; memory grows with the
-representatives (their prints and ids), never with the texts. In an index that stays, a document of
-one run judged again gets its first verdict, as a redelivered record does.
+Invariants: the verdicts are those of a log with one partition and the same documents in the same
+order; nothing is stored on disk, unless the index is on disk; memory grows with the representatives
+(their fingerprints and ids), not with the texts. In an index that is kept, a document that a run
+judges again gets its first verdict, as a redelivered record does.
 """
 
 from __future__ import annotations
@@ -55,10 +54,10 @@ _NONCE = bytes(NONCE_BYTES)
 
 @dataclass(frozen=True, slots=True)
 class OfflineDocument:
-    """A document to judge: a text, or the vector of a recipe that takes vectors.
+    """A document to judge: a text, or a vector for a recipe that takes vectors.
 
-    `scope`: judged only against documents with the same one; 0 is the common scope. `site` and
-    `title`: empty if unknown. `time_ms`: 0 if unknown. `rank`: see `judge_ranked`.
+    `scope`: only documents of one scope are compared; 0 is the common scope. `site` and `title`:
+    empty if unknown. `time_ms`: 0 if unknown. `rank`: see `judge_ranked`.
     """
 
     id: bytes
@@ -71,8 +70,8 @@ class OfflineDocument:
 
 
 class Sibling(NamedTuple):
-    """A page of the same site that is alike, but not enough to be the original: its `number`, if it
-    is of this run, `id` and similarity, 0 to 1.
+    """A page of the same site whose similarity is below the threshold of copies: its `number`, None
+    for a page of another run, its `id`, and the similarity, 0 to 1.
     """
 
     number: int | None
@@ -82,11 +81,12 @@ class Sibling(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A verdict. `number` counts the documents from 0; of a duplicate, `of_number` and `of_id` name
-    the kept one.
+    """The verdict on the document `number`, counted from 0; for a duplicate `of_number` and `of_id`
+    name the kept document.
 
-    `similarity`, 0 to 1: 1 for the same text, None for a near one without sketches. `sibling`: the
-    earliest similar page of its site, if only site or title kept it.
+    `similarity`: from 0 to 1; 1 for the same text, None for a near text without sketches.
+    `sibling`: the earliest similar page of its site, if the document was kept only because of its
+    site or title.
     """
 
     number: int
@@ -101,7 +101,7 @@ class Judged:
 
     @property
     def verdict(self) -> Verdict:
-        """Unique or duplicate."""
+        """The verdict that belongs to the reason."""
         verdict = self.reason.verdict
         if verdict is None:
             raise InvariantError(
@@ -111,13 +111,13 @@ class Judged:
 
 
 def is_worth_a_remark(count: int, documents: int) -> bool:
-    """Return whether what was seen in some documents is more than a hundredth of all."""
+    """Return whether `count` is more than a hundredth of all documents."""
     return 100 * count > documents
 
 
 @dataclass(slots=True)
 class RepeatedIds:
-    """How many documents were judged as another version of a document of another file, because
+    """Count documents that were judged as another version of a document of another file, because
     both have the same id, which is no address.
     """
 
@@ -128,19 +128,19 @@ class RepeatedIds:
     _first: bytes = b""
 
     def begin(self, number: int) -> None:
-        """Begin with the document of this number; the files of those before are unknown."""
+        """Start at the document `number`; the files of earlier documents are unknown."""
         self._documents = number
         self._files, self._firsts = [], []
 
-    def read(self, file: str) -> None:
-        """Note the next document, of this file."""
+    def add_document(self, file: str) -> None:
+        """Add the next document, which `file` contains."""
         if not self._files or self._files[-1] != file:
             self._files.append(file)
             self._firsts.append(self._documents)
         self._documents += 1
 
     def count(self, judged: Judged) -> None:
-        """Count a verdict on a document that was read."""
+        """Count the document of a verdict, if it repeats the id of a document of another file."""
         if judged.of_number is None or judged.id != judged.of_id or site_of(judged.id):
             return
         if self._file_of(judged.of_number) not in ("", self._file_of(judged.number)):
@@ -148,30 +148,32 @@ class RepeatedIds:
             self._first = self._first or judged.id
 
     def _file_of(self, number: int) -> str:
-        place = bisect_right(self._firsts, number)
-        return self._files[place - 1] if place else ""
+        index = bisect_right(self._firsts, number)
+        return self._files[index - 1] if index else ""
 
     def note(self) -> str:
-        """Return a sentence about them; empty if there are none."""
+        """Return a sentence about the counted documents; empty if there are none."""
         if not self._repeated:
             return ""
         name = printable(self._first, 60)
         if self._repeated == 1:
-            found = f"1 document has the id of a document in another file, {name!r}, so it counts as its"
+            subject = f"1 document has the id of a document in another file, {name!r}, so it counts as its"
         else:
-            found = (
+            subject = (
                 f"{self._repeated:,} documents have the id of a document in another file, the first "
                 f"{name!r}, so they count as their"
             )
         return (
-            f"{found} next version{'s'[: self._repeated != 1]}: unchanged, returned or revised. If "
+            f"{subject} next version{'s'[: self._repeated != 1]}: unchanged, returned or revised. If "
             "ids are only unique within a file, name another field (STREAM_DEDUP_ID_FIELD, "
             "--id-field, id=)."
         )
 
 
 def short_texts_note(short: int, documents: int, floor: int) -> str:
-    """Return a sentence about texts below the floor; empty if they are few or at most a tenth of all."""
+    """Return a sentence about texts with fewer features than `floor`; empty if there are fewer than
+    20 documents, or at most a tenth of them is short.
+    """
     if documents < 20 or 10 * short <= documents:
         return ""
     return (
@@ -182,14 +184,14 @@ def short_texts_note(short: int, documents: int, floor: int) -> str:
 
 
 def plan_of(plan: Plan | str | None, recipe: Recipe, **similarities: float | str | None) -> Plan:
-    """Return the plan to judge by: as it is given or written, or that of those who name none.
+    """Return a plan, given as a `Plan` or its string; None is the default plan of the recipe.
 
-    `similarities`: `similarity`, `unsure`, `same_site` and `other_title`, shares from 0 to 1 in
-    hundredths that take the place of the plan's own.
+    `similarities`: `similarity`, `unsure`, `same_site` and `other_title`, thresholds from 0 to 1 in
+    hundredths that replace those of the plan.
 
     Raises:
         ConfigurationError: there is no such plan or similarity, or the plan compares no sketches.
-        InputError: what is given is no plan.
+        InputError: `plan` has another type.
     """
     if plan is None:
         chosen = plan_for(recipe.width, has_sketches=bool(recipe.sketch_bytes))
@@ -207,8 +209,8 @@ def plan_of(plan: Plan | str | None, recipe: Recipe, **similarities: float | str
 
 
 def check_widths(recipe: Recipe, plan: Plan) -> None:
-    """Raise ConfigurationError if the plan judges more than the recipe makes: more bits, or
-    sketches.
+    """Raise ConfigurationError if the plan needs more bits than the recipe makes, or sketches that
+    it does not make.
     """
     if plan.width > recipe.width:
         raise ConfigurationError(
@@ -224,11 +226,11 @@ def check_widths(recipe: Recipe, plan: Plan) -> None:
         )
 
 
-def store_at(path: str | os.PathLike[str] | None) -> Store:
-    """Return a store on a path, or in memory if there is none.
+def open_store(path: str | os.PathLike[str] | None) -> Store:
+    """Return the store at a path, or one in memory if `path` is None.
 
     Raises:
-        StoreError: it cannot be opened, or another process has it open.
+        StoreError: the store cannot be opened, or another process has it open.
     """
     if path is None:
         return MemoryStore()
@@ -243,16 +245,16 @@ def open_index(
     plan: Plan | str | None = None,
     **similarities: float | str | None,
 ) -> LogIndex:
-    """Return the index on a store: begun there with this recipe and plan, or the one that is there,
-    if it has that recipe; it judges by another plan from now on if one is asked for.
+    """Return the index on a store, or create it with this recipe and plan.
 
-    `plan` None: what the index has; for a new one the plan of those who name none. `similarities`:
-    as `plan_of` takes them.
+    An existing index must have this recipe; if another plan is given, it judges later documents by
+    that plan. `plan` None is the plan of the existing index, or the default plan for a new one.
+    `similarities`: as for `plan_of`.
 
     Raises:
-        ConfigurationError: the index there has another recipe, or belongs to a filter on Kafka; or
-        the plan judges more than the recipe makes: more bits, or sketches.
-        StoreError: it is damaged.
+        ConfigurationError: the existing index has another recipe, or belongs to a filter on Kafka;
+        or the plan needs more bits than the recipe makes, or sketches that it does not make.
+        StoreError: the index is damaged.
     """
     index = LogIndex(store)
     index.bind(LIBRARY_LOG)
@@ -263,11 +265,11 @@ def open_index(
                 "was asked for; open it with "
                 "the recipe and the key that began it."
             )
-        asked = plan_of(index.plan if plan is None else plan, recipe, **similarities)
-        if asked != index.plan:
-            check_widths(recipe, asked)
+        chosen = plan_of(index.plan if plan is None else plan, recipe, **similarities)
+        if chosen != index.plan:
+            check_widths(recipe, chosen)
             apply_record(
-                index, records.encode_control(records.Control("plan", {"plan": asked.to_fields()}))
+                index, records.encode_control(records.Control("plan", {"plan": chosen.to_fields()}))
             )
         return index
     chosen = plan_of(plan, recipe, **similarities)
@@ -285,16 +287,16 @@ def open_index(
 
 
 def apply_record(index: LogIndex, raw: bytes) -> bytes | None:
-    """Apply one record and return its answer; nobody waits for it later, so it is not kept."""
+    """Apply one record and return its answer, which the index does not keep for later readers."""
     index.answered(index.applied + 1)
-    found = index.apply([(index.applied, 0, raw)])
-    return found[0][1] if found else None
+    applied = index.apply([(index.applied, 0, raw)])
+    return applied[0][1] if applied else None
 
 
 class PrintedBatch(NamedTuple):
-    """Documents as an index takes them, at most `BATCH_DOCUMENTS`: ids, `prints`, one row each,
-    `scopes`, hashes of `sites` and `titles`, `lengths` of the texts in characters, `times` in
-    milliseconds (0: unknown), and `ranks`, all (n,).
+    """Up to `BATCH_DOCUMENTS` documents with their fingerprints: `ids`, `prints` with a row for
+    each, `scopes`, hashes of `sites` and `titles`, `lengths` of the texts in characters, `times` in
+    milliseconds (0: unknown), and `ranks`, each (n,).
     """
 
     ids: Sequence[bytes]
@@ -308,7 +310,7 @@ class PrintedBatch(NamedTuple):
 
     @classmethod
     def empty(cls, recipe: Recipe, count: int = 0) -> PrintedBatch:
-        """Return documents without a text."""
+        """Return `count` documents without a text."""
         prints = Prints(
             np.zeros((count, recipe.limbs), np.uint64),
             np.zeros((count, recipe.sketch_bytes), np.uint8),
@@ -321,35 +323,35 @@ class PrintedBatch(NamedTuple):
 
     @classmethod
     def joined(cls, recipe: Recipe, parts: Sequence[PrintedBatch]) -> PrintedBatch:
-        """Return those of some batches, one after another; they may be more than a batch."""
+        """Return the documents of all batches in one; it can exceed `BATCH_DOCUMENTS`."""
         if not parts:
             return cls.empty(recipe)
-        ids = [one for part in parts for one in part.ids]
+        ids = [identifier for part in parts for identifier in part.ids]
         columns: Any = (
             np.concatenate(column) for column in zip(*(part[2:] for part in parts), strict=True)
         )
         return cls(ids, Prints.joined([part.prints for part in parts]), *columns)
 
-    def taken(self, rows: NDArray[np.intp]) -> PrintedBatch:
-        """Return some of the documents, in the order of `rows`."""
+    def of_rows(self, rows: NDArray[np.intp]) -> PrintedBatch:
+        """Return the documents of these rows, in the order of `rows`."""
         ids = [self.ids[row] for row in rows.tolist()]
         columns: Any = (column[rows] for column in self[2:])
         return PrintedBatch(ids, self.prints.of_rows(rows), *columns)
 
 
 class MakesPrints(Protocol):
-    """What fingerprints a batch: a `Fingerprinter`, or what has its prints already."""
+    """The method of `Fingerprinter` that makes the fingerprints of a batch."""
 
     def fingerprint(self, contents: Sequence[Content]) -> Prints:
-        """Return one row for each, in their order."""
+        """Return a row for each content, in order."""
         ...
 
 
 def fingerprinted(
     documents: Iterable[OfflineDocument], recipe: Recipe, fingerprinter: MakesPrints | None = None
 ) -> Iterator[PrintedBatch]:
-    """Yield the documents with their prints, in order, a batch at a time; `fingerprinter`: of that
-    recipe.
+    """Yield the documents with their fingerprints, in order, in batches; `fingerprinter` must have
+    this recipe.
     """
     fingerprinter = Fingerprinter(recipe) if fingerprinter is None else fingerprinter
     hasher = SiteHasher(recipe)
@@ -389,16 +391,16 @@ def judge_documents(
     first: int = 0,
     safe: Callable[[], int] | None = None,
 ) -> Iterator[Judged]:
-    """Yield a verdict for each document, in order; documents are taken in as verdicts are taken
-    out, a batch at a time.
+    """Yield a verdict for each document, in order; read documents only as verdicts are consumed, a
+    batch at a time.
 
-    `fingerprinter`: of that recipe, made here if it is None. `index`: in memory if it is None.
-    `run`, 16 bytes: numbers of documents are those of this run; a kept one of another run is named
-    by its id alone. `first`: the number of the first document. `safe`: says up to which number
-    nobody will ask again; verdicts on those behind it are kept in the index.
+    `fingerprinter`: one of this recipe; None creates one. `index`: None creates one in memory.
+    `run`, 16 bytes: the run that numbers the documents; a kept document of another run has an id
+    only. `first`: the number of the first document. `safe`: returns the number below which no
+    document is judged again; the index keeps the verdicts from that number for repetition.
 
     Raises:
-        ConfigurationError: the plan judges more bits than the recipe's prints have.
+        ConfigurationError: the plan judges more bits than the recipe makes.
     """
     index = open_index(MemoryStore(), recipe, plan) if index is None else index
     yield from judge_batches(
@@ -420,7 +422,7 @@ def judge_batches(
     first: int = 0,
     safe: Callable[[], int] | None = None,
 ) -> Iterator[Judged]:
-    """Do what `judge_documents` does with documents whose prints were made."""
+    """Yield a verdict for each document as `judge_documents` does, from fingerprints."""
     for batch in batches:
         numbers = first, first if safe is None else safe()
         written = format_prints(batch.prints.prints, recipe.width)
@@ -430,26 +432,26 @@ def judge_batches(
 
 
 def judge_ranked(batches: Iterable[PrintedBatch], recipe: Recipe, index: LogIndex) -> list[Judged]:
-    """Return the verdicts that documents get if those of a higher rank come first, in the order in
-    which they really came.
+    """Judge documents in descending order of their ranks, and return the verdicts in the order of
+    the documents.
 
-    Of equal ranks the earlier one is first. Memory holds the prints of all.
+    Documents of equal rank keep their order. The fingerprints of all documents are in memory.
     """
-    whole = PrintedBatch.joined(recipe, list(batches))
-    order = np.argsort(-whole.ranks, kind="stable")
+    documents = PrintedBatch.joined(recipe, list(batches))
+    order = np.argsort(-documents.ranks, kind="stable")
     parts = (
-        whole.taken(order[first : first + BATCH_DOCUMENTS])
+        documents.of_rows(order[first : first + BATCH_DOCUMENTS])
         for first in range(0, len(order), BATCH_DOCUMENTS)
     )
     numbers = order.tolist()
-    found: list[Judged | None] = [None] * len(numbers)
+    verdicts: list[Judged | None] = [None] * len(numbers)
     for judged in judge_batches(parts, recipe, index):
         of = None if judged.of_number is None else numbers[judged.of_number]
         number, sibling = numbers[judged.number], judged.sibling
         if sibling is not None and sibling.number is not None:
             sibling = sibling._replace(number=numbers[sibling.number])
-        found[number] = replace(judged, number=number, of_number=of, sibling=sibling)
-    return [judged for judged in found if judged is not None]
+        verdicts[number] = replace(judged, number=number, of_number=of, sibling=sibling)
+    return [judged for judged in verdicts if judged is not None]
 
 
 def judge_prints(
@@ -459,13 +461,13 @@ def judge_prints(
     numbers: tuple[int, int],
     run: bytes = NO_TOPIC_ID,
 ) -> list[answers.Judgement | None]:
-    """Judge documents in their order; None for one without a text.
+    """Judge documents in order and return their judgements, None for a document without a text.
 
-    `numbers`: of the first document, and up to which one nobody will ask again. `run`: as
-    `judge_documents` takes it.
+    `numbers`: the number of the first document, and the number below which no document is judged
+    again. `run`: as for `judge_documents`.
     """
     rows = np.flatnonzero(~batch.prints.empty)
-    found: list[answers.Judgement | None] = [None] * len(batch.ids)
+    judgements: list[answers.Judgement | None] = [None] * len(batch.ids)
     lengths = [len(batch.ids[row]) for row in rows.tolist()]
     for count in records.split_sizes(lengths, 64 * recipe.limbs, recipe.sketch_bytes, 1):
         part, rows = rows[:count], rows[count:]
@@ -476,8 +478,8 @@ def judge_prints(
         if not isinstance(answer, answers.LogAnswer):
             raise InvariantError(f"The index did not judge a batch: {answer!r}.")
         for row, judgement in zip(part.tolist(), answer.judgements, strict=True):
-            found[row] = judgement
-    return found
+            judgements[row] = judgement
+    return judgements
 
 
 def _judged(
@@ -491,8 +493,8 @@ def _judged(
         return Judged(number, identifier, Reason.EMPTY, None)
     if judgement.of is None:
         return Judged(number, identifier, judgement.reason, fingerprint)
-    place = judgement.of.position
-    of_number = place.offset if place.topic_id == run else None
+    position = judgement.of.position
+    of_number = position.offset if position.topic_id == run else None
     if judgement.sibling is not None:
         sibling = Sibling(of_number, judgement.of.id, judgement.alike or 0.0)
         return Judged(number, identifier, judgement.reason, fingerprint, sibling=sibling)
@@ -518,7 +520,7 @@ def _log_record(
     prints = batch.prints
     first, safe = numbers
     count = len(rows)
-    # Tells a document that is given again from another one at the same position.
+    # Distinguishes a repeated document from another one at the same position.
     values = [
         hashlib.blake2b(digest.tobytes(), digest_size=8).digest() for digest in prints.digests[rows]
     ]
@@ -527,8 +529,7 @@ def _log_record(
         mode=Mode.ENFORCE,
         nonce=_NONCE,
         number=first + int(rows[0]),
-        # As a worker says what it committed: the index keeps the verdicts behind that, and no
-        # others.
+        # In place of a worker's committed offset: the index keeps only later verdicts.
         sources=(records.Source(_TOPIC, run, 0, 0, safe),),
         source=np.zeros(count, np.uint16),
         offset=rows.astype(np.int64) + first,

@@ -1,16 +1,16 @@
-"""Files into a folder of kept rows and duplicates, with the index on disk: larger than memory, and
-resumable.
+"""Write kept rows and duplicates of files into a folder, with the index on disk: for data larger
+than memory, and resumable.
 
-    FOLDER/kept/part-00000.parquet         rows as they are in the source; .jsonl if the source has no columns
+    FOLDER/kept/part-00000.parquet         unchanged rows of the source; .jsonl if the source has no columns
     FOLDER/duplicates/part-00000.parquet   rows with dedup_of, dedup_group, dedup_reason, dedup_distance, dedup_similarity
-    FOLDER/unreadable/part-00000.parquet   rows that cannot be judged, with dedup_problem; .jsonl where there is not even a row
-    FOLDER/index                           the fingerprints, unless they are in an index that is kept
-    FOLDER/progress.json                   how far it is; of which files and settings
+    FOLDER/unreadable/part-00000.parquet   rows that cannot be judged, with dedup_problem; .jsonl where no row can be read
+    FOLDER/index                           the fingerprints, unless --index names a kept index
+    FOLDER/progress.json                   position of the run; identity of files and settings
 
-Invariants: a part holds rows of one file, and where it ends depends on the source alone.
-`progress.json` counts a part once its files are on disk; what lies in front of that is never
-written again, and what lies behind is written anew with the verdicts that the index gave first. So
-a run that was killed and goes on ends with the same files as one that was not.
+Invariants: a part contains rows of one file, and its end depends on the source only.
+`progress.json` counts a part once its files are on disk. Earlier parts are never written again;
+later ones are rewritten with the verdicts that the index gave first. So a run that was killed and
+resumed ends with the same files as one that was not.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from stream_dedup.domain.disk import sync
 from stream_dedup.domain.document import NO_TOPIC_ID, TOPIC_ID_BYTES, DeadLetter, Verdict
 from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.printable import counted
-from stream_dedup.files.offline import Judged, OfflineDocument, store_at
+from stream_dedup.files.offline import Judged, OfflineDocument, open_store
 from stream_dedup.fingerprinting import Content
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.contract import Store
@@ -46,13 +46,15 @@ _PROGRESS = "progress.json"
 Pending = deque[tuple[str, DeadLetter | None]]
 Decode = Callable[[Iterator[RawDocument], Pending], Iterator[OfflineDocument]]
 Judge = Callable[[Iterator[OfflineDocument], int], Iterator[Judged]]
-Tell = Callable[[str, DeadLetter], None]
+ReportLetter = Callable[[str, DeadLetter], None]
 
 
 class _Row(NamedTuple):
-    """A row with what became of it; `at` is (file, row of it), `text` what was judged."""
+    """A row of the sources with its outcome, and the text that was judged; `position` is the number
+    of the file, and of the row in it.
+    """
 
-    at: tuple[int, int]
+    position: tuple[int, int]
     raw: RawDocument
     outcome: Judged | DeadLetter
     text: Content = ""
@@ -66,10 +68,10 @@ class _Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartFormat:
-    """How parts are written: `name` parquet or jsonl, None for the format of the source.
+    """The format of parts: `name` is parquet or jsonl, None for the format of the source.
 
-    `compression` is of Parquet; None for that of the source, or `SNAPPY`. `rows` is the most rows
-    of a part, None for `PART_ROWS`.
+    `compression` of Parquet: None for that of the source, else `SNAPPY`. `rows`: the largest number
+    of rows of a part, None for `PART_ROWS`.
     """
 
     name: str | None = None
@@ -79,16 +81,16 @@ class PartFormat:
 
 @dataclass(slots=True)
 class PartedOutput:
-    """A run over `files` into `folder`. `identity` says of which files and settings its output is.
+    """A run that writes `files` into `folder`. `identity` identifies files and settings.
 
-    `index` is where the fingerprints are, if they are kept. `tell` gets each row that cannot be
-    judged, by its place; `passed_over` counts what a WARC file holds beside pages. Without a name
-    of its `format`, columns give Parquet, and all others JSONL. `judged` documents are in parts
-    that were written; `run_id` tells their numbers from those of other runs on one index.
+    `index` is the path of a kept index. `report_letter` receives the place and dead letter of each
+    row that cannot be judged; `passed_over` counts WARC records that are no pages. If `format` has
+    no name, sources with columns give Parquet, and all others JSONL. `judged` is the number of
+    documents in complete parts; `run_id` distinguishes their numbers from those of other runs on
+    one index.
 
-    `counts` has `kept`, `duplicates`, `unreadable`, and of these, as `damaged`, the files that
-    cannot be read as a whole, and, by the name of a field that is added, the rows that had a value
-    there, which it replaces.
+    `counts` has `kept`, `duplicates`, `unreadable`, the number of `damaged` files among these, and,
+    by the name of each added field, the number of rows whose value the field replaced.
     """
 
     folder: Path
@@ -96,7 +98,7 @@ class PartedOutput:
     identity: dict[str, Any]
     index: Path | None = None
     format: PartFormat = PartFormat()
-    tell: Tell = lambda _where, _letter: None
+    report_letter: ReportLetter = lambda _where, _letter: None
     passed_over: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
     is_done: bool = False
@@ -107,27 +109,25 @@ class PartedOutput:
     run_id: bytes = NO_TOPIC_ID
 
     def open(self) -> None:
-        """Begin the folder, or find out how far a former run came.
+        """Create the folder, or read the progress of an earlier run.
 
         Raises:
-            InputError: the folder holds something else, or was begun with other files or settings.
+            InputError: the folder has other contents, or an earlier run used other files or
+            settings.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             if (self.folder / _PROGRESS).exists():
-                found = json.loads((self.folder / _PROGRESS).read_bytes())
-                if found["identity"] != json.loads(json.dumps(self.identity)):
+                progress = json.loads((self.folder / _PROGRESS).read_bytes())
+                if progress["identity"] != json.loads(json.dumps(self.identity)):
                     raise InputError(
                         f"{self.folder} was begun with other files or other settings; name another "
                         "folder, or remove this one."
                     )
-                self.counts, self.is_done = Counter(found["counts"]), found["done"]
-                self._next, self._parts, self.judged = (
-                    tuple(found["next"]),
-                    found["parts"],
-                    found["judged"],
-                )
-                self.run_id = bytes.fromhex(found["run"])
+                self.counts, self.is_done = Counter(progress["counts"]), progress["done"]
+                self._next, self._parts = tuple(progress["next"]), progress["parts"]
+                self.judged = progress["judged"]
+                self.run_id = bytes.fromhex(progress["run"])
                 self.resumed = sum(self.counts[kind] for kind in KINDS)
                 self._drop_index()
             elif any(self.folder.iterdir()):
@@ -135,7 +135,7 @@ class PartedOutput:
                     f"{self.folder} is not empty, and was not begun by this command; name another "
                     "folder."
                 )
-            elif self.index is not None:  # which numbers documents of other runs, too
+            elif self.index is not None:  # the index contains documents of other runs, too
                 self.run_id = secrets.token_bytes(TOPIC_ID_BYTES)
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(
@@ -148,31 +148,31 @@ class PartedOutput:
 
     @contextlib.contextmanager
     def opened_index(self, open_index: Callable[[Store], LogIndex]) -> Iterator[LogIndex]:
-        """Yield the index that the fingerprints are in.
+        """Yield the index with the fingerprints.
 
         Raises:
-            ConfigurationError: the index that is kept has another recipe.
-            StoreError: it is damaged, or another process has it open.
+            ConfigurationError: the kept index has another recipe.
+            StoreError: the index is damaged, or another process has it open.
         """
-        self._save()  # before anything else is in the folder
-        with contextlib.closing(store_at(self.index or self.folder / "index")) as store:
+        self._save()  # first, because `open` accepts an empty folder or one with progress only
+        with contextlib.closing(open_store(self.index or self.folder / "index")) as store:
             yield open_index(store)
         self._drop_index()
 
     def _drop_index(self) -> None:
         if self.is_done and self.index is None:
-            shutil.rmtree(self.folder / "index", ignore_errors=True)  # nobody asks it any more
+            shutil.rmtree(self.folder / "index", ignore_errors=True)
 
     def run(self, decode: Decode, judge: Judge, advance: Callable[[int, int], None]) -> None:
-        """Judge and write what a former run did not. `judge` yields the verdicts on documents that
-        begin with a number.
+        """Judge and write the rows that earlier runs did not write. `judge` receives the documents
+        and the number of the first, and yields their verdicts.
         """
         self._save()
         part: list[_Row] = []
         size = 0
         for row in self._rows(decode, judge, advance):
             is_full = len(part) == (self.format.rows or PART_ROWS) or size >= PART_BYTES
-            if part and (is_full or row.at[0] != part[0].at[0]):
+            if part and (is_full or row.position[0] != part[0].position[0]):
                 self._close(part)
                 part, size = [], 0
             part.append(row)
@@ -189,17 +189,17 @@ class PartedOutput:
         pending: Pending = deque()
 
         def raws() -> Iterator[RawDocument]:
-            start, row = self._next
-            for number in range(start, len(self.files)):
-                first = row if number == start else 0
-                found = read_documents([self.files[number]], advance, self.passed_over, first)
-                for place, raw in enumerate(found, first):
-                    read.append(((number, place), raw))
+            next_file, next_row = self._next
+            for number in range(next_file, len(self.files)):
+                first = next_row if number == next_file else 0
+                rows = read_documents([self.files[number]], advance, self.passed_over, first)
+                for row_number, raw in enumerate(rows, first):
+                    read.append(((number, row_number), raw))
                     yield raw
 
         def letters() -> Iterator[_Row]:
             while pending and (letter := pending[0][1]) is not None:
-                self.tell(pending.popleft()[0], letter)
+                self.report_letter(pending.popleft()[0], letter)
                 yield _Row(*read.popleft(), letter)
 
         texts: deque[Content] = deque()
@@ -223,7 +223,7 @@ class PartedOutput:
             self.counts.update(
                 name for row in chosen for name in _added(row) if _has(row.raw, name)
             )
-            # Of a file with columns, too, there may be no row where it is damaged.
+            # A damaged file with columns can have outcomes without a row.
             for has_columns in (True, False):
                 (self.folder / kind).mkdir(exist_ok=True)
                 rows = [row for row in chosen if self._as_columns(row) is has_columns]
@@ -239,14 +239,16 @@ class PartedOutput:
         self.counts["damaged"] += sum(
             row.raw.lost is not None and row.raw.lost.error_class == DAMAGED_FILE for row in part
         )
-        number, place = part[-1].at
-        self._next = (number, place + 1)
+        number, row_number = part[-1].position
+        self._next = (number, row_number + 1)
         self._parts += 1
         self.judged += sum(isinstance(row.outcome, Judged) for row in part)
         self._save()
 
     def replaced(self) -> str:
-        """Return what is said of the fields of rows that were replaced; nothing if none was."""
+        """Return a sentence about fields of the source that were replaced; empty if there are
+        none.
+        """
         names = [
             f"{name} of {counted(count, 'row')}"
             for name, count in self.counts.items()
@@ -288,47 +290,46 @@ def _write_table(table: Any, codec: str, path: Path) -> None:
 
     try:
         pq.write_table(table, path, compression=codec)
-    except pa.ArrowNotImplementedError:  # Parquet has no intervals of months: their JSON is written
-        for place, column in enumerate(table.columns):
+    except pa.ArrowNotImplementedError:  # Parquet has no intervals of months: write their JSON
+        for index, column in enumerate(table.columns):
             try:
-                pq.write_table(table.select([place]).slice(0, 0), pa.BufferOutputStream())
+                pq.write_table(table.select([index]).slice(0, 0), pa.BufferOutputStream())
             except pa.ArrowNotImplementedError:
                 values = [None if value is None else json_of(value) for value in column.to_pylist()]
                 table = table.set_column(
-                    place, table.column_names[place], pa.array(values, pa.string())
+                    index, table.column_names[index], pa.array(values, pa.string())
                 )
         pq.write_table(table, path, compression=codec)
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file so that it is there as a whole, and on the disk, or not at all; its folder is
-    made.
+    """Write a file atomically and sync it, and create its folder; `write` receives the path of a
+    temporary file.
 
     Raises:
-        InputError: it cannot be written, the disk is full, or a folder, a pipe or a device has its
-        name.
+        InputError: the file cannot be written, the disk is full, or a folder, a pipe or a device
+        has its name.
     """
-    beside = path.with_name(f".{path.name}.new")
+    temporary = path.with_name(f".{path.name}.new")
     try:
         if path.exists() and not path.is_file():
             raise InputError(
                 f"{path} is there already, and is no file; name another folder, or remove it."
             )
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(beside)
+        write(temporary)
     except OSError as error:
         with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise InputError(f"{path} cannot be written: {error.strerror or error}.") from error
         raise InputError(
             f"{path} was not written: the disk is full. Free or add space, and run the command "
             "again."
         ) from error
-    for one, replaced in ((beside, False), (path.parent, True)):
-        if replaced:
-            beside.replace(path)
-        sync(one)
+    sync(temporary)
+    temporary.replace(path)
+    sync(path.parent)
 
 
 def _added(row: _Row) -> dict[str, Any]:
@@ -347,8 +348,8 @@ def _added(row: _Row) -> dict[str, Any]:
 
 
 def _has(raw: RawDocument, name: str) -> bool:
-    """Return whether a row has a value in a field; a column that is not in `fields` holds bytes
-    that are no text.
+    """Return whether a row has a value in a field; a column that `fields` lacks contains bytes that
+    are no text.
     """
     is_column = raw.row is not None and name in raw.row[0].schema.names
     return raw.fields is not None and raw.fields.get(name, is_column or None) is not None
@@ -368,39 +369,35 @@ def _line(row: _Row) -> bytes:
             "id": raw.name,
             "text": row.text if is_judged else decode_page(raw.raw, raw.charset),
         }
-    written = {**fields, **_added(row)}
-    return (json.dumps(written) if raw.row is None else json_of(written)).encode()
+    values = {**fields, **_added(row)}
+    return (json.dumps(values) if raw.row is None else json_of(values)).encode()
 
 
 def _table(rows: Sequence[_Row]) -> Any:
-    """Return rows with the columns of their source, and what is added; rows of one batch are taken
-    at once.
-    """
+    """Return rows as a table with the columns of their source and the added ones."""
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
     if any(row.raw.row is None for row in rows):
         return _table_of_lines([_fields_in(_line(row)) for row in rows])
-    taken: list[tuple[Any, list[int]]] = []
+    runs: list[tuple[Any, list[int]]] = []  # of rows of one batch, which are copied at once
     for row in rows:
-        batch, place = row.raw.row or (None, 0)
-        if not taken or taken[-1][0] is not batch:
-            taken.append((batch, []))
-        taken[-1][1].append(place)
+        batch, index = row.raw.row or (None, 0)
+        if not runs or runs[-1][0] is not batch:
+            runs.append((batch, []))
+        runs[-1][1].append(index)
     table = pa.Table.from_batches(
-        [batch.take(pa.array(places, pa.int64())) for batch, places in taken]
+        [batch.take(pa.array(indices, pa.int64())) for batch, indices in runs]
     ).combine_chunks()
     added = [_added(row) for row in rows]
     for name in added[0]:
         if name in table.column_names:
             table = table.drop_columns([name])
-        table = table.append_column(name, _column([one[name] for one in added], name))
+        table = table.append_column(name, _column([fields[name] for fields in added], name))
     return table
 
 
 def _fields_in(line: bytes) -> dict[str, Any]:
-    """Return the JSON object in a line, in whose texts U+FFFD stands for what Arrow does not
-    take.
-    """
+    """Return the JSON object of a line; U+FFFD replaces characters that Arrow refuses."""
     text = line.decode("utf-8-sig", "replace")
     if "\\u" in text:  # lone surrogates
         text = (
@@ -413,7 +410,7 @@ def _fields_in(line: bytes) -> dict[str, Any]:
 
 
 def _table_of_lines(lines: Sequence[dict[str, Any]]) -> Any:
-    """Return JSON objects as columns; one whose values are of several kinds has their JSON."""
+    """Return JSON objects as a table; a column with values of several types has their JSON."""
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
     names = dict.fromkeys(name for line in lines for name in line)

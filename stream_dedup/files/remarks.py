@@ -1,6 +1,4 @@
-"""What a command says of the files that it read beside its result: each thing once, with what can
-be done about it.
-"""
+"""Collect and print a command's notes on the files that it read: each note once, with a remedy."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ _FIELDS_NAMED = 20
 
 @dataclass(slots=True)
 class Remarks:
-    """What is remarkable about how documents were read with these settings; `close` says it."""
+    """Notes on documents that were read with these settings; `close` prints them."""
 
     settings: Settings
     passed_over: Counter[str] = field(default_factory=Counter)
@@ -44,9 +42,9 @@ class Remarks:
     _read: str = ""
     _refused: str = ""
 
-    def refused(self, raw: RawDocument, letter: DeadLetter) -> None:
-        """Take a document that has no text; of a file in which none has it is said which fields the
-        first one has.
+    def add_refused(self, raw: RawDocument, letter: DeadLetter) -> None:
+        """Add a document that cannot be judged; if no document of a file has a text, the note names
+        the fields of the first.
         """
         file = _file_of(raw)
         if (
@@ -65,8 +63,8 @@ class Remarks:
                 f"STREAM_DEDUP_TEXT_FIELD (--{what}-field, --set text_field=)."
             )
 
-    def read(self, raw: RawDocument, text: Content, site: str) -> None:
-        """Take a document that can be judged, with its site, if it has one."""
+    def add_document(self, raw: RawDocument, text: Content, site: str) -> None:
+        """Add a document that can be judged, with its site, empty if unknown."""
         self._read = _file_of(raw)
         if self._read == self._refused:
             self._refused = ""
@@ -83,9 +81,9 @@ class Remarks:
         self._counts["without a site"] += raw.form == "jsonl" and not site
         if raw.form == "jsonl" and self.settings.id_field:
             self._counts["documents"] += 1
-            named = scalar(field_at(raw.fields, self.settings.id_field))
-            self._counts["without an id"] += named is None
-        self.repeated_ids.read(self._read)
+            identifier = scalar(field_at(raw.fields, self.settings.id_field))
+            self._counts["without an id"] += identifier is None
+        self.repeated_ids.add_document(self._read)
         is_extracted = raw.is_page or (self.settings.text_is == "html" and raw.form != "warc")
         self._counts["texts"] += 1
         if not is_extracted and isinstance(text, str) and looks_like_markup(text):
@@ -95,8 +93,8 @@ class Remarks:
         self._counts[what] += 1
         self._firsts.setdefault(what, raw.name)
 
-    def counted(self, verdicts: Iterator[Judged]) -> Iterator[Judged]:
-        """Yield the verdicts, counting texts that are too short to compare."""
+    def count_verdicts(self, verdicts: Iterator[Judged]) -> Iterator[Judged]:
+        """Yield the verdicts, and count repeated ids, siblings and texts too short to compare."""
         for judged in verdicts:
             self._counts["judged"] += 1
             self.repeated_ids.count(judged)
@@ -107,15 +105,15 @@ class Remarks:
                     self._most_alike, self._share = judged, judged.sibling.similarity
             yield judged
 
-    def add(self, other: Remarks) -> None:
-        """Take what another process, or another time, found remarkable."""
+    def merge(self, other: Remarks) -> None:
+        """Add the notes of another process or an earlier run."""
         self.passed_over += other.passed_over
         self._counts += other._counts
         self._firsts = {**other._firsts, **self._firsts}
         self._sentences = {**self._sentences, **other._sentences, **self._sentences}
 
     def close(self) -> None:
-        """Say what was remarkable."""
+        """Print the notes."""
         counts = self._counts
         for sentence in self._sentences.values():
             note(sentence)
@@ -148,11 +146,11 @@ class Remarks:
                 "Name the field with the site or the address: --site-field "
                 "(STREAM_DEDUP_SITE_FIELD)."
             )
-        if (one := self._most_alike) is not None and one.sibling is not None:
+        if (page := self._most_alike) is not None and page.sibling is not None:
             note(
                 f"Kept only for its site or title, though it would be a copy on another site: "
-                f"{counted(counts['siblings'], 'document')}; the most similar is {_name(one.id)}, "
-                f"similarity {one.sibling.similarity:.2f} to {_name(one.sibling.id)}. Pages of one site "
+                f"{counted(counts['siblings'], 'document')}; the most similar is {_name(page.id)}, "
+                f"similarity {page.sibling.similarity:.2f} to {_name(page.sibling.id)}. Pages of one site "
                 f"are copies from {_share(self.settings, Relation.SAME_TITLE)} with one title, "
                 f"{_share(self.settings, Relation.OTHER_TITLE)} with different titles, else "
                 f"{_share(self.settings, Relation.UNKNOWN_TITLE)}."
@@ -160,7 +158,7 @@ class Remarks:
         floor = recipe_of(self.settings).floor
         if sentence := short_texts_note(counts["too short"], counts["judged"], floor):
             note(sentence)
-        say_passed_over(self.passed_over)
+        report_passed_over(self.passed_over)
 
 
 def _name(identifier: bytes) -> str:
@@ -172,7 +170,7 @@ def _share(settings: Settings, relation: Relation) -> str:
 
 
 def what_is_judged(settings: Settings) -> str:
-    """Return what the field holds that documents are judged by: text or vector."""
+    """Return the type of content that is judged: "text" or "vector"."""
     return "vector" if recipe_of(settings).method.takes_vectors else "text"
 
 
@@ -190,60 +188,62 @@ def _is_utf8(raw: bytes) -> bool:
 
 @dataclass(slots=True)
 class Losses:
-    """What could not be read: `count` in all, `damaged` of them whole files or parts of one. `most`
-    are named, 0: all.
+    """Count and report documents that cannot be read: `count` in all, `damaged` of them files or
+    parts of one. Only the first `reported_max` are reported; 0: all.
     """
 
-    most: int
+    reported_max: int
     count: int = 0
     damaged: int = 0
     _others: int = 0
 
     def pass_over(self, others: Sequence[str]) -> None:
-        """Take the files that were found and are not read, and name the first ones."""
+        """Count the files that are not read, and report the first of them."""
         self._others += len(others)
         if others:
-            is_untold = not all(one.endswith(")") for one in others)
+            # A name that ends with ")" contains its reason.
+            has_unknown = not all(name.endswith(")") for name in others)
             hint = (
-                " Name a file with its --format if its name does not tell how it holds documents."
-                if is_untold
+                " Name a file and its --format if its name does not show the format."
+                if has_unknown
                 else ""
             )
             note(not_read(others) + hint)
 
-    def add(self, letter: DeadLetter) -> None:
-        """Count one."""
+    def count_letter(self, letter: DeadLetter) -> None:
+        """Count a dead letter without a report."""
         self.count += 1
         self.damaged += letter.error_class == DAMAGED_FILE
 
-    def tell(self, where: str, letter: DeadLetter) -> None:
-        """Count one, and name it, with its place, unless as many were named."""
-        self.add(letter)
-        if not self.most or self.count <= self.most:
-            note(told(where, letter))
+    def report(self, where: str, letter: DeadLetter) -> None:
+        """Count a dead letter, and print it with its place unless `reported_max` were printed."""
+        self.count_letter(letter)
+        if not self.reported_max or self.count <= self.reported_max:
+            note(letter_sentence(where, letter))
 
     def close(self) -> None:
-        """Say how many more there were."""
-        if self.most and self.count > self.most:
-            note(f"... and {self.count - self.most:,} more that cannot be read.")
+        """Print the number of dead letters that were not reported."""
+        if self.reported_max and self.count > self.reported_max:
+            note(f"... and {self.count - self.reported_max:,} more that cannot be read.")
 
     def exit_code(self, read: int, *, is_strict: bool, skips_damaged: bool = False) -> int:
-        """Return 1 if a file could not be read as a whole (unless it `skips_damaged`), or nothing
-        of what there was.
+        """Return 1 if a file is damaged (unless `skips_damaged`), or if there are documents and
+        none can be read; else 0.
 
-        With `is_strict` if anything could not be read, or was passed over.
+        `is_strict`: also return 1 if any document cannot be read, or any file is not read. `read`
+        is the number of documents that were read.
         """
         is_too_much = (self.damaged and not skips_damaged) or (self._others and is_strict)
         return 1 if is_too_much or (self.count and (is_strict or not read)) else 0
 
 
-def told(where: str, letter: DeadLetter) -> str:
-    """Return what is said of something that cannot be read, with its place."""
+def letter_sentence(where: str, letter: DeadLetter) -> str:
+    """Return the message of a dead letter, with its place in front if the message lacks it."""
     return letter.message if letter.message.startswith(where) else f"{where}: {letter.message}"
 
 
-def say_passed_over(counts: Counter[str]) -> None:
-    """Say which records of WARC files are no pages."""
+def report_passed_over(counts: Counter[str]) -> None:
+    """Print the numbers of WARC records that are no pages, by type."""
     if counts:
         parts = ", ".join(f"{count:,} {kind}" for kind, count in counts.most_common())
         note(f"Records of WARC files that are no pages, passed over: {parts}.")

@@ -1,8 +1,8 @@
-"""The rows of tables, columns, rows and files, as documents to judge.
+"""Read tables, columns, rows and files as documents to judge.
 
-Invariants: a document for each row, in their order; libraries of tables are known by their methods
-and never imported, but for pyarrow, whose interface the others speak. What cannot be read of a file
-stands as an empty document, and costs no other.
+Invariants: there is a document for each row, in order; table libraries are recognised by their
+methods and never imported, except pyarrow, whose interface the others implement. An unreadable row
+of a file is an empty document, and does not affect others.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _NULL: Final = object()
 
 @dataclass(slots=True)
 class EquallyLong:
-    """Vectors of one column: as long as the first, or they cannot be compared."""
+    """Check that the vectors of a column have the length of the first."""
 
     _length: int = 0
 
-    def refuses(self, vector: Vector) -> str:
-        """Return why a vector is none of them; nothing if it is one, or holds nothing."""
+    def problem_of(self, vector: Vector) -> str:
+        """Return why a vector cannot be compared; an empty text if it can, or if it is empty."""
         self._length = self._length or len(vector)
         if len(vector) in (0, self._length):
             return ""
@@ -51,12 +51,12 @@ class EquallyLong:
 @dataclass(slots=True)
 class DocumentRows:
     """The rows of `source`: `content`, `identifier`, `site` and `title` name the columns of text (or
-    vector), id, site and title. Without a site in its column a row has the host of its id, else of
-    its `url`. Where no column is named for titles it is `title`, if there is one.
+    vector), id, site and title. The default site of a row is the host of its id, else of its `url`;
+    the default column of titles is `title`.
 
-    What is noted while they are read: the `ids`, in their own type; by number of row which are
-    `unreadable`, and why, which of these are `gone`, as what is damaged in a file, and which are
-    `missing`, if they may be (`allows_nulls`); `others` are files that are not read.
+    Reading fills `ids`, in their original type; `unreadable`, the reasons by number of the row;
+    `damaged`, the numbers of unreadable rows whose source cannot be read; `missing`, the numbers of
+    rows without content, if `allows_nulls`; and `others`, files that are not read.
     """
 
     source: object
@@ -68,7 +68,7 @@ class DocumentRows:
     allows_nulls: bool = False
     ids: list[Any] = field(default_factory=list)
     unreadable: dict[int, str] = field(default_factory=dict)
-    gone: set[int] = field(default_factory=set)
+    damaged: set[int] = field(default_factory=set)
     missing: set[int] = field(default_factory=set)
     others: list[str] = field(default_factory=list)
     repeated_ids: RepeatedIds = field(default_factory=RepeatedIds)
@@ -77,11 +77,11 @@ class DocumentRows:
     _equally_long: EquallyLong = field(default_factory=EquallyLong)
 
     def documents(self) -> Iterator[OfflineDocument]:
-        """Yield a document for each row; an empty one for what is unreadable or missing.
+        """Yield a document for each row; an empty one for an unreadable or missing row.
 
         Raises:
-            InputError: the source holds no rows, or one cannot be used; the sentence names the
-            first one, counted from 0.
+            InputError: the source has no rows, or one cannot be used; the message contains the
+            number of the first such row, from 0.
         """
         with closing(Pages()) as pages:
             for number, row in enumerate(self._rows()):
@@ -90,8 +90,8 @@ class DocumentRows:
                 if content is _NULL:
                     self.missing.add(number)
                     content = as_vector([]) if self.takes_vectors else ""
-                if isinstance(content, str) and (why := lost_letters(content)):
-                    self.unreadable[number] = f"{where}: {why}"
+                if isinstance(content, str) and (problem := lost_letters(content)):
+                    self.unreadable[number] = f"{where}: {problem}"
                     content = ""
                 if (
                     isinstance(content, str)
@@ -102,9 +102,9 @@ class DocumentRows:
                     self._first_markup = self._first_markup or where
                 self.ids.append(name)
                 fields = row.fields if isinstance(row, RawDocument) else row
-                identifier = _written(name)
+                identifier = _encoded(name)
                 is_file = isinstance(row, RawDocument)
-                self.repeated_ids.read(where.rpartition(":")[0] or where if is_file else "")
+                self.repeated_ids.add_document(where.rpartition(":")[0] or where if is_file else "")
                 yield OfflineDocument(
                     identifier,
                     content,
@@ -114,14 +114,14 @@ class DocumentRows:
         self._warn_of_markup()
 
     def _read(self, number: int, row: object, where: str, pages: Pages) -> tuple[Any, Any, str]:
-        """Return id and content of a row, and the title of a web page."""
+        """Return the id and content of a row, and the title if it is a web page."""
         name: object = str(number)
         if isinstance(row, RawDocument):
             try:
                 return self._of_file(row, pages)
             except InputError as error:
                 self.unreadable[number] = str(error)
-                self.gone.add(number)
+                self.damaged.add(number)
                 return where, as_vector([]) if self.takes_vectors else "", ""
         if isinstance(row, Mapping):
             content = _at(row, self.content)
@@ -154,55 +154,58 @@ class DocumentRows:
             return ""
         return _text_at(fields, self.title or "title")
 
-    def _content(self, where: str, found: object) -> object:
-        if self.allows_nulls and _is_null(found):
+    def _content(self, where: str, value: object) -> object:
+        """Return a text or vector, or `_NULL` for a null if nulls are allowed."""
+        if self.allows_nulls and _is_null(value):
             return _NULL
         if not self.takes_vectors:
-            if not isinstance(found, str):
-                raise InputError(_without_text(where, found, self.content))
-            return found
-        if isinstance(found, str) or found is _MISSING or _is_null(found):
+            if not isinstance(value, str):
+                raise InputError(_without_text(where, value, self.content))
+            return value
+        if isinstance(value, str) or value is _MISSING or _is_null(value):
             what = (
                 f"has no column {self.content!r}"
-                if found is _MISSING
-                else f"holds no vector but {kind_of(found)}"
+                if value is _MISSING
+                else f"holds no vector but {kind_of(value)}"
             )
             raise InputError(f"{where} {what}; name the column of vectors with vector=.")
         try:
-            vector = as_vector(found)  # type: ignore[arg-type]
-            why = self._equally_long.refuses(vector)
+            vector = as_vector(value)  # type: ignore[arg-type]
+            problem = self._equally_long.problem_of(vector)
         except InputError as error:
-            why = str(error)
-        if why:
-            raise InputError(f"{where}: {why}")
+            problem = str(error)
+        if problem:
+            raise InputError(f"{where}: {problem}")
         return vector
 
     def _of_file(self, row: RawDocument, pages: Pages) -> tuple[Any, Any, str]:
-        """Return id and content of a document of a file, and the title of a web page; raise
-        InputError if it has none that can be read.
+        """Return the id and content of a row of a file, and the title if it is a web page.
+
+        Raises:
+            InputError: the row has no content that can be read.
         """
         if row.lost is not None:
             raise InputError(row.lost.message)
         if row.form != "jsonl":
             if self.takes_vectors:
                 raise InputError(f"{row.name} is a text, and the recipe takes vectors.")
-            read = pages.read(row)
-            if isinstance(read, DeadLetter):
-                raise InputError(f"{row.name}: {read.message}")
-            return row.name, read.text, read.title
+            page = pages.read(row)
+            if isinstance(page, DeadLetter):
+                raise InputError(f"{row.name}: {page.message}")
+            return row.name, page.text, page.title
         if row.fields is None:
             raise InputError(row.problem or f"{row.name} is no JSON object.")
-        found = _at(row.fields, self.content)
-        if not self.takes_vectors and not isinstance(found, str):
-            raise InputError(_without_text(row.name, found, self.content))
-        content = self._content(row.name, found)
+        value = _at(row.fields, self.content)
+        if not self.takes_vectors and not isinstance(value, str):
+            raise InputError(_without_text(row.name, value, self.content))
+        content = self._content(row.name, value)
         if self.identifier is None:
-            named: object = key_of(row.fields, None)
-            return row.name if named is None else str(named), content, ""
-        named = _at(row.fields, self.identifier)
-        if not isinstance(named, str | int):
-            raise InputError(_without_id(row.name, named))
-        return str(named), content, ""
+            key = key_of(row.fields, None)
+            return row.name if key is None else str(key), content, ""
+        identifier = _at(row.fields, self.identifier)
+        if not isinstance(identifier, str | int):
+            raise InputError(_without_id(row.name, identifier))
+        return str(identifier), content, ""
 
     def _warn_of_markup(self) -> None:
         if self._markup and is_worth_a_remark(self._markup, len(self.ids)):
@@ -220,16 +223,14 @@ class DocumentRows:
     def _rows_of(self, source: Any) -> Iterator[object]:
         if hasattr(source, "collect") and hasattr(source, "lazy"):  # a LazyFrame of polars
             source = source.collect()
-        if hasattr(source, "scanner"):  # a dataset of Arrow: only the columns that are needed
+        if hasattr(source, "scanner"):  # a dataset of Arrow: read needed columns only
             source = source.scanner(self._outermost(source.schema.names)).to_reader()
         if isinstance(source, Mapping):
             if source and all(map(is_table, source.values())):  # a table for each split
                 yield from itertools.chain.from_iterable(map(self._rows_of, source.values()))
             else:
                 yield from self._rows_of_columns(source)
-        elif is_table(source) and hasattr(
-            source, "iloc"
-        ):  # pandas: only the columns that are needed are turned into anything
+        elif is_table(source) and hasattr(source, "iloc"):  # pandas: convert needed columns only
             yield from self._rows_of_columns(
                 {name: source[name].tolist() for name in self._outermost(source.columns)}
             )
@@ -245,15 +246,19 @@ class DocumentRows:
 
     def _rows_of_columns(self, columns: Mapping[Any, Any]) -> Iterator[object]:
         names = self._outermost(columns)
-        found = [column_of(columns[name], f"The column {name!r}") for name in names]
-        for name, column in {**columns, **dict(zip(names, found, strict=True))}.items():
-            if hasattr(column, "__len__") and len(column) != len(found[0]):
+        needed = [column_of(columns[name], f"The column {name!r}") for name in names]
+        for name, column in {**columns, **dict(zip(names, needed, strict=True))}.items():
+            if hasattr(column, "__len__") and len(column) != len(needed[0]):
                 raise InputError(f"The columns {names[0]} and {name} are not equally long.")
-        for values in zip(*found, strict=True):
+        for values in zip(*needed, strict=True):
             yield dict(zip(names, values, strict=True))
 
     def _rows_of_stream(self, source: Any) -> Iterator[object]:
-        """Yield rows with the columns that are needed only."""
+        """Yield the rows of an Arrow stream as dictionaries of the needed columns.
+
+        Raises:
+            InputError: the stream cannot be read, or lacks a column.
+        """
         need_pyarrow("Tables")
         import pyarrow as pa  # noqa: PLC0415 - an extra
 
@@ -269,31 +274,35 @@ class DocumentRows:
             ) from error
 
     def _outermost(self, names: Iterable[Any]) -> list[str]:
-        """Return the columns that are needed; of a nested field, its outermost one."""
-        there = list(names)
-        wanted = []
-        named = (self.content, self.identifier, self.site, self.title)
-        usual = [name for name in ("url", "title") if there.count(name) == 1]
-        for path in [*filter(None, named), *usual]:
-            name = path if path in there else path.split(".")[0]
-            if name not in there:
-                are = (
-                    f"the columns are {', '.join(map(str, there))}"
-                    if there
+        """Return the columns to read; for the path of a nested field its outermost column.
+
+        Raises:
+            InputError: `names` lacks a column, or has it twice.
+        """
+        available = list(names)
+        needed = []
+        paths = (self.content, self.identifier, self.site, self.title)
+        usual = [name for name in ("url", "title") if available.count(name) == 1]
+        for path in [*filter(None, paths), *usual]:
+            name = path if path in available else path.split(".")[0]
+            if name not in available:
+                columns = (
+                    f"the columns are {', '.join(map(str, available))}"
+                    if available
                     else "there are no columns"
                 )
-                raise InputError(f"There is no column {path!r}; {are}.")
-            if there.count(name) > 1:
+                raise InputError(f"There is no column {path!r}; {columns}.")
+            if available.count(name) > 1:
                 raise InputError(
-                    f"There are {there.count(name)} columns {name!r}; give one of them another "
+                    f"There are {available.count(name)} columns {name!r}; give one of them another "
                     "name."
                 )
-            wanted.append(name)
-        return list(dict.fromkeys(wanted))
+            needed.append(name)
+        return list(dict.fromkeys(needed))
 
 
 def warn_caller(sentence: str) -> None:
-    """Warn of a thing at the line that called the library."""
+    """Issue a warning that points to the line that called the library."""
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(
         "stream_dedup."
@@ -303,9 +312,7 @@ def warn_caller(sentence: str) -> None:
 
 
 def column_values(source: Any) -> list[Any] | None:
-    """Return a column as a list, None if it is none; each library has a method for that, by a name
-    of its own.
-    """
+    """Return a column of any library as a list, None if `source` is not a column."""
     dimensions = getattr(source, "ndim", 1)
     if dimensions == 2:
         return list(source)  # a row of a matrix is a vector
@@ -318,31 +325,29 @@ def column_values(source: Any) -> list[Any] | None:
 
 
 def column_of(values: Any, what: str) -> list[Any]:
-    """Return a column, or what can be read as one, as a list.
+    """Return a column or an iterable as a list.
 
     Raises:
-        InputError: it is none; the sentence begins with `what`.
+        InputError: `values` is neither; the message starts with `what`.
     """
-    found = column_values(values)
-    return list(rows_in(values, f"{what} must be a column or a list")) if found is None else found
+    column = column_values(values)
+    return list(rows_in(values, f"{what} must be a column or a list")) if column is None else column
 
 
 def rows_in(values: Any, needed: str) -> Iterator[Any]:
-    """Return what there is one after another, but for the characters of a text.
+    """Return an iterator over an iterable that is not a text.
 
     Raises:
-        InputError: there is nothing such; the sentence begins with what is `needed`.
+        InputError: `values` is a text or not iterable; the message starts with `needed`.
     """
     if not isinstance(values, str | bytes):
-        with suppress(
-            TypeError
-        ):  # what only looks as if it had rows, such as an array of no dimensions
+        with suppress(TypeError):  # not iterable, such as an array of no dimensions
             return iter(values)
     raise InputError(f"{needed}, and {given(values)}.")
 
 
 def is_table(source: object) -> bool:
-    """Return whether something has columns, as the tables of all libraries say."""
+    """Return whether an object has the attributes of a table of any library."""
     return any(hasattr(source, name) for name in ("columns", "column_names", "schema"))
 
 
@@ -354,34 +359,34 @@ def _is_null(value: object) -> bool:
     )
 
 
-def _written(name: object) -> bytes:
+def _encoded(name: object) -> bytes:
     return name if isinstance(name, bytes) else str(name).encode("utf-8", "surrogatepass")
 
 
-def _without_id(where: str, found: object) -> str:
-    what = "has no id" if found is _MISSING else f"has the id {found!r}"
+def _without_id(where: str, value: object) -> str:
+    what = "has no id" if value is _MISSING else f"has the id {value!r}"
     return f"{where} {what}; a text or a whole number is needed, in the column that id= names."
 
 
-def _without_text(where: str, found: object, text: str) -> str:
+def _without_text(where: str, value: object, column: str) -> str:
     what = (
-        f"has no column {text!r}"
-        if found is _MISSING
-        else f"holds no text in {text!r} but {kind_of(found)}"
+        f"has no column {column!r}"
+        if value is _MISSING
+        else f"holds no text in {column!r} but {kind_of(value)}"
     )
     return f"{where} {what}; drop such rows first, or name another column with text=."
 
 
 def _text_at(fields: object, path: str) -> str:
-    """Return the text or the number at a path; empty if there is none."""
-    found = _at(fields, path) if isinstance(fields, Mapping) else None
-    return "" if _is_null(found) else scalar(found) or ""
+    """Return the text or number at a path as text; empty if there is none."""
+    value = _at(fields, path) if isinstance(fields, Mapping) else None
+    return "" if _is_null(value) else scalar(value) or ""
 
 
 def _at(fields: Mapping[Any, Any], path: str) -> object:
     if path in fields:
         return fields[path]
-    found: object = fields
+    value: object = fields
     for name in path.split("."):
-        found = found.get(name, _MISSING) if isinstance(found, Mapping) else _MISSING
-    return found
+        value = value.get(name, _MISSING) if isinstance(value, Mapping) else _MISSING
+    return value

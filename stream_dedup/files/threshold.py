@@ -1,10 +1,9 @@
-"""How similar the documents of a sample are: of each the most similar earlier one, for each
-threshold.
+"""Find for each document of a sample the most similar earlier one, for each threshold.
 
-Lengths and bits are not compared, so a threshold drops at most what is reported. Two texts are
-compared if a block of two values of their sketches is equal: hardly any pair of similarity .5 is
-missed. Of a block that many share only the 64 before a document are compared, so time
-grows with the documents, not with their square.
+Lengths and bits are not compared, so a threshold drops at most the reported number. Two texts are
+compared if a block of two values of their sketches is equal, which misses hardly any pair of
+similarity 0.5. If many documents share a block, a document is compared with the 64 before it only,
+so time is linear in the number of documents.
 """
 
 from __future__ import annotations
@@ -38,15 +37,18 @@ Numbers = NDArray[np.int64]
 
 
 class NearestPairs(NamedTuple):
-    """Rows with the most similar earlier row, and the similarity in per cent; (pairs,) each."""
+    """Rows, the most similar earlier row `of` each, and the similarity in per cent; each (pairs,)."""
 
     rows: Numbers
     of: Numbers
     similarity: Numbers
 
 
-def look(documents: Sequence[OfflineDocument], recipe: Recipe, plan: Plan) -> dict[str, Any]:
-    """Return the two histograms, and of each threshold what it drops and the pairs beside it.
+def analyse_sample(
+    documents: Sequence[OfflineDocument], recipe: Recipe, plan: Plan
+) -> dict[str, Any]:
+    """Return two histograms, and for each threshold the number of documents that it drops and the
+    nearest pairs on either side.
 
     Raises:
         ConfigurationError: the recipe makes no sketches, or does not fit the plan.
@@ -63,28 +65,28 @@ def look(documents: Sequence[OfflineDocument], recipe: Recipe, plan: Plan) -> di
             f"{len(rows):,} of {len(documents):,} documents can be compared (different texts, long "
             f"enough). Give a larger sample: at least {DOCUMENTS_MIN} are needed."
         )
-    found = nearest_pairs(sample, rows)
-    asked = (plan.similarities[0], *plan.similarities[2:])
+    kinds = nearest_pairs(sample, rows)
+    thresholds = (plan.similarities[0], *plan.similarities[2:])
     return {
         "documents": len(documents),
         "compared": len(rows),
         "plan": plan.name,
-        "two_sites": _histogram(found[:1], len(documents)),
-        "one_site": _histogram(found[1:], len(documents)),
+        "two_sites": _histogram(kinds[:1], len(documents)),
+        "one_site": _histogram(kinds[1:], len(documents)),
         "thresholds": [
             {
                 "name": name,
                 "similarity": threshold / 100,
                 "drops": int((pairs.similarity >= threshold).sum()),
-                **_beside(documents, pairs, threshold),
+                **_examples(documents, pairs, threshold),
             }
-            for name, threshold, pairs in zip(THRESHOLDS, asked, found, strict=True)
+            for name, threshold, pairs in zip(THRESHOLDS, thresholds, kinds, strict=True)
         ],
     }
 
 
 def _histogram(kinds: list[NearestPairs], count: int) -> list[int]:
-    """Return how many documents have their most similar earlier one in each bin."""
+    """Return for each bin the number of documents whose most similar earlier one is in it."""
     best = np.full(count, -1)
     for pairs in kinds:
         best[pairs.rows] = np.maximum(best[pairs.rows], pairs.similarity)
@@ -92,19 +94,19 @@ def _histogram(kinds: list[NearestPairs], count: int) -> list[int]:
     return [int(count) for count in counts]
 
 
-def _beside(
+def _examples(
     documents: Sequence[OfflineDocument], pairs: NearestPairs, threshold: int
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the pairs nearest to a threshold, on either side, with the words that differ."""
     order = np.argsort(pairs.similarity, kind="stable")
     first = int(np.searchsorted(pairs.similarity[order], threshold))
     sides = {"dropped": order[first : first + _PAIRS], "kept": order[:first][::-1][:_PAIRS]}
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
+    examples: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
     for name, pair in [(name, pair) for name, chosen in sides.items() for pair in chosen]:
         page, kept = documents[pairs.rows[pair]], documents[pairs.of[pair]]
         pieces = compare(str(kept.text), str(page.text)).pieces
         differ = [piece for piece in pieces if piece.kind in ("changed", "gone", "come")]
-        found[name].append(
+        examples[name].append(
             {
                 "similarity": int(pairs.similarity[pair]) / 100,
                 "id": printable(page.id, 80),
@@ -113,7 +115,7 @@ def _beside(
                 "of_words": _joined(piece.left for piece in differ),
             }
         )
-    return found
+    return examples
 
 
 def _joined(passages: Iterable[str]) -> str:
@@ -122,15 +124,17 @@ def _joined(passages: Iterable[str]) -> str:
 
 
 def nearest_pairs(sample: PrintedBatch, rows: Numbers) -> list[NearestPairs]:
-    """Return for each of `THRESHOLDS`, of each of `rows`, ascending, that has one, the most similar
-    earlier row of its scope that this threshold decides about, or the first of them.
+    """Return for each of `THRESHOLDS` the most similar earlier row of each row, among those of its
+    scope to which the threshold applies; the first of equally similar ones.
+
+    `rows`: rows of the sample, ascending; a row without such an earlier row is left out.
     """
     best, of = np.full((2, len(THRESHOLDS), len(rows)), -1, np.int64)
     sketches = sample.prints.sketches[rows]
     scope = np.unique(sample.scopes[rows], return_inverse=True)[1].astype(np.int64)
     for block in range(0, SKETCH_VALUES, _BLOCK):
         keys = scope << 16 | sketches[:, block].astype(np.int64) << 8 | sketches[:, block + 1]
-        order = np.argsort(keys, kind="stable")  # those of one key are together, in their order
+        order = np.argsort(keys, kind="stable")  # groups rows of one key, in their order
         for back in range(1, 65):
             later, earlier = order[back:], order[:-back]
             is_shared = keys[later] == keys[earlier]
@@ -141,22 +145,23 @@ def nearest_pairs(sample: PrintedBatch, rows: Numbers) -> list[NearestPairs]:
             kinds = _kinds(sample, rows[later], rows[earlier])
             best_now, of_now = best[kinds, later], of[kinds, later]
             better = (alike > best_now) | ((alike == best_now) & (earlier < of_now))
-            better &= alike >= 25  # less is the chance of unlike texts
+            better &= alike >= 25  # different texts reach less by chance
             kinds, later, earlier = kinds[better], later[better], earlier[better]
             best[kinds, later], of[kinds, later] = alike[better], earlier
-    found = [np.flatnonzero(one >= 0) for one in of]
+    paired = [np.flatnonzero(earlier_rows >= 0) for earlier_rows in of]
     return [
-        NearestPairs(rows[at], rows[of[kind, at]], best[kind, at]) for kind, at in enumerate(found)
+        NearestPairs(rows[index], rows[of[kind, index]], best[kind, index])
+        for kind, index in enumerate(paired)
     ]
 
 
-def _kinds(sample: PrintedBatch, ones: Numbers, others: Numbers) -> Numbers:
-    """Return which of `THRESHOLDS` decides about pairs of rows, as `ground.related` has it."""
+def _kinds(sample: PrintedBatch, rows: Numbers, others: Numbers) -> Numbers:
+    """Return the index in `THRESHOLDS` of the threshold for each pair, as in `domain.related`."""
     ids = np.array(sample.ids, object)
     sites, titles = sample.sites, sample.titles
-    same_id = (ids[ones] == ids[others]) & (ids[ones] != b"")
-    is_known = (sites[ones] > 0) & (sites[others] > 0)
-    titled = (titles[ones] > 0) & (titles[others] > 0)
-    is_free = same_id | (is_known & (sites[ones] != sites[others]))
-    on_site = np.where(titled, np.where(titles[ones] == titles[others], 1, 3), 2)
+    same_id = (ids[rows] == ids[others]) & (ids[rows] != b"")
+    is_known = (sites[rows] > 0) & (sites[others] > 0)
+    titled = (titles[rows] > 0) & (titles[others] > 0)
+    is_free = same_id | (is_known & (sites[rows] != sites[others]))
+    on_site = np.where(titled, np.where(titles[rows] == titles[others], 1, 3), 2)
     return np.where(is_free, 0, np.where(is_known, on_site, 1)).astype(np.int64)

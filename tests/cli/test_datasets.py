@@ -178,7 +178,7 @@ def test_a_folder_of_something_else_is_left_alone(
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("mine")
     assert "is not empty" in run("check", source, "--to", tmp_path / "full").err
-    assert "lies in" in run("check", source, "--to", source / "out").err
+    assert "is inside" in run("check", source, "--to", source / "out").err
     assert (
         "has no column 'body'; its columns are id, text"
         in run("check", source, "--text-field", "body").err

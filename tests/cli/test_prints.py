@@ -505,7 +505,9 @@ def test_nothing_of_another_kind_is_written_over(
         ["prints", data, "--to"],
         ["judge", data, "--to"],
     ):
-        assert f"lies in {data}, so it would be read as well" in run(*words, data / "to").err
+        assert (
+            f"is inside {data}, so its files would be read as input" in run(*words, data / "to").err
+        )
     shutil.copytree(tmp_path / "prints", tmp_path / "copy")
     assert (
         "is no file of verdicts" in run("judge", tmp_path / "prints", "--to", tmp_path / "copy").err
@@ -536,4 +538,4 @@ def test_what_is_made_of_files_lies_below_its_folder(
         (tmp_path / part / "one.parquet").write_bytes(made[0].read_bytes())
     ended = run("judge", tmp_path / "a", tmp_path / "b", "--to", tmp_path / "v")
     assert (ended.code, (tmp_path / "v").exists()) == (1, False)
-    assert "two of these files have the same one" in ended.words
+    assert "two of these files have the same name" in ended.words
