@@ -19,9 +19,10 @@ from stream_dedup.settings.properties import child_environment
 from tests.broker.harness import Filter, Outcome, Role, synthetic
 from tests.index.test_two_builds import files_of, oldest
 
-pytestmark = [pytest.mark.broker, pytest.mark.long]
+pytestmark = [pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(900)]
 
 DOCUMENTS = 240
+COMPILE_SECONDS = 480  # the older build's kernels are in no cache
 
 
 class OlderRole(Role):
@@ -69,7 +70,7 @@ def test_a_filter_goes_forward_and_back(make_filter: Callable[..., Filter], tmp_
             assert worker.stop() == 0
             worker = crawl.start("worker") if step.startswith("new") else older("worker")
         produced += crawl.produce(documents[produced : produced + DOCUMENTS // 5])
-        crawl.wait_until_committed(produced)
+        crawl.wait_until_committed(produced, COMPILE_SECONDS)
 
     outcome = Outcome(crawl)
     outcome.check()

@@ -30,6 +30,8 @@ NEEDED = (
     "stream_dedup/index/volume/store.py",
     "tests/index/logs.py",
 )
+# Packages that older builds call otherwise.
+FORMER = {"stream_dedup/domain/": "stream_dedup/ground/"}
 
 # Both builds answer the same two orders: a log, and a log applied to a folder up to an offset, as
 # far as it was not yet.
@@ -64,12 +66,23 @@ for line in sys.stdin:
 """
 
 
+def formerly(path: str) -> str:
+    """Return how older builds call a path."""
+    for name, former in FORMER.items():
+        path = path.replace(name, former)
+    return path
+
+
 class Build:
     """A build as a child process that takes orders."""
 
     def __init__(self, folder: Path) -> None:
+        child = CHILD
+        for name, former in FORMER.items():
+            if not (folder / name).is_dir():
+                child = child.replace(name.replace("/", "."), former.replace("/", "."))
         self.process = subprocess.Popen(
-            [sys.executable, "-c", CHILD],
+            [sys.executable, "-c", child],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(folder)},
             text=True,
@@ -107,7 +120,11 @@ def git(*arguments: str) -> bytes | None:
 def formats(commit: str) -> dict[str, str]:
     """Return the digest of what is frozen of each format that a commit knows; none if its index
     cannot be run here."""
-    if any(git("cat-file", "-e", f"{commit}:{path}") is None for path in NEEDED):
+
+    def has(path: str) -> bool:
+        return git("cat-file", "-e", f"{commit}:{path}") is not None
+
+    if not all(has(path) or has(formerly(path)) for path in NEEDED):
         return {}
     found = git("ls-tree", f"{commit}:{GOLDEN}") or b""
     return {

@@ -155,7 +155,7 @@ class _Outputs(AuditedOutputs):
     was retracted."""
 
     def _check_named(self, partition: Partition, offset: int, where: str) -> None:
-        if (partition, offset) not in self._dead:
+        if (partition, offset) not in self._dead_lettered:
             super()._check_named(partition, offset, where)
 
 
@@ -207,7 +207,9 @@ def _check_dead(outline: Outline, log: list[tuple[int, int, bytes]], outputs: _O
             ):
                 standing[_key(batch.position(place))] = offset
     for (partition, at), offset in standing.items():
-        if (partition, at) in outputs._dead and at not in outputs._left.get(partition, ()):
+        if (partition, at) in outputs._dead_lettered and at not in outputs._delivered.get(
+            partition, ()
+        ):
             raise Violation(
                 f"dead: {partition[0]}-{partition[2]}@{at} is a dead letter, and log {offset} lets "
                 "it represent others"
