@@ -204,7 +204,7 @@ LONG_COMMANDS = {
     "compile.py": 90,
     "config.py": 103,
     "declare.py": 337,
-    "dlq.py": 381,
+    "dlq.py": 374,
     "doctor.py": 227,
     "ending.py": 120,
     "explain.py": 408,

@@ -9,12 +9,12 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 34_580
+WHOLE = 34_581
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "audit": 1_797,
     "broker": 512,
-    "cli": 2_716,
+    "cli": 2_717,
     "console": 1_545,
     "demo": 1_103,
     "domain": 1_793,

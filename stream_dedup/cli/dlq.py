@@ -75,33 +75,24 @@ def dlq_show_command(
             counts[letter.stage, letter.error_class] += 1
             if limit is None or len(shown) < limit:
                 shown.append(letter)
-    shown.sort(
-        key=lambda letter: (
-            letter.message.timestamp_ms or 0,
-            letter.message.partition,
-            letter.message.offset,
-        )
-    )
+    fields = [
+        _fields(letter, is_settled=letter.message.offset < begins.get(letter.message.partition, 0))
+        for letter in shown
+    ]
+    fields.sort(key=lambda row: (row["time"] or "", row["partition"], row["offset"]))
     if as_json:
-        for letter in shown:
-            print_json(
-                _fields(
-                    letter,
-                    is_settled=letter.message.offset < begins.get(letter.message.partition, 0),
-                )
-            )
+        for row in fields:
+            print_json(row)
         return 0
     rows = [
         [
-            f"{letter.message.partition}@{letter.message.offset}",
-            letter.source or "-",
-            letter.stage or "-",
-            letter.error_class or "-",
-            f"{letter.size:,}",
-            "yes" if letter.message.offset < begins.get(letter.message.partition, 0) else "-",
-            letter.why,
+            f"{row['partition']}@{row['offset']}",
+            *(row[name] or "-" for name in ("source", "stage", "class")),
+            f"{row['bytes']:,}",
+            "yes" if row["sent_back"] else "-",
+            row["message"],
         ]
-        for letter in shown
+        for row in fields
     ]
     if rows:
         print_table(["letter", "source", "stage", "class", "bytes", "sent back", "reason"], rows)
