@@ -329,7 +329,7 @@ def test_a_program_without_a_log_hears_of_the_first_call(
 ) -> None:
     """A notebook that waits for kernels is told on standard error; a role that has a log, there,
     and not as a warning."""
-    say = compiled._log_that_kernels_are_compiled.__wrapped__
+    say = compiled._log_compiling.__wrapped__
     alone = logging.Logger("alone")  # noqa: LOG001 - without the handlers of pytest
     monkeypatch.setattr(compiled, "_logger", alone)
     say(False, tmp_path)
