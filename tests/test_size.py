@@ -1,4 +1,4 @@
-"""The size of the product, counted in statements; ceilings only fall."""
+"""The size of the product in statements, and of its documents in words; ceilings only fall."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
+ROOT = Path(__file__).parent.parent
 WHOLE = 34_581
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
+WORDS = 36_000
+"""Words of all Markdown files, counted as `wc -w` does."""
 CEILINGS = {
     "audit": 1_797,
     "broker": 512,
@@ -62,3 +65,12 @@ def test_no_package_grows_past_its_ceiling():
 def test_the_whole_stays_below_its_ceiling():
     """The product has at most `WHOLE` statements."""
     assert statements(PACKAGE).total() <= WHOLE
+
+
+def test_the_documents_stay_below_their_ceiling():
+    """All Markdown files have at most `WORDS` words."""
+    pages = [*ROOT.glob("*.md")]
+    for folder in ("docs", "deploy", "topics", "tests", "peers", "examples"):
+        pages += (ROOT / folder).rglob("*.md")
+
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) <= WORDS
