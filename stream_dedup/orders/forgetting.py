@@ -89,7 +89,7 @@ def forget(settings: Settings, identifier: str, *, dry_run: bool) -> Forgotten:
 def remains(
     names: TopicNames, config: Mapping[str, Mapping[str, str]], log_ids: str
 ) -> list[Remains]:
-    """Return what `forget` does not take; `config` holds the settings of the topics that exist, by
+    """Return what remains after `forget`; `config` contains the settings of existing topics, by
     name.
     """
     whole = "its records, whole"
@@ -97,8 +97,8 @@ def remains(
     topics = [
         (names.documents, whole),
         *((name, whole) for name in names.outputs),
-        (names.fingerprints, f"{id_there}, and fingerprints that tell no word"),
-        (names.verdicts, f"{id_there}, where it was the kept document's"),
+        (names.fingerprints, f"{id_there}, and fingerprints, which contain no words"),
+        (names.verdicts, f"{id_there}, if it was a kept document's"),
     ]
     found = [
         Remains(name, what, _kept_until(config[name])) for name, what in topics if name in config
@@ -107,19 +107,19 @@ def remains(
         *found,
         Remains(
             "the index's volume",
-            "old bytes that nobody reads",
-            f"RocksDB drops them within {_ROCKSDB_DAYS} days",
+            "old bytes, which are not read",
+            f"RocksDB removes them within {_ROCKSDB_DAYS} days",
         ),
         Remains(
             "snapshots of the index",
             f"{id_there}, with its fingerprint",
-            "they are deleted; one that is taken later has nothing of it",
+            "they are deleted; later snapshots do not contain it",
         ),
         Remains(
             "the search's volume",
-            "old bytes that nobody reads",
-            "the engine merges the files in which they lie; at once: delete the volume, it is "
-            "filled anew without them",
+            "old bytes, which are not read",
+            "the engine merges their files; to remove them at once, delete the volume: the search "
+            "fills it again without them",
         ),
     ]
 
