@@ -1,6 +1,6 @@
-# One file of commands. `make` alone says what there is.
+# Commands; `make` alone lists them.
 #   PYTHON=python3.12 make setup    another Python (3.11 or newer)
-#   BROKER=host:port make demo      another Apache Kafka than one of our own
+#   BROKER=host:port make demo      an Apache Kafka that runs already
 
 PYTHON ?= python3
 RUN := .venv/bin/python -m
@@ -8,10 +8,10 @@ RUN := .venv/bin/python -m
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all check subjects format lock bench peers model torture docs pictures deploy-tools manifests release-check release-notes dist wheel audit-libraries image clean
 
-help:  ## say what there is
+help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: .venv/ready  ## make the environment in .venv (the other commands do it by themselves)
+setup: .venv/ready  ## create the environment in .venv (the other commands do so if necessary)
 
 # uv installs in a tenth of pip's time, into the same place and by the same hashes. Where it is neither there nor can be fetched,
 # or cannot fetch what pip can, pip does it, and is put into .venv for that. uv stays outside, because nothing there needs it.
@@ -36,7 +36,7 @@ install = $(UV_PIP) $(1) 2>/dev/null || { .venv/bin/python -m ensurepip >/dev/nu
 	@touch .venv/ready
 
 # The page Find of a demo that stays up needs the search's engine.
-demo: $(if $(findstring --serve,$(ARGS)),.venv/ready,.venv/demo)  ## run the filter on a mini-crawl in many languages, on a real Apache Kafka, and show what it did
+demo: $(if $(findstring --serve,$(ARGS)),.venv/ready,.venv/demo)  ## filter a generated crawl in many languages on a real Apache Kafka, and print the results
 	.venv/bin/stream-dedup demo $(ARGS)
 
 # The processes share one broker; most of the time they wait for roles to come up. Bytecode is kept even where the
@@ -44,14 +44,14 @@ demo: $(if $(findstring --serve,$(ARGS)),.venv/ready,.venv/demo)  ## run the fil
 PROCESSES ?= 4
 PYTEST := PYTHONDONTWRITEBYTECODE= $(RUN) pytest
 SHARED := --numprocesses $(PROCESSES) --dist worksteal
-test: .venv/ready  ## run the tests of every promise, on a real Apache Kafka, with kills; ARGS='-k chain' for some
+test: .venv/ready  ## run the tests of every invariant, on a real Apache Kafka, with kills; ARGS='-k chain' selects some
 	$(PYTEST) $(SHARED) $(ARGS)
 
-test-all: test  ## run these and all others: more cases and kills, the benches, then alone a machine with nothing on it and three brokers
+test-all: test  ## run all tests: also more cases and kills, the benches, an empty machine and three brokers
 	$(PYTEST) $(SHARED) -m 'thorough and not long' $(ARGS)
 	$(PYTEST) -m long $(ARGS)
 
-check: .venv/ready  ## lint, format and types
+check: .venv/ready  ## check lint, format, types and commit subjects
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .
 	$(RUN) mypy
@@ -64,11 +64,11 @@ subjects:  ## list commit subjects since the last release that lack an area or e
 	  git log --no-merges --format='%h %s' $$since..HEAD 2>/dev/null | \
 	  awk '{ subject = substr($$0, length($$1) + 2) } subject !~ /^[a-z0-9_\/.,-]+: [a-z0-9`]/ || length(subject) > 72 { print "subject: " $$0 }'
 
-format: .venv/ready  ## let ruff format everything
+format: .venv/ready  ## format all code with ruff
 	$(RUN) ruff check --fix .
 	$(RUN) ruff format .
 
-bench: .venv/ready  ## measure the whole path beside a plain copy; ARGS='--documents 200000'
+bench: .venv/ready  ## measure the whole path, compared with a plain copy; ARGS='--documents 200000'
 	$(RUN) bench path $(ARGS)
 
 peers: .venv-peers/ready  ## install the programs that the benches compare with (--peers), in .venv-peers
@@ -83,10 +83,10 @@ model: .venv/ready  ## run the roles through SCHEDULES seeded schedules of fault
 	$(RUN) tests.model --schedules $(SCHEDULES) $(ARGS)
 
 MINUTES ?= 10
-torture: .venv/ready  ## kill roles and broker at random for MINUTES, then hold every invariant
+torture: .venv/ready  ## kill roles and broker at random for MINUTES, then check every invariant
 	$(RUN) tests.broker.torture --minutes $(MINUTES) $(ARGS)
 
-lock:  ## write requirements.lock, the demo's, uv's, and the image's in deploy/, anew from pyproject.toml (needs uv)
+lock:  ## write all requirements*.lock files from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-header \
 	  --no-emit-index-url --no-emit-find-links --quiet -o requirements.lock
 	uv pip compile pyproject.toml --extra demo --constraint requirements.lock --universal --python-version 3.11 --generate-hashes --no-header \
@@ -99,33 +99,33 @@ lock:  ## write requirements.lock, the demo's, uv's, and the image's in deploy/,
 deploy-tools: .venv/ready  ## fetch helm and promtool, which the thorough tests of deploy/ use
 	$(RUN) tests.deploy.tools
 
-manifests: .venv/ready  ## write deploy/manifests.yaml anew from the Helm chart
+manifests: .venv/ready  ## write deploy/manifests.yaml from the Helm chart
 	$(RUN) tests.deploy.tools manifests
 
-pictures: .venv/ready  ## take the pictures of the console in docs/ anew (needs chromium and chromedriver)
+pictures: .venv/ready  ## take the screenshots of the console in docs/ (needs chromium and chromedriver)
 	$(RUN) tests.console.pictures
 
 docs: .venv/ready  ## build the documentation as a site in build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict
 
-release-check: .venv/ready  ## whether every file names one version; TAG=v1.2.3 for a release
+release-check: .venv/ready  ## check that all files name one version; TAG=v1.2.3 for a release
 	.venv/bin/python deploy/release.py check $(TAG)
 
-release-notes:  ## what CHANGELOG.md tells of VERSION, for the release's page
+release-notes:  ## print the notes of VERSION in CHANGELOG.md, for the release's page
 	@$(PYTHON) deploy/release.py notes $(VERSION)
 
-dist: .venv/ready  ## an sdist and a wheel for all platforms, in dist/
+dist: .venv/ready  ## build an sdist and a wheel for all platforms, in dist/
 	$(RUN) hatchling build -d dist
 
-wheel: .venv/ready  ## a wheel for this platform and Python that holds the compiled kernels, in dist/
+wheel: .venv/ready  ## build a wheel with compiled kernels for this platform and Python, in dist/
 	.venv/bin/python deploy/release.py wheel
 
-audit-libraries:  ## ask for known holes of the libraries in the image's lock
+audit-libraries:  ## check the image's libraries for known vulnerabilities
 	$(PYTHON) -m venv --clear build/pip-audit
 	build/pip-audit/bin/python -m pip install --quiet pip-audit
 	build/pip-audit/bin/pip-audit --disable-pip --require-hashes --requirement deploy/requirements.lock
 
-image:  ## build and try the image without a container daemon (root, Debian, buildah, debootstrap)
+image:  ## build and test the image without a container daemon (root, Debian, buildah, debootstrap)
 	deploy/build-without-daemon.sh $(ARGS)
 
 clean:  ## remove what was built
