@@ -1,9 +1,9 @@
-"""Settings read from flags, the environment, a file and a preset, one above the other.
+"""Read settings from flags, the environment, a file and a preset, by precedence:
 
     flag  >  environment STREAM_DEDUP_*  >  file (TOML or YAML, STREAM_DEDUP_CONFIG)  >  input preset  >  default
 
-Invariants: everything that is wrong is reported at once, each in a sentence; a misspelt setting is
-an error, because one that is silently ignored is the worst of all.
+Invariants: all problems are reported at once, a sentence each; a misspelt setting is an error and
+never ignored.
 """
 
 from __future__ import annotations
@@ -78,15 +78,14 @@ def load_settings(
     file: Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Return the settings of flags (`overrides`; None means not given), environment, file and
+    """Return the settings of flags (`overrides`; None means not set), environment, file and
     defaults.
 
-    In `overrides` stand names, as of `--set`, `kafka.<property>`, and flags that are named as a
-    setting is, such as `--plan`. `file` wins over `STREAM_DEDUP_CONFIG`.
+    The keys of `overrides` are names of `--set`, `kafka.<property>`, or flags with a setting's name,
+    such as `--plan`. `file` has precedence over `STREAM_DEDUP_CONFIG`.
 
     Raises:
-        ConfigurationError: something is wrong; the message lists everything that is, a sentence
-        each.
+        ConfigurationError: a setting is invalid; the message lists all problems, a sentence each.
     """
     checked = check_settings(overrides, file, environ)
     settings, problems = checked.settings, checked.problems
@@ -101,8 +100,8 @@ def load_settings(
 
 
 class CheckedSettings(NamedTuple):
-    """What was read. `settings` is None if a value cannot be; the Kafka properties are there all
-    the same, to be checked.
+    """The settings read. `settings` is None if a value is invalid; the Kafka properties are always
+    present, so that they can be checked.
     """
 
     settings: Settings | None
@@ -116,7 +115,7 @@ def check_settings(
     file: Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> CheckedSettings:
-    """Return the settings as `load_settings`, but with the problems as a list of sentences."""
+    """Return the settings as `load_settings` does, with the problems as a list of sentences."""
     environ = os.environ if environ is None else environ
     problems: list[str] = []
     sources: tuple[Source, ...] = ("flag", "environment", "file", "preset")
@@ -151,8 +150,8 @@ def check_settings(
 
 
 class Layer:
-    """What one place says: values by field name (`kafka` a dict), the origin of each, and what is
-    wrong there.
+    """The values of one source by field name (`kafka` is a dict), the origin of each, and the
+    problems.
     """
 
     def __init__(self, source: Source, problems: list[str]) -> None:
@@ -162,12 +161,12 @@ class Layer:
         self.origins: dict[str, ValueOrigin] = {}
 
     def put(self, name: str, value: object, where: str) -> None:
-        """Take one setting."""
+        """Store a setting."""
         self.values[name] = value
         self.origins[name] = ValueOrigin(self.source, where)
 
     def put_property(self, prop: str, value: object, where: str) -> None:
-        """Take one Kafka property, unless it is not ours to set."""
+        """Store a Kafka property, or a problem if it is invalid or fixed."""
         if not PROPERTY_NAME.match(prop):
             self.problems.append(
                 f"{where} would be the Kafka property {cut(shown_name(prop))}, which is not a "
@@ -224,8 +223,7 @@ def _read_environment(layer: Layer, environ: Mapping[str, str]) -> None:
         ):
             continue
         if variable in by_variable:
-            # An empty variable is one that somebody left out: compose files and charts write
-            # `NAME=` for that.
+            # An empty variable counts as unset: compose files and charts write `NAME=` for that.
             if value:
                 layer.put(by_variable[variable], value, variable)
         elif variable in by_file:
@@ -255,7 +253,7 @@ def _read_property_variable(
 def _read_secret_file(
     layer: Layer, name: str, variable: str, value: str, environ: Mapping[str, str]
 ) -> None:
-    """Take a setting, or a property called `kafka.<property>`, from the file that `value` names."""
+    """Read a setting, or a property `kafka.<property>`, from the file at the path `value`."""
     direct = variable.removesuffix("_FILE")
     if environ.get(direct):
         layer.problems.append(f"Both {direct} and {variable} are set; remove one of them.")
@@ -298,7 +296,7 @@ def _read_file(layer: Layer, path: Path) -> None:
         ValueError,
         AttributeError,
     ) as error:
-        # AttributeError is what PyYAML makes of a text that is marked as a time and is none.
+        # PyYAML raises AttributeError for a text with the tag of a time that is not a time.
         layer.problems.append(f"The configuration file {path} cannot be parsed: {mistake(error)}.")
         return
     if content is None:
@@ -326,7 +324,7 @@ def _read_preset(layers: list[Layer]) -> None:
     chosen = next(
         (layer.values["input_preset"] for layer in layers if "input_preset" in layer.values), None
     )
-    # A name that is none, or a value that is no name, is reported with all other values.
+    # An invalid preset is reported with all other values.
     for name, value in PRESETS.get(chosen, {}).items() if isinstance(chosen, str) else ():
         layers[-1].put(name, value, str(chosen))
 

@@ -1,6 +1,4 @@
-"""The reference page of all settings, made from `settings.Settings`, so that it cannot say anything
-else than the code.
-"""
+"""The reference page of all settings, generated from `settings.Settings`."""
 
 from __future__ import annotations
 
@@ -56,7 +54,7 @@ TEN = {
     "similarity": "threshold of copies",
     "window": "limit of the index by age",
 }
-"""The settings that nearly each filter sets, and their purpose; the first list of the page."""
+"""The settings that nearly every filter sets, and their purpose; the first list of the page."""
 
 _TABLE = """
 ## {heading}
@@ -82,7 +80,7 @@ GROUPS = {
     "Search": "search_keep",
     "Console": "console_token_file",
 }
-"""The headings of the page, and with which setting each begins; the others follow as they stand in
+"""The headings of the page and the first setting of each; the others follow in the order of
 `Settings`."""
 
 _TAIL = f"""
@@ -136,10 +134,12 @@ def _form_of(annotation: Any, metadata: list[Any]) -> str:
         return _form_of(inner, [*more, *metadata])
     if origin in (Union, types.UnionType):
         return " or ".join(
-            _form_of(one, metadata) for one in get_args(annotation) if one is not type(None)
+            _form_of(option, metadata)
+            for option in get_args(annotation)
+            if option is not type(None)
         )
     if origin is Literal:
-        return " or ".join(f"`{one}`" for one in get_args(annotation))
+        return " or ".join(f"`{option}`" for option in get_args(annotation))
     if origin is dict:
         return "text"
     names = {
@@ -150,6 +150,20 @@ def _form_of(annotation: Any, metadata: list[Any]) -> str:
         str: "text",
     }
     name = names[annotation]
-    low = next((as_text(one.ge) for one in metadata if isinstance(one, annotated_types.Ge)), None)
-    high = next((as_text(one.le) for one in metadata if isinstance(one, annotated_types.Le)), None)
+    low = next(
+        (
+            as_text(constraint.ge)
+            for constraint in metadata
+            if isinstance(constraint, annotated_types.Ge)
+        ),
+        None,
+    )
+    high = next(
+        (
+            as_text(constraint.le)
+            for constraint in metadata
+            if isinstance(constraint, annotated_types.Le)
+        ),
+        None,
+    )
     return f"{name}, {low} to {high}" if low is not None and high is not None else name

@@ -1,8 +1,8 @@
-"""The names of settings in the environment, and the properties of Kafka's clients: which are free,
-which secret, their units.
+"""Environment variables of settings, and the properties of Kafka's clients: fixed ones, secrets and
+units.
 
-In the environment they follow the rule of the Apache Kafka image: `.` is written `_`, `_` is
-written `__`, `-` is written `___`; so STREAM_DEDUP_KAFKA_SASL_PASSWORD is `sasl.password`.
+Variables of properties follow the rule of the Apache Kafka image: write `.` as `_`, `_` as `__` and
+`-` as `___`; so STREAM_DEDUP_KAFKA_SASL_PASSWORD is `sasl.password`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ CONFIG_VARIABLE = PREFIX + "CONFIG"
 BOOTSTRAP_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
 KAFKA_PREFIX = PREFIX + "KAFKA_"
 
-# Read where they are needed, before there are settings: CACHE_DIR by `compiled.py`, when a kernel
-# is first imported.
+# Variables that are read before the settings: CACHE_DIR by `compiled.py`, when a kernel is first
+# imported.
 NOT_SETTINGS = frozenset({CONFIG_VARIABLE, FAILPOINT_VARIABLE, PREFIX + "CACHE_DIR"})
 
-# Kubernetes gives every container variables for every Service of its namespace; a Service called
-# `stream-dedup-index` makes STREAM_DEDUP_INDEX_SERVICE_HOST and STREAM_DEDUP_INDEX_PORT=tcp://...,
-# which nobody wrote and nobody reads.
+# Kubernetes sets variables for every Service of the namespace in every container: a Service
+# `stream-dedup-index` gives STREAM_DEDUP_INDEX_SERVICE_HOST and STREAM_DEDUP_INDEX_PORT=tcp://...
 _SERVICE_LINK_NAME = re.compile(
     r".*_SERVICE_HOST\Z|.*_SERVICE_PORT(_\w+)?\Z|.*_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?\Z"
 )
@@ -33,12 +32,16 @@ _SERVICE_LINK_VALUE = re.compile(r"(tcp|udp|sctp)://")
 
 
 def child_environment(values: Mapping[str, object]) -> dict[str, str]:
-    """Return the environment of a child process that gets these settings and no others of ours."""
-    keep = {
+    """Return the environment of a child process with these settings and without those of this
+    process.
+    """
+    environment = {
         name: value for name, value in os.environ.items() if not name.startswith((PREFIX, "KAFKA_"))
     }
-    keep |= {name: os.environ[name] for name in (f"{PREFIX}CACHE_DIR",) if name in os.environ}
-    return keep | {environment_name(name): str(value) for name, value in values.items()}
+    environment |= {
+        name: os.environ[name] for name in (f"{PREFIX}CACHE_DIR",) if name in os.environ
+    }
+    return environment | {environment_name(name): str(value) for name, value in values.items()}
 
 
 def environment_name(name: str) -> str:
@@ -55,12 +58,12 @@ def property_of(variable: str) -> str:
     """Return the Kafka property that a variable names."""
     rule = {1: ".", 2: "_", 3: "-"}
     return re.sub(
-        "_{1,3}", lambda found: rule[len(found[0])], variable.removeprefix(KAFKA_PREFIX)
+        "_{1,3}", lambda match: rule[len(match[0])], variable.removeprefix(KAFKA_PREFIX)
     ).lower()
 
 
 def is_service_link(variable: str, value: str) -> bool:
-    """Return whether Kubernetes made this variable of a Service, and nobody wrote it."""
+    """Return whether Kubernetes created this variable for a Service."""
     if _SERVICE_LINK_NAME.match(variable):
         return True
     return variable.endswith("_PORT") and _SERVICE_LINK_VALUE.match(value) is not None
@@ -68,7 +71,7 @@ def is_service_link(variable: str, value: str) -> bool:
 
 MASK = "******"
 
-# Decided by the protocol between worker, log and index: changing one would break "exactly once".
+# Fixed by the protocol between worker, log and index: changing one would break exactly-once.
 DECIDED_PROPERTIES = {
     "bootstrap.servers": f"set {PREFIX}KAFKA_BOOTSTRAP_SERVERS instead",
     "metadata.broker.list": f"set {PREFIX}KAFKA_BOOTSTRAP_SERVERS instead",
@@ -108,7 +111,7 @@ PROPERTY_NAME = re.compile(r"[a-z][a-z0-9]*([._-][a-z0-9]+)*\Z")
 
 
 def is_secret(prop: str) -> bool:
-    """Whether a librdkafka property's value must never be shown."""
+    """Return whether the value of a librdkafka property must never be shown."""
     return _SECRET_PROPERTY.search(prop) is not None
 
 
@@ -116,20 +119,19 @@ FROM_FILE_FIELDS = ("registry_url",)
 
 
 def without_login(address: str) -> str:
-    """Return a web address, or several of them, with a mask for user and password."""
+    """Return one or more web addresses with user and password masked."""
     return re.sub(r"//[^/@,]*@", f"//{MASK}@", address)
 
 
 def property_value(name: str, text: str) -> str:
-    """Return a property's value as librdkafka reads it.
+    """Return a property's value as librdkafka reads it, with units converted if the property's name
+    contains one.
 
     Raises:
-        ValueError: it is not written as its unit asks.
+        ValueError: the value does not have the required unit.
     """
-    # Units are read where librdkafka's own names say what it counts; a bare number is its own
-    # business.
     if is_secret(name):
-        return text  # spaces around it may be part of it
+        return text  # spaces may be part of a secret
     text = text.strip()
     if text.lstrip("-").isdigit():
         return text

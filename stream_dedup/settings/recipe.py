@@ -1,4 +1,4 @@
-"""The recipe that the settings name: settings -> Recipe."""
+"""Build the recipe of the settings."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from stream_dedup.settings.settings import Settings
 
 
 def recipe_of(settings: Settings) -> Recipe:
-    """Return the recipe that the settings name, with its key and what they say about languages.
+    """Return the recipe of the settings, with its key and language rules.
 
-    Raises ConfigurationError for a file that cannot be used, and for a segmenter that is not
-    installed.
+    Raises:
+        ConfigurationError: a file cannot be used, or the segmenter is not installed.
     """
     languages = load_languages(
         settings.user_dictionary, settings.stop_words, settings.segmenter, settings.han_variants

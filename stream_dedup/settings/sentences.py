@@ -1,4 +1,4 @@
-"""What is wrong with a setting, as a sentence that says what it must be."""
+"""Messages about invalid settings: a sentence that states the allowed values."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _SHOWN_NAME = re.compile(r"[\w.-]*")
 _QUOTED = re.compile(r"""\s*(?:'((?:[^'\\]|\\.)*)'|"(?:[^"\\]|\\.)*")""")
 _MARK = re.compile(
     r"\W|<[a-z ]+>"
-)  # a character or a kind of token, as parsers name what they expected
+)  # a character or a kind of token, as in a parser's "expected ..."
 
 
 def sentences(error: ValidationError, origins: Mapping[str, ValueOrigin]) -> Iterator[str]:
-    """Yield a sentence for each value that cannot be."""
-    for one in error.errors(include_url=False, include_input=True):
-        if one["type"] == "default_factory_not_called":
+    """Yield a sentence for each invalid value."""
+    for problem in error.errors(include_url=False, include_input=True):
+        if problem["type"] == "default_factory_not_called":
             continue  # a default made from another value, which is itself reported
-        if not one["loc"]:
-            yield f"{one['ctx']['error']}."  # of several values together
+        if not problem["loc"]:
+            yield f"{problem['ctx']['error']}."  # about several values
             continue
-        name = str(one["loc"][0])
+        name = str(problem["loc"][0])
         origin = origins.get(name, ValueOrigin("default"))
         where = origin.where or name
-        must = _must(one["type"], one.get("ctx", {}), one["msg"], one["input"])
-        given = one["input"]
+        must = _must(problem["type"], problem.get("ctx", {}), problem["msg"], problem["input"])
+        value = problem["input"]
         shown = repr(
-            given if isinstance(given, str | int | float | list | dict) else as_text(given)
+            value if isinstance(value, str | int | float | list | dict) else as_text(value)
         )
         yield f"{where} is {cut(shown)}, but {must.removesuffix(f', not {shown}')}."
 
@@ -48,13 +48,13 @@ def _must(kind: str, context: Mapping[str, Any], message: str, value: object) ->
         allowed = re.findall(r"'([^']*)'", str(context["expected"]))
         near = difflib.get_close_matches(str(value).lower(), allowed, n=1, cutoff=0.5)
         return f"must be {' or '.join(allowed)}" + (f" (did you mean {near[0]}?)" if near else "")
-    limits = {
+    bounds = {
         "greater_than_equal": "must be at least {ge}",
         "less_than_equal": "must be at most {le}",
         "string_too_long": "must have at most {max_length} characters",
     }
-    if kind in limits:
-        return limits[kind].format(**{name: as_text(limit) for name, limit in context.items()})
+    if kind in bounds:
+        return bounds[kind].format(**{name: as_text(limit) for name, limit in context.items()})
     if kind.startswith("int_"):
         return "must be a whole number"
     if kind.startswith("bool_"):
@@ -69,13 +69,13 @@ def _must(kind: str, context: Mapping[str, Any], message: str, value: object) ->
 
 
 def mistake(error: Exception) -> str:
-    """Return what is wrong in a file and where, without the words that stand there: they may be a
+    """Return the error in a file and its position, without the file's words: they may be a
     password.
     """
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
-        where = "" if mark is None else f", at line {mark.line + 1}, column {mark.column + 1}"
-        return _without_words(error.problem or error.context or "it is no YAML") + where
+        place = "" if mark is None else f", at line {mark.line + 1}, column {mark.column + 1}"
+        return _without_words(error.problem or error.context or "it is no YAML") + place
     if isinstance(error, yaml.YAMLError | tomllib.TOMLDecodeError):
         return _without_words(str(error))
     if isinstance(error, RecursionError):
@@ -84,26 +84,26 @@ def mistake(error: Exception) -> str:
 
 
 def _without_words(text: str) -> str:
-    kept = _QUOTED.sub(lambda found: found[0] if _MARK.fullmatch(found[1] or "") else "", text)
-    return " ".join(re.sub(r"\([\s,]*\)", "", kept).split())
+    unquoted = _QUOTED.sub(lambda match: match[0] if _MARK.fullmatch(match[1] or "") else "", text)
+    return " ".join(re.sub(r"\([\s,]*\)", "", unquoted).split())
 
 
 def shown_name(text: str) -> str:
-    """Return a name in a file as it may be shown: `password=secret` without its end, where a colon
-    and a space were meant.
+    """Return the part of a name in a file that is safe to show: `password=secret`, with a typo for
+    `: `, is cut after `password`.
     """
-    found = _SHOWN_NAME.match(text)
-    shown = found[0] if found else ""
+    match = _SHOWN_NAME.match(text)
+    shown = match[0] if match else ""
     return shown if shown == text else f"{shown}..."
 
 
 def why(error: Exception) -> str:
-    """Return what an error says, for the end of a sentence."""
+    """Return an error's message for the end of a sentence."""
     return error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error)
 
 
 def cut(text: str, limit: int = 120) -> str:
-    """Return a text that is safe to show, cut to at most that number of characters."""
+    """Return a text that is safe to show, with at most `limit` characters."""
     printable = "".join(
         char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text
     )

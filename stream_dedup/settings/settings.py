@@ -1,11 +1,11 @@
-"""One frozen settings object, checked as a whole. Where it is read from: `layers`; how names are
-written: `environment`.
+"""The settings as a frozen, validated object. `layers` reads it, `properties` defines the names of
+environment variables.
 
-Invariants: a `Settings` that exists is valid; every value knows its `ValueOrigin`; a secret appears
-neither in `repr`, nor in `shown()`, nor in an error.
+Invariants: a `Settings` object is valid; every value has a `ValueOrigin`; a secret appears neither in
+`repr`, nor in `shown()`, nor in an error.
 
-`kafka` holds librdkafka properties. For the secret ones, and for `sasl.username`, a variable that
-ends in `_FILE` names a file which holds the value.
+`kafka` contains librdkafka properties. For the secret ones, and for `sasl.username`, a variable that
+ends in `_FILE` names a file with the value.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ Source: TypeAlias = Literal["flag", "environment", "file", "preset", "default"]
 
 @contextlib.contextmanager
 def _as_value_error() -> Iterator[None]:
-    """Let pydantic collect what is wrong with a value, as the end of its sentence."""
+    """Convert a ConfigurationError to a ValueError, which pydantic collects, as the end of a
+    sentence.
+    """
     try:
         yield
     except ConfigurationError as error:
@@ -77,7 +79,7 @@ def _as_value_error() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class ValueOrigin:
-    """Where a value came from: `source` is `flag`, `environment`, `file`, `preset` or `default`;
+    """The origin of a value: `source` is `flag`, `environment`, `file`, `preset` or `default`, and
     `where` is its name there.
     """
 
@@ -90,7 +92,7 @@ class ValueOrigin:
 
 @dataclass(frozen=True, slots=True)
 class ShownSetting:
-    """One row of `config show`: the value as text with secrets masked, and where it came from."""
+    """A row of `config show`: the value as text with secrets masked, and its origin."""
 
     name: str
     value: str
@@ -105,8 +107,8 @@ _SIMILARITIES = {
 
 
 class Settings(BaseModel):
-    """Everything that can be set. Made by `load_settings`; built directly, it takes only what it is
-    given.
+    """All settings. `load_settings` creates it from all sources; the constructor uses its arguments
+    only.
     """
 
     model_config = ConfigDict(
@@ -432,9 +434,9 @@ class Settings(BaseModel):
     @model_validator(mode="after")
     def _check_topics_differ(self) -> Self:
         names = self.topic_names
-        every = names.all()
-        for name, setting in ((one, names.setting_of(one)) for one in every):
-            if setting is not None and every.count(name) > 1:
+        all_names = names.all()
+        for name, setting in ((one, names.setting_of(one)) for one in all_names):
+            if setting is not None and all_names.count(name) > 1:
                 raise ValueError(
                     f"{PREFIX}{setting.upper()} is {name!r}, which is the name of another topic of "
                     "this filter"
@@ -444,21 +446,21 @@ class Settings(BaseModel):
     @field_validator("group")
     @classmethod
     def _keep_shadow_apart(cls, value: str, info: ValidationInfo) -> str:
-        # A shadow that committed for the group that delivers would make it skip what it never
-        # delivered.
+        # If a shadow committed offsets for the delivering group, that group would skip documents
+        # that it never delivered.
         is_shadow = info.data.get("mode") == "shadow" and not value.endswith(_SHADOW_GROUP)
         return value + _SHADOW_GROUP if is_shadow else value
 
     @field_validator("recipe")
     @classmethod
     def _check_recipe(cls, value: str) -> str:
-        wanted = " ".join(value.lower().split())
-        if wanted != _DEFAULT_RECIPE:
+        recipe = " ".join(value.lower().split())
+        if recipe != _DEFAULT_RECIPE:
             from stream_dedup.fingerprinting.grammar import parse as parse_recipe  # noqa: PLC0415 - it takes a second
 
             with _as_value_error():
-                parse_recipe(wanted)
-        return wanted
+                parse_recipe(recipe)
+        return recipe
 
     @field_validator("plan")
     @classmethod
@@ -515,38 +517,38 @@ class Settings(BaseModel):
 
     @property
     def segmenter(self) -> Literal["pairs", "icu"]:
-        """What cuts words in scripts without spaces."""
+        """The segmenter of scripts without spaces."""
         return "icu" if "icu" in self.languages.split(",") else "pairs"
 
     @property
     def han_variants(self) -> Literal["distinct", "same"]:
-        """Whether traditional and simplified Han are the same."""
+        """Whether traditional and simplified Han are distinguished."""
         return "same" if "same-han" in self.languages.split(",") else "distinct"
 
     @property
     def console_prefix(self) -> str:
-        """The path that a proxy leaves in front of the console's."""
+        """The path prefix of the console behind a proxy, or ""."""
         paths = (path for _, path in split_hosts(self.http_allowed_hosts))
         return next((f"/{path}" for path in paths if path), "")
 
     @property
     def index_dir(self) -> Path:
-        """The folder of the index, for one process."""
+        """The index's folder, used by one process."""
         return self.state_dir / "index"
 
     @property
     def search_dir(self) -> Path:
-        """The folder of the full-text engine, for one process."""
+        """The folder of the full-text engine, used by one process."""
         return self.state_dir / "search"
 
     @property
     def judging_mode(self) -> Mode:
-        """The mode as log batches carry it."""
+        """The mode as stored in log batches."""
         return Mode[self.mode.upper()]
 
     @property
     def _usual_plan(self) -> Plan:
-        """The plan for the recipe, where none is named."""
+        """The recipe's default plan."""
         if self.recipe == _DEFAULT_RECIPE:
             return PLANS["bands"]
         from stream_dedup.fingerprinting.grammar import parse as parse_recipe  # noqa: PLC0415 - it takes a second
@@ -556,45 +558,43 @@ class Settings(BaseModel):
 
     @property
     def judging_plan(self) -> Plan:
-        """The plan that the settings name, or else the one for their recipe, with their similarities
-        in place of its own.
+        """The plan of the settings, or the recipe's default plan, with the similarities of the
+        settings.
         """
         plan = self._usual_plan if self.plan is None else parse_plan(self.plan)
-        given = self.similarities.items()
+        similarities = self.similarities.items()
         return plan.with_similarity(
-            **{name: parse_similarity(text) for name, text in given if text is not None}
+            **{name: parse_similarity(text) for name, text in similarities if text is not None}
         )
 
     @property
     def similarities(self) -> dict[str, str | None]:
-        """The similarities that are set, by what a plan calls them."""
+        """The similarities of the settings by a plan's field names; None if not set."""
         return {"similarity": self.similarity} | {
             field: getattr(self, name) for name, field in _SIMILARITIES.items()
         }
 
     @property
     def topic_names(self) -> TopicNames:
-        """The names of the topics that these settings speak of."""
-        given = {
+        """The names of the filter's topics."""
+        names = {
             kind: name
             for kind, field in NAMED.items()
             if (name := getattr(self, field)) is not None
         }
-        return TopicNames(self.topic_prefix, is_shadow=self.mode == "shadow", given=given)
+        return TopicNames(self.topic_prefix, is_shadow=self.mode == "shadow", given=names)
 
     @property
     def origins(self) -> Mapping[str, ValueOrigin]:
-        """Where each value came from, by field name; a Kafka property is called
-        `kafka.<property>`.
-        """
+        """The origin of each value by field name; Kafka properties are `kafka.<property>`."""
         return self._origins
 
     def origin(self, name: str) -> ValueOrigin:
-        """Return where the value of `name` came from."""
+        """Return the origin of the value of `name`."""
         return self._origins.get(name, ValueOrigin("default"))
 
     def shown(self) -> Iterator[ShownSetting]:
-        """Yield every setting as text, secrets masked, Kafka properties one by one."""
+        """Yield every setting as text with secrets masked, and each Kafka property."""
         for name in type(self).model_fields:
             value = getattr(self, name)
             if name == "kafka":

@@ -1,7 +1,6 @@
-"""Values as people write them: times, sizes, names, folders; and what a setting's text must look
-like.
+"""Parse and check the values of settings: times, sizes, names, folders.
 
-Invariant: a bare number is no time, because its unit would be a guess.
+Invariant: a time has a unit; a bare number is refused.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ HOSTS = rf"^\s*{_HOST_AND_PATH}(\s*,\s*{_HOST_AND_PATH})*\s*$|^$"
 WEB_ADDRESS = r"^https?://[A-Za-z0-9.\[\]:_-]{1,255}(/[A-Za-z0-9._~/-]*)?$"
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 HEADER_PLACE = "header:"
-"""What a place that is a header begins with, and not a field."""
+"""Prefix of a text's place that is a header instead of a field."""
 
 
 NAME = r"^[A-Za-z0-9._-]{1,200}$"
@@ -59,11 +58,10 @@ _BYTE_SIZE = TypeAdapter(ByteSize)
 
 
 def parse_duration(value: object) -> timedelta:
-    """Return a time written like `250ms`, `15m`, `30d` or `1h30m`.
+    """Parse a time such as `250ms`, `15m`, `30d` or `1h30m`.
 
     Raises:
-        ValueError: it is not written so; a bare number is refused, because its unit would be a
-        guess.
+        ValueError: another format, such as a number without a unit.
     """
     if isinstance(value, timedelta):
         return value
@@ -80,13 +78,13 @@ def parse_duration(value: object) -> timedelta:
 
 
 def within(least: str, most: str, words: str) -> AfterValidator:
-    """Return the check that a time is in these limits; pydantic would tell those of an optional
-    time as Python code.
+    """Return a validator that a time is in these limits; pydantic would show the limits of an
+    optional time as Python code.
     """
-    low, high = parse_duration(least), parse_duration(most)
+    least_duration, most_duration = parse_duration(least), parse_duration(most)
 
     def check(value: timedelta) -> timedelta:
-        if not low <= value <= high:
+        if not least_duration <= value <= most_duration:
             raise ValueError(f"must be {words}")
         return value
 
@@ -94,11 +92,10 @@ def within(least: str, most: str, words: str) -> AfterValidator:
 
 
 def parse_size(value: object) -> int:
-    """Return a size in bytes, written like `500MB` (10^6) or `1GiB` (2^30), or as a number of
-    bytes.
+    """Parse a size such as `500MB` (10^6), `1GiB` (2^30) or a number of bytes; return bytes.
 
     Raises:
-        ValueError: it is not written so.
+        ValueError: another format.
     """
     try:
         return int(_BYTE_SIZE.validate_python(value.strip() if isinstance(value, str) else value))
@@ -107,9 +104,7 @@ def parse_size(value: object) -> int:
 
 
 def format_duration(value: timedelta) -> str:
-    """Return a time as `parse_duration` reads it, in the largest unit that leaves a whole
-    number.
-    """
+    """Format a time for `parse_duration`, in the largest unit with a whole number."""
     total_ms = round(value.total_seconds() * 1000)
     for unit in ("w", "d", "h", "m", "s"):
         if total_ms and total_ms % _DURATION_UNIT_MS[unit] == 0:
@@ -118,7 +113,7 @@ def format_duration(value: timedelta) -> str:
 
 
 def _no_bool(value: object) -> object:
-    # YAML reads `on` and `yes` as booleans, and pydantic would take True for the number 1.
+    # YAML reads `on` and `yes` as booleans, and pydantic would convert True to 1.
     if isinstance(value, bool):
         raise ValueError("must be a whole number")  # noqa: TRY004 - pydantic collects ValueError only
     return value
@@ -132,10 +127,10 @@ def _expand(value: object) -> object:
 
 
 def parse_place(value: str) -> str:
-    """Return a folder, or an address in a store to which files can be written.
+    """Return a folder, or the address of a folder in a writable object store.
 
     Raises:
-        ValueError: it is no such address.
+        ValueError: another kind of address.
     """
     if "://" not in value:
         return str(_expand(value))
@@ -148,10 +143,10 @@ def parse_place(value: str) -> str:
 
 
 def parse_window(value: object) -> timedelta | None:
-    """Return a time as `parse_duration` does; None for `none`, which is for ever.
+    """Parse a time as `parse_duration` does; return None for `none`, no limit.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: another format.
     """
     if value is None or (isinstance(value, str) and value.strip().lower() == "none"):
         return None
@@ -159,10 +154,10 @@ def parse_window(value: object) -> timedelta | None:
 
 
 def check_window(value: object) -> str | None:
-    """Return a window's length, perhaps with `,refresh` behind it; None for `none`.
+    """Return a normalised window, such as `30d` or `30d,refresh`; None for `none`.
 
     Raises:
-        ValueError: it is not written so, or its length cannot be.
+        ValueError: another format, or a length out of range.
     """
     if value is None:
         return None
@@ -178,48 +173,52 @@ def check_window(value: object) -> str | None:
 
 
 class KeptBounds(NamedTuple):
-    """The age and the bytes of documents that are kept; None is no bound."""
+    """The limits of age and bytes of stored documents; None means no limit."""
 
     age: timedelta | None = None
     size_bytes: int | None = None
 
 
 def parse_bounds(value: str) -> KeptBounds:
-    """Return the bounds of `90d`, `20GB` or `90d,20GB`.
+    """Parse the limits `90d`, `20GB` or `90d,20GB`.
 
     Raises:
-        ValueError: it is not written so, or one is out of range.
+        ValueError: another format, or a limit out of range.
     """
-    found = KeptBounds()
+    bounds = KeptBounds()
     for part in value.split(","):
         if _DURATION.match(part.strip().lower()):
-            found = found._replace(age=parse_duration(part))
+            bounds = bounds._replace(age=parse_duration(part))
         else:
-            found = found._replace(size_bytes=parse_size(part))
-    if found.age is not None and not timedelta(minutes=1) <= found.age <= timedelta(days=3660):
+            bounds = bounds._replace(size_bytes=parse_size(part))
+    if bounds.age is not None and not timedelta(minutes=1) <= bounds.age <= timedelta(days=3660):
         raise ValueError("must keep documents for at least 1 minute and at most 3660 days")
-    if found.size_bytes is not None and found.size_bytes < 1_000_000:
+    if bounds.size_bytes is not None and bounds.size_bytes < 1_000_000:
         raise ValueError("must keep at least 1MB")
-    return found
+    return bounds
 
 
 def check_bounds(value: str) -> str:
-    """Return what `parse_bounds` takes, as it is written."""
+    """Return `value` unchanged if `parse_bounds` accepts it.
+
+    Raises:
+        ValueError: it does not.
+    """
     parse_bounds(value)
     return value
 
 
 def split_hosts(value: str) -> list[tuple[str, str]]:
-    """Return the (host, path) of each of some hosts, the path without its first slash."""
+    """Return (host, path) of each host in a comma-separated list, paths without the first slash."""
     hosts = [host.strip().partition("/") for host in value.split(",") if host.strip()]
     return [(name, path) for name, _, path in hosts]
 
 
 def check_languages(value: str) -> str:
-    """Return the names of rules without spaces.
+    """Return the comma-separated names of language rules, normalised.
 
     Raises:
-        ValueError: one is none.
+        ValueError: a name is unknown.
     """
     names = [name.strip().lower() for name in value.split(",") if name.strip()]
     if not {"icu", "same-han"}.issuperset(names):
@@ -243,13 +242,13 @@ def _text_place(value: str) -> str:
 
 
 def check_brokers(value: str) -> str:
-    """Return a list of `host:port`, if each of them can be an address.
+    """Return a comma-separated list of `host:port` unchanged if each is a valid address.
 
     Raises:
-        ValueError: one cannot.
+        ValueError: an address is invalid.
     """
-    for one in value.split(","):
-        host, _, port = one.strip().rpartition(":")
+    for broker in value.split(","):
+        host, _, port = broker.strip().rpartition(":")
         inner = host[1:-1] if host.startswith("[") and host.endswith("]") else host
         check_host(inner)
         if ":" in host and inner == host:
@@ -260,7 +259,7 @@ def check_brokers(value: str) -> str:
 
 
 def _topic(value: str) -> str:
-    # Kafka's own rule.
+    # Kafka's rule for topic names.
     if value in (".", "..") or not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", value):
         raise ValueError(
             "must be a topic's name: 1 to 249 letters, digits, dots, hyphens and underscores"
@@ -269,10 +268,10 @@ def _topic(value: str) -> str:
 
 
 def check_host(value: str) -> str:
-    """Return a host name or an address, if it can be one.
+    """Return a host name or an IP address unchanged if it is valid.
 
     Raises:
-        ValueError: it cannot.
+        ValueError: it is not.
     """
     labels = value.removesuffix(".").split(".")
     if ":" in value or labels[-1].isdigit():  # no top-level domain is a number
@@ -301,7 +300,7 @@ Place = Annotated[str, AfterValidator(parse_place)]
 
 
 def as_text(value: object) -> str:
-    """Return a setting's value as one would write it in the environment."""
+    """Format a setting's value as in the environment."""
     if value is None:
         return ""
     if isinstance(value, bool):
