@@ -1,6 +1,6 @@
-"""What every role has around its loop: probes and metrics over HTTP, logs, and an orderly end.
+"""Services around the loop of every role: probes and metrics over HTTP, logs, and an orderly end.
 
-`health` is what the loop says about itself, `http` serves it, `metrics` counts, `logs` writes,
-`process` ends; `asking` is the other side, for commands and pages. Nothing in this room decides
-about a document.
+`health` stores the state of the loop, `http` serves it, `metrics` counts, `logs` configures logging,
+`process` handles signals and memory; `asking` is the HTTP client of commands and pages. Nothing in
+this package decides about a document.
 """

@@ -1,4 +1,4 @@
-"""A question to a running role over HTTP, from a command or a page."""
+"""HTTP requests to running roles, from commands and pages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Final
 from stream_dedup.domain.errors import ConfigurationError, InputError, StreamDedupError
 from stream_dedup.domain.related import UNKNOWN, Origin
 
-# What `ask` raises where nobody answers, or not in HTTP.
+# The exceptions of `ask` without a valid answer.
 NO_ANSWER = (OSError, http.client.HTTPException, ValueError)
 
 _ANSWER_SECONDS: Final = 30.0
@@ -27,14 +27,11 @@ def ask(
     body: bytes | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> tuple[int, bytes]:
-    """Return status and body, of at most `bytes_max`, of what `base` (`http://HOST:PORT`, maybe
-    with a path) answers.
-
-    It is asked by GET, and by POST where there is a body.
+    """Return status and body (at most `bytes_max`) of a request to `base` (`http://HOST:PORT`,
+    optionally with a path): a GET, or a POST if there is a body.
 
     Raises:
-        OSError, http.client.HTTPException, ValueError: nobody answers within `seconds`, or not in
-        HTTP.
+        OSError, http.client.HTTPException, ValueError: no valid answer within `seconds`.
     """
     parts = urllib.parse.urlsplit(base)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
@@ -62,8 +59,8 @@ def similar_path(
     origin: Origin = UNKNOWN,
     **more: object,
 ) -> str:
-    """Return the path that asks an index what is near a print, of limbs of 64 bits, the low one
-    first.
+    """Return the path of an index's look-up of a fingerprint; `limbs` are its 64-bit limbs, the low
+    one first.
     """
     query = {
         "recipe": recipe,
@@ -78,7 +75,7 @@ def similar_path(
 
 
 def reason_of(error: Exception) -> str:
-    """Return why there was no answer, in a few words."""
+    """Return the reason of a missing answer in a few words."""
     return str(getattr(error, "strerror", None) or error or type(error).__name__)
 
 
@@ -90,15 +87,13 @@ def ask_role(
     body: bytes | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> tuple[str, dict[str, Any]]:
-    """Return which of some addresses has such a role, and the JSON object that it answers; the
-    others are passed over.
+    """Return the first address where the role answers, and its JSON object.
 
     Raises:
-        InputError: nobody answers who has the path, with `remedy` for what to do; or an address is
-        none; or the role refuses
-            the question as it is asked.
-        ConfigurationError: the role refuses because it was set up otherwise (409).
-        StreamDedupError: it cannot answer now.
+        InputError: no address answers (with `remedy` in the message), an address is invalid, or the
+        role refuses the request.
+        ConfigurationError: the role's configuration does not fit the request (409).
+        StreamDedupError: the role cannot answer now.
     """
     tried = []
     for base in bases:
@@ -113,8 +108,7 @@ def ask_role(
             continue
         if status == HTTPStatus.OK and isinstance(fields, dict):
             return base, fields
-        # A role that has the path answers with a problem; one that has not, with the paths that it
-        # has.
+        # A role with the path answers with a problem; another role, with its paths.
         if not isinstance(fields, dict) or "detail" not in fields or "paths" in fields:
             tried.append(f"{base} (another role answers there)")
             continue

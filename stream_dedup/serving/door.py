@@ -1,14 +1,13 @@
-"""Who gets in at a role's HTTP port, how long a client is waited for, and how often it is answered.
+"""Admission control of a role's HTTP port: connections, time-outs, request rate and host names.
 
-Invariants: at most `CONNECTIONS_MAX` connections stay open. One more closes the one that we have
-waited for longest, so a probe always gets in. A client has `PATIENCE_SECONDS` for the head of its
-request, as long for the body, and as long to take the answer. Probes and metrics are answered at
-once; of everything else at most `REQUESTS_MAX` requests wait, and they are begun `PACE_SECONDS`
-apart, because what answers them takes the interpreter from the role's loop. A request takes a place
-among those when its body is whole, and gives it back when its answer is made: no client holds one
-by what it does not send or read. But for probes and metrics the host that a request names must be
-one of ours: a page of another site, whose name its owner lets lead to this port, reads nothing here
-through the browser of somebody who may.
+Invariants: at most `CONNECTIONS_MAX` connections stay open. A further one closes the idlest
+connection, so a probe always gets in. A client has `PATIENCE_SECONDS` for the head of its request,
+as long for the body, and as long to read the response. Probes and metrics are answered at once; of
+other requests at most `REQUESTS_MAX` wait, and they start `PACE_SECONDS` apart, because their
+handlers take the interpreter from the role's loop. A request counts among them from the end of its
+body until its response is created, so a slow client cannot occupy a place. Except for probes and
+metrics, the `Host` header must name this role (DNS rebinding): a page of another site cannot read
+responses through a user's browser.
 """
 
 from __future__ import annotations
@@ -35,131 +34,122 @@ CONNECTIONS_MAX: Final = 128
 REQUESTS_MAX: Final = 64
 PATIENCE_SECONDS = 5.0
 PACE_SECONDS: Final = 0.01
-BODY_BYTES_MAX: Final = 1 << 20  # what any route of a role takes is less
+BODY_BYTES_MAX: Final = 1 << 20  # more than any route of a role accepts
 
 _HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]*)?")
 
-# uvicorn warns of every request that is no HTTP; a client that sends rubbish would fill the disk
-# with that.
+# uvicorn logs every invalid request as a warning, which would let a client fill the disk.
 _logger = logging.getLogger("stream_dedup.http.clients")
 _logger.setLevel(logging.ERROR)
 
 
 class Connection(H11Protocol):
-    """One client. It waits for us while its request is being answered; else we wait for it, and not
-    for ever.
-    """
+    """A connection. While the client is waited for, a timer runs that closes the connection."""
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
         self.logger = _logger
         self._since = 0.0
-        self._waiting: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a client in, and another out if there are too many."""
+        """Accept a client, and close another connection if there are too many."""
         super().connection_made(transport)
-        self._wait_for_client()
+        self._start_timer()
         others: set[Any] = self.connections - {self}
         if len(others) >= CONNECTIONS_MAX:
-            min(others, key=Connection._staying).cut()
+            min(others, key=Connection._close_order).cut()
 
     def handle_events(self) -> None:
-        """Read what has come; once that is a whole request, the client waits for us."""
-        before = self.cycle
+        """Process received data; stop the timer once the request is complete."""
+        last_cycle = self.cycle
         super().handle_events()
-        if self.cycle is not before:
-            self._wait_for_client()  # for the body, anew
-        self._look_who_waits()
+        if self.cycle is not last_cycle:
+            self._start_timer()  # again for the body
+        self._update_timer()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, and for what is left of the answer to be taken."""
-        self._wait_for_client()
+        """Start the timer for the next request and the unread part of the response."""
+        self._start_timer()
         super().on_response_complete()
 
     def pause_writing(self) -> None:
-        """Wait for the client, which does not take its answer as fast as we give it."""
+        """Start the timer, because the client reads its response too slowly."""
         super().pause_writing()
-        self._look_who_waits()
+        self._update_timer()
 
     def resume_writing(self) -> None:
-        """Go on with the answer."""
+        """Continue to send the response."""
         super().resume_writing()
-        self._look_who_waits()
+        self._update_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the client."""
-        self._wait_no_more()
+        """Stop the timer."""
+        self._stop_timer()
         super().connection_lost(exc)
 
     def cut(self) -> None:
-        """End the connection at once, with what has not been sent."""
-        self._wait_no_more()
-        self.connections.discard(
-            self
-        )  # it counts no longer, though the loop will only say later that it is lost
-        if (
-            self.transport.get_write_buffer_size()
-        ):  # nor is the kernel to keep what the client does not take
+        """Close the connection at once and drop unsent data."""
+        self._stop_timer()
+        self.connections.discard(self)  # `connection_lost` is called later, but it no longer counts
+        if self.transport.get_write_buffer_size():  # make the kernel drop unread data too
             self.transport.get_extra_info("socket").setsockopt(
                 socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
             )
         self.transport.abort()
 
-    def _look_who_waits(self) -> None:
-        one = self.cycle
+    def _update_timer(self) -> None:
+        cycle = self.cycle
         is_ours = (
-            one is not None
-            and not one.more_body
-            and not one.response_complete
+            cycle is not None
+            and not cycle.more_body
+            and not cycle.response_complete
             and not self.flow.write_paused
         )
         if is_ours:
-            self._wait_no_more()
-        elif self._waiting is None:
-            self._wait_for_client()
+            self._stop_timer()
+        elif self._timer is None:
+            self._start_timer()
 
-    def _staying(self) -> tuple[bool, float]:
-        """Return what is least for the connection that is closed first: we wait for it, and have
-        for longest.
+    def _close_order(self) -> tuple[bool, float]:
+        """Return the sort key of connections to close: those waited for come first, the longest wait
+        first.
         """
-        return self._waiting is None, self._since
+        return self._timer is None, self._since
 
-    def _wait_for_client(self) -> None:
-        self._wait_no_more()
+    def _start_timer(self) -> None:
+        self._stop_timer()
         self._since = time.monotonic()
-        self._waiting = self.loop.call_later(PATIENCE_SECONDS, self.cut)
+        self._timer = self.loop.call_later(PATIENCE_SECONDS, self.cut)
 
-    def _wait_no_more(self) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 class AllowedHosts:
-    """The names under which a role may be asked: those of a setting, this machine's, `localhost`,
-    and any address.
+    """The allowed names in `Host` headers: those of a setting, this machine's, `localhost`, and any
+    IP address.
 
-    An address is safe: a page that was read from it is ours, whereas the owner of a name can let it
-    lead to us.
+    An IP address is safe: a page read from it is ours, whereas the owner of a name can point it to
+    this port.
     """
 
     def __init__(self, written: str) -> None:
-        """Take names with commas between them; `*.example.org` stands for all below it, `*` for
-        any.
-        """
+        """Parse names separated by commas; `*.example.org` means all names below it, `*` any."""
         names = [name.lower() for name, _ in split_hosts(written)]
         self._names = frozenset({*names, "localhost", os.uname().nodename.lower()})
         self._ends = (".localhost", *(name[1:] for name in names if name.startswith("*.")))
 
     def takes(self, host: str) -> bool:
-        """Return whether a `Host` header, with its port or without, names us."""
-        found = _HOST.fullmatch(host.strip().lower())
+        """Return whether a `Host` header, with or without a port, is allowed."""
+        match = _HOST.fullmatch(host.strip().lower())
         if "*" in self._names:
             return True
-        if found is None:
+        if match is None:
             return False
-        name = found["name"].removesuffix(".")
+        name = match["name"].removesuffix(".")
         return name in self._names or name.endswith(self._ends) or _is_address(name)
 
 
@@ -172,8 +162,8 @@ def _is_address(name: str) -> bool:
 
 
 class Pace:
-    """The application, but for what need not be answered at once: that is begun one after another,
-    bounded, and for those alone who name one of `hosts`.
+    """The application with a limited rate and queue; requests to the paths `at_once` pass directly,
+    others must name one of `hosts`.
     """
 
     def __init__(self, app: ASGIApp, at_once: frozenset[str], hosts: AllowedHosts) -> None:
@@ -184,7 +174,7 @@ class Pace:
         self.waiting = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request in its turn, or say that too many wait."""
+        """Answer a request in its turn, or refuse it if too many wait."""
         if scope["type"] != "http" or scope["path"] in self._at_once:
             await self._app(scope, receive, send)
             return
@@ -192,14 +182,14 @@ class Pace:
             "latin-1"
         )
         if not self._hosts.takes(host):
-            text = f"Nothing is told under the name {host!r:.200}; if it is yours, add it to STREAM_DEDUP_HTTP_ALLOWED_HOSTS."
+            text = f"The host name {host!r:.200} is not allowed; if it is yours, add it to STREAM_DEDUP_HTTP_ALLOWED_HOSTS."
             await Response(problem_bytes(421, text), 421, None, PROBLEM_TYPE)(scope, receive, send)
             return
         body = await _body_of(receive)
         if body is None:
             return  # the client has gone
         if len(body) > BODY_BYTES_MAX:
-            text = f"The request has more than {BODY_BYTES_MAX:,} bytes, and nothing here takes as much."
+            text = f"The request has more than {BODY_BYTES_MAX:,} bytes, which no path accepts."
             await Response(problem_bytes(413, text), 413, None, PROBLEM_TYPE)(scope, receive, send)
             return
         if self.waiting >= REQUESTS_MAX:
@@ -217,12 +207,12 @@ class Pace:
             turn = max(now, self._next)
             self._next = turn + PACE_SECONDS
             await asyncio.sleep(turn - now)
-            given: list[Message] = [
+            messages: list[Message] = [
                 {"type": "http.request", "body": bytes(body), "more_body": False}
             ]
 
             async def receive_again() -> Message:
-                return given.pop() if given else await receive()
+                return messages.pop() if messages else await receive()
 
             async def send_made(message: Message) -> None:
                 place.close()
@@ -235,15 +225,15 @@ class Pace:
 
 
 async def _body_of(receive: Receive) -> bytearray | None:
-    """Return the whole body, or the beginning of one that is too large; None if the client goes
-    before.
+    """Return the whole body, or the beginning of one that is too large; None if the client
+    disconnected.
     """
-    found = bytearray()
-    while len(found) <= BODY_BYTES_MAX:
+    body = bytearray()
+    while len(body) <= BODY_BYTES_MAX:
         message = await receive()
         if message["type"] != "http.request":
             return None
-        found += message.get("body", b"")
+        body += message.get("body", b"")
         if not message.get("more_body", False):
             break
-    return found
+    return body

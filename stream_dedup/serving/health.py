@@ -1,11 +1,11 @@
-"""What a role says about itself, for the probes.
+"""The state of a role for the probes.
 
     /livez     the loop turns. Lag never fails it: a restart would only add to the lag.
     /readyz    the role does its work now.
-    /startupz  the role has started; until then, how far it is.
+    /startupz  the role has started; until then, its progress.
 
-Invariant: every answer carries a sentence; a role is dead only after its loop has turned at least
-once and then stopped, so that a long start (a dictionary, a rebuild) is never taken for a hang; the
+Invariant: every answer contains a sentence; a role is dead only after its loop has turned at least
+once and then stopped, so that a long start (a dictionary, a rebuild) does not count as a hang; the
 start-up probe bounds that.
 """
 
@@ -21,7 +21,7 @@ STALLED_SECONDS = 60.0  # without a turn of the loop, before `/livez` fails
 
 @dataclass(frozen=True, slots=True)
 class RoleState:
-    """The answer to one probe; `progress` (0 to 1) is given by the start-up probe only."""
+    """The answer to a probe; only the start-up probe has a `progress` (0 to 1)."""
 
     ok: bool
     sentence: str
@@ -29,7 +29,7 @@ class RoleState:
 
 
 class Health:
-    """Written by the role's loop, read by the HTTP server's thread."""
+    """The state of a role; its loop writes it, the HTTP server's thread reads it."""
 
     def __init__(self, now_seconds: Callable[[], float] = time.monotonic) -> None:
         self._now_seconds = now_seconds
@@ -37,25 +37,23 @@ class Health:
         self._last_beat_seconds: float | None = None
         self._ready = RoleState(False, "The role has not begun its work yet.")
         self._startup = RoleState(False, "The role is starting.", 0.0)
-        self._holds: list[Callable[[], str]] = []
+        self._blockers: list[Callable[[], str]] = []
 
     def beat(self) -> None:
-        """Say that the loop has turned."""
+        """Record a turn of the loop."""
         self._last_beat_seconds = self._now_seconds()  # one assignment; no lock in the loop
 
     def ready(self, is_ready: bool, why: str) -> None:
-        """Say whether the role does its work, and why (or why not)."""
+        """Set whether the role does its work, and the reason."""
         with self._lock:
             self._ready = RoleState(is_ready, why)
 
-    def hold(self, held: Callable[[], str]) -> None:
-        """Be not ready whenever `held()` says why."""
-        self._holds.append(held)
+    def hold(self, blocker: Callable[[], str]) -> None:
+        """Report the role as not ready whenever `blocker()` returns a reason."""
+        self._blockers.append(blocker)
 
     def startup(self, progress: float, text: str) -> None:
-        """Say how far the start is, from 0 to 1; once 1 was reached the role counts as started for
-        good.
-        """
+        """Set the progress of the start, from 0 to 1; after 1 the role stays started."""
         with self._lock:
             if not self._startup.ok:
                 progress = min(max(progress, 0.0), 1.0)
@@ -77,9 +75,9 @@ class Health:
 
     def ready_state(self) -> RoleState:
         """Return the answer to `/readyz`."""
-        held = [sentence for hold in self._holds if (sentence := hold())]
-        if held:
-            return RoleState(False, "; ".join(held))
+        blockers = [sentence for blocker in self._blockers if (sentence := blocker())]
+        if blockers:
+            return RoleState(False, "; ".join(blockers))
         with self._lock:
             return self._ready
 

@@ -1,13 +1,12 @@
-"""Probes and metrics over HTTP, served by a thread beside the role's loop.
+"""Serve probes and metrics over HTTP in a second thread of the role.
 
-Invariants: GET and HEAD only, nothing is changed through it; every answer but `/metrics` is JSON
-with a sentence, and a refusal is a problem of RFC 9457; a path that is none is told with those
-there are, by which the client sees that another role answers; the port is bound before `start`
-returns, so that a taken port ends the role at once rather than leaving it without probes; however
-many clients there are, what is logged about them is at most one line a minute, and probes are
-answered (`door`). What is costly to make is made once for all who ask at a time, never by the
-thread that serves, and takes at most one part in `_PARTS` of the time however often it is asked for
-(`KeptAnswer`); a failure is told to all who waited, and not kept.
+Invariants: requests change nothing (GET and HEAD only); every response but `/metrics` is JSON with a
+sentence, and errors are problems of RFC 9457; a 404 lists the existing paths, which show a client
+that another role answers; the port is bound before `start` returns, so that a port in use ends the
+role at once instead of leaving it without probes; clients cause at most one log line a minute, and
+probes are answered under load (`door`). Costly responses are shared by concurrent requests, created
+outside of the serving thread, and take at most a share of 1 / `_SHARE_MAX` of the time
+(`KeptAnswer`); a failure is returned to all waiting requests and not cached.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ from stream_dedup.domain.threads import Outcome, outcome_of, result_of
 from stream_dedup.serving.door import AllowedHosts, Connection, Pace
 from stream_dedup.serving.health import Health, RoleState
 
-_PARTS: Final = 20
+_SHARE_MAX: Final = 20
 
 T = TypeVar("T")
 
 
 class KeptAnswer(Generic[T]):
-    """What `make` returns, kept for at least `seconds`; to be asked for in one event loop."""
+    """The result of `make`, cached for at least `seconds`; for use in one event loop."""
 
     def __init__(self, make: Callable[[], T], seconds: float = 0.0) -> None:
         self._make = make
@@ -51,42 +50,41 @@ class KeptAnswer(Generic[T]):
         self._until = 0.0
 
     async def get(self) -> T:
-        """Return the answer, waiting for it if it is being made or has to be."""
+        """Return the cached answer, or wait for a new one."""
         task = self._task
         if task is None or (task.done() and time.monotonic() >= self._until):
             task = self._task = asyncio.create_task(self._made())
-        outcome = [await asyncio.shield(task)]  # the asker may go away; the others still wait
+        outcome = [await asyncio.shield(task)]  # a cancelled request must not cancel the others
         del task
         return result_of(outcome.pop())
 
     async def _made(self) -> Outcome[T]:
-        begun = time.monotonic()
+        started = time.monotonic()
         self._until = 0.0
-        # A limit of its own: slow routes may hold all the threads that starlette's allows.
-        made = await to_thread.run_sync(outcome_of, self._make, limiter=CapacityLimiter(1))
-        if made[1] is not None:
+        # A separate limiter: slow routes may occupy all threads of starlette's.
+        outcome = await to_thread.run_sync(outcome_of, self._make, limiter=CapacityLimiter(1))
+        if outcome[1] is not None:
             self._task = None
-            return made
+            return outcome
         ended = time.monotonic()
-        self._until = ended + max(self._seconds, (_PARTS - 1) * (ended - begun))
-        return made
+        self._until = ended + max(self._seconds, (_SHARE_MAX - 1) * (ended - started))
+        return outcome
 
 
 _logger = structlog.get_logger("stream_dedup.http")
 
 _STOP_SECONDS = 5.0
 _TROUBLE_SECONDS: Final = 60.0
-# The loop takes as many new connections at once as its backlog has, before it can close others for
-# them: few, because each is a file of the process. The kernel's own queue may be long; nothing of
-# ours waits in it.
-_TAKEN_AT_ONCE: Final = 32
+# The loop accepts as many connections at once as its backlog allows before it can close others: few,
+# because each is an open file. The kernel's queue may be longer.
+_ACCEPTED_AT_ONCE: Final = 32
 _QUEUED: Final = 1024
 _FORMATS_MAX: Final = 8
 
 
 class HttpServer:
-    """Serves `/livez`, `/readyz`, `/startupz`, `/metrics` and the role's own `routes`, these to
-    those who name one of `allowed_hosts` (as `AllowedHosts` takes them). Port 0 takes any free one.
+    """Serves `/livez`, `/readyz`, `/startupz`, `/metrics` and the role's `routes`; the latter only to
+    requests that name one of `allowed_hosts` (see `AllowedHosts`). Port 0 uses any free port.
     """
 
     def __init__(
@@ -122,14 +120,16 @@ class HttpServer:
                 await scrapes[content_type].get(), headers={"Content-Type": content_type}
             )
 
-        own = {"/livez": livez, "/readyz": readyz, "/startupz": startupz, "/metrics": metrics}
+        probes = {"/livez": livez, "/readyz": readyz, "/startupz": startupz, "/metrics": metrics}
         all_routes = [
-            *(Route(path, endpoint, methods=["GET"]) for path, endpoint in own.items()),
+            *(Route(path, endpoint, methods=["GET"]) for path, endpoint in probes.items()),
             *routes,
         ]
         paths = list(
             dict.fromkeys(
-                one.path for one in all_routes if isinstance(one, Route) and one.include_in_schema
+                route.path
+                for route in all_routes
+                if isinstance(route, Route) and route.include_in_schema
             )
         )
 
@@ -140,12 +140,12 @@ class HttpServer:
             routes=all_routes,
             exception_handlers={HTTPException: on_http_error, Exception: _on_error},
         )
-        self._pace = Pace(app, frozenset(own), AllowedHosts(f"{allowed_hosts},{host}"))
+        self._pace = Pace(app, frozenset(probes), AllowedHosts(f"{allowed_hosts},{host}"))
         config = uvicorn.Config(
             self._pace,
             http=Connection,
             loop="asyncio",
-            backlog=_TAKEN_AT_ONCE,
+            backlog=_ACCEPTED_AT_ONCE,
             log_config=None,  # our own logs; its loggers propagate to them
             log_level="warning",
             access_log=False,
@@ -164,7 +164,7 @@ class HttpServer:
 
     @property
     def connections(self) -> int:
-        """How many clients are connected."""
+        """Number of open connections."""
         return len(self._server.server_state.connections)
 
     def start(self) -> None:
@@ -200,10 +200,10 @@ class HttpServer:
 
     def _bind(self) -> socket.socket:
         try:
-            found = socket.getaddrinfo(
+            addresses = socket.getaddrinfo(
                 self._host, self._wanted_port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )
-            family, address = found[0][0], found[0][4]
+            family, address = addresses[0][0], addresses[0][4]
             return socket.create_server((str(address[0]), int(address[1])), family=family)
         except (OSError, OverflowError, UnicodeError) as error:
             raise ConfigurationError(
@@ -215,8 +215,8 @@ class HttpServer:
 
 
 class _Server(uvicorn.Server):
-    """Says what fails in its loop, such as taking a connection when the process may open no more
-    files, once a minute.
+    """Logs errors of its loop, such as a failed accept without free file descriptors, once a
+    minute.
     """
 
     def __init__(self, config: uvicorn.Config) -> None:
@@ -232,9 +232,8 @@ class _Server(uvicorn.Server):
             self._quiet_until = time.monotonic() + _TROUBLE_SECONDS
             cause = context.get("exception")
             _logger.error(
-                "The HTTP server could not serve a client; the like is not logged again for a "
-                "minute. If files run out, raise "
-                "the limit of open files (ulimit -n).",
+                "The HTTP server could not serve a client; similar errors are not logged for a "
+                "minute. If files run out, raise the limit of open files (ulimit -n).",
                 what=str(context.get("message")),
                 error="" if cause is None else f"{type(cause).__name__}: {cause}",
             )
@@ -255,11 +254,11 @@ def _refusal(error: Exception, paths: Sequence[str]) -> Response:
     )
     if status == 404:
         body = problem_bytes(
-            status, "There is nothing here; what this role answers is in paths.", paths=paths
+            status, "This path does not exist; paths lists those of this role.", paths=paths
         )
     elif status == 405:
         allowed = " and ".join(sorted((headers or {}).get("Allow", "GET, HEAD").split(", ")))
-        body = problem_bytes(status, f"Only {allowed} are answered here.")
+        body = problem_bytes(status, f"Only {allowed} are allowed here.")
     else:
         body = problem_bytes(status, f"The request failed ({status}).")
     return Response(body, status, headers, PROBLEM_TYPE)

@@ -1,8 +1,8 @@
-"""Whether Kafka keeps what a role needs, asked twice a minute while the role runs: the settings of
-the log, the first offset of the log and of `documents`, and the age of what no worker has committed.
+"""Check twice a minute whether Kafka keeps the records that a role needs: the settings of the log,
+the first offset of the log and of `documents`, and the age of uncommitted records.
 
-Invariant: what is found decides on readiness, a log line and metrics, never on a document. A role
-that has already applied or committed what Kafka removed goes on.
+Invariant: the result affects readiness, log lines and metrics, never a document. A role that has
+already applied or committed the removed records continues.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from stream_dedup.serving.metrics import KeptMetrics, KeptSourceMetrics
 from stream_dedup.settings.settings import Settings
 
 LOOK_SECONDS = 30.0
-_SAID_SECONDS = 600.0
-# The markers of a crawler's transactions take offsets and have no timestamp.
+_LOG_SECONDS = 600.0
+# Some offsets are markers of a crawler's transactions, without a timestamp.
 _OFFSETS_SAMPLED = 20
 
 
 class Loss(NamedTuple):
-    """A topic from which Kafka removes, or has removed, what is needed; `blocks`: the role is not
+    """A topic from which Kafka removes, or has removed, needed records; `blocks`: the role is not
     ready.
     """
 
@@ -39,7 +39,7 @@ class Loss(NamedTuple):
 
 
 class KeptTopics:
-    """Used as a context: it looks from `with` to its end, in a thread of its own."""
+    """Checks the topics in a second thread; a context manager."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class KeptTopics:
         self._logger = logger
         self._make_admin = make_admin
         self._losses: tuple[Loss, ...] = ()
-        self._next_said = 0.0
+        self._next_log = 0.0
         self._ended = threading.Event()
         health.hold(self.sentence)
 
@@ -64,10 +64,10 @@ class KeptTopics:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ended.set()  # the thread may be in a question that cannot be cut short
+        self._ended.set()  # the thread may be in a request that cannot be cancelled
 
     def sentence(self) -> str:
-        """Return why the role is not ready; nothing if Kafka keeps what it needs."""
+        """Return why the role is not ready; "" if Kafka keeps the records that it needs."""
         return " ".join(loss.sentence for loss in self._losses if loss.blocks)
 
     def _run(self) -> None:
@@ -77,24 +77,24 @@ class KeptTopics:
                 admin = admin or self._make_admin(self._settings)
                 self.look(admin)
             except StreamDedupError as error:
-                admin = None  # whether Kafka answers at all, `Watch` reports
+                admin = None  # `Watch` reports whether Kafka answers
                 self._logger.debug("the topics could not be checked", reason=str(error))
             self._ended.wait(LOOK_SECONDS)
 
     def look(self, admin: Admin) -> None:
-        """Ask once, and report what is found.
+        """Check the topics once, and report the losses.
 
         Raises:
             BrokerError: Kafka does not answer.
         """
         losses = (*self._losses_of_log(admin), *self._losses_of_source(admin))
         now = time.monotonic()
-        if losses != self._losses or now >= self._next_said:
+        if losses != self._losses or now >= self._next_log:
             for loss in losses:
                 self._logger.error(loss.sentence, topic=loss.topic)
             if self._losses and not losses:
                 self._logger.warning("Kafka keeps again what this role needs")
-            self._next_said = now + _SAID_SECONDS
+            self._next_log = now + _LOG_SECONDS
         self._losses = losses
         for topic in self._topics():
             self._unkept.labels(topic).set(any(loss.topic == topic for loss in losses))
@@ -104,10 +104,10 @@ class KeptTopics:
 
     def _losses_of_log(self, admin: Admin) -> Iterator[Loss]:
         log = self._names.fingerprints
-        found = admin.describe([log]).get(log)
-        if found is None:
-            return  # that it is gone, its readers report
-        for sentence in log_problems(log, found):
+        state = admin.describe([log]).get(log)
+        if state is None:
+            return  # its readers report a missing log
+        for sentence in log_problems(log, state):
             yield Loss(log, sentence, blocks=True)
         low, _ = admin.ends([(log, 0)])[log, 0]
         if low:
@@ -119,7 +119,7 @@ class KeptTopics:
 
 
 class KeptSource(KeptTopics):
-    """The same for a worker, which reads `documents` too."""
+    """The checks of a worker, which also reads `documents`."""
 
     def __init__(
         self,
@@ -138,15 +138,15 @@ class KeptSource(KeptTopics):
 
     def _losses_of_source(self, admin: Admin) -> Iterator[Loss]:
         topic, group = self._names.documents, self._settings.group
-        found = admin.describe([topic]).get(topic)
-        if found is None:
+        state = admin.describe([topic]).get(topic)
+        if state is None:
             return
-        self._retention.set(_retention_seconds(found))
-        ends = admin.ends([(topic, part) for part in range(found.partitions)])
+        self._retention.set(_retention_seconds(state))
+        ends = admin.ends([(topic, part) for part in range(state.partitions)])
         committed = {
             (topic, part): owned.offset
             for part, owned in group_offsets(
-                self._settings, group, topic, found.partitions, is_stable=False
+                self._settings, group, topic, state.partitions, is_stable=False
             ).items()
             if owned.offset is not None
         }
@@ -168,8 +168,8 @@ class KeptSource(KeptTopics):
         self._oldest_unread.set(self._oldest_seconds(unread))
 
     def _oldest_seconds(self, unread: Mapping[TopicPartitionKey, tuple[int, int]]) -> float:
-        """Return the age of the oldest first record of some spans, by its timestamp; 0 if they hold
-        none.
+        """Return the age in seconds of the oldest first record of some spans, by its timestamp; 0
+        without records.
         """
         first: dict[TopicPartitionKey, int] = {}
         spans = {
@@ -185,8 +185,8 @@ class KeptSource(KeptTopics):
         return 0.0 if oldest_ms is None else max(0.0, time.time() - oldest_ms / 1000)
 
 
-def _retention_seconds(found: TopicState) -> float:
-    """Return after how many seconds Kafka deletes a record; NaN if never by its age."""
-    retention_ms = float(found.config.get("retention.ms", "-1"))
-    is_deleted = retention_ms >= 0 and "delete" in found.config.get("cleanup.policy", "delete")
+def _retention_seconds(state: TopicState) -> float:
+    """Return the retention of a topic in seconds; NaN without a limit by age."""
+    retention_ms = float(state.config.get("retention.ms", "-1"))
+    is_deleted = retention_ms >= 0 and "delete" in state.config.get("cleanup.policy", "delete")
     return retention_ms / 1000 if is_deleted else math.nan

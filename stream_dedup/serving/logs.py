@@ -1,15 +1,14 @@
-"""Logs: one event a line, as JSON for collectors or in colour for people, through structlog and the
-standard library.
+"""Logging: one event a line, as JSON for collectors or in colour for people, through structlog and
+the standard library.
 
-Of what Kafka's clients log while a broker cannot be reached one sentence is written at once, then
-one a minute with what was tried: librdkafka and aiokafka log a line for each attempt of each
-client, several thousand a minute in all.
+While a broker is unreachable, librdkafka and aiokafka log a line for each attempt of each client,
+several thousand a minute. Instead one line is written at once, and then one a minute with the
+addresses tried.
 
-Invariants: logs go to standard error, results to standard output; a value from outside (an id, a
-topic, a librdkafka message) never reaches a terminal raw and never breaks a line; a traceback never
-shows local variables, because they may hold secrets and documents. Only lines about a connection
-are held back, and none at level `debug`; each address that was tried is in the next sentence, the
-reason first.
+Invariants: logs go to standard error, results to standard output; an external value (an id, a topic,
+a librdkafka message) is escaped before it reaches a terminal and never breaks a line; a traceback
+never shows local variables, because they may contain secrets and documents. Only lines about
+connections are suppressed, and none at level `debug`; the next summary contains each address tried.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ def configure(
     role: str | None = None,
     stream: TextIO | None = None,
 ) -> None:
-    """Set up structlog and the standard library's logging for this process; may be called again.
+    """Configure structlog and the standard library's logging for this process; may be repeated.
 
-    `role` is put on every line. `auto` is the console format on a terminal, else JSON.
+    Every line contains `role`. `auto` is the console format on a terminal, otherwise JSON.
     """
     stream = stream or sys.stderr
     is_terminal = stream.isatty()
@@ -117,9 +116,9 @@ def _safe(value: Any) -> Any:
     if isinstance(value, str | bytes):
         return printable(value, VALUE_CHARACTERS_MAX)
     if isinstance(value, list | tuple | set | frozenset):
-        return [_safe(one) for one in value]
+        return [_safe(item) for item in value]
     if isinstance(value, dict):
-        return {printable(str(name)): _safe(one) for name, one in value.items()}
+        return {printable(str(name)): _safe(item) for name, item in value.items()}
     if value is None or isinstance(value, bool | int | float):
         return value
     return printable(str(value), VALUE_CHARACTERS_MAX)
@@ -127,8 +126,8 @@ def _safe(value: Any) -> Any:
 
 AGAIN_SECONDS = 60.0
 
-# librdkafka: facility, client, thread, broker, what happened. FAIL: a connection; ERROR: a client
-# has none left; REQTMOUT: a broker was silent; GETPID: no coordinator for a producer.
+# librdkafka's lines: facility, client, thread, broker, event. FAIL: a connection failed; ERROR: a
+# client has no connection; REQTMOUT: a broker was silent; GETPID: no coordinator for a producer.
 _LINE = re.compile(
     r"(?:FAIL|ERROR|REQTMOUT|GETPID) \[[^\]]*\] \[thrd:[^\]]*\]: (?P<what>.*)", re.DOTALL
 )
@@ -149,13 +148,13 @@ _GONE = re.compile(
 
 
 def reason_of(line: str) -> tuple[str, str] | None:
-    """Return (address, reason) of a line about a connection, empty where it says none; None for any
-    other line.
+    """Return (address, reason) of a librdkafka line about a connection, "" for unknown parts; None
+    for any other line.
     """
-    found = _LINE.fullmatch(line)
-    if found is None:
+    match = _LINE.fullmatch(line)
+    if match is None:
         return None
-    address, why = address_and_reason(found["what"])
+    address, why = address_and_reason(match["what"])
     if address:
         return address, why
     return ("", "") if _NOWHERE.search(why) else None
@@ -172,8 +171,8 @@ def reason_of_aiokafka(line: str) -> tuple[str, str] | None:
 
 
 class ConnectionLines(logging.Filter):
-    """Rewrites the first such line of a minute, and drops the others. What is fatal to a client is a
-    warning to the role.
+    """Rewrites the first line about a connection of each minute, and drops the others. A client's
+    fatal error is logged as a warning.
     """
 
     def __init__(self, now_seconds: Callable[[], float] = time.monotonic) -> None:
@@ -181,49 +180,49 @@ class ConnectionLines(logging.Filter):
         self._now_seconds = now_seconds
         self._tried: Counter[str] = Counter()
         self._why = ""
-        self._said: float | None = None
+        self._last_line_seconds: float | None = None
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether the line is to be written, as it is by then."""
+        """Return whether to write the line; it may have been rewritten."""
         if record.levelno == logging.CRITICAL and record.name == KAFKA_LOGGER:
-            # FATAL of a client, as when another one takes over its id; a role that ends for it
-            # says so itself, as critical.
+            # A client's fatal error, for example when another one takes over its id; a role that ends
+            # because of it logs that as critical.
             record.levelno, record.levelname = logging.WARNING, "WARNING"
         is_ours, is_theirs = record.name == KAFKA_LOGGER, record.name.startswith("aiokafka")
         if not (is_ours or is_theirs) or logging.getLogger(record.name).isEnabledFor(logging.DEBUG):
             return True
-        found = (
+        reason = (
             reason_of(record.getMessage()) if is_ours else reason_of_aiokafka(record.getMessage())
         )
-        if found is None:
+        if reason is None:
             return True
         if record.levelno <= logging.INFO:
-            # a broker closed a connection, as it may; if it does not come back, the next line says
-            # so
+            # a broker closed a connection, which is normal; if it stays away, the next line reports
+            # that
             return False
-        return self._say(record, *found)
+        return self._summarise(record, *reason)
 
-    def _say(self, record: logging.LogRecord, address: str, why: str) -> bool:
+    def _summarise(self, record: logging.LogRecord, address: str, why: str) -> bool:
         now = self._now_seconds()
         if address:
             self._tried[address] += 1
         if why:
             self._why = why
         elif not self._tried:
-            return False  # an echo: the client that tried an address says why
-        passed = None if self._said is None else now - self._said
+            return False  # a consequence: the client that tried an address logs the reason
+        passed = None if self._last_line_seconds is None else now - self._last_line_seconds
         if passed is not None and passed < AGAIN_SECONDS:
             return False
         if passed is None or passed > 2 * AGAIN_SECONDS:
             where = ", ".join(self._tried)
-            text = f"{self._why}: no connection to Kafka at {where}. It is tried until it answers, and said once a minute."
+            text = f"{self._why}: no connection to Kafka at {where}. Retries continue and are logged once a minute."
         else:
             tried = " and ".join(
-                f"{count:,} times at {one}" for one, count in self._tried.most_common()
+                f"{count:,} times at {server}" for server, count in self._tried.most_common()
             )
             text = f"{self._why}: no connection to Kafka in the last {passed:.0f} s, tried {tried}."
         record.msg, record.args = text, ()
         record.levelno, record.levelname = logging.WARNING, "WARNING"
-        self._said = now
+        self._last_line_seconds = now
         self._tried.clear()
         return True

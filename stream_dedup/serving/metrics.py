@@ -1,8 +1,8 @@
-"""What the metrics of all roles share; each role has its own on a registry of its own.
+"""Common metrics of the roles; each role has its own registry.
 
-Names are the contract's; a role serves only what it moves, so that an index does not report a
-worker's zeros. No label holds a host, an address or an id: the number of series must not grow with
-the crawl.
+The contract defines the names; a role serves only metrics that it updates, so that an index does not
+report a worker's zeros. No label contains a host, an address or an id: the number of series must not
+grow with the crawl.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from prometheus_client.registry import Collector
 from stream_dedup.domain.errors import AwayError, RegistryAwayError, TextAwayError
 from stream_dedup.domain.version import __version__
 
-# The time each series began would double their number and tells nobody anything here.
+# Series of creation times would double the number of series and are not used.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _STAGE_BUCKETS_SECONDS = (
@@ -50,7 +50,7 @@ _STAGE_BUCKETS_SECONDS = (
 
 
 class BatchHistogram(Collector):
-    """A histogram that takes a whole batch at once: 5,000 single observations would cost a worker
+    """A histogram that observes a batch at once: 5,000 single observations would cost a worker
     several milliseconds.
     """
 
@@ -76,16 +76,14 @@ class BatchHistogram(Collector):
         )
 
     def put(self, counts: Sequence[int], total: float) -> None:
-        """Take over counts that were kept elsewhere, one for each bucket; what is more belongs to
-        the last.
-        """
-        mine = np.zeros(len(self._edges) + 1, dtype=np.int64)
+        """Replace the counts, one for each bucket; further counts are added to the last bucket."""
+        bucket_counts = np.zeros(len(self._edges) + 1, dtype=np.int64)
         for place, count in enumerate(counts):
-            mine[min(place, len(mine) - 1)] += count
-        self._state = (mine, total)
+            bucket_counts[min(place, len(bucket_counts) - 1)] += count
+        self._state = (bucket_counts, total)
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        """Yield the histogram as Prometheus wants it: cumulative, with the sum."""
+        """Yield the histogram in Prometheus's form: cumulative, with the sum."""
         counts, total = self._state
         names = [*(repr(edge) for edge in self._edges.tolist()), "+Inf"]
         buckets: list[tuple[str, float]] = [
@@ -96,7 +94,7 @@ class BatchHistogram(Collector):
 
 
 class RoleMetrics:
-    """What every role has."""
+    """The metrics of every role."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -119,7 +117,7 @@ class RoleMetrics:
         )
 
     def recipe(self, recipe: str) -> None:
-        """Say which recipe is in force."""
+        """Set the recipe in force."""
         self._build.clear()
         self._build.labels(__version__, recipe).set(1)
 
@@ -130,7 +128,7 @@ class RoleMetrics:
 
 
 class KeptMetrics(RoleMetrics):
-    """What a role reports that needs all records of its topics."""
+    """The metrics of a role that needs all records of its topics."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -142,7 +140,7 @@ class KeptMetrics(RoleMetrics):
 
 
 class KeptSourceMetrics(KeptMetrics):
-    """The same of a role that reads `documents`."""
+    """The metrics of a role that also needs all records of `documents`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -158,7 +156,7 @@ class KeptSourceMetrics(KeptMetrics):
 
 
 class DecodingMetrics(RoleMetrics):
-    """What a role reports that decodes records."""
+    """The metrics of a role that decodes records."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -174,8 +172,6 @@ class DecodingMetrics(RoleMetrics):
         }
 
     def away(self, kind: type[AwayError], is_away: bool) -> None:
-        """Say whether records wait for what is away."""
-        if (
-            kind in self._away
-        ):  # an extractor that cannot be started is a machine's want, which has metrics of its own
+        """Set whether records wait for an unavailable service."""
+        if kind in self._away:  # other kinds have no metric
             self._away[kind].set(is_away)

@@ -1,25 +1,21 @@
-"""What a role sets for its process: how much freed memory it keeps, when Python looks for cycles,
-how many files it opens, and how it ends: SIGTERM and SIGINT become one event that its loop looks
-at.
+"""Process-wide settings of a role: freed memory, garbage collection, open files and signals.
 
-**Memory.** Each batch takes and frees some ten megabytes several times over: values, texts,
-columns. The C library gives that back to the system each time, and each page then comes back by a
-fault, which on a virtual machine can take microseconds. A worker keeps about as much as a usual
-batch needs; once the process comes near its limit all of it goes back: what comes is not to meet
-memory that nobody uses. An index is not to do this: its tables grow in place because they are
-pieces of their own (`neighbours`).
+**Memory.** Each batch allocates and frees some ten megabytes several times: values, texts, columns.
+By default the C library returns them to the system each time, and each page then causes a fault,
+which can take microseconds on a virtual machine. A worker keeps about as much as a usual batch
+needs; near the limit of the process all of it is returned. An index must not do this: its tables
+grow in place because they are separate mappings (`neighbours`).
 
-**Cycles.** A role makes none in its loop, and a batch makes many thousand objects that live until
-it has left. At Python's own thresholds the collector looked through them again and again: it took a
-fifth of a worker's time (11 to 19 % of the throughput in paired runs) and 6 % of an index's.
+**Cycles.** A role's loop creates none, and a batch creates many thousand objects that live until it
+is written. With Python's default thresholds the collector scanned them repeatedly: it took a fifth
+of a worker's time (11 to 19 % of the throughput in paired runs) and 6 % of an index's.
 
-**Files.** The limit that a process begins with is often 1,024 while it may raise it itself; an
-index of a hundred million representatives has hundreds of files open, beside Kafka's connections
-and those of the HTTP port.
+**Files.** The initial limit of a process is often 1,024, although it may raise it; an index of a
+hundred million representatives has hundreds of files open, besides connections to Kafka and of the
+HTTP port.
 
-**The end.** The first signal asks for an orderly end and interrupts nothing but the compiler, so
-that a transaction in progress is finished; a second one ends the process at once, for an operator who does not want to
-wait.
+**The end.** The first SIGTERM or SIGINT sets an event that the loop checks, and interrupts only the
+compiler, so that a transaction in progress is finished; a second signal ends the process at once.
 """
 
 from __future__ import annotations
@@ -41,26 +37,24 @@ from stream_dedup.domain.memory_limit import resident_bytes
 # malloc.h of the GNU C library: mallopt(3), malloc_trim(3).
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES = 32 << 20
-_OWN_PIECE_BYTES = 16 << 20
+_PIECE_BYTES = 16 << 20
 _WATCH_SECONDS = 1.0
 
 
 def keep_memory(kept_bytes: int = _KEPT_BYTES) -> bool:
-    """Have this process keep what it frees, up to 32 MB an arena or less, in pieces of half that;
-    return whether it can.
+    """Make this process keep freed memory, up to `kept_bytes` or 32 MB for each arena, in pieces of
+    at most half of that; return whether the C library supports it.
     """
-    mallopt = _of_the_c_library("mallopt")
-    kept, piece = min(kept_bytes, _KEPT_BYTES), min(kept_bytes // 2, _OWN_PIECE_BYTES)
+    mallopt = _c_function("mallopt")
+    threshold_bytes, piece_bytes = min(kept_bytes, _KEPT_BYTES), min(kept_bytes // 2, _PIECE_BYTES)
     return mallopt is not None and all(
         mallopt(option, size)
-        for option, size in ((_M_TRIM_THRESHOLD, kept), (_M_MMAP_THRESHOLD, piece))
+        for option, size in ((_M_TRIM_THRESHOLD, threshold_bytes), (_M_MMAP_THRESHOLD, piece_bytes))
     )
 
 
 class FreedMemory:
-    """What a process keeps of the memory that it frees, while it is far below the most that it may
-    take.
-    """
+    """Keeps freed memory while the process is far below its limit."""
 
     def __init__(self, limit_bytes: int, kept_bytes: int) -> None:
         keep_memory(kept_bytes)
@@ -68,8 +62,8 @@ class FreedMemory:
         self._next_watch = 0.0
 
     def used(self, batch_bytes: int) -> None:
-        """Give all of it back after a large batch, or when the process comes near its limit; then
-        once a second at most.
+        """Return freed memory to the system after a large batch, or near the limit and then at most
+        once a second.
         """
         now = time.monotonic()
         if batch_bytes > _KEPT_BYTES or (
@@ -80,18 +74,18 @@ class FreedMemory:
 
 
 def give_back() -> bool:
-    """Give back to the system what is kept, which takes some milliseconds; return whether it
-    can.
+    """Return freed memory to the system, in some milliseconds; return whether the C library supports
+    it.
     """
-    malloc_trim = _of_the_c_library("malloc_trim")
+    malloc_trim = _c_function("malloc_trim")
     if malloc_trim is None:
         return False
     malloc_trim(ctypes.c_size_t(0))
     return True
 
 
-def _of_the_c_library(name: str) -> Any:
-    """Return a function of the C library, or None where it has none of that name."""
+def _c_function(name: str) -> Any:
+    """Return a function of the C library, or None if it does not exist."""
     try:
         return getattr(ctypes.CDLL(None), name)
     except (OSError, AttributeError):
@@ -99,8 +93,8 @@ def _of_the_c_library(name: str) -> Any:
 
 
 def collect_rarely() -> None:
-    """Have this process look for cycles rarely, and never among what it holds now: to be called
-    once a role is set up.
+    """Make this process collect cycles rarely, and never among its present objects; call it once a
+    role is set up.
     """
     gc.freeze()
     gc.set_threshold(200_000, 50, 1000)
@@ -110,15 +104,11 @@ _ENOUGH: Final = 65_536
 
 
 def allow_many_files() -> None:
-    """Raise the limit of open files to what the system allows, and to no more than a role could
-    ever use.
-    """
+    """Raise the limit of open files to the system's limit, at most 65,536."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _ENOUGH if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(
-            OSError, ValueError
-        ):  # then it stays as it is, as it was until now
+        with contextlib.suppress(OSError, ValueError):  # then the limit stays as it is
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
@@ -126,16 +116,16 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def how_ended(code: int) -> str:
-    """Return how a process ended, by the return code that `subprocess` gives."""
+    """Return how a process ended, from its return code in `subprocess`."""
     return f"exit code {code}" if code >= 0 else f"killed by signal {-code}"
 
 
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[threading.Event]:
-    """Give an event that the first SIGTERM or SIGINT sets; to be used in the main thread.
+    """Yield an event that the first SIGTERM or SIGINT sets; only for the main thread.
 
     Raises:
-        StoppedError: the main thread compiled a kernel when the signal came.
+        StoppedError: the signal came while the main thread compiled a kernel.
     """
     stop = threading.Event()
 
@@ -146,10 +136,10 @@ def stop_on_signals() -> Iterator[threading.Event]:
         stop.set()
         COMPILING.stop()
 
-    before = {number: signal.signal(number, on_signal) for number in _SIGNALS}
+    handlers = {number: signal.signal(number, on_signal) for number in _SIGNALS}
     try:
         yield stop
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
         COMPILING.resume()

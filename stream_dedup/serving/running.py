@@ -1,10 +1,9 @@
-"""How a role that reads Kafka runs: its port first, then the wait for Kafka, then its loop. The
-roles differ in what they make.
+"""Run a role that reads Kafka: first its HTTP port, then the wait for Kafka, then its loop.
 
-serving    `/livez`, `/metrics` and the role's own pages answer; not ready
+serving    `/livez`, `/metrics` and the role's pages answer; not ready
 waiting    until a broker answers, with the reason in log and `/readyz`
-made       the role is made, again and again where Kafka goes away meanwhile or a topic is missing
-running    its loop, until it is told to stop
+created    the role is created, with retries while Kafka is unavailable or a topic is missing
+running    its loop, until the stop event
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from stream_dedup.settings.settings import Settings
 
 @dataclass(frozen=True)
 class RoleFrame:
-    """What a role shows while it runs. `topic` is one that it may describe, `opening` the first
+    """The parameters of a role's services. `topic` is one that it may describe, `opening` the first
     sentence of `/startupz`.
     """
 
@@ -42,14 +41,14 @@ class RoleFrame:
     make_kept: Callable[[Health], AbstractContextManager[object]] = field(
         default=lambda _: nullcontext()
     )
-    """What looks beside the loop whether Kafka keeps what the role needs."""
+    """Creates the watch that checks whether Kafka keeps the records that the role needs."""
     serving: Callable[[int], None] = field(default=lambda _: None)
     """Called with the port once it is open."""
 
 
 @dataclass(frozen=True)
 class RunningRole:
-    """What a role finds when it is made: Kafka has answered once."""
+    """The services of a role when it is created; Kafka has answered once."""
 
     settings: Settings
     health: Health
@@ -64,11 +63,11 @@ def run_role(
     frame: RoleFrame,
     make: Callable[[RunningRole], Callable[[], None]],
 ) -> None:
-    """Run a role until `stop` is set. `make` makes it and returns its loop.
+    """Run a role until `stop` is set. `make` creates it and returns its loop.
 
     Raises:
-        ConfigurationError: something must be changed by an operator (exit 78).
-        StreamDedupError: as the role's loop.
+        ConfigurationError: an operator must change a setting (exit 78).
+        StreamDedupError: the role's loop raised it.
     """
     health = Health()
     health.startup(0.0, frame.opening)
@@ -84,9 +83,7 @@ def run_role(
     frame.serving(server.port)
     waits = Waits(health, frame.logger)
     try:
-        Failpoints(
-            frame.failpoint
-        )  # one that is none is told at once, also where Kafka is waited for
+        Failpoints(frame.failpoint)  # reports an unknown failpoint before the wait for Kafka
         with frame.make_watch(settings, frame.topic, waits) as watch:
             if watch.wait(stop):
                 loop = make(RunningRole(settings, health, waits, watch, stop))

@@ -1,14 +1,13 @@
-"""What a role waits for: a log line when a wait begins, one a minute, one when it ends; meanwhile
-it is not ready.
+"""Report a role's waits: a log line when a wait begins, every minute, and when it ends. The role is
+not ready meanwhile.
 
     waiting for Kafka        why="Connection refused at kafka:9092"
     waiting for Kafka        why="Connection refused at kafka:9092" waited_seconds=60
     the wait for Kafka is over    waited_seconds=71
 
-Invariants: a wait that is told again and again is one wait, until it is over. Whether Kafka
-answers, a thread asks every other second (`Watch`), because librdkafka tells of a connection that
-fails, and nothing of one that works again; what it says decides only how long is waited, and
-readiness, never anything about a document.
+Invariants: repeated reports of a wait are one wait until it is over. A thread asks Kafka every two
+seconds (`Watch`), because librdkafka reports failed connections but not recovered ones; its result
+affects only waits and readiness, never a document.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ AGAIN_SECONDS = 60.0
 @dataclass(slots=True)
 class _Wait:
     began: float
-    said: float
+    logged: float
     why: str
 
 
 class Waits:
-    """Told by the role's loop and by threads beside it."""
+    """The waits of a role; its loop and its threads report them."""
 
     def __init__(
         self, health: Health, log: Any, now_seconds: Callable[[], float] = time.monotonic
@@ -54,8 +53,8 @@ class Waits:
         health.hold(self.sentence)
 
     def on(self, what: str, why: str, *, since: float | None = None) -> None:
-        """Say that the role waits for something, and why; `since` is when that began, if it was not
-        now.
+        """Report that the role waits for `what`, and why; `since` is the time at which the wait
+        began, if not now.
         """
         now = self._now_seconds()
         with self._lock:
@@ -65,14 +64,14 @@ class Waits:
                 self._logger.warning(f"waiting for {what}", why=why)
                 return
             wait.why = why
-            if now - wait.said >= AGAIN_SECONDS:
-                wait.said = now
+            if now - wait.logged >= AGAIN_SECONDS:
+                wait.logged = now
                 self._logger.warning(
                     f"waiting for {what}", why=why, waited_seconds=round(now - wait.began)
                 )
 
     def over(self, what: str) -> None:
-        """Say that the role does not wait for it (any more)."""
+        """Report that the role does not wait for `what` any more."""
         with self._lock:
             wait = self._waits.pop(what, None)
             if wait is not None:
@@ -80,7 +79,7 @@ class Waits:
                 self._logger.warning(f"the wait for {what} is over", waited_seconds=waited)
 
     def sentence(self) -> str:
-        """Return what is waited for; nothing if nothing is."""
+        """Return the present waits as a sentence; "" if there are none."""
         with self._lock:
             now = self._now_seconds()
             return "; ".join(
@@ -100,14 +99,14 @@ T = TypeVar("T")
 
 
 class Asked(Protocol):
-    """What is asked: `Admin`, or what stands in for it."""
+    """The interface of `Admin` that `Watch` uses."""
 
     def silence(self, topic: str, seconds: float) -> str:
-        """Return why no broker answered a question about a topic; nothing if one did."""
+        """Return why no broker answered a request about a topic; "" if one did."""
 
 
 class Watch:
-    """Used as a context: it asks from `with` to its end."""
+    """Asks Kafka regularly in a second thread whether it answers; a context manager."""
 
     def __init__(
         self,
@@ -116,7 +115,7 @@ class Watch:
         waits: Waits,
         make: Callable[[Settings], Asked] = Admin,
     ) -> None:
-        """`topic`: one that the role may describe."""
+        """Create the watch; the role may describe `topic`."""
         self._settings = settings
         self._topic = topic
         self._waits = waits
@@ -137,18 +136,18 @@ class Watch:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # the thread is in a question that cannot be cut short, and needs nothing any more
+        # the thread may be in a request that cannot be cancelled; it needs no cleanup
         self._ended.set()
 
     def is_silent(self) -> bool:
-        """Whether Kafka did not answer the last question."""
+        """Return whether Kafka did not answer the last request."""
         return self._is_silent
 
     def wait(self, stop: threading.Event) -> bool:
-        """Wait until Kafka answers; return False if the role is to stop meanwhile.
+        """Wait until Kafka answers; return False if `stop` is set before.
 
         Raises:
-            ConfigurationError: the brokers refuse us, which waiting does not mend.
+            ConfigurationError: the brokers refuse the connection.
         """
         while not stop.is_set():
             if self._refusal is not None:
@@ -160,11 +159,11 @@ class Watch:
         return False
 
     def begin(self, stop: threading.Event, make: Callable[[], T]) -> T:
-        """Return what `make` makes; it is called again where Kafka gave no answer, once it does,
-        and where a topic was missing.
+        """Return the result of `make`; retry it after a missing topic, and when Kafka answers again
+        after it did not.
 
         Raises:
-            ConfigurationError, BrokerError: as `make`; also where the role is to stop before that.
+            ConfigurationError, BrokerError: `make` raised another error, or `stop` was set.
         """
         while True:
             try:
@@ -186,18 +185,18 @@ class Watch:
                 return made
 
     def _run(self) -> None:
-        asked: Asked | None = None
+        admin: Asked | None = None
         while not self._ended.is_set():
             try:
-                asked = asked or self._make(self._settings)
-                why = asked.silence(self._topic, _ASK_SECONDS)
+                admin = admin or self._make(self._settings)
+                why = admin.silence(self._topic, _ASK_SECONDS)
             except ConfigurationError as error:
                 self._refusal = (
-                    error  # ends a role that waits at its start; one that runs goes on, and says it
+                    error  # ends a role that waits at its start; a running one only reports it
                 )
-                asked, why = None, str(error)
+                admin, why = None, str(error)
             except StreamDedupError as error:
-                asked, why = None, str(error)
+                admin, why = None, str(error)
             if self._ended.is_set():
                 return
             self._take(why)

@@ -287,7 +287,7 @@ def test_each_look_reads_on_from_the_last(
 def test_what_an_index_refuses_is_told_in_its_own_words() -> None:
     for routes, sentence in (
         (IndexApi().routes(), "still opening its volume"),
-        ([], "There is nothing here"),
+        ([], "This path does not exist"),
     ):
         said = rf"^The index at http://127.0.0.1:\d+ answers: .*{sentence}"
         with serving(routes) as server, pytest.raises(StreamDedupError, match=said):

@@ -132,7 +132,7 @@ def test_head_has_no_body_and_other_methods_are_refused(server: HttpServer) -> N
             "type": "about:blank",
             "title": "Method Not Allowed",
             "status": 405,
-            "detail": "Only GET and HEAD are answered here.",
+            "detail": "Only GET and HEAD are allowed here.",
         }
         assert set(headers["Allow"].split(", ")) == {"GET", "HEAD"}
 
@@ -148,7 +148,7 @@ def test_unknown_paths_and_own_routes(server: HttpServer) -> None:
         "application/problem+json",
     )
     assert body["paths"] == ["/livez", "/readyz", "/startupz", "/metrics", "/v1/own", "/v1/broken"]
-    assert body["detail"].startswith("There is nothing here")
+    assert body["detail"].startswith("This path does not exist")
 
 
 def test_a_broken_route_tells_nothing_and_breaks_nothing(server: HttpServer) -> None:

@@ -191,7 +191,7 @@ def test_it_is_said_again_each_minute_with_what_was_tried() -> None:
         "127.0.0.1:1 and 9 times at 127.0.0.1:2."
     )
     now[0] = 600.0
-    assert "until it answers" in heard(REFUSED)
+    assert "logged once a minute" in heard(REFUSED)
 
 
 def test_debug_shows_every_line() -> None:
