@@ -23,7 +23,7 @@ from stream_dedup.kafka import Admin, read_whole
 from stream_dedup.log.begun import BegunTopic, encode_reading
 from stream_dedup.log.records import Control, encode_control
 from stream_dedup.orders import declaration
-from stream_dedup.orders.beginnings import write_down
+from stream_dedup.orders.beginnings import append_begun
 from stream_dedup.orders.inforce import InForce, change_fields
 from stream_dedup.orders.orders import append, log_names
 from stream_dedup.preflight.declaration import reading_of, reading_text
@@ -301,7 +301,7 @@ def _reading(
     noted = BegunTopic(log_id, b"").fold_all(read_whole(settings, names.begun))
     becomes = reading_of(settings) if reads else noted.reading
     if becomes is not None and becomes != noted.reading and not dry_run:
-        write_down(settings, names, encode_reading(log_id, becomes, changes=True))
+        append_begun(settings, names, encode_reading(log_id, becomes, changes=True))
     return noted.first_reading, noted.reading, becomes
 
 

@@ -1,4 +1,4 @@
-"""`forget`: what is kept of an id taken down. The work: `control.forgetting`."""
+"""`forget`: what is kept of an id taken down. The work: `orders.forgetting`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`release`: documents wrongly dropped go to `unique` after all. The work: `control.releasing`."""
+"""`release`: documents wrongly dropped go to `unique` after all. The work: `orders.releasing`."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def _print(names: TopicNames, released: Released, *, dry_run: bool, as_json: boo
 
 def _print_many(names: TopicNames, many: ManyReleased, *, dry_run: bool, as_json: bool) -> None:
     figures = {
-        "found": many.found,
-        "released_before": many.before,
+        "found": many.requested,
+        "released_before": many.released_before,
         "written": many.written,
-        "would_be_written": many.left,
+        "would_be_written": many.remaining,
     }
     if as_json:
         print_json(figures | {"refused": dict(many.refused)})

@@ -1,4 +1,4 @@
-"""`rewind`: the committed offsets of an idle group set back. The work: `control.rewinding`."""
+"""`rewind`: the committed offsets of an idle group set back. The work: `orders.rewinding`."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _print(topic: str, changes: Sequence[OffsetChange], *, is_written: bool, as_
     for change in changes:
         if change.warning:
             note(f"{topic}-{change.partition}: {change.warning}")
-    if is_written and any(change.is_one for change in changes):
+    if is_written and any(change.is_change for change in changes):
         note(
             "Written. The workers begin there; what they read again is delivered again, and a "
             "duplicate among it counts in "
@@ -97,7 +97,7 @@ def _row(topic: str, change: OffsetChange, *, is_written: bool) -> dict[str, obj
         "epoch": {"now": change.epoch, "wanted": change.new_epoch},
         "offsets_again": _again(change),
         "warning": change.warning,
-        "written": is_written and change.is_one,
+        "written": is_written and change.is_change,
     }
 
 

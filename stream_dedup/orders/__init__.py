@@ -1,6 +1,6 @@
-"""What operators tell the log: plan and window, forgotten ids, seeds and releases. Values in,
-records or refusals out.
+"""Orders of operators: plans and windows, forgotten ids, seeds, releases and rewinds.
 
-Nothing here talks to Kafka; the commands in `cli` carry it out. What each record does to the index
-is told in docs/reference/control-records.md.
+`release`, `rewind`, `forget`, `seed` and `inforce` are pure; `releasing`, `rewinding`, `forgetting`
+and `orders` carry them out for the commands in `cli`. docs/reference/control-records.md describes
+the effect of each record on the index.
 """

@@ -1,16 +1,15 @@
-"""Whether a partition was begun: written down on the topic `begun` (`log.begun`), for the day when
-the group's offsets vanish.
+"""Record on the topic `begun` (`log.begun`) which partitions were begun, in case the group's offsets
+are lost.
 
-The order, for a partition without a committed offset: ask what was begun; ask for the offset once
-more; commit the first one; write down that it was begun; read it. If a worker is killed behind the
-commit, the partition's next owner finds its offset and writes it down. So a partition that stands
-there and has no offset has lost it, and one that does not stand there has given nothing to the
-outputs.
+The steps for a partition without a committed offset: read the begun partitions; read the offset once
+more; commit the first offset; record the partition as begun; read it. If a worker is killed after
+the commit, the partition's next owner finds the offset and records the partition. So a begun
+partition without an offset has lost it, and one that is not begun has written nothing to the outputs.
 
-Invariant: nothing of a partition is read before `note` has returned for it.
+Invariant: no record of a partition is read before `note` has returned for it.
 
-Where an offset has vanished, or has no epoch, the epoch to rise from is the highest that the log
-holds (`read_marks`), because nothing but a record of the log can have raised the index's watermark.
+If an offset was lost, or has no epoch, the highest epoch in the log is the one to raise
+(`read_marks`), because only a record of the log can have raised the index's watermark.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ from stream_dedup.settings.settings import Settings
 _logger = structlog.get_logger("stream_dedup.worker")
 
 
-def write_down(settings: Settings, names: TopicNames, *written: bytes) -> None:
-    """Append records to `begun`, in their order.
+def append_begun(settings: Settings, names: TopicNames, *written: bytes) -> None:
+    """Append records to `begun` in their order.
 
     Raises:
-        BrokerError: they could not be written.
+        BrokerError: a record was not written.
     """
     appender = LogAppender(settings, names.begun, "begun")
     for raw in written:
@@ -47,9 +46,9 @@ def write_down(settings: Settings, names: TopicNames, *written: bytes) -> None:
 
 
 class Beginnings:
-    """What was begun of the source topic, as this worker last read it.
+    """The begun partitions of the source topic, as this worker last read them.
 
-    `read` reads a topic as `read_whole` does, and `write` appends to `begun` as `write_down` does.
+    `read` has the interface of `read_whole`, and `write` that of `append_begun`.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class Beginnings:
         read: Callable[
             [Settings, str], Iterable[tuple[int, records.LogRecord | None]]
         ] = read_whole,
-        write: Callable[..., None] = write_down,
+        write: Callable[..., None] = append_begun,
         logger: Any = _logger,
     ) -> None:
         self._settings = settings
@@ -76,9 +75,7 @@ class Beginnings:
         self.look()
 
     def look(self) -> None:
-        """Read the topic anew: what another worker has begun since stands there. It holds a few
-        records.
-        """
+        """Read the topic again, with partitions that other workers have begun; it has few records."""
         self._begun.fold_all(self._read(self._settings, self._names.begun))
 
     def has(self, partition: int) -> bool:
@@ -86,63 +83,63 @@ class Beginnings:
         return partition in self._begun.partitions
 
     def note(self, partitions: Iterable[int]) -> None:
-        """Write down that partitions were begun, for which the group has a committed offset.
+        """Record partitions as begun; the group has a committed offset for each.
 
         Raises:
-            BrokerError: it could not be written; nothing of them may be read.
+            BrokerError: the record was not written; the partitions must not be read.
         """
-        if fresh := set(partitions) - self._begun.partitions:
-            self._write(self._settings, self._names, self._of(fresh))  # twice is no other than once
-            self._begun.partitions |= fresh
+        if new := set(partitions) - self._begun.partitions:
+            self._write(self._settings, self._names, self._of(new))  # idempotent
+            self._begun.partitions |= new
 
     def open(self, partitions: int) -> None:
-        """Write down what was begun before the topic `begun` was there, if nobody has: once for a
-        log that is older than it.
+        """Record the partitions that were begun before the topic `begun` existed, once for a log that
+        is older than the topic.
 
-        The group's committed offsets tell it. If there are none, but the log holds documents of the
-        source topic, they have vanished already, and all of its `partitions` count as begun. The
-        log is read for that up to the first such document; where there is none, to its end, this
-        once. The group is asked once more behind that: another worker may have begun meanwhile, and
-        it commits an offset before a document of it gets into the log.
+        These are the partitions with a committed offset. If there are none, but the log contains
+        documents of the source topic, the offsets were lost already, and all `partitions` count as
+        begun. For that the log is read up to the first such document, or to its end. Then the offsets
+        are read once more: another worker may have begun meanwhile, and it commits an offset before
+        it sends a document to the log.
         """
         if self._begun.is_open:
             return
         topic = self._names.documents
         admin = self._make_admin(self._settings)
-        found: Iterable[int] = admin.partitions_committed(self._settings.group, topic)
-        if not found and self._log_has_documents():
-            found = admin.partitions_committed(self._settings.group, topic) or range(partitions)
+        begun: Iterable[int] = admin.partitions_committed(self._settings.group, topic)
+        if not begun and self._log_has_documents():
+            begun = admin.partitions_committed(self._settings.group, topic) or range(partitions)
         self._write(
             self._settings,
             self._names,
-            *([self._of(found)] if found else []),
+            *([self._of(begun)] if begun else []),
             encode_opened(self._begun.log_id),
         )
-        self._begun.partitions.update(found)
+        self._begun.partitions.update(begun)
         self._begun.is_open = True
         self._logger.info(
-            "what was begun is written down from now on",
+            "the topic of begun partitions is in use from now on",
             topic=self._names.begun,
-            partitions=sorted(found),
+            partitions=sorted(begun),
         )
 
-    def hold_reading(self) -> None:
-        """Write down how documents are read, if nobody has, and check that this worker reads them
-        so.
+    def ensure_reading(self) -> None:
+        """Record how documents are read if that is missing, and check that this worker reads them in
+        the same way.
 
         Raises:
-            ConfigurationError: it would read them otherwise.
+            ConfigurationError: this worker's settings differ.
         """
         if self._begun.reading is None:
             raw = encode_reading(self._begun.log_id, reading_of(self._settings), changes=False)
             self._write(self._settings, self._names, raw)
-            self.look()  # another may have written first
+            self.look()  # another worker may have written first
         raise_refusals([check_reading(self._settings, self._begun.reading)])
 
     def _log_has_documents(self) -> bool:
         for _, record in self._read(self._settings, self._names.fingerprints):
             if isinstance(record, records.Batch) and any(
-                one.topic_id == self._begun.topic_id for one in record.sources
+                source.topic_id == self._begun.topic_id for source in record.sources
             ):
                 return True
         return False
@@ -154,9 +151,9 @@ class Beginnings:
 
 
 def open_new(settings: Settings, names: TopicNames) -> None:
-    """Write down that nothing was begun under a log that is empty yet."""
+    """Record that no partition was begun under an empty log."""
     log_id, _ = Admin(settings).topic_ids([names.fingerprints])[names.fingerprints]
-    write_down(settings, names, encode_opened(log_id))
+    append_begun(settings, names, encode_opened(log_id))
 
 
 def read_marks(
@@ -166,13 +163,13 @@ def read_marks(
     advance: Callable[[int, int], None] = lambda _documents, _bytes: None,
     read: Callable[..., Iterable[tuple[int, LogRecord | None]]] = read_whole,
 ) -> Marks:
-    """Fold the whole log; `advance` is told of (documents, bytes) as they pass. `read` reads as
-    `read_whole` does.
+    """Read the whole log and return its marks; `advance` is called with (documents, bytes). `read`
+    has the interface of `read_whole`.
 
     Raises:
-        ConfigurationError: the log is missing, incomplete, or another group's.
-        BrokerError: it cannot be read to its end.
-        OtherFormatError: it was written by a newer version.
+        ConfigurationError: the log is missing, incomplete, or belongs to another group.
+        BrokerError: the log cannot be read to its end.
+        OtherFormatError: a newer version wrote a record.
     """
     marks = Marks(topic_id, names.documents)
     for _, record in read(settings, names.fingerprints, advance):

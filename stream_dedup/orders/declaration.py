@@ -1,8 +1,8 @@
-"""The log's first record: what it must say for this filter, and how a log is begun.
+"""The declaration, which is the log's first record: check it, and write it to an empty log.
 
 Invariants: the log's first record declares recipe, plan, window and group, and its writer reads it
-back, so that of two first writers both follow the same one; a writer whose recipe, group or way of
-naming documents differs from the declared one never sends a record.
+back, so that two concurrent first writers follow the same declaration; a writer whose recipe, group
+or form of ids differs from the declaration never sends a record.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _logger = structlog.get_logger("stream_dedup.worker")
 
 
 def fields_of(settings: Settings, recipe: Recipe) -> dict[str, Any]:
-    """Return the fields of the declaration with which these settings begin a log.
+    """Return the fields of the declaration of a new log with these settings.
 
     Raises:
-        ConfigurationError: the plan is wider than the recipe's prints, or compares sketches that it
-        does not make.
+        ConfigurationError: the plan is wider than the recipe's fingerprints, or needs sketches that
+        the recipe does not make.
     """
     plan = settings.judging_plan
     if plan.width > recipe.width:
@@ -66,13 +66,13 @@ def fields_of(settings: Settings, recipe: Recipe) -> dict[str, Any]:
         fields["log_ids"] = settings.log_ids
     if (
         newest := max(records.FORMATS)
-    ) != FIRST_FORMAT:  # an empty log holds nothing that an older program should go on with
+    ) != FIRST_FORMAT:  # no older program needs to read an empty log
         fields["format"] = newest
     return fields
 
 
 def begin(settings: Settings, names: TopicNames, recipe: Recipe) -> None:
-    """Append the declaration to an empty log, under which nothing was begun."""
+    """Append the declaration to an empty log, and record that no partition was begun under it."""
     fields = fields_of(settings, recipe)
     open_new(settings, names)
     appender = LogAppender(settings, names.fingerprints, "declare")
@@ -92,26 +92,27 @@ def follow(
     begins: bool,
     read: Callable[..., Iterable[tuple[int, records.LogRecord | None]]] = read_whole,
 ) -> dict[str, Any]:
-    """Return the log's declaration, checked against the settings; `begins` says whether an empty
-    log may be begun.
+    """Return the log's declaration, checked against the settings; write it to an empty log if
+    `begins`.
 
-    `read` reads as `read_whole` does.
+    `read` has the interface of `read_whole`.
 
     Raises:
-        ConfigurationError: the log is empty, was not begun by this program, or is for another
-        recipe or group. BrokerError: Kafka does not answer.
+        ConfigurationError: the log is empty, was not begun by this program, or has another recipe or
+        group.
+        BrokerError: Kafka does not answer.
     """
-    first = list(read(settings, names.fingerprints, most=1))
-    if not first and begins:
+    first_records = list(read(settings, names.fingerprints, most=1))
+    if not first_records and begins:
         begin(settings, names, recipe)
-        first = list(read(settings, names.fingerprints, most=1))
-    if not first:
+        first_records = list(read(settings, names.fingerprints, most=1))
+    if not first_records:
         raise ConfigurationError(
             f"The log {names.fingerprints} is empty, so there is nothing to change yet. Its first "
             "worker begins it as the "
             "settings say: stream-dedup run worker"
         )
-    declared = declaration(first[0][1], names)
+    declared = declaration(first_records[0][1], names)
     raise_refusals(check_declaration(settings, recipe, declared))
     return declared
 
@@ -120,7 +121,7 @@ def declaration(record: records.LogRecord | None, names: TopicNames) -> dict[str
     """Return the fields of the log's first record.
 
     Raises:
-        ConfigurationError: it is no declaration.
+        ConfigurationError: it is not a declaration.
     """
     if not isinstance(record, records.Control) or record.type != "declare":
         raise ConfigurationError(

@@ -1,8 +1,8 @@
-"""Forgetting: whether the log knows an id, and whether it was forgotten already.
+"""Find an id in the log, and whether it was forgotten already.
 
-Invariants: an id is looked for as the log holds it: shortened, or its keyed digest (`log_form`); a
-document counts once, however often its worker had to ask for its verdict, because a document is a
-position and not a row of the log.
+Invariants: an id is compared in the form that the log stores, shortened or as a keyed digest
+(`log_form`); a document counts once even if its worker asked for its verdict repeatedly, because a
+document is a position and not a row of the log.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ from stream_dedup.log.records import Batch, Control, LogRecord
 
 
 def log_form(identifier: bytes, log_ids: str, key: bytes) -> bytes:
-    """Return an id as the log holds it; `log_ids` is what the log was begun with."""
+    """Return an id as the log stores it; `log_ids` is the log's declared setting."""
     short = shorten_id(identifier)
     return digest_id(short, key) if log_ids == "digest" else short
 
 
 @dataclass(slots=True)
 class KnownId:
-    """What the log says of one id. `documents` were ever recorded with it, `since` of them after it
-    was last forgotten.
+    """The log's documents with an id: `documents` in total, `since` of them after the last `forget`.
 
-    One that is asked for again behind a `forget` counts in `since`: the log alone does not say that
-    it stays down.
+    A document whose verdict was asked for again after a `forget` counts in `since`, because the log
+    alone does not show that it stays forgotten.
     """
 
     id: bytes
@@ -35,16 +34,16 @@ class KnownId:
 
     @property
     def documents(self) -> int:
-        """How many documents were ever recorded with the id."""
+        """Number of documents with the id."""
         return len(self._ever)
 
     @property
     def since(self) -> int:
-        """How many were recorded after it was last forgotten."""
+        """Number of documents recorded after the id was last forgotten."""
         return len(self._since)
 
     def fold(self, log_offset: int, record: LogRecord | None) -> None:
-        """Take in the next record of the log."""
+        """Apply the next record of the log."""
         if isinstance(record, Control):
             ids = record.fields.get("ids")
             if record.type == "forget" and isinstance(ids, list) and self.id.hex() in ids:
@@ -52,6 +51,10 @@ class KnownId:
                 self._since.clear()
         elif record is not None:
             batch = record if isinstance(record, Batch) else record.batch
-            found = {batch.position(place) for place, one in enumerate(batch.ids) if one == self.id}
-            self._ever |= found
-            self._since |= found
+            positions = {
+                batch.position(place)
+                for place, identifier in enumerate(batch.ids)
+                if identifier == self.id
+            }
+            self._ever |= positions
+            self._since |= positions

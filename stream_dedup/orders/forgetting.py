@@ -1,5 +1,5 @@
-"""The work of `forget`: the representatives of an id taken down, by a control record that every
-index carries out, and what stays of the id.
+"""Carry out `forget`: remove the representatives of an id by a control record that every index
+applies, and list the remaining data of the id.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 from stream_dedup.settings.units import format_duration
 
-# RocksDB rewrites each file that is older (its option `ttl`).
+# RocksDB rewrites each older file (its option `ttl`).
 _ROCKSDB_DAYS: Final = 30
 
 
 class Remains(NamedTuple):
-    """What stays of a forgotten id: where, what of it, until when."""
+    """Remaining data of a forgotten id: where, which data, until when."""
 
     where: str
     what: str
@@ -34,8 +34,8 @@ class Remains(NamedTuple):
 
 
 class Forgotten(NamedTuple):
-    """How many documents the log has of an id, how many `since` it was last forgotten, where that
-    was and is now (log offsets), and what stays.
+    """The number of documents with an id, and `since` it was last forgotten; the log offsets of that
+    `forget` and of the new one; the remaining data.
     """
 
     documents: int
@@ -46,12 +46,12 @@ class Forgotten(NamedTuple):
 
 
 def forget(settings: Settings, identifier: str, *, dry_run: bool) -> Forgotten:
-    """Take down what is kept of an id.
+    """Remove the representatives of an id.
 
     Raises:
-        InputError: the log has no document with it; nothing was written.
-        ConfigurationError: a topic is missing, or the log is another's.
-        BrokerError: Kafka failed; run it again.
+        InputError: the log has no document with the id; nothing was written.
+        ConfigurationError: a topic is missing, or the log belongs to another filter.
+        BrokerError: Kafka failed; run the command again.
     """
     if not identifier:
         raise InputError("An empty id is nobody's, so there is nothing to forget.")
@@ -75,15 +75,15 @@ def forget(settings: Settings, identifier: str, *, dry_run: bool) -> Forgotten:
         written = append(
             settings, names, encode_control(Control("forget", {"ids": [known.id.hex()]}))
         )
-    kept = {
+    configs = {
         name: topic.config
         for name, topic in Admin(settings)
         .describe([names.documents, *names.outputs, names.fingerprints, names.verdicts])
         .items()
     }
-    last = known.forgotten_at[-1] if known.forgotten_at else None
-    stays = remains(names, kept, settings.log_ids)
-    return Forgotten(known.documents, known.since, last, written, stays)
+    last_offset = known.forgotten_at[-1] if known.forgotten_at else None
+    stays = remains(names, configs, settings.log_ids)
+    return Forgotten(known.documents, known.since, last_offset, written, stays)
 
 
 def remains(
@@ -92,19 +92,19 @@ def remains(
     """Return what remains after `forget`; `config` contains the settings of existing topics, by
     name.
     """
-    whole = "its records, whole"
-    id_there = "the id" if log_ids == "plain" else "a keyed digest of the id"
+    whole_records = "its records, whole"
+    id_form = "the id" if log_ids == "plain" else "a keyed digest of the id"
     topics = [
-        (names.documents, whole),
-        *((name, whole) for name in names.outputs),
-        (names.fingerprints, f"{id_there}, and fingerprints, which contain no words"),
-        (names.verdicts, f"{id_there}, if it was a kept document's"),
+        (names.documents, whole_records),
+        *((name, whole_records) for name in names.outputs),
+        (names.fingerprints, f"{id_form}, and fingerprints, which contain no words"),
+        (names.verdicts, f"{id_form}, if it was a kept document's"),
     ]
-    found = [
+    stored = [
         Remains(name, what, _kept_until(config[name])) for name, what in topics if name in config
     ]
     return [
-        *found,
+        *stored,
         Remains(
             "the index's volume",
             "old bytes, which are not read",
@@ -112,7 +112,7 @@ def remains(
         ),
         Remains(
             "snapshots of the index",
-            f"{id_there}, with its fingerprint",
+            f"{id_form}, with its fingerprint",
             "they are deleted; later snapshots do not contain it",
         ),
         Remains(
@@ -127,14 +127,18 @@ def remains(
 def _kept_until(config: Mapping[str, str]) -> str:
     if "compact" in config.get("cleanup.policy", ""):
         return "another record of its key replaces it"
-    kept_ms, most_bytes = (
+    retention_ms, retention_bytes = (
         int(config.get("retention.ms", "-1")),
         int(config.get("retention.bytes", "-1")),
     )
     times = (
-        [f"{format_duration(timedelta(milliseconds=kept_ms))} after its time"]
-        if kept_ms >= 0
+        [f"{format_duration(timedelta(milliseconds=retention_ms))} after its time"]
+        if retention_ms >= 0
         else []
     )
-    sizes = [f"{most_bytes / 1e9:.1f} GB came after it in its partition"] if most_bytes >= 0 else []
+    sizes = (
+        [f"{retention_bytes / 1e9:.1f} GB came after it in its partition"]
+        if retention_bytes >= 0
+        else []
+    )
     return ", or ".join([*times, *sizes]) or "for ever"

@@ -1,6 +1,6 @@
-"""Which plan, window, rule of what is better and format are in force at the log's end.
+"""The plan, window, `BetterRule` and format in force at the log's end.
 
-Invariant: `fold` follows a control record exactly as the index does (`index.rules.window.changed`),
+Invariant: `fold` applies a control record exactly as the index does (`index.rules.window.changed`),
 so both always agree.
 """
 
@@ -22,7 +22,7 @@ from stream_dedup.log.records import Batch, Control, LogRecord, Release, Seed
 
 @dataclass(slots=True)
 class InForce:
-    """What the log's records so far amount to. `fold` takes them in the log's order."""
+    """The rules in force after the log's records so far. `fold` reads them in the log's order."""
 
     declared: Declaration | None = None
     plan: Plan | None = None
@@ -34,7 +34,7 @@ class InForce:
     _values: int | None = None
 
     def fold(self, record: LogRecord | None) -> None:
-        """Take in the next record; what the index ignores is passed over."""
+        """Apply the next record; ignore those that the index ignores."""
         if self._values is None and isinstance(record, Batch | Seed | Release):
             batch = record if isinstance(record, Batch) else record.batch
             if refusal(self.declared, self.plan, (0, 0), batch) is None:
@@ -59,20 +59,19 @@ class InForce:
         if self.declared is None or self.plan is None:
             return
         values = self.declared.sketch_bytes if self._values is None else self._values
-        now = RulesInForce(self.plan, self.window, self.better, self.format)
-        found = changed(fields, now, self.declared.width or self._limbs * 64 or None, values)
-        if found is not None and found != now:
-            self.plan, self.window, self.better, self.format = found
+        current = RulesInForce(self.plan, self.window, self.better, self.format)
+        rules = changed(fields, current, self.declared.width or self._limbs * 64 or None, values)
+        if rules is not None and rules != current:
+            self.plan, self.window, self.better, self.format = rules
             self.changes += 1
 
 
 def change_fields(now: InForce, rules: RulesInForce) -> dict[str, Any]:
-    """Return the fields of the control record that leads to what is to be in force; empty if it is
-    already.
+    """Return the fields of the control record that puts `rules` in force; empty if they are already.
 
     Raises:
-        ConfigurationError: the log's prints are narrower than the plan, or the format is lower than
-        that in force.
+        ConfigurationError: the log's fingerprints are narrower than the plan, or the format is lower
+        than the one in force.
     """
     plan, window, better, form = rules
     if form < now.format:

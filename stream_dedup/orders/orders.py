@@ -1,11 +1,10 @@
-"""What the commands share that change the filter: what they depend on, records appended to the log,
-documents that are named.
+"""Shared parts of the commands that change the filter: dependencies, appending to the log, and
+finding documents.
 
-A dropped document is named by its position in `documents`, by that of its record on `duplicates`,
-or by its id. A position counts in the topic that it names: this filter may have printed it before
-its source was given another name. A record on `duplicates` says where it lay (`dedup.position`). An
-id is looked for in the log, which names every document with it; the one that is on `duplicates` is
-meant.
+A dropped document is named by its position in `documents`, by that of its record on `duplicates`, or
+by its id. A record on `duplicates` contains its source position (`dedup.position`), which may be of
+a topic that this filter no longer reads. An id is searched in the log; of the documents with the id,
+the one on `duplicates` is meant.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ Advance = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class OrderDependencies:
-    """What a command that changes the filter depends on: Kafka, the recipe, a progress bar. A test
-    hands in its own.
+    """The dependencies of a command that changes the filter: Kafka clients, the recipe, a progress
+    bar. Tests replace them.
     """
 
     failpoint: str | None = None
@@ -50,47 +49,47 @@ class OrderDependencies:
 
     @classmethod
     def of_process(cls) -> Self:
-        """Return those of this process."""
+        """Return the dependencies of this process."""
         return cls(os.environ.get(VARIABLE))
 
 
 def log_names(
     settings: Settings, more: Iterable[str] = (), make_admin: Callable[[Settings], Admin] = Admin
 ) -> TopicNames:
-    """Return the topics' names, once the log (and `more`) exist and Kafka keeps the log as it must
-    be kept.
+    """Return the topics' names after checking that the log and the topics `more` exist, and that
+    Kafka retains the log.
 
     Raises:
         ConfigurationError: a topic is missing, or the log would be trimmed.
         BrokerError: Kafka does not answer.
     """
     names = settings.topic_names
-    found = make_admin(settings).describe([names.fingerprints, *more])
+    topics = make_admin(settings).describe([names.fingerprints, *more])
     for name in (names.fingerprints, *more):
-        if name not in found:
+        if name not in topics:
             raise ConfigurationError(
                 f"The topic {name} does not exist; create it with: stream-dedup topics apply"
             )
-    problems = log_problems(names.fingerprints, found[names.fingerprints])
+    problems = log_problems(names.fingerprints, topics[names.fingerprints])
     if problems:
         raise ConfigurationError("\n".join(problems))
     return names
 
 
 def append(settings: Settings, names: TopicNames, raw: bytes) -> int:
-    """Append one record to the log and return its offset.
+    """Append a record to the log and return its offset.
 
     Raises:
-        BrokerError: Kafka did not acknowledge it; whether it is there is not known.
+        BrokerError: Kafka did not acknowledge it; it may have been written.
     """
     return append_all(settings, names, [raw])[0]
 
 
 def append_all(settings: Settings, names: TopicNames, raws: Sequence[bytes]) -> list[int]:
-    """Append records to the log, in their order, and return their offsets.
+    """Append records to the log in their order, and return their offsets.
 
     Raises:
-        BrokerError: Kafka did not acknowledge all; which of the others are there is not known.
+        BrokerError: Kafka did not acknowledge all; the others may have been written.
     """
     offsets: list[int] = []
     appender = LogAppender(settings, names.fingerprints, "order")
@@ -109,49 +108,49 @@ _NAMED_MAX = 10
 
 
 class SourcePlace(NamedTuple):
-    """Where a document lies in the source topic."""
+    """The position of a document in the source topic."""
 
     partition: int
     offset: int
 
 
 def source_of(
-    around: OrderDependencies, settings: Settings, text: str, topic_id: bytes, key: bytes
+    dependencies: OrderDependencies, settings: Settings, text: str, topic_id: bytes, key: bytes
 ) -> SourcePlace:
-    """Return where the document lies that `text` names; `key` is the recipe's, `topic_id` that of
-    `documents`.
+    """Return the position of the document that `text` names; `key` is the recipe's, `topic_id` that
+    of `documents`.
 
     Raises:
-        InputError: nothing is there, or several dropped documents have this id.
+        InputError: there is no such document, or several dropped documents have this id.
     """
     names = settings.topic_names
-    found = POSITION_FORM.match(text)
-    if found is not None and found["topic"] in (None, names.documents):
-        return SourcePlace(int(found["partition"]), int(found["offset"]))
-    if found is not None and found["topic"] == names.duplicates:
-        return _of_output(around, settings, int(found["partition"]), int(found["offset"]))
-    return _of_id(around, settings, text, topic_id, key)
+    match = POSITION_FORM.match(text)
+    if match is not None and match["topic"] in (None, names.documents):
+        return SourcePlace(int(match["partition"]), int(match["offset"]))
+    if match is not None and match["topic"] == names.duplicates:
+        return _of_output(dependencies, settings, int(match["partition"]), int(match["offset"]))
+    return _of_id(dependencies, settings, text, topic_id, key)
 
 
 def record_at(
-    around: OrderDependencies,
+    dependencies: OrderDependencies,
     settings: Settings,
     topic: str,
     partition: int,
     offset: int,
-    gone: str,
+    remedy: str,
 ) -> Message:
-    """Return the committed record at a position; `gone` says what to do if it is not held any more.
+    """Return the committed record at a position; `remedy` is added to the error if it was deleted.
 
     Raises:
-        InputError: there is none, or none any more.
+        InputError: there is no record, or it was deleted.
     """
     name = f"{topic}-{partition}@{offset}"
-    admin = around.make_admin(settings)
-    topics = admin.topic_ids([topic])
-    if topic not in topics:
+    admin = dependencies.make_admin(settings)
+    known_topics = admin.topic_ids([topic])
+    if topic not in known_topics:
         raise InputError(f"The topic {topic} does not exist, so {name} is nowhere.")
-    partitions = topics[topic][1]
+    partitions = known_topics[topic][1]
     if partition >= partitions:
         raise InputError(
             f"{topic}-{partition} does not exist: the partitions of {topic} are 0 to "
@@ -160,69 +159,73 @@ def record_at(
     low, high = admin.ends([(topic, partition)])[topic, partition]
     if offset < low:
         raise InputError(
-            f"{name} is not in the topic any more: the first record still held is {low}. {gone}"
+            f"{name} is not in the topic any more: the first record still held is {low}. {remedy}"
         )
     if offset >= high:
         raise InputError(f"{name} does not exist yet: the partition ends at {high}.")
-    found = next(around.read_partition(settings, topic, partition, offset), None)
-    if found is None or found.offset != offset:
+    message = next(dependencies.read_partition(settings, topic, partition, offset), None)
+    if message is None or message.offset != offset:
         raise InputError(
             f"{name} holds no record: its transaction was aborted, or the topic is compacted."
         )
-    return found
+    return message
 
 
 def on_output(
-    around: OrderDependencies, settings: Settings, topic: str, message: Message, places: set[str]
+    dependencies: OrderDependencies,
+    settings: Settings,
+    topic: str,
+    message: Message,
+    places: set[str],
 ) -> Message | None:
-    """Return the record of an output that one of these places in the log decided; outputs keep
-    timestamps.
+    """Return the record of an output that names one of these log places, or None; the search starts
+    at the message's timestamp, which outputs keep.
     """
-    for one in around.read_partition(
+    for record in dependencies.read_partition(
         settings, topic, message.partition, since_ms=message.timestamp_ms
     ):
-        if headers.text_of(one.headers, headers.LOG) in places:
-            return one
+        if headers.text_of(record.headers, headers.LOG) in places:
+            return record
     return None
 
 
 def _of_output(
-    around: OrderDependencies, settings: Settings, partition: int, offset: int
+    dependencies: OrderDependencies, settings: Settings, partition: int, offset: int
 ) -> SourcePlace:
     names = settings.topic_names
-    where = f"{names.duplicates}-{partition}@{offset}"
+    name = f"{names.duplicates}-{partition}@{offset}"
     dropped = record_at(
-        around,
+        dependencies,
         settings,
         names.duplicates,
         partition,
         offset,
         "Name the document by its position in documents.",
     )
-    said = headers.text_of(dropped.headers, headers.POSITION)
-    found = POSITION_FORM.match(said)
-    if found is None:
+    position = headers.text_of(dropped.headers, headers.POSITION)
+    match = POSITION_FORM.match(position)
+    if match is None:
         raise InputError(
-            f"{where} is no record of this filter: it has no header {headers.POSITION}. Nothing "
+            f"{name} is no record of this filter: it has no header {headers.POSITION}. Nothing "
             "was written."
         )
-    if found["topic"] != names.documents:
+    if match["topic"] != names.documents:
         raise InputError(
-            f"{where} says that the document lies at {printable(said)}, and this filter reads "
+            f"{name} says that the document lies at {printable(position)}, and this filter reads "
             f"{names.documents}: the record is "
             "another filter's. Nothing was written."
         )
-    return SourcePlace(int(found["partition"]), int(found["offset"]))
+    return SourcePlace(int(match["partition"]), int(match["offset"]))
 
 
 def _of_id(
-    around: OrderDependencies, settings: Settings, text: str, topic_id: bytes, key: bytes
+    dependencies: OrderDependencies, settings: Settings, text: str, topic_id: bytes, key: bytes
 ) -> SourcePlace:
     names = settings.topic_names
     wanted = log_form(text.encode("utf-8", "surrogateescape"), settings.log_ids, key)
-    with around.progress("looking for the id in the log", None) as advance:
+    with dependencies.progress("looking for the id in the log", None) as advance:
         places = judged_with(
-            wanted, topic_id, around.read_whole(settings, names.fingerprints, advance)
+            wanted, topic_id, dependencies.read_whole(settings, names.fingerprints, advance)
         )
     if not places:
         raise InputError(
@@ -232,42 +235,42 @@ def _of_id(
             "stands at "
             "STREAM_DEDUP_ID_FIELD, written exactly so. Nothing was written."
         )
-    return the_dropped(
-        text, names, places, lambda place: _is_dropped(around, settings, place, places[place])
+    return select_dropped(
+        text, names, places, lambda place: _is_dropped(dependencies, settings, place, places[place])
     )
 
 
 def judged_with(
     wanted: bytes, topic_id: bytes, log: Iterable[tuple[int, LogRecord | None]]
 ) -> dict[SourcePlace, set[str]]:
-    """Return where documents with an id lie, and of each the places in the log that may have
-    decided on it; in log order.
+    """Return the positions of documents with an id, and for each the log places that may have decided
+    on it, in log order.
     """
-    found: dict[SourcePlace, set[str]] = {}
+    places: dict[SourcePlace, set[str]] = {}
     for log_offset, record in log:
-        for place, one in enumerate(record.ids if isinstance(record, Batch) else ()):
+        for place, identifier in enumerate(record.ids if isinstance(record, Batch) else ()):
             if (
-                one == wanted
+                identifier == wanted
                 and isinstance(record, Batch)
                 and record.position(place).topic_id == topic_id
             ):
                 position = record.position(place)
-                found.setdefault(SourcePlace(position.partition, position.offset), set()).add(
+                places.setdefault(SourcePlace(position.partition, position.offset), set()).add(
                     f"{log_offset}/{place}"
                 )
-    return found
+    return places
 
 
-def the_dropped(
+def select_dropped(
     text: str,
     names: TopicNames,
     places: Iterable[SourcePlace],
     is_dropped: Callable[[SourcePlace], bool],
 ) -> SourcePlace:
-    """Return the only one of these documents that was dropped.
+    """Return the only dropped document among these.
 
     Raises:
-        InputError: none was, or several were, which are named.
+        InputError: none was dropped, or several, which the message names.
     """
     dropped = [place for place in places if is_dropped(place)]
     if not dropped:
@@ -278,7 +281,8 @@ def the_dropped(
         )
     if len(dropped) > 1:
         shown = ", ".join(
-            f"{names.documents}-{one.partition}@{one.offset}" for one in dropped[-_NAMED_MAX:]
+            f"{names.documents}-{candidate.partition}@{candidate.offset}"
+            for candidate in dropped[-_NAMED_MAX:]
         )
         more = (
             f" and {len(dropped) - _NAMED_MAX:,} before them" if len(dropped) > _NAMED_MAX else ""
@@ -292,11 +296,11 @@ def the_dropped(
 
 
 def _is_dropped(
-    around: OrderDependencies, settings: Settings, place: SourcePlace, decided: set[str]
+    dependencies: OrderDependencies, settings: Settings, place: SourcePlace, decided: set[str]
 ) -> bool:
     names = settings.topic_names
     try:
-        message = record_at(around, settings, names.documents, *place, "")
+        message = record_at(dependencies, settings, names.documents, *place, "")
     except InputError:
-        return False  # not held any more, so it could not be released either
-    return on_output(around, settings, names.duplicates, message, decided) is not None
+        return False  # deleted, so it could not be released either
+    return on_output(dependencies, settings, names.duplicates, message, decided) is not None

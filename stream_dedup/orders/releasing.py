@@ -1,8 +1,8 @@
-"""The work of `release`: documents wrongly dropped go to `unique` after all. The steps and their
-order: `control.release`.
+"""Carry out `release`: deliver wrongly dropped documents to `unique`. `orders.release` describes the
+steps and their order.
 
-Many go the way of a single one, a thousand at a time; the log is read once for all. A document that
-cannot be released is counted with its reason, and costs no other.
+Many documents take the same steps, a thousand at a time; the log is read once for all. A document
+that cannot be released is counted with its reason, and does not affect the others.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _GONE = "Take the document from duplicates, and send it to the readers of unique
 
 
 class Released(NamedTuple):
-    """What was done: the document's position, the log offset of its release, and whether it was
-    written to `unique` now.
+    """The result: the document's position, the log offset of its release, and whether it was written
+    to `unique` now.
     """
 
     position: str
@@ -51,39 +51,43 @@ class Released(NamedTuple):
 
 
 class ReleaseOrder:
-    """Releases of one filter, between its checks and its end: what the log says, the order, the
-    records on `unique`.
+    """A run of releases: checks the filter, reads the log, appends releases and writes to `unique`.
 
-    A dry run writes nothing. Close it: its transactional id is taken.
+    A dry run writes nothing. Call `close` at the end.
     """
 
-    def __init__(self, settings: Settings, around: OrderDependencies, *, dry_run: bool) -> None:
-        """Check that the filter is there and delivers, and take the transactional id.
+    def __init__(
+        self, settings: Settings, dependencies: OrderDependencies, *, dry_run: bool
+    ) -> None:
+        """Check that the filter exists and delivers.
 
         Raises:
-            ConfigurationError: a topic is missing, the log is another's, or nothing leaves.
+            ConfigurationError: a topic is missing, the log belongs to another filter, or the mode is
+            shadow.
         """
-        self.settings, self.around, self.names = settings, around, settings.topic_names
+        self.settings, self.dependencies, self.names = settings, dependencies, settings.topic_names
         names = self.names
         if not settings.judging_mode.delivers:
             raise ConfigurationError(
                 "In shadow mode nothing leaves, so there is nothing to release. Nothing was "
                 "written."
             )
-        log_names(settings, [names.documents, names.unique, names.duplicates], around.make_admin)
-        self.recipe = around.recipe_of(settings)
-        declaration.follow(settings, names, self.recipe, begins=False, read=around.read_whole)
-        self.admin = around.make_admin(settings)
+        log_names(
+            settings, [names.documents, names.unique, names.duplicates], dependencies.make_admin
+        )
+        self.recipe = dependencies.recipe_of(settings)
+        declaration.follow(settings, names, self.recipe, begins=False, read=dependencies.read_whole)
+        self.admin = dependencies.make_admin(settings)
         self.topic_id, self.partitions = self.admin.topic_ids([names.documents])[names.documents]
-        self._failpoints = Failpoints(around.failpoint)
+        self._failpoints = Failpoints(dependencies.failpoint)
         self._dry_run = dry_run
         self._transactions: TransactionalOutput | None = None
         self._format = FIRST_FORMAT
 
     def begin(self) -> None:
-        """Take the transactional id, unless nothing is to be written."""
+        """Take the transactional id, unless this is a dry run."""
         if not self._dry_run:
-            self._transactions = self.around.make_transactions(
+            self._transactions = self.dependencies.make_transactions(
                 self.settings, f"{self.settings.group}-release", "release"
             )  # 1
 
@@ -93,24 +97,24 @@ class ReleaseOrder:
             self._transactions.close()
 
     def trace(self, traces: Sequence[Trace]) -> None:
-        """Take in what the log says of these documents."""
-        looked_for, now = Traces(self.topic_id, self.recipe.id, traces), InForce()
-        with self.around.progress("looking for it in the log", None) as advance:
-            for log_offset, record in self.around.read_whole(
+        """Read the log, and complete these traces."""
+        traced, in_force = Traces(self.topic_id, self.recipe.id, traces), InForce()
+        with self.dependencies.progress("looking for it in the log", None) as advance:
+            for log_offset, record in self.dependencies.read_whole(
                 self.settings, self.names.fingerprints, advance
             ):  # 2
-                looked_for.fold(log_offset, record)
-                now.fold(record)
-        self._format = now.format
+                traced.fold(log_offset, record)
+                in_force.fold(record)
+        self._format = in_force.format
 
     def carry_out(self, documents: Sequence[tuple[Message, Trace]]) -> int:
-        """Append a release of each document that has none, write to `unique` what is not there, and
-        return how many were.
+        """Append a release of each document without one, write those missing in `unique` to it, and
+        return their number.
 
         Raises:
-            InputError: `unique` does not hold any more what would tell; nothing was written.
-            ConfigurationError: `unique` refuses a record; of these documents none was written.
-            BrokerError: Kafka failed; run it again, it goes on.
+            InputError: needed records of `unique` were deleted; nothing was written.
+            ConfigurationError: `unique` refuses a record; none of these documents was written.
+            BrokerError: Kafka failed; run the command again to continue.
         """
         if self._transactions is None:
             return 0
@@ -121,14 +125,14 @@ class ReleaseOrder:
         self._check_tellable(documents)
         why = ""
         for _ in range(_ATTEMPTS):
-            there = self._released_on_unique([trace for _, trace in documents])  # 4
+            released = self._released_on_unique([trace for _, trace in documents])  # 4
             missing = [
-                (message, trace) for message, trace in documents if not trace.released_at & there
+                (message, trace) for message, trace in documents if not trace.released_at & released
             ]
             if not missing:
                 return 0
             result = self._transactions.run(  # 5
-                [self._output(*one) for one in missing],
+                [self._output(message, trace) for message, trace in missing],
                 [],
                 b"",
                 reached=lambda step: self._failpoints.hit(f"release.{step}", 1),
@@ -151,11 +155,11 @@ class ReleaseOrder:
     def _append(self, traces: Sequence[Trace]) -> None:
         ends = {
             part: self.admin.end_offset(self.names.unique, part)
-            for part in {one.partition for one in traces}
+            for part in {trace.partition for trace in traces}
         }
         raws = [
-            encode_release(Release(one.judged[-1][2], ends[one.partition]), self._format)
-            for one in traces
+            encode_release(Release(trace.judged[-1][2], ends[trace.partition]), self._format)
+            for trace in traces
         ]
         for trace, log_offset in zip(
             traces, append_all(self.settings, self.names, raws), strict=True
@@ -163,36 +167,40 @@ class ReleaseOrder:
             trace.releases.append((log_offset, ends[trace.partition]))
 
     def _check_tellable(self, documents: Sequence[tuple[Message, Trace]]) -> None:
-        """Refuse where `unique` does not reach back to a release."""
+        """Check that `unique` still contains the records since each release.
+
+        Raises:
+            InputError: it does not, so a release may or may not have been written.
+        """
         ends = self.admin.ends(
             list({(self.names.unique, trace.partition) for _, trace in documents})
         )
         for message, trace in documents:
-            first, (low, _) = (
-                min(one for _, one in trace.releases),
+            first_offset, (low, _) = (
+                min(unique_from for _, unique_from in trace.releases),
                 ends[self.names.unique, trace.partition],
             )
-            if low > first:
+            if low > first_offset:
                 raise InputError(
                     f"{self.names.unique}-{trace.partition} holds nothing below {low} any more, "
                     "and a release of "
-                    f"{message.at} began at {first}: whether it left then cannot be "
+                    f"{message.at} began at {first_offset}: whether it left then cannot be "
                     "told. Nothing was written."
                 )
 
     def _released_on_unique(self, traces: Sequence[Trace]) -> set[str]:
-        """Return the places of releases that records of `unique` name, from where these began."""
-        first: defaultdict[int, list[int]] = defaultdict(list)
-        for one in traces:
-            first[one.partition] += [unique_from for _, unique_from in one.releases]
-        found = set()
-        for partition, begins in first.items():
+        """Return the log places named by records of `unique` since these releases."""
+        starts: defaultdict[int, list[int]] = defaultdict(list)
+        for trace in traces:
+            starts[trace.partition] += [unique_from for _, unique_from in trace.releases]
+        places = set()
+        for partition, offsets in starts.items():
             end = self.admin.end_offset(self.names.unique, partition)
-            records = self.around.read_partition(
-                self.settings, self.names.unique, partition, min(begins), until=end
+            records = self.dependencies.read_partition(
+                self.settings, self.names.unique, partition, min(offsets), until=end
             )
-            found |= {headers.text_of(one.headers, headers.LOG) for one in records}
-        return found
+            places |= {headers.text_of(record.headers, headers.LOG) for record in records}
+        return places
 
     def _output(self, message: Message, trace: Trace) -> Output:
         document, recipe = trace.judged[-1][2], self.recipe.id
@@ -200,35 +208,39 @@ class ReleaseOrder:
             document.prints, width_of(document.recipe, document.prints.shape[1])
         )
         place = LogPlace(trace.releases[0][0], 0)
-        own = headers.of_verdict(document.position(0), Reason.RELEASED, recipe, fingerprint, place)
-        passed = headers.passed_on(message.headers) + own
+        verdict_headers = headers.of_verdict(
+            document.position(0), Reason.RELEASED, recipe, fingerprint, place
+        )
+        written = headers.passed_on(message.headers) + verdict_headers
         return Output(
             self.names.unique,
             message.partition,
             message.key,
             message.value,
             message.timestamp_ms,
-            passed,
+            written,
         )
 
 
-def release(settings: Settings, text: str, around: OrderDependencies, *, dry_run: bool) -> Released:
-    """Release a document (`orders` says how it may be named), once, however often it is asked.
+def release(
+    settings: Settings, text: str, dependencies: OrderDependencies, *, dry_run: bool
+) -> Released:
+    """Release a document, named as in `orders.orders`; idempotent.
 
     Raises:
-        ConfigurationError: a topic is missing, or the log is another's. InputError: there is no
-        such document any more, or it is not a duplicate; then nothing was written. BrokerError:
-        Kafka failed; run it again, it goes on.
+        ConfigurationError: a topic is missing, or the log belongs to another filter.
+        InputError: the document does not exist, or is not a duplicate; then nothing was written.
+        BrokerError: Kafka failed; run the command again to continue.
     """
-    order = ReleaseOrder(settings, around, dry_run=dry_run)
-    partition, offset = source_of(around, settings, text, order.topic_id, order.recipe.key)
-    message = record_at(around, settings, order.names.documents, partition, offset, _GONE)
+    order = ReleaseOrder(settings, dependencies, dry_run=dry_run)
+    partition, offset = source_of(dependencies, settings, text, order.topic_id, order.recipe.key)
+    message = record_at(dependencies, settings, order.names.documents, partition, offset, _GONE)
     order.begin()
     try:
         trace = Trace(partition, offset, value_digest(message.value))
         order.trace([trace])
         if not trace.releases:
-            _check_was_dropped(around, settings, message, trace)
+            _check_was_dropped(dependencies, settings, message, trace)
         written = order.carry_out([(message, trace)])
     finally:
         order.close()
@@ -237,9 +249,13 @@ def release(settings: Settings, text: str, around: OrderDependencies, *, dry_run
 
 
 def _check_was_dropped(
-    around: OrderDependencies, settings: Settings, message: Message, trace: Trace
+    dependencies: OrderDependencies, settings: Settings, message: Message, trace: Trace
 ) -> None:
-    """Refuse what did not leave on `duplicates`, or has left on `unique` as well."""
+    """Check that a document is in `duplicates` and not in `unique`.
+
+    Raises:
+        InputError: it was not dropped.
+    """
     names = settings.topic_names
     name = message.at
     if not trace.judged:
@@ -248,13 +264,13 @@ def _check_was_dropped(
             "or it was passed on or set "
             "aside unjudged. Nothing was written."
         )
-    found = on_output(around, settings, names.unique, message, trace.verdicts_at)
-    if found is not None:
-        reason = headers.text_of(found.headers, headers.REASON)
+    emitted = on_output(dependencies, settings, names.unique, message, trace.verdicts_at)
+    if emitted is not None:
+        reason = headers.text_of(emitted.headers, headers.REASON)
         raise InputError(
             f"{name} was not dropped: it left on {names.unique}, as {reason}. Nothing was written."
         )
-    if on_output(around, settings, names.duplicates, message, trace.verdicts_at) is None:
+    if on_output(dependencies, settings, names.duplicates, message, trace.verdicts_at) is None:
         raise InputError(
             f"{name} is not in {names.duplicates}: its verdict has not left yet, or that topic "
             "does not hold it any more. "
@@ -263,7 +279,7 @@ def _check_was_dropped(
 
 
 class Dropped(NamedTuple):
-    """A document that is to be released: its time, and what the log says of it."""
+    """A document to release: its timestamp and its trace."""
 
     timestamp_ms: int | None
     trace: Trace
@@ -271,39 +287,41 @@ class Dropped(NamedTuple):
 
 @dataclass(slots=True)
 class ManyReleased:
-    """What was done with how many documents; `refused`: why some cannot be released."""
+    """The numbers of documents by result; `refused` counts reasons why documents cannot be
+    released.
+    """
 
-    found: int = 0
-    before: int = 0
+    requested: int = 0
+    released_before: int = 0
     written: int = 0
     refused: Counter[str] = field(default_factory=Counter)
 
     @property
-    def left(self) -> int:
-        """How many would be written, were it not for a dry run."""
-        return self.found - self.before - self.written - self.refused.total()
+    def remaining(self) -> int:
+        """Number of documents that a dry run would have written."""
+        return self.requested - self.released_before - self.written - self.refused.total()
 
 
 def release_many(
-    settings: Settings, positions: Iterable[str], around: OrderDependencies, *, dry_run: bool
+    settings: Settings, positions: Iterable[str], dependencies: OrderDependencies, *, dry_run: bool
 ) -> ManyReleased:
-    """Release the documents at positions in `documents`, each once, however often this is run.
+    """Release the documents at positions in `documents`; idempotent.
 
     Raises:
-        ConfigurationError: a topic is missing, or the log is another's.
-        InputError: a line is no position; then nothing was written.
-        BrokerError: Kafka failed; run it again, it goes on.
+        ConfigurationError: a topic is missing, or the log belongs to another filter.
+        InputError: a line is not a position; then nothing was written.
+        BrokerError: Kafka failed; run the command again to continue.
     """
-    order = ReleaseOrder(settings, around, dry_run=dry_run)
+    order = ReleaseOrder(settings, dependencies, dry_run=dry_run)
     places = _places(order, positions)
-    result = ManyReleased(found=len(places))
+    result = ManyReleased(requested=len(places))
     order.begin()
     try:
         dropped = list(_read(order, places, result))
-        order.trace([one.trace for one in dropped])
+        order.trace([document.trace for document in dropped])
         ready = list(_releasable(order, dropped, result))
-        # Those that a killed run left halfway come first: only for them `unique` is read far back.
-        ready.sort(key=lambda one: not one.trace.releases)
+        # Releases of a killed run come first: only for them is `unique` read far back.
+        ready.sort(key=lambda document: not document.trace.releases)
         for first in range(0, len(ready), _AT_ONCE):
             _carry_out(order, ready[first : first + _AT_ONCE], result, dry_run=dry_run)
     finally:
@@ -312,29 +330,29 @@ def release_many(
 
 
 def _places(order: ReleaseOrder, positions: Iterable[str]) -> list[tuple[int, int]]:
-    """Return the partitions and offsets that lines name, each once, in the order of the lines."""
-    found = dict.fromkeys(_place(order, line.strip()) for line in positions if line.strip())
-    return list(found)
+    """Return the distinct (partition, offset) of some lines, in their order."""
+    places = dict.fromkeys(_place(order, line.strip()) for line in positions if line.strip())
+    return list(places)
 
 
 def _place(order: ReleaseOrder, line: str) -> tuple[int, int]:
-    at = POSITION_FORM.match(line)
-    if at is None or at["topic"] not in (None, order.names.documents):
+    match = POSITION_FORM.match(line)
+    if match is None or match["topic"] not in (None, order.names.documents):
         raise InputError(
             f"The line {printable(line, 80)!r} is no position in {order.names.documents}, such as "
             f"{order.names.documents}-3@8812. Nothing was written."
         )
-    return int(at["partition"]), int(at["offset"])
+    return int(match["partition"]), int(match["offset"])
 
 
 def _read(
     order: ReleaseOrder, places: Sequence[tuple[int, int]], result: ManyReleased
 ) -> Iterator[Dropped]:
-    """Yield the documents at these places; count those that are gone."""
+    """Yield the documents at these places; count deleted ones as refused."""
     for first in range(0, len(places), _AT_ONCE):
-        part = places[first : first + _AT_ONCE]
-        sources = _sources(order, part)
-        for partition, offset in part:
+        group = places[first : first + _AT_ONCE]
+        sources = _sources(order, group)
+        for partition, offset in group:
             message = sources.get((partition, offset))
             if message is None:
                 result.refused[f"{order.names.documents} does not hold it"] += 1
@@ -346,53 +364,57 @@ def _read(
 def _releasable(
     order: ReleaseOrder, dropped: Sequence[Dropped], result: ManyReleased
 ) -> Iterator[Dropped]:
-    """Yield what may be released, or was and may not be on `unique` yet; count the others with
-    their reason.
+    """Yield the documents that may be released, or whose release may not be in `unique` yet; count the
+    others as refused.
     """
-    names, new = order.names, [one for one in dropped if not one.trace.releases]
-    kept, gone = (_decided_on(order, topic, new) for topic in (names.unique, names.duplicates))
-    for one in dropped:
-        if one.trace.releases:
-            yield one
-        elif not one.trace.judged:
+    names, new = order.names, [document for document in dropped if not document.trace.releases]
+    on_unique, on_duplicates = (
+        _decided_on(order, topic, new) for topic in (names.unique, names.duplicates)
+    )
+    for document in dropped:
+        if document.trace.releases:
+            yield document
+        elif not document.trace.judged:
             result.refused["the log has no verdict on it"] += 1
-        elif one.trace.verdicts_at & kept:
+        elif document.trace.verdicts_at & on_unique:
             result.refused[f"it left on {names.unique}"] += 1
-        elif not one.trace.verdicts_at & gone:
+        elif not document.trace.verdicts_at & on_duplicates:
             result.refused[f"it is not in {names.duplicates}"] += 1
         else:
-            yield one
+            yield document
 
 
 def _decided_on(order: ReleaseOrder, topic: str, dropped: Sequence[Dropped]) -> set[str]:
-    """Return the places in the log that decided what an output holds, as far back as these
-    documents were.
-    """
-    since: defaultdict[int, list[int]] = defaultdict(list)
-    for one in dropped:
-        since[one.trace.partition].append(one.timestamp_ms or 0)
-    found = set()
-    for partition, times in since.items():
-        records = order.around.read_partition(order.settings, topic, partition, since_ms=min(times))
-        found |= {headers.text_of(one.headers, headers.LOG) for one in records}
-    return found
+    """Return the log places named by records of an output since the timestamps of these documents."""
+    times_by_partition: defaultdict[int, list[int]] = defaultdict(list)
+    for document in dropped:
+        times_by_partition[document.trace.partition].append(document.timestamp_ms or 0)
+    places = set()
+    for partition, times in times_by_partition.items():
+        records = order.dependencies.read_partition(
+            order.settings, topic, partition, since_ms=min(times)
+        )
+        places |= {headers.text_of(record.headers, headers.LOG) for record in records}
+    return places
 
 
 def _carry_out(
-    order: ReleaseOrder, part: Sequence[Dropped], result: ManyReleased, *, dry_run: bool
+    order: ReleaseOrder, group: Sequence[Dropped], result: ManyReleased, *, dry_run: bool
 ) -> None:
-    """Release a part, or say what would be."""
+    """Release a group of documents, or only count them in a dry run."""
     if dry_run:
-        result.before += sum(bool(one.trace.releases) for one in part)
+        result.released_before += sum(bool(document.trace.releases) for document in group)
         return
-    sources = _sources(order, [(one.trace.partition, one.trace.offset) for one in part])
+    sources = _sources(
+        order, [(document.trace.partition, document.trace.offset) for document in group]
+    )
     documents = [
-        (sources[one.trace.partition, one.trace.offset], one.trace)
-        for one in part
-        if _is_there(one, sources)
+        (sources[document.trace.partition, document.trace.offset], document.trace)
+        for document in group
+        if _is_stored(document, sources)
     ]
-    if len(documents) < len(part):
-        result.refused[f"{order.names.documents} does not hold it any more"] += len(part) - len(
+    if len(documents) < len(group):
+        result.refused[f"{order.names.documents} does not hold it any more"] += len(group) - len(
             documents
         )
     if not documents:
@@ -400,21 +422,21 @@ def _carry_out(
     try:
         written = order.carry_out(documents)
     except (ConfigurationError, InputError) as error:
-        if len(part) > 1:  # one of them: each goes alone
-            for one in part:
-                _carry_out(order, [one], result, dry_run=dry_run)
+        if len(group) > 1:  # retry one by one, because one document caused it
+            for document in group:
+                _carry_out(order, [document], result, dry_run=dry_run)
             return
         result.refused[str(error)] += 1
         return
     result.written += written
-    result.before += len(documents) - written
+    result.released_before += len(documents) - written
 
 
 def _sources(
     order: ReleaseOrder, places: Sequence[tuple[int, int]]
 ) -> dict[tuple[int, int], Message]:
-    """Return the records in `documents` at these places, by partition and offset; those that are
-    gone are missing.
+    """Return the records of `documents` at these places by (partition, offset), without deleted
+    ones.
     """
     topic, spans = order.names.documents, defaultdict[tuple[str, int], list[tuple[int, int]]](list)
     for partition, offset in sorted(places):
@@ -422,9 +444,11 @@ def _sources(
             spans[topic, partition].append((offset, offset + 1))
     for key, (low, high) in order.admin.ends(list(spans)).items():
         spans[key] = [span for span in spans[key] if low <= span[0] < high]
-    return {(one.partition, one.offset): one for one in sample(order.settings, spans)}
+    return {
+        (message.partition, message.offset): message for message in sample(order.settings, spans)
+    }
 
 
-def _is_there(one: Dropped, sources: dict[tuple[int, int], Message]) -> bool:
-    found = sources.get((one.trace.partition, one.trace.offset))
-    return found is not None and value_digest(found.value) == one.trace.value_digest
+def _is_stored(document: Dropped, sources: dict[tuple[int, int], Message]) -> bool:
+    message = sources.get((document.trace.partition, document.trace.offset))
+    return message is not None and value_digest(message.value) == document.trace.value_digest

@@ -1,37 +1,32 @@
-"""What `rewind` may do to a group's committed offsets: values in, changes or refusals out; nothing
-here talks to Kafka.
+"""The rules of `rewind` for a group's committed offsets, as pure functions without Kafka.
 
-A rewind writes (offset, epoch + 1) as the committed offset of a source partition. Its rules, and
-what breaks without:
+A rewind writes (offset, epoch + 1) as the committed offset of a source partition. Its rules, and the
+reason for each:
 
  1. The group is empty. A running worker would commit its next batch over the new offset, under the
- old epoch. (Kafka
-    refuses the write too, so a worker that joins meanwhile is safe.)
- 2. No transaction with the group's offsets is open. What it holds is not yet the committed offset,
- and may or may not
-    become it; the operator would decide without knowing how far the outputs go.
- 3. Never above the committed offset: the documents between would never be judged, and so be lost.
- Only what the topic
-    itself has lost may be passed: a committed offset below the first record still held may move up
-    to that.
- 4. Within what the topic holds: elsewhere a worker cannot begin to read. 5. The epoch rises with
- every rewind that has something read again. The index keeps the highest (epoch, committed
-    offset) of each partition as its watermark, and calls `stale` what lies below; only a higher
-    epoch brings the watermark down. It also parts the documents that are read again from those that
-    a lost worker of before still appends. Where the committed offset itself is asked for, nothing
-    is written: what was judged and not committed keeps its verdicts.
- 6. Where the committed offset carries no epoch, or there is none, the epoch to rise from is the
- highest that the log
-    holds for the partition (`Marks`), because nothing but a record of the log can have raised the
-    index's watermark. The whole log is read for it: the newest record need not carry the highest
-    epoch, since a lost worker may append late.
- 7. All or nothing: one refusal, and nothing is written.
+    old epoch. (Kafka refuses the write too, so a worker that joins meanwhile is safe.)
+ 2. No transaction with the group's offsets is open. Its offsets may or may not become the committed
+    ones; the operator would decide without knowing how far the outputs go.
+ 3. Never above the committed offset: the documents in between would never be judged, and be lost.
+    Only records that the topic has lost may be skipped: a committed offset below the first stored
+    record may move up to it.
+ 4. Within the topic's offsets: a worker cannot start reading elsewhere.
+ 5. The epoch rises with every rewind that makes records be read again. The index stores the highest
+    (epoch, committed offset) of each partition as its watermark, and answers `stale` below it; only a
+    higher epoch lowers the watermark. The epoch also distinguishes documents that are read again from
+    those that a lost worker still appends. A rewind to the committed offset writes nothing: records
+    that were judged and not committed keep their verdicts.
+ 6. If the committed offset is missing or has no epoch, the highest epoch of the partition in the log
+    is raised (`Marks`), because only a record of the log can have raised the index's watermark. The
+    whole log is read for it: the newest record need not have the highest epoch, since a lost worker
+    may append late.
+ 7. After one refusal, nothing is written.
 
-Where offsets are lost, the outputs prove how far a partition came: its records leave in order and
-each of them leaves, so all below the highest position that left have left (`left_up_to`). A
-released document names an old position, which is why not the last record counts but the highest.
-Positions name a topic without its id: where the log has documents of an earlier topic of that name,
-the outputs prove nothing, and what workers confirmed to the log counts alone.
+If offsets are lost, the outputs prove how far a partition was processed: every record is written, and
+in order, so all records below the highest position in the outputs were written (`proven_end`). A
+released document names an old position, so the highest position counts and not the last one.
+Positions name a topic without its id: if the log has documents of an earlier topic of that name, the
+outputs prove nothing, and only offsets that workers confirmed to the log count.
 """
 
 from __future__ import annotations
@@ -54,10 +49,10 @@ POSITION_FORM = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class RewindTarget:
-    """What the cluster has of the source topic, by partition.
+    """The cluster's state of the source topic, by partition.
 
-    `committed` holds (offset, metadata) of the partitions that have a committed offset; `bounds`
-    (first offset held, offset of the next record) of at least those to rewind.
+    `committed` contains (offset, metadata) of the partitions with a committed offset; `bounds`
+    contains (first stored offset, offset of the next record) of at least those to rewind.
     """
 
     topic: str
@@ -68,8 +63,8 @@ class RewindTarget:
 
 @dataclass(frozen=True, slots=True)
 class OffsetChange:
-    """A committed offset to write. What is there now is None where it is missing; `warning` is a
-    sentence, if any.
+    """A committed offset to write. The present `committed` and `epoch` are None if missing; `warning`
+    is a sentence or None.
     """
 
     partition: int
@@ -80,34 +75,32 @@ class OffsetChange:
     warning: str | None = None
 
     @property
-    def is_one(self) -> bool:
-        """Whether anything changes. Else the epoch stays too: under a higher one what was in flight
-        would be judged anew.
+    def is_change(self) -> bool:
+        """Whether the offset or the epoch changes. An equal offset keeps its epoch: a higher one would
+        have records in flight judged again.
         """
         return (self.new_offset, self.new_epoch) != (self.committed, self.epoch)
 
 
 @dataclass(slots=True)
 class Marks:
-    """What the log holds of one source topic: by partition, the highest (epoch, committed offset),
-    the watermark.
+    """The watermarks of a source topic in the log: the highest (epoch, committed offset) by
+    partition.
 
-    `fold` takes the records in the log's order. `group` is the one that the log was begun for, None
-    before it is told.
+    `fold` reads the records in the log's order. `group` is the declared group, None before the
+    declaration.
     """
 
     topic_id: bytes
     topic: str = ""
     group: str | None = None
-    is_made_anew: bool = False
+    is_recreated: bool = False
     """Whether the log has documents of an earlier topic of that name."""
     by_partition: dict[int, tuple[int, int]] = field(default_factory=dict)
     _recipe: str | None = None
 
     def fold(self, record: LogRecord) -> None:
-        """Take in the next record; batches of another recipe are passed over, as the index rejects
-        them.
-        """
+        """Apply the next record; ignore batches of another recipe, which the index rejects."""
         if isinstance(record, Control):
             if record.type == "declare" and self._recipe is None:
                 self._recipe, self.group = (
@@ -117,73 +110,73 @@ class Marks:
         elif isinstance(record, Batch) and record.recipe == self._recipe:
             for source in record.sources:
                 if source.topic_id == self.topic_id:
-                    seen = (source.epoch, source.committed)
+                    mark = (source.epoch, source.committed)
                     self.by_partition[source.partition] = max(
-                        seen, self.by_partition.get(source.partition, seen)
+                        mark, self.by_partition.get(source.partition, mark)
                     )
                 elif source.topic == self.topic:
-                    self.is_made_anew = True
+                    self.is_recreated = True
 
 
 def parse(texts: Iterable[str], topic: str) -> dict[int, int]:
-    """Return the offset asked for by partition, of texts such as `3@8812`, or `documents-3@8812`
-    where `topic` is `documents`.
+    """Parse texts such as `3@8812`, or `documents-3@8812` if `topic` is `documents`; return offsets
+    by partition.
 
     Raises:
-        InputError: a text is none of that, names another topic, or a partition twice; all are named
-        at once.
+        InputError: texts are malformed, name another topic, or a partition twice; all problems are
+        reported at once.
     """
     wanted: dict[int, int] = {}
     problems = []
     for text in texts:
-        found = POSITION_FORM.match(text)
-        if found is None:
+        match = POSITION_FORM.match(text)
+        if match is None:
             problems.append(
                 f"{printable(text)!r} is not PARTITION@OFFSET, such as 3@8812 or {topic}-3@8812."
             )
-        elif found["topic"] not in (None, topic):
+        elif match["topic"] not in (None, topic):
             problems.append(
                 f"{printable(text)!r} does not name the source topic: only {topic} is read by the "
                 "workers."
             )
-        elif int(found["partition"]) in wanted:
-            problems.append(f"Partition {int(found['partition'])} is named twice.")
+        elif int(match["partition"]) in wanted:
+            problems.append(f"Partition {int(match['partition'])} is named twice.")
         else:
-            wanted[int(found["partition"])] = int(found["offset"])
+            wanted[int(match["partition"])] = int(match["offset"])
     if problems:
         raise InputError("\n".join(problems))
     return wanted
 
 
-def left_up_to(outputs: Iterable[Message], topic: str, partition: int) -> int | None:
-    """Return the offset behind the highest position of a source partition that outputs name; None
-    if they name none.
+def proven_end(outputs: Iterable[Message], topic: str, partition: int) -> int | None:
+    """Return the offset after the highest position of a source partition in records of the outputs;
+    None without any.
     """
-    places = (POSITION_FORM.match(text_of(one.headers, POSITION)) for one in outputs)
+    places = (POSITION_FORM.match(text_of(output.headers, POSITION)) for output in outputs)
     offsets = [
-        int(one["offset"])
-        for one in places
-        if one and (one["topic"], int(one["partition"])) == (topic, partition)
+        int(output["offset"])
+        for output in places
+        if output and (output["topic"], int(output["partition"])) == (topic, partition)
     ]
     return max(offsets) + 1 if offsets else None
 
 
-def restored(cluster: RewindTarget, marks: Marks, left: Mapping[int, int]) -> dict[int, int]:
-    """Return from where on to read the partitions whose committed offset is lost: behind all that
-    is known to have left.
+def restored(cluster: RewindTarget, marks: Marks, proven: Mapping[int, int]) -> dict[int, int]:
+    """Return the offsets of the partitions whose committed offset is lost: after all records that are
+    proven to be written.
 
-    `left` is what outputs prove, by partition.
+    `proven` are the ends that the outputs prove, by partition.
     """
     wanted = {}
     for part, (low, _) in cluster.bounds.items():
         if epochs.from_metadata(cluster.committed.get(part, (0, None))[1]) is None:
             _, confirmed = marks.by_partition.get(part, (0, low))
-            wanted[part] = max(low, confirmed, 0 if marks.is_made_anew else left.get(part, 0))
+            wanted[part] = max(low, confirmed, 0 if marks.is_recreated else proven.get(part, 0))
     return wanted
 
 
 def needs_log(wanted: Iterable[int], committed: Mapping[int, tuple[int, str | None]]) -> bool:
-    """Return whether some partition's epoch can be told by the log only."""
+    """Return whether the epoch of some partition must be read from the log."""
     return any(
         part not in committed or epochs.from_metadata(committed[part][1]) is None for part in wanted
     )
@@ -193,19 +186,19 @@ def plan(
     wanted: Mapping[int, int],
     cluster: RewindTarget,
     marks: Marks | None,
-    left: Mapping[int, int] | None = None,
+    proven: Mapping[int, int] | None = None,
 ) -> tuple[list[OffsetChange], list[str]]:
     """Return (changes, refusals as sentences); with any refusal nothing may be written.
 
-    `marks` is what the whole log holds; it may be None where `needs_log` says no. `left` is what
-    outputs prove, by partition.
+    `marks` are those of the whole log; they may be None if `needs_log` returns False. `proven` are the
+    ends that the outputs prove, by partition.
     """
     changes: list[OffsetChange] = []
     refusals: list[str] = []
     for part, offset in sorted(wanted.items()):
         refusal = _refusal(part, offset, cluster)
         if refusal is None:
-            changes.append(_change(part, offset, cluster, marks, (left or {}).get(part, 0)))
+            changes.append(_change(part, offset, cluster, marks, (proven or {}).get(part, 0)))
         else:
             refusals.append(refusal)
     return changes, refusals
@@ -237,7 +230,7 @@ def _refusal(part: int, offset: int, cluster: RewindTarget) -> str | None:
 
 
 def _change(
-    part: int, offset: int, cluster: RewindTarget, marks: Marks | None, left: int
+    part: int, offset: int, cluster: RewindTarget, marks: Marks | None, proven_offset: int
 ) -> OffsetChange:
     low, _ = cluster.bounds[part]
     committed, metadata = cluster.committed.get(part, (None, None))
@@ -259,11 +252,11 @@ def _change(
             )
         return OffsetChange(part, committed, epoch, offset, epoch + 1, warning)
     highest, confirmed = marks.by_partition.get(part, (0, low)) if marks is not None else (0, low)
-    warning, sure = None, max(low, confirmed, left)
-    if offset > sure:
+    warning, safe_offset = None, max(low, confirmed, proven_offset)
+    if offset > safe_offset:
         warning = (
-            f"Nothing here tells whether the documents from {sure} to {offset - 1} have left "
+            f"Nothing here tells whether the documents from {safe_offset} to {offset - 1} have left "
             "already; if not, they are "
-            f"lost. {cluster.topic}-{part}@{sure} is sure to skip none."
+            f"lost. {cluster.topic}-{part}@{safe_offset} is sure to skip none."
         )
     return OffsetChange(part, committed, None, offset, highest + 1, warning)

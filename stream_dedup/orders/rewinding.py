@@ -1,8 +1,9 @@
-"""The work of `rewind`: the committed offsets of an idle group set back, with their epochs raised.
-The rules: `control.rewind`.
+"""Carry out `rewind`: set the committed offsets of an idle group back, and raise their epochs. The
+rules are in `orders.rewind`.
 
-The steps, in this order: parse, no members, no open transaction, the topic's bounds, the log (only
-where an epoch is missing), plan, committed offsets unchanged since, write.
+The steps in this order: parse, check that the group has no members and no open transaction, read the
+topic's bounds, read the log (only if an epoch is missing), plan, check that the committed offsets are
+unchanged, write.
 """
 
 from __future__ import annotations
@@ -16,32 +17,36 @@ from stream_dedup.log import epochs
 from stream_dedup.orders import rewind
 from stream_dedup.orders.beginnings import read_marks
 from stream_dedup.orders.orders import OrderDependencies
-from stream_dedup.orders.rewind import left_up_to
+from stream_dedup.orders.rewind import proven_end
 from stream_dedup.settings.settings import Settings
 
-# The end of each output. Among the last records may be some that were released and name old
-# positions; never as many.
-_OUTPUTS_LOOKED_AT = 2000
+# The number of records read at the end of each output. Some may be releases, which name old
+# positions, but never as many.
+_TAIL_RECORDS = 2000
 
 
 def rewind_group(
-    settings: Settings, texts: Sequence[str] | None, around: OrderDependencies, *, dry_run: bool
+    settings: Settings,
+    texts: Sequence[str] | None,
+    dependencies: OrderDependencies,
+    *,
+    dry_run: bool,
 ) -> list[rewind.OffsetChange]:
-    """Set the group's committed offsets back as the texts (`PARTITION@OFFSET`) say, and return what
-    was changed.
+    """Set the group's committed offsets to `texts` (`PARTITION@OFFSET`), and return the changes.
 
-    Without texts those that are lost are restored, as far as outputs and log prove that documents
-    have left.
+    Without texts, lost offsets are restored as far as outputs and log prove that documents were
+    written.
 
     Raises:
         ConfigurationError: workers are running, a topic is missing, or the log belongs to another
-        group. InputError: a text is not a position in the source topic, or an offset may not be
-        written; then none was. BrokerError: Kafka failed, or a transaction is
-        open; the same command may be run again.
+        group.
+        InputError: a text is not a position in the source topic, or an offset is not allowed; then
+        nothing was written.
+        BrokerError: Kafka failed, or a transaction is open; run the command again.
     """
     names = settings.topic_names
     wanted = rewind.parse(texts or (), names.documents)
-    admin = around.make_admin(settings)
+    admin = dependencies.make_admin(settings)
     topics = admin.topic_ids([names.documents])
     if names.documents not in topics:
         raise ConfigurationError(
@@ -49,32 +54,39 @@ def rewind_group(
         )
     topic_id, partitions = topics[names.documents]
     _check_is_empty(admin, settings.group)
-    found = admin.stable_committed(settings.group)
-    committed = {part: value for (topic, part), value in found.items() if topic == names.documents}
-    looked_at = [part for part in wanted if part < partitions] if texts else range(partitions)
-    ends = admin.ends([(names.documents, part) for part in looked_at])
+    all_committed = admin.stable_committed(settings.group)
+    committed = {
+        part: value for (topic, part), value in all_committed.items() if topic == names.documents
+    }
+    checked = [part for part in wanted if part < partitions] if texts else range(partitions)
+    ends = admin.ends([(names.documents, part) for part in checked])
     bounds = {part: span for (_, part), span in ends.items()}
     cluster = rewind.RewindTarget(names.documents, partitions, committed, bounds)
-    left: dict[int, int] = {}
+    proven: dict[int, int] = {}
     marks = None
     if rewind.needs_log(bounds, committed):
-        with around.progress("reading the log for its epochs", None) as advance:
-            marks = read_marks(settings, names, topic_id, advance, around.read_whole)
+        with dependencies.progress("reading the log for its epochs", None) as advance:
+            marks = read_marks(settings, names, topic_id, advance, dependencies.read_whole)
     if not texts and marks is not None:
-        if not marks.is_made_anew:
-            left = _left(admin, settings, bounds, around)
-        wanted = rewind.restored(cluster, marks, left)
-    changes, refusals = rewind.plan(wanted, cluster, marks, left)
+        if not marks.is_recreated:
+            proven = _proven_ends(admin, settings, bounds, dependencies)
+        wanted = rewind.restored(cluster, marks, proven)
+    changes, refusals = rewind.plan(wanted, cluster, marks, proven)
     if refusals:
         raise InputError("\n".join([*refusals, "Nothing was written."]))
     if not dry_run:
-        if admin.stable_committed(settings.group) != found:
+        if admin.stable_committed(settings.group) != all_committed:
             raise BrokerError(
                 f"The committed offsets of group {settings.group} changed meanwhile, so a worker "
                 "was running. Nothing was "
                 "written. Stop the workers and run this again."
             )
-        _write(admin, settings.group, names.documents, [one for one in changes if one.is_one])
+        _write(
+            admin,
+            settings.group,
+            names.documents,
+            [change for change in changes if change.is_change],
+        )
     return changes
 
 
@@ -89,24 +101,29 @@ def _check_is_empty(admin: Admin, group: str) -> None:
         )
 
 
-def _left(
-    admin: Admin, settings: Settings, partitions: Iterable[int], around: OrderDependencies
+def _proven_ends(
+    admin: Admin, settings: Settings, partitions: Iterable[int], dependencies: OrderDependencies
 ) -> dict[int, int]:
-    """Return how far the outputs prove each source partition to have left: the offset behind."""
+    """Return, for each source partition, the offset below which the outputs prove that every record
+    was written.
+    """
     names = settings.topic_names
-    found: dict[int, int] = {}
+    proven: dict[int, int] = {}
     for (topic, part), (_, high) in admin.ends(
         [(topic, part) for part in partitions for topic in names.outputs]
     ).items():
-        last = around.read_partition(settings, topic, part, high - _OUTPUTS_LOOKED_AT)
-        end = left_up_to(last, names.documents, part)
+        tail = dependencies.read_partition(settings, topic, part, high - _TAIL_RECORDS)
+        end = proven_end(tail, names.documents, part)
         if end is not None:
-            found[part] = max(end, found.get(part, 0))
-    return found
+            proven[part] = max(end, proven.get(part, 0))
+    return proven
 
 
 def _write(admin: Admin, group: str, topic: str, changes: Sequence[rewind.OffsetChange]) -> None:
-    wanted = {one.partition: (one.new_offset, epochs.to_metadata(one.new_epoch)) for one in changes}
+    wanted = {
+        change.partition: (change.new_offset, epochs.to_metadata(change.new_epoch))
+        for change in changes
+    }
     if not wanted:
         return
     try:

@@ -1,11 +1,11 @@
-"""Seeds: where their documents lie, and how far a former run of the command came.
+"""Positions of seeded documents, and the progress of earlier runs of the command.
 
-A document of a topic keeps its position there. One of a file lies at `seed:NAME`, partition 0, at
-its number in the file; in place of a topic's id stands a digest of the file's name, size and
-beginning, so that a file that changed is another one.
+A document of a topic has its position there. A document of a file has the topic `seed:NAME`,
+partition 0, and its number in the file as the offset; the topic's id is a digest of the file's name,
+size and beginning, so that a changed file is another source.
 
-Invariant: seeding again does no harm: what stands already, or is near what stands, adds nothing; so
-progress may be lost, and is only ever a saving.
+Invariant: seeding is idempotent: documents that are equal or similar to existing ones add nothing.
+So progress may be lost; it only saves time.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _BEGINNING_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class SeedProgress:
-    """How far seeds of each source are in the log: `next` is the offset behind the last one, by
-    (name, id, partition).
+    """The progress of seeds in the log: `next` is the next offset by (name, id, partition) of the
+    source.
     """
 
     recipe: str
     next: dict[tuple[str, bytes, int], int] = field(default_factory=dict)
 
     def fold(self, record: LogRecord | None) -> None:
-        """Take in the next record of the log."""
+        """Apply the next record of the log."""
         if not isinstance(record, Seed) or record.batch.recipe != self.recipe:
             return
         batch = record.batch
         for place in range(len(batch)):
-            at = batch.position(place)
-            key = (at.topic, at.topic_id, at.partition)
-            self.next[key] = max(self.next.get(key, 0), at.offset + 1)
+            position = batch.position(place)
+            key = (position.topic, position.topic_id, position.partition)
+            self.next[key] = max(self.next.get(key, 0), position.offset + 1)
 
     def of(self, source: Source) -> int:
         """Return the first offset of a source that is not in the log yet."""
@@ -46,9 +46,7 @@ class SeedProgress:
 
 
 def file_source(name: str, path: Path | None) -> Source:
-    """Return the source that stands for a file; `path` None is standard input, which nobody can
-    read again.
-    """
+    """Return the source of a file; `path` None is standard input, which cannot be read again."""
     raw = name.encode("utf-8", "replace")
     if len(raw) > _NAME_BYTES_MAX:
         raw = (

@@ -192,7 +192,7 @@ def _open_beginnings(
         settings, cluster.names, cluster.log_id, cluster.source_id
     )
     beginnings.open(cluster.source_partitions)
-    beginnings.hold_reading()
+    beginnings.ensure_reading()
     return beginnings
 
 

@@ -37,7 +37,7 @@ class Kafka:
     def read_whole(self, _settings: Settings, topic: str) -> Iterator[tuple[int, LogRecord | None]]:
         yield from enumerate(self.topics[topic])
 
-    def write_down(self, _settings: Settings, _names: TopicNames, *raws: bytes) -> None:
+    def append_begun(self, _settings: Settings, _names: TopicNames, *raws: bytes) -> None:
         self.written += [decode(raw) for raw in raws]
         self.topics[NAMES.begun] += [decode(raw) for raw in raws]
 
@@ -59,7 +59,7 @@ class Kafka:
             topic_id,
             make_admin=lambda _: admin,
             read=self.read_whole,
-            write=self.write_down,
+            write=self.append_begun,
         )
 
 
@@ -157,7 +157,7 @@ def test_a_worker_that_opens_beside_one_that_begins_takes_its_documents_for_no_l
         TOPIC,
         make_admin=lambda _: admin,
         read=begins_meanwhile,
-        write=kafka.write_down,
+        write=kafka.append_begun,
     )
     found.open(3)
 
@@ -188,7 +188,7 @@ def test_the_first_worker_says_how_documents_are_read(kafka: Kafka) -> None:
 
     def starts(settings: Settings, log_id: bytes = LOG) -> str:
         try:
-            kafka.known(settings, log_id).hold_reading()
+            kafka.known(settings, log_id).ensure_reading()
         except ConfigurationError as error:
             return str(error)
         return ""
@@ -206,7 +206,7 @@ def test_the_first_worker_says_how_documents_are_read(kafka: Kafka) -> None:
     )
     assert "stream-dedup declare --reading" in refused
 
-    kafka.write_down(SETTINGS, NAMES, encode_reading(LOG, reading_of(SETTINGS), changes=True))
+    kafka.append_begun(SETTINGS, NAMES, encode_reading(LOG, reading_of(SETTINGS), changes=True))
     assert starts(SETTINGS) == ""
     assert starts(json)
     assert starts(json, OTHER) == ""
@@ -217,10 +217,10 @@ def test_of_two_first_workers_both_follow_one(kafka: Kafka) -> None:
     second."""
     html = Settings(topic_prefix="crawl", text_is="html")
     second = kafka.known(SETTINGS)
-    kafka.known(html).hold_reading()
+    kafka.known(html).ensure_reading()
 
     with pytest.raises(ConfigurationError, match="STREAM_DEDUP_TEXT_IS=html, and the"):
-        second.hold_reading()
+        second.ensure_reading()
     assert len(kafka.written) == 2
 
 

@@ -166,7 +166,7 @@ def test_an_offset_is_written_under_its_epoch_or_refused(row: str) -> None:
     assert [replace(one, warning=None) for one in changes] == [
         OffsetChange(1, old, known, int(asked), int(new))
     ]
-    assert changes[0].is_one == ((int(asked), int(new)) != (old, known))
+    assert changes[0].is_change == ((int(asked), int(new)) != (old, known))
     assert says[0] in str(changes[0].warning) if says else changes[0].warning is None
 
 
@@ -237,8 +237,8 @@ def test_outputs_prove_the_highest_position_that_left() -> None:
         output(f"{TOPIC}-1@"),
     ]
 
-    assert rewind.left_up_to([*others, *found, *others], TOPIC, 1) == 19
-    assert rewind.left_up_to(others, TOPIC, 1) is None
+    assert rewind.proven_end([*others, *found, *others], TOPIC, 1) == 19
+    assert rewind.proven_end(others, TOPIC, 1) is None
 
 
 def test_lost_offsets_are_restored_behind_what_is_proven() -> None:
@@ -262,6 +262,6 @@ def test_outputs_of_an_earlier_topic_of_that_name_prove_nothing() -> None:
     """Their positions are of other documents; the log knows topics by id."""
     log = marks(batch((0, 5, 900), topic_id=bytes(16)), batch((0, 0, 20)))
 
-    assert log.is_made_anew
+    assert log.is_recreated
     assert rewind.restored(cluster({}), log, {0: 95}) == {0: 20, 1: 0, 2: 0}
-    assert not marks(batch((0, 0, 20))).is_made_anew
+    assert not marks(batch((0, 0, 20))).is_recreated
