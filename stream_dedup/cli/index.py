@@ -26,7 +26,7 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.snapshot import Snapshot
 from stream_dedup.index.volume.place import volume_in
 from stream_dedup.index.volume.store import RocksStore
-from stream_dedup.indexer.snapshots import KEPT
+from stream_dedup.indexer.snapshots import SNAPSHOTS_KEPT
 from stream_dedup.inputs.addressed import sentences
 from stream_dedup.kafka import Admin, Bounds, read_log, topic_bounds
 from stream_dedup.settings.settings import Settings
@@ -102,7 +102,7 @@ def index_checkpoint_command(
             taken = snapshot.take(
                 directory,
                 where,
-                keep=KEPT,
+                keep=SNAPSHOTS_KEPT,
                 advance=lambda size: advance(0, size),
             )
     _print_snapshot(taken, where, time.monotonic() - started, as_json=as_json)

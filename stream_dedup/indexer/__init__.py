@@ -1,5 +1,6 @@
-"""Role two, the index: it reads the log, judges, and answers.
+"""The index role: it reads the log, judges documents and writes verdicts.
 
-role   the loop from one log record to the next
-api    what the role answers over HTTP
+role        the loop from the log to the verdicts
+api         the HTTP API of the role
+snapshots   when a snapshot is due, and the process that takes it
 """

@@ -1,16 +1,14 @@
-"""`/v1/similar`, `/v1/memory` and `/v1/stats` of a running index. GET only; nothing is changed
-through it.
+"""The HTTP API of a running index: `/v1/similar`, `/v1/memory` and `/v1/stats`, GET only.
 
-The index knows neither texts nor the key that fingerprints are made under, so the caller sends a
-print:
+The index has neither texts nor the key of the fingerprints, so the caller sends a fingerprint:
 
     /v1/similar?recipe=ID&print=HEX&digest=HEX&features=N[&sketch=HEX][&scope=HEX][&site=HEX][&title=HEX][&id=HEX][&limit=N][&similarity=SHARE]
     /v1/memory?plan=PLAN /v1/stats[?hottest=N]
 
-Invariants: a look-up holds the index for one look, and at most `LOOKUPS_MAX` wait at a time, the
-others being sent away; the report is made once for all who ask at a time, and kept for a while,
-because it counts every bucket while the index waits; nobody who asks has the volume read; answers
-hold at most `RESULTS_MAX` documents; a question that cannot be answered is a problem of RFC 9457.
+Invariants: a look-up locks the index for one search, at most `LOOKUPS_MAX` look-ups wait at a time,
+and others are refused; concurrent requests share one statistics report, which is cached for a while,
+because it counts every bucket while the index waits; no request reads the volume; a response
+contains at most `RESULTS_MAX` documents; errors are problems of RFC 9457.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ _NO_STORE: Final = {"Cache-Control": "no-store"}
 
 
 class _RefusedError(Exception):
-    """A request that cannot be answered: status and sentence."""
+    """A refused request, with its status and message."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -55,7 +53,7 @@ class _RefusedError(Exception):
 
 
 class IndexApi:
-    """The routes of an index; they answer once `serve` was called."""
+    """The routes of an index; they return 503 until `serve` was called."""
 
     def __init__(self) -> None:
         self._serving: tuple[LogIndex, KeptAnswer[dict[str, Any]]] | None = None
@@ -63,7 +61,7 @@ class IndexApi:
         self._started_ms = time.time_ns() // 1_000_000
 
     def serve(self, index: LogIndex | None) -> None:
-        """Answer from this index from now on; None: it is being closed."""
+        """Set the index that answers requests; None while it is being closed."""
         if index is None:
             self._serving = None
         else:
@@ -109,8 +107,8 @@ class IndexApi:
         digest = bytes.fromhex(_digits(query, "digest", (32,)))
         features = _number(query, "features", None, 0, (1 << 32) - 1)
         scope, site, title, id_crc = (
-            int(_digits(query, name, range(1, most + 1)), 16) if name in query else 0
-            for name, most in (("scope", 16), ("site", 16), ("title", 16), ("id", 8))
+            int(_digits(query, name, range(1, digits_max + 1)), 16) if name in query else 0
+            for name, digits_max in (("scope", 16), ("site", 16), ("title", 16), ("id", 8))
         )
         sketch = (
             bytes.fromhex(_digits(query, "sketch", (2 * SKETCH_BYTES,)))
@@ -154,19 +152,19 @@ class IndexApi:
             plan = parse(query.get("plan", ""))
         except ConfigurationError as error:
             raise _RefusedError(400, str(error)) from error
-        found = await run_in_threadpool(lambda: index.memory_for(plan))
+        memory = await run_in_threadpool(lambda: index.memory_for(plan))
         return {
             "plan": plan.id,
             "applied": index.applied,
-            "is_enough": found.is_enough,
-            **found._asdict(),
+            "is_enough": memory.is_enough,
+            **memory._asdict(),
         }
 
     async def _stats(
-        self, _: LogIndex, kept: KeptAnswer[dict[str, Any]], query: Mapping[str, str]
+        self, _: LogIndex, answer: KeptAnswer[dict[str, Any]], query: Mapping[str, str]
     ) -> object:
         hottest = _number(query, "hottest", 10, 0, _HOTTEST_MAX)
-        return report.shortened(await kept.get(), hottest) | {"started_ms": self._started_ms}
+        return report.shortened(await answer.get(), hottest) | {"started_ms": self._started_ms}
 
 
 def _problem(status: int, error: Exception) -> Response:

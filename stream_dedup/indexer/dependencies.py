@@ -1,5 +1,5 @@
-"""What an index depends on: its host, the clock, Kafka's clients, threads, its volume and its log.
-A test hands in its own.
+"""The index's dependencies: host, clock, Kafka clients, threads, volume and logger. Tests replace
+them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from stream_dedup.kafka import (
     LogReader,
     VerdictWriter,
 )
-from stream_dedup.preflight.start import hold
+from stream_dedup.preflight.start import check_topics
 from stream_dedup.settings.settings import Settings
 
 _logger = structlog.get_logger("stream_dedup.index")
@@ -31,7 +31,7 @@ _logger = structlog.get_logger("stream_dedup.index")
 
 @dataclass(frozen=True)
 class IndexerDependencies:
-    """What an index needs of the world."""
+    """Values, factories and functions that an index uses."""
 
     host: str
     failpoint: str | None
@@ -41,7 +41,7 @@ class IndexerDependencies:
     make_verdict_writer: Callable[[Settings, str, str], VerdictWriter] = VerdictWriter
     check_topics: Callable[
         [Literal["index"], Settings, TopicNames, Admin], Mapping[str, TopicState]
-    ] = hold
+    ] = check_topics
     open_store: Callable[[Path], Store] = RocksStore
     beside: Callable[[Path], Path | None] = lambda folder: folder / "tables"
     make_thread: Callable[[str], SideThread] = SideThread
@@ -49,5 +49,5 @@ class IndexerDependencies:
 
     @classmethod
     def of_process(cls) -> Self:
-        """Return those of this process."""
+        """Return the dependencies of this process."""
         return cls(os.uname().nodename, os.environ.get(VARIABLE))

@@ -1,4 +1,4 @@
-"""What an index counts."""
+"""The index's metrics."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 
 from stream_dedup.serving.metrics import BatchHistogram, KeptMetrics
 
-# As `Index.searches` counts: its place k ends with 2^k - 1. Beyond a million it no longer matters
-# by how much.
+# The buckets of `Index.searches`: bucket k ends at 2^k - 1. Above a million, exact counts do not
+# matter.
 _CANDIDATE_BUCKETS = tuple(2**power - 1 for power in range(21))
-# Of what `LogIndex.statistics` tells: figures as they are, and those of which is counted by how
-# much they grew.
+# The values of `LogIndex.statistics`: gauges first, then those whose growth is counted.
 _FIGURES = {
     "numbers_used": (
         "stream_dedup_index_numbers_used",
@@ -35,7 +34,7 @@ _FIGURES = {
         ),
     ),
 }
-_GROWN = {
+_COUNTS = {
     "tables_unwritten": (
         "stream_dedup_index_unwritten_tables",
         "Table files that could not be written.",
@@ -52,7 +51,7 @@ _GROWN = {
 
 
 class IndexMetrics(KeptMetrics):
-    """What an index reports."""
+    """The metrics of an index."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,32 +96,32 @@ class IndexMetrics(KeptMetrics):
             "bytes_in_memory": memory.labels("memory"),
             "bytes_mapped": memory.labels("file"),
         }
-        self._grown = {name: counter(*about) for name, about in _GROWN.items()}
+        self._counts = {name: counter(*about) for name, about in _COUNTS.items()}
         evicted = counter(
             "stream_dedup_index_evicted",
             "Representatives removed by window, forget or retraction.",
             ["reason"],
         )
-        self._grown |= {
+        self._counts |= {
             f"evicted_{reason}": evicted.labels(reason)
             for reason in ("window", "forget", "retract")
         }
-        self._before = dict.fromkeys(self._grown, 0)
+        self._before = dict.fromkeys(self._counts, 0)
 
     def snapshot(self, taken: float, size_bytes: int) -> None:
-        """Say when the last snapshot was whole, in seconds since 1970, or the process started, and
-        how large it is.
+        """Set the time of the last complete snapshot (or the process's start), in seconds since
+        1970, and its size.
         """
         self._snapshot_taken = taken
         self._snapshot_size.set(size_bytes)
 
     def state(self, statistics: Mapping[str, int], searches: Sequence[int] = ()) -> None:
-        """Report the index's state, as `LogIndex.statistics` and `LogIndex.searches` give it."""
+        """Update the metrics from `LogIndex.statistics` and `LogIndex.searches`."""
         if searches:
             self._candidates.put(searches, float(statistics["candidates"]))
         self._entries.set(statistics["entries"] - statistics["removed"])
         for name, figure in self._figures.items():
             figure.set(statistics[name])
-        for name, grown in self._grown.items():
-            grown.inc(statistics[name] - self._before[name])
+        for name, count in self._counts.items():
+            count.inc(statistics[name] - self._before[name])
             self._before[name] = statistics[name]

@@ -1,4 +1,4 @@
-"""How fast an index that replays the log catches up."""
+"""Estimate the time that an index needs to replay the log."""
 
 from __future__ import annotations
 
@@ -9,22 +9,20 @@ _PACE_SECONDS: Final = 60.0
 
 
 class CatchUpPace:
-    """How fast an index catches up: by what it applied in the last minute, because what comes may
-    be of another kind.
-    """
+    """The replay speed over the last minute; older records may have had another cost."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
 
     def seconds_to(self, until: int, applied: int, now: float) -> float | None:
-        """Return how long it takes from `applied` to a log offset at this pace; None until that is
-        known.
+        """Return the seconds from offset `applied` to offset `until`; None while the speed is
+        unknown.
         """
         seen = self._seen
         seen.append((now, applied))
         while now - seen[0][0] > _PACE_SECONDS and len(seen) > 1:
             seen.popleft()
-        then, before = seen[0]
-        if now - then < _PACE_SECONDS / 10 or applied <= before:
+        earlier_seconds, earlier_offset = seen[0]
+        if now - earlier_seconds < _PACE_SECONDS / 10 or applied <= earlier_offset:
             return None
-        return (until - applied) * (now - then) / (applied - before)
+        return (until - applied) * (now - earlier_seconds) / (applied - earlier_offset)

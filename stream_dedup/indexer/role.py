@@ -1,10 +1,10 @@
-"""Role two, the index: a loop from the log through `index.Index` to `verdicts`. No decisions here.
+"""The index role: a loop from the log through `index.Index` to `verdicts`, without decisions.
 
-Invariants: the log is read by assignment from the offset that the volume holds, never from a
-committed offset; an answer is sent only after it was stored with the entries it came from; after
-any failure of the volume the process ends, and a restart replays. A new volume, and one restored
-from a snapshot, answers from the log's end as it was at start, and says so first. A snapshot is
-taken between two steps (`snapshots`).
+Invariants: the log is read by assignment from the offset that the volume stores, never from a
+committed offset; an answer is sent only after it was stored with its entries; after any failure of
+the volume the process ends, and a restart replays the log. A new volume, or one restored from a
+snapshot, answers only from the log's end at its start, and announces that first. Snapshots are taken
+between two steps (`snapshots`).
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from stream_dedup.indexer.snapshots import CHILD_BYTES, Snapshots
 from stream_dedup.kafka import LostTopicError, TopicIds, TopicIdWatcher, VerdictWriter, is_recreated
 from stream_dedup.log import answers
 from stream_dedup.log.records import DOCUMENTS_MAX
-from stream_dedup.preflight.volume import of_another_log
+from stream_dedup.preflight.volume import other_log_message
 from stream_dedup.serving.health import Health
 from stream_dedup.serving.kept import KeptTopics
 from stream_dedup.serving.running import RoleFrame, RunningRole, run_role
 from stream_dedup.settings.settings import Settings
 
 NUMBERS_MAX = 4_200_000_000
-"""So many of the numbers of kept documents an index without a window uses."""
+"""Limit of the numbers of kept documents for an index without a window."""
 
 _RECORDS_MAX = 16
 _IDLE_SECONDS = 0.1
 _GAUGES_SECONDS = 1.0
-_SAID_SECONDS = 30.0
+_LOG_SECONDS = 30.0
 _HOT_BUCKET = 20_000
 
 
@@ -50,10 +50,11 @@ def run(settings: Settings, stop: threading.Event) -> None:
     """Run an index until `stop` is set.
 
     Raises:
-        ConfigurationError: something must be changed by an operator (exit 78). StreamDedupError:
-        the index cannot go on; a restart replays the log from where the volume stands.
+        ConfigurationError: an operator must change a setting (exit 78).
+        StreamDedupError: the index cannot continue; a restart replays the log from the volume's
+        offset.
     """
-    around = IndexerDependencies.of_process()
+    dependencies = IndexerDependencies.of_process()
     metrics = IndexMetrics()
     api = IndexApi()
     topic = settings.topic_names.fingerprints
@@ -61,17 +62,17 @@ def run(settings: Settings, stop: threading.Event) -> None:
         topic,
         "opening the volume",
         metrics.registry,
-        around.logger,
+        dependencies.logger,
         api.routes(),
-        around.failpoint,
-        make_kept=lambda health: KeptTopics(settings, health, metrics, around.logger),
+        dependencies.failpoint,
+        make_kept=lambda health: KeptTopics(settings, health, metrics, dependencies.logger),
     )
 
     def make(role: RunningRole) -> Callable[[], None]:
         indexer = role.watch.begin(
             stop,
             lambda: Indexer(
-                settings, metrics, role.health, api, around, partial(role.watch.begin, stop)
+                settings, metrics, role.health, api, dependencies, partial(role.watch.begin, stop)
             ),
         )
         return lambda: indexer.run(stop)
@@ -80,7 +81,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
 
 
 class Indexer:
-    """One index: `run` is its loop."""
+    """An index; `run` is its loop."""
 
     def __init__(
         self,
@@ -91,10 +92,10 @@ class Indexer:
         dependencies: IndexerDependencies,
         insist: Callable[[Callable[[], VerdictWriter]], VerdictWriter] = lambda make: make(),
     ) -> None:
-        """Open the volume and Kafka's clients, and announce from where answers come if the volume
-        is new.
+        """Open the volume and the Kafka clients, and announce the first answered offset if the
+        volume is new.
 
-        `insist` makes a writer again and again, until the topic of answers is there.
+        `insist` retries the creation of a writer until the topic of answers exists.
         """
         self._metrics = metrics
         self._api = api
@@ -110,15 +111,14 @@ class Indexer:
         self._recipe = ""
         self._rejected = 0
         self._pace = CatchUpPace()
-        self._next_said = 0.0
+        self._next_log = 0.0
         names = settings.topic_names
-        # Kafka is asked before the volume is opened: where it goes away meanwhile, nothing is to be
-        # undone.
+        # Kafka requests come before the volume is opened, so that a failure leaves nothing open.
         admin = dependencies.make_admin(settings)
-        found = dependencies.check_topics("index", settings, names, admin)
-        log_id = f"{admin.cluster_id()}/{found[names.fingerprints].topic_id.hex()}"
+        topics = dependencies.check_topics("index", settings, names, admin)
+        log_id = f"{admin.cluster_id()}/{topics[names.fingerprints].topic_id.hex()}"
         self._log = names.fingerprints
-        self._log_topic_id = found[names.fingerprints].topic_id
+        self._log_topic_id = topics[names.fingerprints].topic_id
         self._topic_ids = TopicIdWatcher(
             lambda: dependencies.make_admin(settings).topic_ids([names.fingerprints]),
             dependencies.make_thread("asking"),
@@ -176,19 +176,22 @@ class Indexer:
         )
 
     def _begin(self, folder: Path, log_id: str, low: int, topic: str) -> None:
-        """Hold that the volume belongs to this log, say from where answers come, and read on from
-        where it stands.
+        """Check that the volume belongs to this log, announce the first answered offset if needed,
+        and read from the volume's offset.
+
+        Raises:
+            ConfigurationError: the volume belongs to another log, or records between both are gone.
         """
         try:
             self._index.bind(log_id)
         except ConfigurationError as error:
-            raise ConfigurationError(of_another_log(folder, topic)) from error
+            raise ConfigurationError(other_log_message(folder, topic)) from error
         applied = self._index.applied
         if low > applied or applied > self._catch_up_to:
             raise ConfigurationError(_gap(folder, applied, topic, low, self._catch_up_to))
         self._sent = self._answers_from(applied)
-        # Every index announces itself before it answers: where nothing was said before, no volume
-        # can have been lost, however much a worker has asked already.
+        # Every index announces itself before it answers: without earlier announcements no volume can
+        # have been lost, even if workers have already asked.
         if not applied and self._catch_up_to and self._announced_at != 0:
             self._metrics.restored_empty.inc()
             self._logger.warning(
@@ -207,7 +210,7 @@ class Indexer:
 
     def _answers_from(self, applied: int) -> int:
         """Return the first log offset that this replica answers; a new or restored one announces it
-        before anything else.
+        first.
         """
         if applied > 0 and not self._index.restored:
             return self._index.answered_offset
@@ -233,7 +236,7 @@ class Indexer:
                     self._turn()
                 except LostTopicError as error:
                     is_sent = False
-                    self._answer_anew(error)
+                    self._reopen_writer(error)
             self._writer.flush()
             self._index.flush()
             self._logger.info(
@@ -255,14 +258,14 @@ class Indexer:
         topic = self._settings.topic_names.verdicts
         return self._dependencies.make_admin(self._settings).topic_ids([topic])
 
-    def _answer_anew(self, error: LostTopicError) -> None:
-        """Write answers to another topic of the same name, once it is there; what was not answered
-        durably follows.
+    def _reopen_writer(self, error: LostTopicError) -> None:
+        """Write answers to the new topic of the same name once it exists, starting with those that
+        are not yet durable.
 
-        What the topic that is gone held, workers ask for anew.
+        Workers ask again for answers of the deleted topic.
 
         Raises:
-            GoneError: the role is to stop meanwhile.
+            GoneError: the role was stopped meanwhile.
         """
         self._logger.error("answers cannot be written", reason=str(error))
 
@@ -289,13 +292,13 @@ class Indexer:
         if messages:
             self._apply(messages)
         self._writer.poll()
-        self._look_around()
+        self._do_chores()
 
     def _apply(self, messages: list[Message]) -> None:
         self._failpoints.hit("index.before-write", self._in_flight)
         with self._metrics.stage("judge"):
             answered = self._index.apply(
-                [(one.offset, one.timestamp_ms or 0, one.value) for one in messages]
+                [(message.offset, message.timestamp_ms or 0, message.value) for message in messages]
             )
         self._failpoints.hit("index.after-write", self._in_flight)
         if self._index.applied < self._catch_up_to:
@@ -307,37 +310,37 @@ class Indexer:
         self._failpoints.hit("index.after-answer", self._in_flight)
 
     def _in_flight(self) -> int:
-        """Return at least how many log records hold documents that no worker is known to have
+        """Return a lower bound of the log records with documents that no worker is known to have
         committed.
         """
         return -(-self._index.statistics()["kept_verdicts"] // DOCUMENTS_MAX)
 
     def _send(self, offset: int, raw: bytes) -> None:
-        """Send one stored answer; the answered offset moves over it once it is durable and all
-        before it are.
+        """Send a stored answer; the answered offset advances past it once it and all earlier ones
+        are durable.
         """
         self._undelivered[offset] = False
 
         def delivered(_: int) -> None:
             self._undelivered[offset] = True
-            done = None
-            for one in list(self._undelivered):
-                if not self._undelivered[one]:
+            last_offset = None
+            for earlier in list(self._undelivered):
+                if not self._undelivered[earlier]:
                     break
-                del self._undelivered[one]
-                done = one
-            if done is not None:
-                self._index.answered(done + 1)
+                del self._undelivered[earlier]
+                last_offset = earlier
+            if last_offset is not None:
+                self._index.answered(last_offset + 1)
 
         self._writer.send(raw, self._name, delivered)
 
-    def _look_around(self) -> None:
+    def _do_chores(self) -> None:
         now = self._monotonic()
         if now < self._next_gauges:
             return
         self._next_gauges = now + _GAUGES_SECONDS
-        found = self._topic_ids.look()
-        if is_recreated(found, self._log, self._log_topic_id):
+        topic_ids = self._topic_ids.look()
+        if is_recreated(topic_ids, self._log, self._log_topic_id):
             raise StreamDedupError(
                 f"The topic {self._log} was deleted and created again, so this index ends: its "
                 "volume is of another log."
@@ -370,10 +373,13 @@ class Indexer:
             self._health.ready(*self._readiness(applied, statistics))
 
     def _check_numbers(self, used: int) -> None:
-        """End before the numbers of kept documents run out, unless a window frees some.
+        """Raise before the numbers of kept documents run out, unless a window frees some.
 
-        Only an index that has caught up checks this, so that it reads the order of a window that
-        was declared while it was down. The rest of the numbers is for what workers wrote meanwhile.
+        Only an index that has caught up checks this, so that it first reads a window declared while
+        it was down. The remaining numbers are for records that workers wrote meanwhile.
+
+        Raises:
+            ConfigurationError: the limit is reached.
         """
         if used > NUMBERS_MAX and self._index.window is None:
             raise ConfigurationError(
@@ -385,38 +391,36 @@ class Indexer:
             )
 
     def _replaying(self, applied: int, now: float) -> None:
-        """Say how far the index has caught up, and how long the rest takes at the pace of the last
-        minute, if known.
-        """
-        said = f"replaying the log: {applied} of {self._catch_up_to}"
+        """Report how far the index has caught up, and the remaining time if it is known."""
+        sentence = f"replaying the log: {applied} of {self._catch_up_to}"
         if (seconds := self._pace.seconds_to(self._catch_up_to, applied, now)) is not None:
-            said += f"; some {max(1, round(seconds / 60))} min to go"
-        self._health.startup(applied / self._catch_up_to, said)
-        if now >= self._next_said:
-            self._next_said = now + _SAID_SECONDS
-            left = None if seconds is None else round(seconds)
+            sentence += f"; some {max(1, round(seconds / 60))} min to go"
+        self._health.startup(applied / self._catch_up_to, sentence)
+        if now >= self._next_log:
+            self._next_log = now + _LOG_SECONDS
+            remaining = None if seconds is None else round(seconds)
             self._logger.info(
                 "replaying the log",
                 applied=applied,
                 log_end=self._catch_up_to,
-                seconds_left=left,
+                seconds_left=remaining,
             )
 
     def _readiness(self, applied: int, statistics: Mapping[str, int]) -> tuple[bool, str]:
-        """Return whether an index that has caught up is ready, and the sentence; what was rejected
-        is named, and warned of.
+        """Return whether an index that has caught up is ready, and the message; log a warning about
+        newly rejected records.
         """
-        rejected, at = statistics["rejected"], statistics["rejected_at"]
+        rejected, last_offset = statistics["rejected"], statistics["rejected_at"]
         if rejected > self._rejected:
             self._logger.warning(
                 "records of the log were rejected: no batch of this version is written so; the "
                 "answers say why",
                 rejected=rejected,
-                last_log_offset=at,
+                last_log_offset=last_offset,
             )
         self._rejected = rejected
-        told = (
-            f"; rejected were {rejected} records of the log, the last at log offset {at}"
+        suffix = (
+            f"; rejected were {rejected} records of the log, the last at log offset {last_offset}"
             if rejected
             else ""
         )
@@ -425,13 +429,15 @@ class Indexer:
                 False,
                 (
                     f"applied up to log offset {applied}, and no record of {self._log} declares a "
-                    f"recipe{told}"
+                    f"recipe{suffix}"
                 ),
             )
-        return True, f"applied up to log offset {applied}{told}"
+        return True, f"applied up to log offset {applied}{suffix}"
 
     def _warn(self, statistics: dict[str, int]) -> None:
-        """Warn, once each, before memory or a bucket out of proportion makes the index slow."""
+        """Warn once about each cause that makes the index slow: memory, table files, a large
+        bucket.
+        """
         if self._memory and statistics["bytes_in_memory"] > 0.6 * self._memory:
             self._warn_once(
                 "The index nears its memory budget; beyond it, tables go to files and looking up "
@@ -466,7 +472,7 @@ class Indexer:
 
 
 def _gap(folder: Path, applied: int, topic: str, low: int, end: int) -> str:
-    """Return what it means that a volume and its log do not meet, and what to do."""
+    """Return the message about a volume whose offset is outside the log, with the remedy."""
     return (
         f"The volume {folder} has applied the log up to offset {applied}, and {topic} holds offsets "
         f"{low} to {end}: it is another log, or records of it are gone. If the topic is right, "

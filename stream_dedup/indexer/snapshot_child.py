@@ -1,8 +1,8 @@
-"""The process that takes, looks for or fetches a snapshot beside a running index; started by
-`snapshots`.
+"""The process that takes, finds or restores a snapshot next to a running index; `snapshots` starts
+it.
 
-Its one argument is the job, as JSON; what came of it is JSON on standard output. Input that ends,
-ends it.
+Its argument is the job as JSON; it writes the result as JSON to standard output. It exits when its
+standard input is closed.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ from stream_dedup.inputs.storage import storage_at
 
 
 def carry_out(job: dict[str, Any]) -> dict[str, Any]:
-    """Do one job; return what came of it."""
-    told: list[str] = []
+    """Carry out a job and return its result; `failed` is the reason of a failure."""
+    warnings: list[str] = []
     is_new = False
     if job["do"] == "restore" and (why := _refusal(job["place"])):
         return {"failed": why, "is_refused": True}
     try:
         if job["do"] == "restore":
-            found = snapshot.restore_any(job["place"], Path(job["volume"]), job["log"], told.append)
+            found = snapshot.restore_any(
+                job["place"], Path(job["volume"]), job["log"], warnings.append
+            )
         elif job["do"] == "look":
             found = snapshot.newest(job["place"], job["log"])
         else:
@@ -46,16 +48,16 @@ def carry_out(job: dict[str, Any]) -> dict[str, Any]:
     except StreamDedupError as error:
         return {"failed": str(error)}
     if found is None:
-        return {"told": told}
+        return {"warnings": warnings}
     if found.remark:
-        told.append(found.remark)
-    of = found.manifest
+        warnings.append(found.remark)
+    manifest = found.manifest
     due_at = snapshot.due_at(found, job.get("by", ""), job.get("every_seconds", 0.0))
-    figures = {"applied": of.applied, "bytes": of.bytes, "sent_bytes": found.sent_bytes}
+    figures = {"applied": manifest.applied, "bytes": manifest.bytes, "sent_bytes": found.sent_bytes}
     return {
-        "told": told,
+        "warnings": warnings,
         "name": found.name,
-        "taken_at": of.taken_at,
+        "taken_at": manifest.taken_at,
         "due_at": due_at,
         "is_new": is_new,
         **figures,
@@ -63,8 +65,8 @@ def carry_out(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refusal(place: str) -> str:
-    """Return why a place of snapshots lets nobody in, such as credentials that are missing; nothing
-    if it does, or is away.
+    """Return why a store refuses access, such as missing credentials; "" if it does not, or is
+    unavailable.
     """
     try:
         storage_at(place).folders()
@@ -77,13 +79,13 @@ def _refusal(place: str) -> str:
 
 
 # botocore's NoCredentialsError and PartialCredentialsError, google's DefaultCredentialsError,
-# azure's ClientAuthenticationError and CredentialUnavailableError: no two have a base in common.
+# azure's ClientAuthenticationError and CredentialUnavailableError have no common base class.
 _REFUSED = re.compile("Credential|Authentication")
 
 
 def main(job: str) -> None:
-    """Do a job, as JSON, with little priority, and say what came of it; end when the parent
-    does.
+    """Carry out a job, given as JSON, with low priority and print its result; exit with the
+    parent.
     """
 
     def watch() -> None:

@@ -1,12 +1,11 @@
-"""Snapshots of a running index: when one is due, and the process beside it that takes or fetches
-one.
+"""Snapshots of a running index: when one is due, and the process that takes or restores it.
 
 The index makes RocksDB's checkpoint between two steps; a process of lower priority copies it
-(`index.snapshot`), so that no verdict waits for a store. Replicas share one place: one that finds a
-young snapshot of another takes none.
+(`index.snapshot`), so that no verdict waits for the store. Replicas share one place: a replica that
+finds a recent snapshot of another takes none.
 
-Invariants: nothing that a store does ends the index or keeps it from its log; a process that is
-left alone ends itself.
+Invariants: no behaviour of a store ends the index or delays its log; the process exits when the
+index does.
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ from stream_dedup.indexer.metrics import IndexMetrics
 from stream_dedup.settings.settings import Settings
 
 CHILD_BYTES: Final = 320 << 20
-"""What the process takes at most: 293 MB with files of 68 MB and S3, 2026-11-28."""
-KEPT: Final = 2  # snapshots of a log; older ones are removed
+"""Memory limit of the process: 293 MB measured with files of 68 MB and S3, 2026-11-28."""
+SNAPSHOTS_KEPT: Final = 2  # of a log; older ones are removed
 EVERY_SECONDS = 86_400.0  # the alert on old snapshots fires after two such
 _AGAIN_SECONDS: Final = 300.0
-_DAY_SECONDS: Final = 86_400.0  # a store that hangs: what is not whole by then never is
+_DAY_SECONDS: Final = 86_400.0  # a process that runs for longer hangs in its store, and is killed
 _POLL_SECONDS: Final = 0.2
 
 Child = Callable[[dict[str, Any]], "subprocess.Popen[bytes]"]
 
 
 class Snapshots:
-    """Those that the settings ask for, of the volume in `folder`."""
+    """Takes and restores snapshots of the volume in `folder`, as configured."""
 
     def __init__(
         self,
@@ -57,15 +56,15 @@ class Snapshots:
         self._start = start or _start
         self._child: subprocess.Popen[bytes] | None = None
         self._begun = self._due = 0.0
-        self._looked = False
+        self._has_looked = False
         metrics.snapshot(time.time(), 0)
 
     def restore(self, log: str, turn: Callable[[int], None]) -> None:
-        """Fill an empty volume from the newest good snapshot, if there is one; `turn` is told how
-        many bytes have come.
+        """Fill an empty volume from the newest valid snapshot, if there is one; `turn` is called with
+        the number of bytes received.
 
         Raises:
-            ConfigurationError: the place refuses the index, as where credentials are missing.
+            ConfigurationError: the store refuses access, for example without credentials.
         """
         self._logger.info("the volume is empty: looking for a snapshot", place=self._place)
         child = self._start(
@@ -75,20 +74,20 @@ class Snapshots:
         while child.poll() is None:
             turn(_size(self._folder / snapshot.RESTORING))
             time.sleep(_POLL_SECONDS)
-        found = _answer(child)
+        result = _answer(child)
         snapshot.clear_unfinished(self._folder)
-        if found.get("is_refused"):
+        if result.get("is_refused"):
             raise ConfigurationError(
                 f"The index's volume is empty, and STREAM_DEDUP_SNAPSHOTS cannot be used: "
-                f"{found['failed']} Give the index the credentials of {self._place}, or unset "
+                f"{result['failed']} Give the index the credentials of {self._place}, or unset "
                 "STREAM_DEDUP_SNAPSHOTS to have it rebuilt from the log."
             )
-        problems = found.get("told", [found.get("failed")])
+        problems = result.get("warnings", [result.get("failed")])
         for sentence in problems:
             self._logger.warning("a snapshot is not used", why=sentence)
-        if "name" in found:
+        if "name" in result:
             self._logger.info(
-                "snapshot restored", seconds=round(time.monotonic() - begun, 1), **_told(found)
+                "snapshot restored", seconds=round(time.monotonic() - begun, 1), **_figures(result)
             )
         else:
             what = "no snapshot can be used" if problems else "there is no snapshot to begin with"
@@ -98,7 +97,9 @@ class Snapshots:
             )
 
     def turn(self, index: LogIndex, *, has_caught_up: bool, reached: Callable[[str], None]) -> None:
-        """Start what is due, and take note of what has ended."""
+        """Process the result of a process that has ended, and start the next one if it is due;
+        `reached` is called with the name of each step.
+        """
         if self._child is not None:
             if self._child.poll() is None:
                 if time.time() - self._begun > _DAY_SECONDS:
@@ -114,10 +115,10 @@ class Snapshots:
             "do": "take",
             "place": self._place,
             "by": self._host,
-            "keep": KEPT,
+            "keep": SNAPSHOTS_KEPT,
             "every_seconds": EVERY_SECONDS,
         }
-        if not self._looked and not is_wanted:
+        if not self._has_looked and not is_wanted:
             job["do"], job["log"] = "look", index.log
         else:
             try:
@@ -134,26 +135,26 @@ class Snapshots:
         self._child, self._begun = self._start(job), time.time()
 
     def close(self) -> None:
-        """End what runs."""
+        """Kill a running process."""
         if self._child is not None:
             self._child.kill()
             self._child.wait()
         snapshot.clear_checkpoint(self._folder)
 
-    def _ended(self, found: dict[str, Any]) -> None:
+    def _ended(self, result: dict[str, Any]) -> None:
         snapshot.clear_checkpoint(self._folder)
-        if "failed" in found:
-            self._failed(found["failed"])
+        if "failed" in result:
+            self._failed(result["failed"])
             return
-        self._looked = True
-        for sentence in found["told"]:
+        self._has_looked = True
+        for sentence in result["warnings"]:
             self._logger.warning(sentence)
-        if "name" not in found:  # there is none yet
+        if "name" not in result:  # there is none yet
             return
-        self._due = found["due_at"]
-        self._metrics.snapshot(found["taken_at"], found["bytes"])
+        self._due = result["due_at"]
+        self._metrics.snapshot(result["taken_at"], result["bytes"])
         self._logger.info(
-            "snapshot taken" if found["is_new"] else "the last snapshot", **_told(found)
+            "snapshot taken" if result["is_new"] else "the last snapshot", **_figures(result)
         )
 
     def _failed(self, why: str) -> None:
@@ -161,20 +162,20 @@ class Snapshots:
         self._logger.warning("no snapshot was taken; it is tried again", place=self._place, why=why)
 
 
-def _told(found: dict[str, Any]) -> dict[str, Any]:
+def _figures(result: dict[str, Any]) -> dict[str, Any]:
     return {
-        name: found[name] for name in ("name", "applied", "bytes", "sent_bytes") if name in found
+        name: result[name] for name in ("name", "applied", "bytes", "sent_bytes") if name in result
     }
 
 
 def _size(folder: Path) -> int:
     with contextlib.suppress(OSError):
-        return sum(one.stat().st_size for one in folder.iterdir())
+        return sum(file.stat().st_size for file in folder.iterdir())
     return 0
 
 
 def _start(job: dict[str, Any]) -> subprocess.Popen[bytes]:
-    """Start the process; its input stays open as long as ours does."""
+    """Start the process; its standard input is closed when this process exits."""
     command = [sys.executable, "-m", "stream_dedup.indexer.snapshot_child", json.dumps(job)]
     return subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
@@ -182,12 +183,12 @@ def _start(job: dict[str, Any]) -> subprocess.Popen[bytes]:
 
 
 def _answer(child: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """Return what a process that has ended said."""
+    """Return the result of a process that has ended."""
     out, _ = child.communicate()
     try:
-        found: dict[str, Any] = json.loads(out)
+        result: dict[str, Any] = json.loads(out)
     except ValueError:
-        found = {
+        result = {
             "failed": f"the process that copies it ended with {child.returncode}; was it killed, for its memory or after a day?"
         }
-    return found
+    return result

@@ -1,18 +1,16 @@
-"""What must hold before documents pass: one list of checks, which `doctor` shows and both roles
-hold at their start.
+"""Checks before documents are processed; `doctor` runs all of them, roles run some at their start.
 
-    finding      the outcome of a check: ok, warning, refused, not checked; a sentence with the remedy
-    cluster      topics, their settings and sizes, retention, committed offsets, the clock. Pure, given `Facts`
-    facts        reads the `Facts` from Kafka
-    clients      the properties that the clients get: known, safe, large enough, encrypted
+    finding      the result of a check: ok, warning, refused, not checked; a sentence with the remedy
+    cluster      topics, their settings and sizes, retention, committed offsets, the clock; pure functions of `Facts`
+    clients      the properties of the clients: known, safe, large enough, encrypted
     machine      disk, open files, memory, folders, the address of the probes
-    declaration  key, dictionary, canary texts; the log's first record against this recipe and group
-    reading      whether documents are read as the log's others are
-    roles        members of the group, answers to what was asked
+    declaration  key, dictionary, canary texts; the log's declaration; how documents are read
+    roles        members of the group, answers to the log's questions
+    sites        whether documents have a web site
     volume       the index's volume: readable, of this log, not ahead of it
-    start        which of them a role holds
+    start        reads the `Facts` from Kafka, and runs the checks of a role
 
-Invariants: a check changes nothing anywhere; what endangers documents, or would stop the role for
-good, is refused; what only costs is a warning; what could not be looked at says so, and is never
-called ok. Nothing is imported here, so that a role loads the rooms of its own checks only.
+Invariants: a check changes nothing; a danger to documents, or a permanent stop of the role, is
+refused; a cost is a warning; a check that could not run is reported as such, never as ok. This
+module imports nothing, so that a role loads the modules of its own checks only.
 """

@@ -1,6 +1,4 @@
-"""What librdkafka is told: every property known, delivery as the protocol needs it, sizes that let
-the largest record pass.
-"""
+"""Check the properties of Kafka's clients: known, safe for delivery, large enough, encrypted."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ _PROTOCOL_BYTES = 512
 def check_clients(
     settings: Settings, names: TopicNames, topics: Mapping[str, TopicState] | None
 ) -> list[CheckFinding]:
-    """Return what there is to say about the clients; `topics` None: the cluster could not be
-    asked.
-    """
+    """Return the findings about the clients; `topics` is None if the cluster does not answer."""
     return [
         *_properties(settings),
         *_delivery(settings),
@@ -41,9 +37,7 @@ def _properties(settings: Settings) -> Iterator[CheckFinding]:
 
 
 def _delivery(settings: Settings) -> Iterator[CheckFinding]:
-    """Look at what the clients really get, because `settings` refusing a property is one line that
-    may be lost.
-    """
+    """Check the final properties of the clients, in case the settings fail to refuse one."""
     reads, writes = (
         consumer_config(settings, "check", settings.group),
         producer_config(settings, "check", {}, {}),
@@ -91,29 +85,31 @@ def _sizes(
             "not be written. Remove the property; the topics' own limits decide."
         )
     if topics is None:
-        yield from problems.found or [
+        yield from problems.findings or [
             not_checked("client sizes", "The topics' sizes are not known.")
         ]
         return
     for name, topic in topics.items():
-        held = topic.config.get("max.message.bytes", "")
-        if not held.isdigit():
+        limit_text = topic.config.get("max.message.bytes", "")
+        if not limit_text.isdigit():
             continue
         if (
             name in (names.documents, names.verdicts, names.fingerprints)
-            and received < int(held) + _PROTOCOL_BYTES
+            and received < int(limit_text) + _PROTOCOL_BYTES
         ):
             problems.refuse(
                 f"The Kafka property receive.message.max.bytes is {received:,}, and {name} may "
                 "hold records of "
-                f"{int(held):,}: the "
+                f"{int(limit_text):,}: the "
                 "first such one could not be read, and nothing behind it. Set at least "
-                f"{int(held) + _PROTOCOL_BYTES:,}."
+                f"{int(limit_text) + _PROTOCOL_BYTES:,}."
             )
-        if name in names.outputs and _PROTOCOL_BYTES + RECORD_BYTES_MAX <= written < int(held):
+        if name in names.outputs and _PROTOCOL_BYTES + RECORD_BYTES_MAX <= written < int(
+            limit_text
+        ):
             problems.warn(
                 f"The Kafka property message.max.bytes is {written:,}, less than {name} takes "
-                f"({int(held):,}): larger "
+                f"({int(limit_text):,}): larger "
                 "documents become dead letters. Remove the property."
             )
     yield from problems.or_ok("The clients pass what the topics take.")
@@ -142,7 +138,7 @@ def _encryption(settings: Settings) -> Iterator[CheckFinding]:
             yield ok(
                 "encryption", "Connections are encrypted, and the brokers' certificates verified."
             )
-    elif all(_is_here(one) for one in settings.kafka_bootstrap_servers.split(",")):
+    elif all(_is_here(broker) for broker in settings.kafka_bootstrap_servers.split(",")):
         yield ok("encryption", "Connections are not encrypted, and stay on this machine.")
     else:
         more = (

@@ -1,8 +1,7 @@
-"""What the cluster's topics must be like. Pure: every check is a function of the settings and of
-`Facts`.
+"""Check the cluster's topics and offsets, as pure functions of the settings and `Facts`.
 
-A topic that nobody asked about (`Facts.asked`) is passed over, so that an index is not told about a
-worker's topics, which its ACLs do not let it see.
+A topic outside of `Facts.asked` is skipped: an index does not check a worker's topics, which its ACLs
+do not let it read.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from stream_dedup.settings.settings import Settings
 # The broker compares a whole record batch with max.message.bytes; its header is 61 bytes, a
 # record's framing less than 40.
 FRAMING_BYTES: Final = 101
-# Of an answer: per document 14 bytes of columns, and a duplicate's source (34), its place and time
-# (20) and its id. A source's topic name may have 255 bytes.
+# For each document 14 bytes of columns, and for a duplicate its source (34, and a topic name of 255),
+# its place and time (20) and its id.
 ANSWER_BYTES_MAX: Final = DOCUMENTS_MAX * (14 + 34 + 255 + 20 + ID_BYTES_MAX)
 
 _APPLY = "Run `stream-dedup topics apply`."
@@ -42,15 +41,14 @@ _CLOCK_MS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the cluster says. Times in milliseconds since 1970; partitions by number.
+    """Facts about the cluster. Times are milliseconds since 1970; partitions are numbers.
 
-    `committed`: (offset, metadata) where the group has one; `source`: (first offset held, end) of
-    each partition of `documents`; None where it was not asked for. `begun`: the partitions of
-    `documents` that were begun, None where nobody has written that down yet; `known`: those for
-    which the group has an offset, or is about to. `appended_ms`: the broker's clock when it last
-    wrote to the log or the verdicts, if it ever did; `now_ms`: this machine's clock, read after
-    that. `oldest_ms`: the timestamp of the oldest record that `documents` holds. `reading`: how
-    documents are read, if anybody has said it.
+    `committed`: (offset, metadata) of the group, None if not requested; `source`: (first stored
+    offset, end) of each partition of `documents`. `begun`: the begun partitions of `documents`, None
+    if they are not recorded yet; `known`: those with a committed offset, or one in an open
+    transaction. `appended_ms`: the broker's clock at the last write to the log or the verdicts, if
+    any; `now_ms`: this machine's clock, read after that. `oldest_ms`: the timestamp of the oldest
+    record of `documents`. `reading`: how documents are read, if it is recorded.
     """
 
     asked: tuple[str, ...]
@@ -68,7 +66,7 @@ class Facts:
 
 
 def topics_exist(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
-    """All topics that are needed are there."""
+    """Check that all required topics exist."""
     del settings, names
     missing = [name for name in facts.asked if name not in facts.topics]
     if len(missing) > 1:
@@ -85,9 +83,7 @@ def topics_exist(settings: Settings, names: TopicNames, facts: Facts) -> Iterato
 
 
 def log_is_kept(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
-    """Nothing trims, compacts or splits the log: everything else can be rebuilt from it, it from
-    nothing.
-    """
+    """Check that Kafka neither trims, compacts nor splits the log, the only source of truth."""
     del settings
     log = facts.topics.get(names.fingerprints)
     if log is None:
@@ -102,12 +98,12 @@ def log_is_kept(settings: Settings, names: TopicNames, facts: Facts) -> Iterator
         # An index compares the offset with its volume.
         report = problems.refuse if names.documents in facts.asked else problems.warn
         report(removed_from_log(names.fingerprints, facts.log[0]))
-    held = "" if facts.log is None else f"; it holds {counted(facts.log[1], 'record')}"
-    yield from problems.or_ok(f"{names.fingerprints} is one order, kept for ever{held}.")
+    size = "" if facts.log is None else f"; it holds {counted(facts.log[1], 'record')}"
+    yield from problems.or_ok(f"{names.fingerprints} is one order, kept for ever{size}.")
 
 
 def written_safely(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
-    """What was acknowledged outlives a broker: replicas, in-sync replicas, elections."""
+    """Check that acknowledged records survive a broker: replicas, in-sync replicas, elections."""
     del settings
     problems = Problems("replicas")
     safe: list[str] = []
@@ -146,11 +142,11 @@ def written_safely(settings: Settings, names: TopicNames, facts: Facts) -> Itera
                 "could become its "
                 f"leader, and what was acknowledged would be gone from it. {_APPLY}"
             )
-    yield from problems.found or _how_safely(safe, unsafe)
+    yield from problems.findings or _how_safely(safe, unsafe)
 
 
 def _how_safely(safe: list[str], unsafe: list[str]) -> Iterator[CheckFinding]:
-    """Say where what was acknowledged is, of the topics that there are."""
+    """Yield which of the existing topics have acknowledged records on several brokers."""
     if not unsafe and safe:
         yield ok("replicas", "What was acknowledged is on more than one broker.")
     elif unsafe and safe:
@@ -168,8 +164,8 @@ def _how_safely(safe: list[str], unsafe: list[str]) -> Iterator[CheckFinding]:
 def log_takes_our_records(
     settings: Settings, names: TopicNames, facts: Facts
 ) -> Iterator[CheckFinding]:
-    """The largest batch fits the log, its answer the verdicts, and an answer stays until it was
-    read.
+    """Check that the largest batch fits into the log and its answer into the verdicts, and that
+    answers are retained until they are read.
     """
     del settings
     problems = Problems("log sizes")
@@ -205,8 +201,8 @@ def log_takes_our_records(
 def outputs_take_the_input(
     settings: Settings, names: TopicNames, facts: Facts
 ) -> Iterator[CheckFinding]:
-    """What `documents` takes fits the outputs with our headers, and each partition has its
-    output.
+    """Check that the largest records of `documents` fit into the outputs with our headers, and that
+    the outputs have as many partitions.
     """
     del settings
     source = facts.topics.get(names.documents)
@@ -220,10 +216,10 @@ def outputs_take_the_input(
             continue
         is_dead = name == names.dead_letters
         needed = taken + HEADER_BUDGET_BYTES * (2 if is_dead else 1)
-        if (held := _number(topic, "max.message.bytes", 1_048_588)) < needed:
+        if (output_bytes := _number(topic, "max.message.bytes", 1_048_588)) < needed:
             follows = "larger ones are cut there" if is_dead else "larger ones become dead letters"
             problems.warn(
-                f"{names.documents} takes records of {taken:,} bytes, and {name} {held:,}, less "
+                f"{names.documents} takes records of {taken:,} bytes, and {name} {output_bytes:,}, less "
                 "than that with our headers "
                 f"({needed:,}): {follows}. {_remedy(names, name)}"
             )
@@ -239,8 +235,8 @@ def outputs_take_the_input(
 def outputs_keep_the_input(
     settings: Settings, names: TopicNames, facts: Facts
 ) -> Iterator[CheckFinding]:
-    """Documents leave with the timestamps they came with: nothing deletes or refuses an old one on
-    arrival.
+    """Check that the outputs keep documents with their original timestamps, and that inputs are
+    retained long enough.
     """
     del settings
     problems = Problems("retention")
@@ -279,27 +275,27 @@ def outputs_keep_the_input(
 def _loses_of_an_output(
     names: TopicNames, name: str, topic: TopicState, facts: Facts
 ) -> Iterator[str]:
-    """Yield what an output does to documents that arrive with a timestamp of their own."""
+    """Yield a message for each setting by which an output loses documents or their timestamps."""
     age_ms = None if facts.oldest_ms is None else max(0, facts.now_ms - facts.oldest_ms)
     kept_ms = _number(topic, "retention.ms", 604_800_000)
     stamps = topic.config.get("message.timestamp.type", "CreateTime")
     if kept_ms >= 0 and stamps == "CreateTime" and (age_ms is None or age_ms > kept_ms):
-        seen = (
+        oldest = (
             ""
             if age_ms is None
             else f", and the oldest in {names.documents} is of {_time(age_ms)} ago"
         )
         yield (
-            f"{name} is kept for {_time(kept_ms)} by the documents' own timestamps{seen}: Kafka "
+            f"{name} is kept for {_time(kept_ms)} by the documents' own timestamps{oldest}: Kafka "
             "deletes older ones when they "
             "arrive. Limit it by retention.bytes, with retention.ms=-1."
         )
     if stamps != "CreateTime":
         yield f"{name} stamps records anew ({stamps}), so documents lose their own time. {_remedy(names, name)}"
-    for limit in ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"):
-        if _number(topic, limit, 2**63 - 1) < 100 * 365 * _DAY_MS:
+    for bound in ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"):
+        if _number(topic, bound, 2**63 - 1) < 100 * 365 * _DAY_MS:
             yield (
-                f"{name} has {limit}={topic.config[limit]}: a document whose timestamp is further "
+                f"{name} has {bound}={topic.config[bound]}: a document whose timestamp is further "
                 "off is refused there, and "
                 f"becomes a dead letter. {_remedy(names, name)}"
             )
@@ -312,8 +308,8 @@ def _loses_of_an_output(
 
 
 def offsets_are_ours(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
-    """The group's committed offsets are inside the topic and carry an epoch; they are missing only
-    where nothing was begun.
+    """Check that committed offsets are inside the topic and have an epoch, and that none is missing
+    for a begun partition.
     """
     if facts.committed is None:
         return
@@ -370,15 +366,15 @@ def offsets_are_ours(settings: Settings, names: TopicNames, facts: Facts) -> Ite
 
 
 def read_as_before(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
-    """Documents are read as the other workers of the log read them."""
+    """Check that documents are read as the log's other workers read them."""
     del names
     if facts.committed is not None:
         yield check_reading(settings, facts.reading)
 
 
 def clocks_agree(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
-    """This machine's clock is not behind the broker's. It decides nothing, but latencies and new
-    timestamps come from it.
+    """Check that this machine's clock is not behind the broker's. No verdict depends on it, but
+    latencies and new timestamps do.
     """
     del settings, names
     if facts.appended_ms is None:
@@ -415,12 +411,14 @@ CLUSTER_CHECKS: Final[
 
 
 def check_cluster(settings: Settings, names: TopicNames, facts: Facts) -> list[CheckFinding]:
-    """Return what all of these checks find."""
+    """Return the findings of all these checks."""
     return [finding for check in CLUSTER_CHECKS for finding in check(settings, names, facts)]
 
 
 def _remedy(names: TopicNames, name: str) -> str:
-    """Return who mends a topic: `topics apply`, or the owner of one that has a name of its own."""
+    """Return the remedy for a topic: `topics apply`, or a manual change of a topic with a configured
+    name.
+    """
     setting = names.setting_of(name)
     return (
         _APPLY

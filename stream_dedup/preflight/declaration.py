@@ -1,10 +1,9 @@
-"""The recipe of this worker: key, dictionary, prints of the canary texts; and what the log's first
-record declares.
+"""Check a worker's recipe (key, dictionary, fingerprints of the canary texts) and the log's
+declaration.
 
-What that record declares must be what this worker would write: recipe, group and naming. And it
-must read documents as the others of its log do: two workers that differ in what a document's text,
-id or scope is give one page two texts, and an exact copy of it is none any more, without an
-error anywhere.
+The declaration's recipe, group and form of ids must be those of this worker. The worker must also
+read documents as the log's other workers do: if two workers take a document's text, id or scope from
+different fields, they see different texts for a page, and miss exact copies without an error.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from stream_dedup.settings.units import parse_duration
 
 
 def window_of(settings: Settings) -> Window | None:
-    """Return the window that the settings name."""
+    """Return the window of the settings."""
     if settings.window is None:
         return None
     length, _, refresh = settings.window.partition(",")
@@ -34,7 +33,7 @@ def window_of(settings: Settings) -> Window | None:
 def check_declaration(
     settings: Settings, recipe: Recipe, declared: Mapping[str, Any]
 ) -> list[CheckFinding]:
-    """Return whether this worker may write to the log that was declared so, and where its settings
+    """Check whether this worker may write to a log with this declaration, and which of its settings
     are not in force.
     """
     plan = Plan.from_fields(declared.get("plan"))
@@ -80,9 +79,7 @@ def _refusals(
 def _not_in_force(
     settings: Settings, declared: Mapping[str, Any], plan: Plan
 ) -> Iterator[CheckFinding]:
-    """Yield which settings of what is alike are not in force, because the log says something
-    else.
-    """
+    """Yield a warning for each setting of similarity that differs from the log's."""
     wanted = settings.judging_plan
     if plan != wanted:
         yield warning(
@@ -93,13 +90,13 @@ def _not_in_force(
             "STREAM_DEDUP_PLAN and the STREAM_DEDUP_SIMILARITY settings to the log's, so that "
             "nobody is misled.",
         )
-    window, own = declared.get("window"), window_of(settings)
-    own_fields = None if own is None else own.to_fields()
-    if window != own_fields:
+    window, configured = declared.get("window"), window_of(settings)
+    configured_fields = None if configured is None else configured.to_fields()
+    if window != configured_fields:
         yield warning(
             "window",
             f"The log was begun with {_window(window)}, and the settings name "
-            f"{_window(own_fields)}; what the log says "
+            f"{_window(configured_fields)}; what the log says "
             "is in force. `stream-dedup declare --window` changes it.",
         )
     better = declared.get("better", BetterRule.LONGEST.label)
@@ -129,8 +126,8 @@ def _window(fields: Mapping[str, Any] | None) -> str:
 
 
 def check_recipe(settings: Settings) -> tuple[Recipe | None, list[CheckFinding]]:
-    """Return the recipe, if it can be had, and what there is to say about it. Takes a second: the
-    dictionary is read.
+    """Return the recipe, or None if it cannot be loaded, and the findings. Takes a second, because
+    the dictionary is read.
     """
     try:
         recipe = recipe_of(settings)
@@ -140,7 +137,7 @@ def check_recipe(settings: Settings) -> tuple[Recipe | None, list[CheckFinding]]
 
 
 def check_key(recipe: Recipe) -> Iterator[CheckFinding]:
-    """Return whether the key is one's own."""
+    """Check that the key is not the public one of the demonstration."""
     if recipe.uses_demo_key:
         yield warning(
             "key",
@@ -154,7 +151,7 @@ def check_key(recipe: Recipe) -> Iterator[CheckFinding]:
 
 def _prints(recipe: Recipe) -> Iterator[CheckFinding]:
     try:
-        Fingerprinter(recipe)  # reads the dictionary, and compares the canary texts' prints
+        Fingerprinter(recipe)  # reads the dictionary, and compares the canary texts' fingerprints
     except ConfigurationError as error:
         yield refused("prints", str(error))
     else:
@@ -177,31 +174,33 @@ _FIELDS = (
 
 
 def reading_of(settings: Settings) -> dict[str, str | None]:
-    """Return the settings that decide what a document's text, id, scope, site and title are."""
-    found = {name: getattr(settings, name) for name in _FIELDS}
+    """Return the settings that define a document's text, id, scope, site and title."""
+    reading = {name: getattr(settings, name) for name in _FIELDS}
     if settings.value_format == "raw":
-        found["text_field"] = found["title_field"] = None
-    # What is not set is left out: older logs do not name it.
+        reading["text_field"] = reading["title_field"] = None
+    # An unset value is omitted, because older logs do not contain it.
     if settings.text_at is not None:
-        found["text_at"] = settings.text_at
-    return found
+        reading["text_at"] = settings.text_at
+    return reading
 
 
 def check_reading(settings: Settings, in_force: Mapping[str, str | None] | None) -> CheckFinding:
-    """Return whether the settings read documents as is in force for the log; None: nobody has said
-    it yet.
+    """Check that the settings read documents as the reading in force for the log; None means that it
+    is not recorded yet.
     """
-    own = reading_of(settings)
-    if in_force is None or in_force == own:
+    reading = reading_of(settings)
+    if in_force is None or in_force == reading:
         return ok("reading", "Documents are read as the log's first worker read them.")
     differing = [
-        name for name in dict.fromkeys([*own, *in_force]) if own.get(name) != in_force.get(name)
+        name
+        for name in dict.fromkeys([*reading, *in_force])
+        if reading.get(name) != in_force.get(name)
     ]
     return refused(
         "reading",
         "Documents of this log are read with "
         f"{reading_text({name: in_force.get(name) for name in differing})}, and the "
-        f"settings say {reading_text({name: own.get(name) for name in differing})}: one page would "
+        f"settings say {reading_text({name: reading.get(name) for name in differing})}: one page would "
         "have two texts or ids, and "
         "its copies would not be found. Set them as they were; or change them for all, with the "
         "new settings: stream-dedup "
@@ -210,7 +209,7 @@ def check_reading(settings: Settings, in_force: Mapping[str, str | None] | None)
 
 
 def reading_text(reading: Mapping[str, str | None]) -> str:
-    """Return them as one writes them; one that is not set has nothing behind its `=`."""
+    """Format the settings as environment variables; an unset one is empty."""
     return ", ".join(
         f"STREAM_DEDUP_{name.upper()}={value or ''}" for name, value in reading.items()
     )

@@ -1,4 +1,4 @@
-"""The outcome of one check."""
+"""The results of checks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stream_dedup.domain.errors import ConfigurationError
 
 
 class CheckState(enum.StrEnum):
-    """How a check ended."""
+    """The state of a check's result."""
 
     OK = "ok"
     WARNING = "warning"
@@ -20,8 +20,8 @@ class CheckState(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckFinding:
-    """One line of `doctor`. The sentence says what is so; if that is not well, what follows from it
-    and what to do.
+    """A line of `doctor`. The sentence states the fact, and for a problem its consequence and the
+    remedy.
     """
 
     check: str
@@ -30,51 +30,51 @@ class CheckFinding:
 
 
 def ok(check: str, sentence: str) -> CheckFinding:
-    """Return that a check found nothing to say."""
+    """Return the finding of a check without a problem."""
     return CheckFinding(check, CheckState.OK, sentence)
 
 
 def warning(check: str, sentence: str) -> CheckFinding:
-    """Return something that costs, and endangers no document."""
+    """Return the finding of a problem that endangers no document."""
     return CheckFinding(check, CheckState.WARNING, sentence)
 
 
 def refused(check: str, sentence: str) -> CheckFinding:
-    """Return something that no role may start with."""
+    """Return the finding of a problem with which no role may start."""
     return CheckFinding(check, CheckState.REFUSED, sentence)
 
 
 def not_checked(check: str, sentence: str) -> CheckFinding:
-    """Return that something could not be looked at, and why."""
+    """Return the finding of a check that could not run, with the reason."""
     return CheckFinding(check, CheckState.NOT_CHECKED, sentence)
 
 
 @dataclass(slots=True)
 class Problems:
-    """What one check finds wrong."""
+    """The problems that a check finds."""
 
     check: str
-    found: list[CheckFinding] = field(default_factory=list)
+    findings: list[CheckFinding] = field(default_factory=list)
 
     def warn(self, sentence: str) -> None:
-        """Add something that costs, and endangers no document."""
-        self.found.append(warning(self.check, sentence))
+        """Add a problem that endangers no document."""
+        self.findings.append(warning(self.check, sentence))
 
     def refuse(self, sentence: str) -> None:
-        """Add something that no role may start with."""
-        self.found.append(refused(self.check, sentence))
+        """Add a problem with which no role may start."""
+        self.findings.append(refused(self.check, sentence))
 
     def or_ok(self, sentence: str) -> list[CheckFinding]:
-        """Return them; if there are none, that all is well."""
-        return self.found or [ok(self.check, sentence)]
+        """Return the problems, or an ok finding without any."""
+        return self.findings or [ok(self.check, sentence)]
 
 
 def raise_refusals(findings: Iterable[CheckFinding]) -> None:
-    """Raise what was refused, all at once.
+    """Raise an error with all refused findings.
 
     Raises:
-        ConfigurationError: something was.
+        ConfigurationError: there is a refused finding.
     """
-    sentences = [one.sentence for one in findings if one.state is CheckState.REFUSED]
+    sentences = [finding.sentence for finding in findings if finding.state is CheckState.REFUSED]
     if sentences:
         raise ConfigurationError("\n".join(sentences))

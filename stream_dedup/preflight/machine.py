@@ -1,6 +1,4 @@
-"""What this machine must give: room on the disk, open files, memory, folders that can be written,
-an address for probes.
-"""
+"""Check this machine: disk space, open files, writable folders, the address of the probes."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ _FREE_BYTES_MIN = 1 << 30
 def check_machine(
     settings: Settings, role: Literal["worker", "index"] | None
 ) -> list[CheckFinding]:
-    """Return what there is to say; `role` None: about both, and about a search."""
+    """Return the findings for a role; None means both roles and a search."""
     findings = [*_open_files(), *_probes(settings)]
     if role != "worker":
         findings += _folder("index folder", settings.index_dir, "STREAM_DEDUP_STATE_DIR")
@@ -96,34 +94,35 @@ def _probes(settings: Settings) -> Iterator[CheckFinding]:
 
 
 def _folder(check: str, folder: Path, setting: str) -> Iterator[CheckFinding]:
-    there = _nearest(folder)
-    if not there.is_dir():
+    existing = _nearest(folder)
+    if not existing.is_dir():
         yield refused(
             check,
-            f"{there} is not a folder, so {folder} cannot be one. Set {setting} to a folder that "
+            f"{existing} is not a folder, so {folder} cannot be one. Set {setting} to a folder that "
             "can be written.",
         )
-    elif not os.access(there, os.W_OK | os.X_OK):
+    elif not os.access(existing, os.W_OK | os.X_OK):
         yield refused(
-            check, f"{there} cannot be written by this user. Set {setting} to a folder that can be."
+            check,
+            f"{existing} cannot be written by this user. Set {setting} to a folder that can be.",
         )
     else:
         yield ok(check, f"{folder} can be written.")
 
 
-def _disk(check: str, folder: Path, held_in_it: str, why: str, role: str) -> Iterator[CheckFinding]:
+def _disk(check: str, folder: Path, contents: str, why: str, role: str) -> Iterator[CheckFinding]:
     try:
         free = shutil.disk_usage(_nearest(folder)).free
-        held = (
-            sum(one.stat().st_size for one in os.scandir(folder) if one.is_file())
+        used = (
+            sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file())
             if _nearest(folder) == folder
             else 0
         )
     except OSError as error:
         yield not_checked(check, f"The free space of {folder} is not known: {error.strerror}.")
         return
-    needed = max(_FREE_BYTES_MIN, held)
-    text = f"{_gigabytes(free)} are free beside {held_in_it} of {_gigabytes(held)} in {folder}"
+    needed = max(_FREE_BYTES_MIN, used)
+    text = f"{_gigabytes(free)} are free beside {contents} of {_gigabytes(used)} in {folder}"
     if free < needed:
         yield warning(
             check,
@@ -135,10 +134,8 @@ def _disk(check: str, folder: Path, held_in_it: str, why: str, role: str) -> Ite
 
 
 def _nearest(folder: Path) -> Path:
-    """Return the folder, or the first of its parents that is there, for all that this user can
-    see.
-    """
-    # Not Path.exists(), which raises where a parent may not be looked into or a name is too long.
+    """Return the folder, or its nearest parent that exists and this user can see."""
+    # Not Path.exists(), which raises if a parent cannot be read or a name is too long.
     existing = (
         path
         for path in (folder, *folder.absolute().parents)

@@ -1,9 +1,9 @@
-"""Whether the roles are at work, as far as Kafka knows it: members of the group, and answers to
-what the log asks.
+"""Check in Kafka whether the roles are running: members of the group, and answers to the log's
+questions.
 
 Group, transactional ids and the state folder are named after the topics' prefix, so two filters of
-one cluster share none of them, unless somebody sets one group for both. Then their workers would
-take each other's transactional ids and end each other.
+one cluster share none of them, unless both have the same configured group. Then their workers would
+fence each other by their transactional ids.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from stream_dedup.preflight.finding import CheckFinding, Problems, refused
 from stream_dedup.settings.settings import Settings
 
 _TAIL_RECORDS: Final = 200
-# A question that is younger may have its answer on the way.
+# The answer to a more recent question may still arrive.
 _LATE_MS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class RoleFacts:
-    """`workers`: members of the group. `waiting`: records of `documents` that the group has not
-    committed past.
+    """Facts about the roles.
 
-    `asked`: log offset to age in milliseconds, of the batches among the log's last records that
-    hold what the group has not committed past: other batches had their answers, which `verdicts`
-    keeps for a day only. `answered`: the log offsets of the last answers, and `answered_from` the
-    one from which on all of them are known. `reads`: the topics that members of the group read.
+    `workers`: members of the group. `waiting`: uncommitted records of `documents`. `asked`: age in
+    milliseconds by log offset, for the batches with uncommitted documents among the log's last
+    records; other batches were answered, and `verdicts` keeps answers for a day only. `answered`: the
+    log offsets of the last answers, complete from `answered_from`. `reads`: the topics that members of
+    the group read.
     """
 
     workers: int
@@ -46,21 +46,28 @@ class RoleFacts:
 
     @property
     def unanswered(self) -> tuple[int, int] | None:
-        """(log offset, age in milliseconds) of the oldest batch that should have its answer and has
-        none.
+        """(log offset, age in milliseconds) of the oldest late batch without an answer.
 
-        While nothing waits, what has none is of the past: an answer is kept for a day, and goes
-        with its topic.
+        None while no record waits: then missing answers are old, deleted after a day or with their
+        topic.
         """
         if not self.waiting:
             return None
-        lacking = [at for at in self.asked if at >= self.answered_from and at not in self.answered]
-        at = min(lacking, default=None)
-        return None if at is None or self.asked[at] <= _LATE_MS else (at, self.asked[at])
+        unanswered = [
+            offset
+            for offset in self.asked
+            if offset >= self.answered_from and offset not in self.answered
+        ]
+        offset = min(unanswered, default=None)
+        return (
+            None
+            if offset is None or self.asked[offset] <= _LATE_MS
+            else (offset, self.asked[offset])
+        )
 
 
 def check_roles(settings: Settings, names: TopicNames, facts: RoleFacts) -> Iterator[CheckFinding]:
-    """What waits has somebody who works on it."""
+    """Check that waiting records have workers, and their questions answers."""
     problems = Problems("roles")
     if facts.waiting and not facts.workers:
         problems.warn(
@@ -82,7 +89,7 @@ def check_roles(settings: Settings, names: TopicNames, facts: RoleFacts) -> Iter
             f"does. Where {names.verdicts} was deleted with the answer, workers ask anew within "
             "seconds."
         )
-    problems.found += check_group(settings, names.documents, facts.reads)
+    problems.findings += check_group(settings, names.documents, facts.reads)
     yield from problems.or_ok(
         f"The group has {counted(facts.workers, 'worker')}; what was asked of the index has its "
         "answer."
@@ -90,20 +97,20 @@ def check_roles(settings: Settings, names: TopicNames, facts: RoleFacts) -> Iter
 
 
 def read_roles(admin: Admin, settings: Settings, waiting: int) -> RoleFacts:
-    """Return what Kafka knows of the roles.
+    """Read the facts about the roles from Kafka.
 
     Raises:
         BrokerError: Kafka does not answer.
-        OtherFormatError: the log or the answers say what this version does not know.
+        OtherFormatError: this version does not know the format of a record.
     """
     names, now_ms = settings.topic_names, int(time.time() * 1000)
     members, reads = admin.group_members(settings.group), admin.group_topics(settings.group)
     if not waiting:
         return RoleFacts(members, waiting, reads=reads)
-    found = admin.committed_or_last_known(settings.group)
+    all_committed = admin.committed_or_last_known(settings.group)
     committed = {
-        part: (offset, epochs.from_metadata(said) or 0)
-        for (topic, part), (offset, said) in found.items()
+        part: (offset, epochs.from_metadata(metadata) or 0)
+        for (topic, part), (offset, metadata) in all_committed.items()
         if topic == names.documents
     }
     keys = [(names.fingerprints, 0), (names.verdicts, 0)]
@@ -114,22 +121,24 @@ def read_roles(admin: Admin, settings: Settings, waiting: int) -> RoleFacts:
         if _is_open(message.value, names.documents, committed)
     }
     low, end = ends[keys[1]]
-    first = max(low, end - _TAIL_RECORDS)
-    told = (
+    start = max(low, end - _TAIL_RECORDS)
+    decoded = (
         unless_damaged(answers.decode, message.value)
-        for message in read_partition(settings, *keys[1], first)
+        for message in read_partition(settings, *keys[1], start)
     )
     answered = frozenset(
-        one.log_offset for one in told if one is not None and not isinstance(one, answers.Announce)
+        answer.log_offset
+        for answer in decoded
+        if answer is not None and not isinstance(answer, answers.Announce)
     )
-    # Replicas answer each in the log's order, so below the first that was read there may be others.
-    answered_from = min(answered, default=0) if first > 0 else 0
+    # Each replica answers in the log's order, so there may be earlier answers below the first one.
+    answered_from = min(answered, default=0) if start > 0 else 0
     return RoleFacts(members, waiting, asked, answered, answered_from, reads)
 
 
 def _is_open(raw: bytes | None, documents: str, committed: Mapping[int, tuple[int, int]]) -> bool:
-    """Return whether a log record is a batch of which a document is not committed past;
-    `committed`: offset and epoch.
+    """Return whether a log record is a batch with an uncommitted document; `committed` is (offset,
+    epoch) by partition.
     """
     batch = unless_damaged(records.decode, raw)
     if not isinstance(batch, records.Batch):

@@ -1,5 +1,5 @@
-"""Whether the documents of the log have a web site, by which pages of one site are told from copies
-on others.
+"""Check whether the log's documents have a web site, which distinguishes pages of one site from
+copies on others.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from stream_dedup.preflight.finding import CheckFinding, not_checked, ok, warnin
 from stream_dedup.settings.settings import Settings
 
 LOG_RECORDS: Final = 20
-"""How many of the log's last records are looked at."""
+"""Number of the log's last records that are checked."""
 
 
 def check_sites(settings: Settings, raws: Iterable[bytes | None]) -> CheckFinding:
     """Return whether most documents of these log records have a site.
 
     Raises:
-        OtherFormatError: a record is of a format that this version does not know.
+        OtherFormatError: this version does not know a record's format.
     """
     decoded = (unless_damaged(records.decode, raw) for raw in raws)
     batches = [record for record in decoded if isinstance(record, records.Batch)]

@@ -1,7 +1,6 @@
-"""The checks that a role holds at its start: what they refuse ends it with code 78, what they warn
-of is a log line.
+"""Checks of a role at its start: a refused finding ends it with exit code 78, a warning is logged.
 
-A topic that is not there ends nobody: it is waited for, because roles and topics are often made by
+A missing topic does not end a role, which waits for it instead: roles and topics are often created by
 one command.
 """
 
@@ -29,19 +28,19 @@ from stream_dedup.settings.settings import Settings
 def read_facts(
     admin: Admin, settings: Settings, names: TopicNames, asked: Sequence[str], *, with_offsets: bool
 ) -> tuple[Facts, Mapping[str, TopicState]]:
-    """Return the facts about the topics in `asked`, and these topics' state as it was read.
+    """Return the facts about the topics in `asked`, and the states of these topics.
 
-    `with_offsets`: also where the group stands, and how old the input is.
+    With `with_offsets` also read the group's offsets and the age of the input.
 
     Raises:
-        BrokerError: Kafka does not answer, or an ACL forbids the question.
+        BrokerError: Kafka does not answer, or an ACL is missing.
     """
     topics = admin.describe(asked)
     logs = [(name, 0) for name in (names.fingerprints, names.verdicts) if name in topics]
     ends: dict[TopicPartitionKey, tuple[int, int]] = {}
     appended: list[int] = []
-    # A leader that is just being elected, or a broker too old for the question, keeps no role from
-    # starting: what it must know of the log it asks again itself.
+    # During an election, or with a broker too old for the request, a role still starts: it asks for
+    # the offsets that it needs itself.
     with contextlib.suppress(BrokerError):
         ends = admin.ends(logs)
         appended = [
@@ -51,17 +50,24 @@ def read_facts(
     reading: Mapping[str, str | None] | None = None
     if with_offsets and names.documents in topics:
         partitions = [(names.documents, part) for part in range(topics[names.documents].partitions)]
-        found = admin.committed_or_last_known(settings.group)
-        committed = {key[1]: value for key, value in found.items() if key[0] == names.documents}
-        noted = _begun(settings, names, topics)
-        begun = frozenset(noted.partitions) if noted is not None and noted.is_open else None
-        reading = None if noted is None else noted.reading
-        # After what was begun, because an offset is committed before that is written down.
+        all_committed = admin.committed_or_last_known(settings.group)
+        committed = {
+            key[1]: value for key, value in all_committed.items() if key[0] == names.documents
+        }
+        begun_topic = _begun(settings, names, topics)
+        begun = (
+            frozenset(begun_topic.partitions)
+            if begun_topic is not None and begun_topic.is_open
+            else None
+        )
+        reading = None if begun_topic is None else begun_topic.reading
+        # Read after the begun partitions, because an offset is committed before its partition is
+        # recorded as begun.
         known = admin.partitions_committed(settings.group, names.documents)
-        # After the offsets, which a running group moves on meanwhile.
+        # Read after the offsets, which a running group moves meanwhile.
         source = {key[1]: span for key, span in admin.ends(partitions).items()}
-        first = [stamp for _, stamp in admin.at_time(partitions, 0).values() if stamp is not None]
-        oldest_ms = min(first, default=None)
+        oldest = [stamp for _, stamp in admin.at_time(partitions, 0).values() if stamp is not None]
+        oldest_ms = min(oldest, default=None)
     facts = Facts(
         asked=tuple(asked),
         topics=topics,
@@ -84,37 +90,38 @@ def _begun(
 ) -> BegunTopic | None:
     if not {names.begun, names.fingerprints} <= topics.keys():
         return None
-    found = BegunTopic(topics[names.fingerprints].topic_id, topics[names.documents].topic_id)
-    return found.fold_all(read_whole(settings, names.begun))
+    begun_topic = BegunTopic(topics[names.fingerprints].topic_id, topics[names.documents].topic_id)
+    return begun_topic.fold_all(read_whole(settings, names.begun))
 
 
 _logger = structlog.get_logger("stream_dedup.preflight")
 
 
 def needed_topics(role: Literal["worker", "index"], names: TopicNames) -> tuple[str, ...]:
-    """Return the topics that a role cannot do without."""
+    """Return the topics that a role requires."""
     logs = (names.fingerprints, names.verdicts)
     return logs if role == "index" else (names.documents, *names.outputs, *logs, names.begun)
 
 
-def hold(
+def check_topics(
     role: Literal["worker", "index"], settings: Settings, names: TopicNames, admin: Admin
 ) -> Mapping[str, TopicState]:
-    """Check what a role needs, and return the state of its topics.
+    """Check a role's machine, clients and topics, and return the states of its topics.
 
     Raises:
-        GoneError: a topic is not there, which may only be not yet. ConfigurationError: something
-        endangers documents, or would stop the role for good; all of it in one message. BrokerError:
-        Kafka does not answer.
+        GoneError: a topic is missing; it may be created later.
+        ConfigurationError: findings that endanger documents or would stop the role for good, in one
+        message.
+        BrokerError: Kafka does not answer.
     """
     report([*check_machine(settings, role)])
     facts, topics = read_facts(
         admin, settings, names, needed_topics(role, names), with_offsets=False
     )
     if missing := [
-        one.sentence
-        for one in topics_exist(settings, names, facts)
-        if one.state is CheckState.REFUSED
+        finding.sentence
+        for finding in topics_exist(settings, names, facts)
+        if finding.state is CheckState.REFUSED
     ]:
         raise GoneError("\n".join(missing))
     report([*check_clients(settings, names, topics), *check_cluster(settings, names, facts)])
@@ -122,12 +129,12 @@ def hold(
 
 
 def report(findings: list[CheckFinding]) -> None:
-    """Log the warnings, and raise what is refused.
+    """Log the warnings, and raise an error for refused findings.
 
     Raises:
-        ConfigurationError: something is.
+        ConfigurationError: there is a refused finding.
     """
-    for one in findings:
-        if one.state is CheckState.WARNING:
-            _logger.warning(one.sentence, check=one.check)
+    for finding in findings:
+        if finding.state is CheckState.WARNING:
+            _logger.warning(finding.sentence, check=finding.check)
     raise_refusals(findings)

@@ -1,4 +1,4 @@
-"""The index's volume, read beside the role that may be writing to it."""
+"""Check the index's volume, while an index may be writing to it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,8 @@ _ENTRY_BYTES = 190
 _SHARE_MAX = 0.85
 
 
-def of_another_log(folder: Path, topic: str) -> str:
-    """Return the sentence on an index whose log is not the one of this cluster, with both ways
-    out.
-    """
+def other_log_message(folder: Path, topic: str) -> str:
+    """Return the message about an index of another log than this cluster's, with both remedies."""
     return (
         f"The index in {folder} follows another log than this cluster's {topic}: it is of another "
         "cluster, such as an earlier "
@@ -38,25 +36,25 @@ def of_another_log(folder: Path, topic: str) -> str:
 def check_volume(
     settings: Settings, log: str | None, ask_log_end: Callable[[], int | None]
 ) -> Iterator[CheckFinding]:
-    """Return whether the volume can be read, follows the log (named as `Index.bind` is given it),
-    and fits into memory.
+    """Check that the volume can be read, belongs to the log (named as in `Index.bind`), and fits into
+    memory.
 
-    `log` None: the cluster could not be asked. `ask_log_end` is called once the volume was read,
-    because a running index follows a log that grows meanwhile.
+    `log` is None if the cluster does not answer. `ask_log_end` is called after the volume was read,
+    because a running index follows the growing log meanwhile.
     """
     folder = settings.index_dir
     try:
-        is_there = os.path.isdir(folder) and bool(os.listdir(folder))  # noqa: PTH112, PTH208 - is_dir() raises where a parent is shut
+        has_files = os.path.isdir(folder) and bool(os.listdir(folder))  # noqa: PTH112, PTH208 - is_dir() raises where a parent is shut
     except OSError as error:
         yield not_checked("volume", f"The folder {folder} cannot be looked into: {error.strerror}.")
         return
-    if not is_there:
+    if not has_files:
         yield not_checked("volume", f"There is no index in {folder} on this machine.")
         return
     try:
         folder = volume_in(folder)
         with closing(RocksStore(folder, read_only=True)) as store:
-            found = contents.read(store)
+            volume = contents.read(store)
     except OtherFormatError as error:
         yield refused("volume", str(error))
         return
@@ -75,9 +73,9 @@ def check_volume(
             f"it, and this version's volume is {folder}. To remove them: find {files} -maxdepth 1 "
             "-type f -delete",
         )
-    applied, log_end = found.meta.applied, ask_log_end()
-    if log is not None and found.log is not None and found.log != log:
-        yield refused("volume", of_another_log(folder, settings.topic_names.fingerprints))
+    applied, log_end = volume.meta.applied, ask_log_end()
+    if log is not None and volume.log is not None and volume.log != log:
+        yield refused("volume", other_log_message(folder, settings.topic_names.fingerprints))
     elif log_end is not None and applied > log_end:
         yield refused(
             "volume",
@@ -88,20 +86,20 @@ def check_volume(
         )
     else:
         behind = "" if log_end is None else f", {log_end - applied:,} records behind the log"
-        yield ok("volume", f"{folder} holds {found.meta.live:,} representatives{behind}.")
+        yield ok("volume", f"{folder} holds {volume.meta.live:,} representatives{behind}.")
     needed, limit = (
-        _BASE_BYTES + _ENTRY_BYTES * found.meta.live,
+        _BASE_BYTES + _ENTRY_BYTES * volume.meta.live,
         limit_of_group() or machine_bytes(),
     )
     if needed > _SHARE_MAX * limit:
         yield warning(
             "memory",
-            f"{found.meta.live:,} representatives take about {needed / 1e9:.1f} GB of memory, and "
+            f"{volume.meta.live:,} representatives take about {needed / 1e9:.1f} GB of memory, and "
             f"{limit / 1e9:.1f} GB are "
             "allowed. Raise the limit before the index is killed for it.",
         )
     else:
         yield ok(
             "memory",
-            f"{found.meta.live:,} representatives take about {needed / 1e9:.1f} GB of memory.",
+            f"{volume.meta.live:,} representatives take about {needed / 1e9:.1f} GB of memory.",
         )

@@ -21,7 +21,7 @@ from stream_dedup.orders.beginnings import Beginnings
 from stream_dedup.preflight.cluster import FRAMING_BYTES
 from stream_dedup.preflight.declaration import check_declaration, check_key
 from stream_dedup.preflight.roles import check_group
-from stream_dedup.preflight.start import hold, report
+from stream_dedup.preflight.start import check_topics, report
 from stream_dedup.settings.settings import Settings
 
 
@@ -53,7 +53,7 @@ def inspect(settings: Settings, names: TopicNames, recipe: Recipe) -> SourceClus
         BrokerError: Kafka does not answer.
     """
     admin = Admin(settings)
-    topics = hold("worker", settings, names, admin)
+    topics = check_topics("worker", settings, names, admin)
     report(
         [
             *check_key(recipe),

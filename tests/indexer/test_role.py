@@ -110,7 +110,7 @@ def looking(topic_id: bytes, statistics: dict[str, int], catch_up_to: int = 7) -
         _warned=set(),
         _logger=mock.Mock(),
         _pace=mock.Mock(seconds_to=lambda *_: None),
-        _next_said=0.0,
+        _next_log=0.0,
     )
     index._topic_ids = TopicIdWatcher(
         lambda: {"fingerprints": (topic_id, 1)},
@@ -128,7 +128,7 @@ def test_only_an_index_that_has_caught_up_ends_at_its_numbers(catch_up_to: int, 
     index = looking(b"before", statistics, catch_up_to)
 
     with pytest.raises(ConfigurationError, match="declare") if ends else nullcontext():
-        index._look_around()
+        index._do_chores()
 
 
 @pytest.mark.parametrize(("topic_id", "ends"), [(b"before", False), (b"after", True)])
@@ -143,7 +143,7 @@ def test_a_log_created_again_ends_the_index(topic_id: bytes, ends: bool) -> None
         else nullcontext()
     ):
         for _ in range(10):
-            index._look_around()
+            index._do_chores()
 
 
 def test_answers_are_written_again_once_their_topic_is_there() -> None:
@@ -188,7 +188,7 @@ def test_answers_are_written_again_once_their_topic_is_there() -> None:
         _log_reader=mock.Mock(take_messages=lambda *_: []),
         _snapshots=None,
         _api=mock.Mock(),
-        _look_around=lambda: None,
+        _do_chores=lambda: None,
     )
     answers = [(4, b"four"), (5, b"five")]
 
