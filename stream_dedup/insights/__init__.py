@@ -1,5 +1,5 @@
-"""What the documents of each host did, counted from the headers of `unique` and `duplicates`.
+"""Statistics of each host's documents, from the headers of `unique` and `duplicates`.
 
-`hosts.py` is pure; `app.py` is the Faust application. Nothing here holds up a document, and no
-verdict depends on it.
+`signals` is pure; `app` is the Faust application. It delays no document, and no verdict depends on
+it.
 """

@@ -1,17 +1,17 @@
 """The role insights: a Faust application from the headers of the outputs to `host-signals`.
 
-A turn that writes: 1 rows and signals of the hosts that changed, 2 wait until Kafka has them, 3 let
-Faust commit past the records that they count.
+A write has three steps: 1 write rows and signals of the changed hosts, 2 wait until Kafka has
+acknowledged them, 3 let Faust commit the records that they count.
 
-What is guarded against, because of what Faust 0.15.3 does: it reads records of aborted transactions
-unless it writes in transactions itself; it deals the partitions of different topics to different
-members, and the table needs them all; it commits past a record whose handler raised; it creates
-topics and opens a port; after a rebalance it throws away what it reads meanwhile and goes back to
-committed offsets, which a new group has not; and aiokafka may hang after a broker's restart
-(aiokafka #1154): where records wait and none comes for `_STUCK_SECONDS`, the process ends.
+Workarounds for Faust 0.15.3: it reads records of aborted transactions unless it writes in
+transactions itself; it assigns the partitions of different topics to different members, but the
+table needs all of them; it commits a record whose handler raised; it creates topics and opens a
+port; after a rebalance it drops the records read meanwhile and seeks to committed offsets, which a
+new group does not have. aiokafka may hang after a broker's restart (aiokafka #1154): if records wait
+and none arrives for `_STUCK_SECONDS`, the process ends.
 
-Invariants: one replica counts, and another waits for its partitions; what was read under an
-assignment that is gone is neither written nor committed.
+Invariants: one replica counts, and others wait for its partitions; records read under an earlier
+assignment are neither written nor committed.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ from stream_dedup.settings.units import parse_duration
 _logger = structlog.get_logger("stream_dedup.insights")
 
 WRITE_SECONDS = 10.0  # between writes of the signals of hosts that sent something
-# How far back signals reach from a host's latest document, and how many hosts are remembered, at up
-# to 10 kB each.
+# The window of a host's signals before its latest document, and the maximum of hosts, at up to 10 kB
+# each.
 WINDOW_SECONDS, HOSTS_MAX = 86_400, 20_000
 _TURN_SECONDS = 0.1
 _LOOK_SECONDS = 5.0
@@ -72,15 +72,19 @@ _RAW: Any = {
 
 
 class _OneOwner(PartitionAssignor):
-    """Gives all partitions to one member, and keeps them there."""
+    """Assigns all partitions to one member, and keeps them there."""
 
     def _perform_assignment(self, cluster: Any, member_metadata: Any) -> Any:
-        clients = {name: self._get_client_metadata(one) for name, one in member_metadata.items()}
-        owner = min([name for name, one in clients.items() if one.assignment.actives] or clients)
-        given = super()._perform_assignment(cluster, {owner: member_metadata[owner]})
+        clients = {
+            name: self._get_client_metadata(client) for name, client in member_metadata.items()
+        }
+        owner = min(
+            [name for name, client in clients.items() if client.assignment.actives] or clients
+        )
+        assignment = super()._perform_assignment(cluster, {owner: member_metadata[owner]})
         self._update_member_urls(clients)
         waiting = {name: ClientAssignment(actives={}, standbys={}) for name in clients}
-        return {**self._protocol_assignments(waiting, {}, {}, {}), **given}
+        return {**self._protocol_assignments(waiting, {}, {}, {}), **assignment}
 
 
 class _ConsumerThread(aiokafka.AIOKafkaConsumerThread):
@@ -100,8 +104,8 @@ class _Transport(aiokafka.Transport):
 
 
 class _Table(faust.Table[Any, Any]):
-    """A table of one partition; Faust would take that of the record in hand, and it is written
-    where there is none.
+    """A table with one partition; Faust would use the partition of the current record, but rows are
+    written outside of record handlers.
     """
 
     logger = logging.getLogger("faust.tables")
@@ -115,8 +119,8 @@ def run(settings: Settings, stop: threading.Event) -> None:
     """Run insights until `stop` is set.
 
     Raises:
-        ConfigurationError: something must be changed by an operator (exit 78).
-        StreamDedupError: the role cannot go on; a restart goes on where its table stands.
+        ConfigurationError: an operator must change a setting (exit 78).
+        StreamDedupError: the role cannot continue; a restart continues from its table.
     """
     metrics, names = InsightsMetrics(), settings.topic_names
     frame = RoleFrame(names.unique, "asking for the topics", metrics.registry, _logger)
@@ -129,29 +133,29 @@ def run(settings: Settings, stop: threading.Event) -> None:
 
 
 async def _main(ids: TopicIds, metrics: InsightsMetrics, role: RunningRole) -> None:
-    await _Insights(ids, metrics, role).run(role.stop)  # Faust wants the loop that it will run in
+    await _Insights(ids, metrics, role).run(role.stop)  # Faust needs its event loop at creation
 
 
 def check_topics(admin: Admin, names: TopicNames) -> TopicIds:
     """Return the ids of the topics that this role reads and writes.
 
     Raises:
-        GoneError: one is missing.
-        ConfigurationError: one that it writes has more than one partition.
+        GoneError: a topic is missing.
+        ConfigurationError: a topic that the role writes has more than one partition.
     """
     written = (names.host_signals, names.insights_changelog)
-    wanted = (names.unique, names.duplicates, *written)
-    found = admin.topic_ids(wanted)
-    if missing := [name for name in wanted if name not in found]:
+    needed = (names.unique, names.duplicates, *written)
+    topics = admin.topic_ids(needed)
+    if missing := [name for name in needed if name not in topics]:
         raise GoneError(
             f"{' and '.join(missing)} do not exist; create them with: stream-dedup topics apply"
         )
-    if many := [name for name in written if found[name][1] != 1]:
+    if split := [name for name in written if topics[name][1] != 1]:
         raise ConfigurationError(
-            f"The topic {many[0]} has {found[many[0]][1]} partitions and must have one. Delete it, "
+            f"The topic {split[0]} has {topics[split[0]][1]} partitions and must have one. Delete it, "
             "and create it with: stream-dedup topics apply"
         )
-    return found
+    return topics
 
 
 class _Insights:
@@ -177,7 +181,7 @@ class _Insights:
 
     async def run(self, stop: threading.Event) -> None:
         self._role.health.startup(0.5, "joining the group and reading the table")
-        looking, writing, next_write = asyncio.create_task(self._look_around()), None, 0.0
+        looking, writing, next_write = asyncio.create_task(self._watch_topics()), None, 0.0
         try:
             await self._app.start()
             _logger.info("insights started", signals=self._names.host_signals)
@@ -219,22 +223,22 @@ class _Insights:
             self._unwritten.append(event)
 
     def _observed(self, record: Any) -> tuple[str, Observed]:
-        """Return the host of a record of an output, and what its headers say."""
-        found: dict[str, bytes] = dict(record.headers or ())
+        """Return the host of a record of an output, and the record's facts from its headers."""
+        record_headers: dict[str, bytes] = dict(record.headers or ())
         value, time_ms = record.value or b"", round((record.timestamp or 0.0) * 1000)
         message = Message(
             record.topic, record.partition, record.offset, record.key, value, time_ms, []
         )
         identifier = self._id_of(message) or b""
         host = self._hosts.of(identifier)
-        reason, kind, of = _text(found, headers.REASON), "", ("", "")
+        reason, kind, of = _text(record_headers, headers.REASON), "", ("", "")
         if reason in WASTED:
             kind, of = "one-page", (headers.OF_ID, headers.OF_POSITION)
-        elif _SIBLING_POSITION in found:
+        elif _SIBLING_POSITION in record_headers:
             kind, of = "template", (_SIBLING_ID, _SIBLING_POSITION)
         time_ms = min(time_ms, time.time_ns() // 1_000_000)
         part, size = f"{record.topic}-{record.partition}", len(value)
-        page, position = (_text(found, name) for name in of)
+        page, position = (_text(record_headers, name) for name in of)
         return host, Observed(
             part, record.offset, time_ms, reason, size, identifier, kind, page, position
         )
@@ -243,7 +247,7 @@ class _Insights:
         written, self._unwritten = self._unwritten, []
         generation = self._generation
         changes, begun = self._ledger.changes()
-        for host, row, _ in changes:  # without waiting in between: no revocation can come into it
+        for host, row, _ in changes:  # without `await`, so that no revocation can interleave
             if row is not None:
                 self._table[host.encode()] = row
             elif host.encode() in self._table:
@@ -283,18 +287,20 @@ class _Insights:
         consumer = self._app.consumer
         assigned = consumer.assignment()
         self._generation += 1
-        self._owns = any(str(one.topic) == self._names.insights_changelog for one in assigned)
+        self._owns = any(
+            str(partition.topic) == self._names.insights_changelog for partition in assigned
+        )
         self._unwritten = []
         rows = [(bytes(key), bytes(row)) for key, row in self._table.data.items() if row]
         if unreadable := self._ledger.load(rows if self._owns else ()):
             _logger.error("rows of the table cannot be read and are left out", rows=unreadable)
         outputs = {self._names.unique, self._names.duplicates}
         new = [
-            one
-            for one in assigned
-            if str(one.topic) in outputs and consumer._committed_offset.get(one) is None
+            partition
+            for partition in assigned
+            if str(partition.topic) in outputs and consumer._committed_offset.get(partition) is None
         ]
-        if new:  # what was thrown away meanwhile would wait for the next start
+        if new:  # Faust dropped their records meanwhile, and would read them only after a restart
             await consumer.seek_wait(await consumer.earliest_offsets(*new))
         self._role.health.startup(1.0, "started")
         if self._owns:
@@ -303,29 +309,29 @@ class _Insights:
             why = "waiting for the partitions, which another replica has or gives up"
             self._role.health.ready(False, why)
 
-    async def _look_around(self) -> None:
-        """Compare with the topics' ends, now and then; a thread asks, because the client waits for
-        brokers that are away.
+    async def _watch_topics(self) -> None:
+        """Compare the positions with the topics' ends regularly; a thread asks, because the client
+        waits for unavailable brokers.
         """
-        admin, moved, before = Admin(self._settings), time.monotonic(), -1
+        admin, moved, last_position = Admin(self._settings), time.monotonic(), -1
         outputs = (self._names.unique, self._names.duplicates)
         keys = [(name, part) for name in outputs for part in range(self._ids[name][1])]
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             try:
                 ends = await asyncio.to_thread(admin.ends, keys)
-                found = await asyncio.to_thread(admin.topic_ids, list(self._ids))
+                topic_ids = await asyncio.to_thread(admin.topic_ids, list(self._ids))
             except BrokerError as error:
-                # After a broker's restart librdkafka may ask with the old leader epoch for ever; a
-                # new client does not.
+                # After a broker's restart librdkafka may use the old leader epoch for ever; a new
+                # client does not.
                 admin, moved = Admin(self._settings), time.monotonic()
                 _logger.warning("the ends of the topics could not be read", reason=str(error))
                 continue
-            if anew := [
-                name for name, one in self._ids.items() if is_recreated(found, name, one[0])
+            if recreated := [
+                name for name, known in self._ids.items() if is_recreated(topic_ids, name, known[0])
             ]:
                 raise StreamDedupError(
-                    f"{' and '.join(anew)} were deleted and created again; this role ends so that "
+                    f"{' and '.join(recreated)} were deleted and created again; this role ends so that "
                     "a restart begins with them."
                 )
             recovery = self._app.tables.recovery
@@ -342,8 +348,8 @@ class _Insights:
             else:
                 behind = recovery.active_remaining_total()
                 position = sum(offset or 0 for offset in recovery.active_offsets.values())
-            if not behind or position != before:
-                moved, before = time.monotonic(), position
+            if not behind or position != last_position:
+                moved, last_position = time.monotonic(), position
             if time.monotonic() - moved > _STUCK_SECONDS:
                 waiting = outputs if self._owns else (self._names.insights_changelog,)
                 raise StreamDedupError(
@@ -357,20 +363,20 @@ def _renamed(event: dict[str, Any]) -> dict[str, Any]:
     return {("event_kind" if name == "event" else name): value for name, value in event.items()}
 
 
-def _text(found: dict[str, bytes], name: str) -> str:
-    return (found.get(name) or b"").decode("utf-8", "replace")
+def _text(record_headers: dict[str, bytes], name: str) -> str:
+    return (record_headers.get(name) or b"").decode("utf-8", "replace")
 
 
 def _application(settings: Settings, folder: str) -> Any:
     if settings.log_level == "debug":
         for library in ("faust", "mode", "aiokafka"):
             logging.getLogger(library).setLevel(logging.INFO)
-    # Faust tells of each topic that it did not create; we know.
+    # Faust logs each topic that it did not create, which is intended here.
     logging.getLogger("faust.transport.consumer").setLevel(logging.ERROR)
-    brokers = [one.strip() for one in settings.kafka_bootstrap_servers.split(",")]
+    brokers = [broker.strip() for broker in settings.kafka_bootstrap_servers.split(",")]
     app: Any = faust.App(
         reading_group(settings.group),
-        broker=";".join(f"aiokafka://{one}" for one in brokers),
+        broker=";".join(f"aiokafka://{broker}" for broker in brokers),
         broker_client_id=f"insights-{os.uname().nodename}",
         broker_credentials=_credentials(security_of(settings.kafka)),
         broker_commit_interval=1.0,
@@ -385,7 +391,7 @@ def _application(settings: Settings, folder: str) -> Any:
         key_serializer="raw",
         value_serializer="raw",
         store="memory://",
-        datadir=folder,  # it wants one, and keeps nothing in it
+        datadir=folder,  # required, but unused
         table_standby_replicas=0,
         topic_allow_declare=False,
         topic_disable_leader=True,

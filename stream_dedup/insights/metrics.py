@@ -1,4 +1,4 @@
-"""What the role insights counts."""
+"""The metrics of the role insights."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from stream_dedup.serving.metrics import RoleMetrics
 
 
 class InsightsMetrics(RoleMetrics):
-    """What the role reports; nothing of it is by host."""
+    """The metrics of the role; none has a label with a host."""
 
     def __init__(self) -> None:
         super().__init__()

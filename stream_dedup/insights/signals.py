@@ -1,19 +1,19 @@
-"""One host: what its documents did in a window of time, and what is worth reporting. Pure.
+"""The statistics and events of a host's documents in a window of time, without Kafka.
 
 The window has `SLICES` slices of equal length and ends with the host's latest document, so that
-what is known does not fade while the host is not crawled. Pages that many ids fell on are counted
-in two halves of the window.
+statistics do not expire while the host is not crawled. Pages that many ids resemble are counted in
+two halves of the window.
 
     one-page   many ids of the host are duplicates of one kept document: a login wall, a soft 404
     template   many ids were kept only because of their site or title, and resemble one page of it
     vanishing  nearly all documents were dropped in favour of other ids
 
-An event begins once and ends when its figure is well below what began it. A page that was fetched
-again (`SAME_ID`) is no duplicate: it makes none of them, and no waste.
+An event begins once, and ends when its count is well below the threshold of its begin. A page that
+was fetched again (`SAME_ID`) is not a duplicate: it causes no event and no waste.
 
-Invariants: a record is counted once however often it is read, because a row knows the offset that
-it has counted up to of each partition; time is that of the records, and never goes back; the size
-of a row is bounded.
+Invariants: a record is counted once even if it is read repeatedly, because a row stores the last
+counted offset of each partition; time is that of the records, and never goes back; the size of a row
+is bounded.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _ID_CHARACTERS_MAX: Final = 200
 _KEEP_MS: Final = 30 * 86_400_000
 _FORMAT: Final = 1
 _BITS: Final = 256
-_DISTINCT_MAX: Final = 1420  # all bits set: at least so many
+_DISTINCT_MAX: Final = 1420  # the lower bound when all bits are set
 _BEGINS: Final = {"one-page": 20, "template": 50}
-"""From how many ids on an event begins; it ends below half of them."""
+"""The number of ids at which an event begins; it ends below half of it."""
 _SMALL_BYTES: Final = 200
-"""A smaller record leads to no event: captions and titles are often equal, and waste little."""
+"""A smaller record causes no event: captions and titles are often equal, and waste little."""
 _VANISHING_DOCUMENTS: Final = 50
 _VANISHING_BEGINS, _VANISHING_ENDS = 0.9, 0.8
 _CHANGES: Final = frozenset(label for label, reason in OUTCOMES.items() if reason.is_change)
@@ -54,8 +54,8 @@ def reading_group(group: str) -> str:
 
 
 class Observed(NamedTuple):
-    """A record of an output. `kind` is the event that `page`, the id of another document at
-    `position`, can lead to; empty if the headers name none.
+    """A record of an output. `kind` is the event that it may cause with `page`, the id of another
+    document at `position`; "" if the headers name none.
     """
 
     partition: str
@@ -70,8 +70,8 @@ class Observed(NamedTuple):
 
 
 class RepeatedPage(NamedTuple):
-    """A document that other ids of a host resemble. `now` and `before` are sets of ids in 256 bits:
-    of the half of the window numbered `half`, and of the half before it.
+    """A document that other ids of a host resemble. `now` and `before` are sets of ids in 256 bits,
+    for half `half` of the window and for the half before it.
     """
 
     kind: str
@@ -81,20 +81,20 @@ class RepeatedPage(NamedTuple):
     before: int
 
     def at_half(self, half: int) -> RepeatedPage:
-        """Return it as it is in another half of the window."""
+        """Return the page shifted to another half of the window."""
         if half == self.half:
             return self
         return self._replace(half=half, now=0, before=self.now if half == self.half + 1 else 0)
 
     def ids(self, half: int) -> int:
-        """Return about how many different ids there were."""
+        """Return the estimated number of distinct ids."""
         page = self.at_half(half)
         return _distinct(page.now | page.before)
 
 
 @dataclass(slots=True)
 class HostRow:
-    """What is known of one host. `reported` has the events that go on, and since when."""
+    """The statistics of a host. `reported` are the current events with their start times."""
 
     slice_ms: int
     latest_ms: int = 0
@@ -104,61 +104,61 @@ class HostRow:
     pages: dict[str, RepeatedPage] = field(default_factory=dict)
     reported: dict[str, int] = field(default_factory=dict)
 
-    def count(self, one: Observed) -> bool:
+    def count(self, record: Observed) -> bool:
         """Count a record; return False if it was counted before."""
-        is_known = one.offset <= self.offsets.get(one.partition, -1)
+        is_known = record.offset <= self.offsets.get(record.partition, -1)
         if (
-            is_known and one.time_ms <= self.latest_ms
-        ):  # a topic made anew has low offsets, but later
+            is_known and record.time_ms <= self.latest_ms
+        ):  # a recreated topic has low offsets, but later times
             return False
-        self.offsets[one.partition] = one.offset
-        self.latest_ms = max(self.latest_ms, one.time_ms)
+        self.offsets[record.partition] = record.offset
+        self.latest_ms = max(self.latest_ms, record.time_ms)
         number = self.latest_ms // self.slice_ms
         figures = self.slices.setdefault(number, Counter())
         figures["documents"] += 1
-        figures["bytes"] += one.size
-        if one.reason in DUPLICATES:
-            figures[one.reason] += 1
-        if one.reason in WASTED:
-            figures["bytes_wasted"] += one.size
-            figures["small"] += one.size < _SMALL_BYTES
-        if one.kind == "template":
+        figures["bytes"] += record.size
+        if record.reason in DUPLICATES:
+            figures[record.reason] += 1
+        if record.reason in WASTED:
+            figures["bytes_wasted"] += record.size
+            figures["small"] += record.size < _SMALL_BYTES
+        if record.kind == "template":
             figures["siblings"] += 1
-        for old in [at for at in self.slices if at <= number - SLICES]:
+        for old in [earlier for earlier in self.slices if earlier <= number - SLICES]:
             del self.slices[old]
-        if one.reason in _CHANGES:
+        if record.reason in _CHANGES:
             self.last_change_ms = self.latest_ms
-        if one.kind and one.size >= _SMALL_BYTES:
-            self._fell_on(one)
+        if record.kind and record.size >= _SMALL_BYTES:
+            self._count_page(record)
         return True
 
-    def _fell_on(self, one: Observed) -> None:
-        key, half = f"{one.kind} {one.position}", self._half
+    def _count_page(self, record: Observed) -> None:
+        key, half = f"{record.kind} {record.position}", self._half
         page = self.pages.get(
-            key, RepeatedPage(one.kind, one.page[:_ID_CHARACTERS_MAX], half, 0, 0)
+            key, RepeatedPage(record.kind, record.page[:_ID_CHARACTERS_MAX], half, 0, 0)
         ).at_half(half)
-        self.pages[key] = page._replace(now=page.now | _bit_of(one.id))
+        self.pages[key] = page._replace(now=page.now | _bit_of(record.id))
         if len(self.pages) > PAGES_MAX:
-            kept = sorted(self.pages.items(), key=lambda item: -item[1].ids(half))[:PAGES_MAX]
-            self.pages = dict(kept)
+            largest = sorted(self.pages.items(), key=lambda item: -item[1].ids(half))[:PAGES_MAX]
+            self.pages = dict(largest)
 
     @property
     def _half(self) -> int:
         return self.latest_ms // (self.slice_ms * SLICES // 2)
 
     def signals(self, host: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Return the value of `host-signals` (topics/schemas/host-signals.schema.json), and those
-        of its events that have just begun.
+        """Return the value of `host-signals` (topics/schemas/host-signals.schema.json), and its events
+        that have just begun.
         """
         total: Counter[str] = sum(self.slices.values(), Counter())
         documents = total["documents"]
         duplicates = sum(total[name] for name in WASTED)
         events = list(self._events(documents, duplicates - total["small"]))
-        begun = [one for one in events if _name(one) not in self.reported]
-        since = {_name(one): self.reported.get(_name(one), self.latest_ms) for one in events}
+        begun = [event for event in events if _name(event) not in self.reported]
+        since = {_name(event): self.reported.get(_name(event), self.latest_ms) for event in events}
         self.reported = since
-        for one in events:
-            one["since"] = rfc3339(since[_name(one)])
+        for event in events:
+            event["since"] = rfc3339(since[_name(event)])
         value = {
             "host": host,
             "documents": documents,
@@ -184,7 +184,7 @@ class HostRow:
             yield {"event": "vanishing", "documents": duplicates}
 
     def encode(self) -> bytes:
-        """Return the row as the table keeps it."""
+        """Encode the row for the table."""
         body = {
             "format": _FORMAT,
             "slice_ms": self.slice_ms,
@@ -204,11 +204,11 @@ class HostRow:
 
     @classmethod
     def decode(cls, raw: bytes, slice_ms: int) -> HostRow:
-        """Return the row that `encode` wrote; counts of a window of another length are left out.
+        """Decode a row that `encode` wrote; counts of a window of another length are dropped.
 
         Raises:
-            OtherFormatError: a newer version wrote it, and it must not be written over.
-            FormatError: it is none.
+            OtherFormatError: a newer version wrote it; it must not be overwritten.
+            FormatError: it is not a row.
         """
         try:
             body = json.loads(raw)
@@ -220,8 +220,13 @@ class HostRow:
             row = cls(slice_ms, int(body["latest_ms"]), last_change_ms=body["last_change_ms"])
             row.offsets = {str(part): int(offset) for part, offset in body["offsets"].items()}
             if body["slice_ms"] == slice_ms:
-                row.slices = {int(at): Counter(one) for at, one in body["slices"].items()}
-                row.pages = {key: _page(*one) for key, one in body["pages"].items()}
+                row.slices = {
+                    int(slice_number): Counter(slice_counts)
+                    for slice_number, slice_counts in body["slices"].items()
+                }
+                row.pages = {
+                    key: _page(*slice_counts) for key, slice_counts in body["pages"].items()
+                }
                 row.reported = {str(what): int(since) for what, since in body["reported"].items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise FormatError(
@@ -239,13 +244,13 @@ def _name(event: dict[str, Any]) -> str:
 
 
 def _bit_of(identifier: bytes) -> int:
-    # A CRC alone would give ids that count upwards neighbouring bits; the product mixes it (Knuth,
-    # TAOCP 3, 6.4).
+    # A CRC alone would map consecutive ids to neighbouring bits; the product mixes it (Knuth, TAOCP
+    # 3, 6.4).
     return 1 << (zlib.crc32(identifier) * 0x9E3779B1 >> 24 & 0xFF)
 
 
 def _distinct(bits: int) -> int:
-    """Return about how many different ids set these bits (Whang and others: Linear-Time
+    """Return the estimated number of distinct ids that set these bits (Whang and others: Linear-Time
     Probabilistic Counting, TODS 15, 1990).
     """
     zeros = _BITS - bits.bit_count()
@@ -259,8 +264,8 @@ def rfc3339(time_ms: int) -> str:
 
 
 class HostLedger:
-    """The rows of all hosts, at most `hosts_max`: those that were seen longest ago are forgotten
-    first, and all that were not seen for `_KEEP_MS`.
+    """The rows of all hosts, at most `hosts_max`: the least recently seen are dropped first, and all
+    that were not seen for `_KEEP_MS`.
     """
 
     def __init__(self, window_seconds: int, hosts_max: int) -> None:
@@ -272,29 +277,33 @@ class HostLedger:
 
     @property
     def hosts(self) -> int:
-        """How many hosts are known."""
+        """Number of hosts."""
         return len(self._rows)
 
     def load(self, rows: Iterable[tuple[bytes, bytes]]) -> int:
-        """Replace what is known by the rows of the table; return how many cannot be read."""
-        found, unreadable = {}, 0
+        """Replace all rows by those of the table; return the number of unreadable ones.
+
+        Raises:
+            OtherFormatError: a newer version wrote a row.
+        """
+        rows_by_host, unreadable = {}, 0
         for key, raw in rows:
             try:
-                found[key.decode("utf-8", "replace")] = HostRow.decode(raw, self._slice_ms)
+                rows_by_host[key.decode("utf-8", "replace")] = HostRow.decode(raw, self._slice_ms)
             except FormatError as error:
                 if isinstance(error, OtherFormatError):
                     raise
                 unreadable += 1
-        self._rows = dict(sorted(found.items(), key=lambda item: item[1].latest_ms))
+        self._rows = dict(sorted(rows_by_host.items(), key=lambda item: item[1].latest_ms))
         self._changed.clear()
-        self._latest_ms = max((row.latest_ms for row in found.values()), default=0)
+        self._latest_ms = max((row.latest_ms for row in rows_by_host.values()), default=0)
         return unreadable
 
-    def count(self, host: str, one: Observed) -> bool:
+    def count(self, host: str, record: Observed) -> bool:
         """Count a record of a host; return False if it was counted before."""
         row = self._rows.pop(host, None) or HostRow(self._slice_ms)
         self._rows[host] = row
-        if not row.count(one):
+        if not row.count(record):
             return False
         self._latest_ms = max(self._latest_ms, row.latest_ms)
         self._changed[host] = None
@@ -303,14 +312,14 @@ class HostLedger:
     def changes(
         self,
     ) -> tuple[list[tuple[str, bytes | None, bytes | None]], list[tuple[str, dict[str, Any]]]]:
-        """Return (host, row, value of `host-signals`) of the hosts that changed since the last
-        call, None to forget one; and (host, event) of what has begun.
+        """Return (host, row, value of `host-signals`) of the hosts changed since the last call, with
+        None for dropped hosts; and (host, event) of the events that have begun.
         """
         written: list[tuple[str, bytes | None, bytes | None]] = []
         begun = []
         for host in self._changed:
             value, new = self._rows[host].signals(host)
-            begun += [(host, one) for one in new]
+            begun += [(host, event) for event in new]
             raw = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
             written.append((host, self._rows[host].encode(), raw))
         self._changed.clear()

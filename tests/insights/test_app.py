@@ -163,7 +163,7 @@ def test_a_client_that_brings_nothing_is_hung(
     )
 
     with pytest.raises(StreamDedupError if is_hung else asyncio.CancelledError, match=r"hangs|^$"):
-        asyncio.run(it._look_around())
+        asyncio.run(it._watch_topics())
 
 
 def test_topics_that_are_missing_or_wrong_are_named() -> None:
