@@ -1,10 +1,10 @@
-"""A real Apache Kafka, embedded: for the demo, the tests and `stream-dedup broker`, on a machine
-with nothing but Python.
+"""An embedded Apache Kafka for the demo, the tests and `stream-dedup broker`, on a machine that has
+only Python.
 
-Invariants: nothing here is needed where a Kafka exists already; only bytes whose SHA-256 is pinned
-in `jars.lock` are ever run; this room uses no Kafka client library.
+Invariants: this package is not needed with an existing Kafka; only files whose SHA-256 is pinned in
+`jars.lock` are run; this package uses no Kafka client library.
 
-`jars.py` gathers what the broker is made of, `node.py` runs one node of it.
+`jars` fetches the broker's files, `node` runs a node.
 """
 
 from __future__ import annotations

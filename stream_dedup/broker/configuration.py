@@ -1,6 +1,4 @@
-"""What a node and its controller alone read when they start: server properties and the logging of
-Kafka.
-"""
+"""Server properties and logging of a Kafka node, and of its controller alone."""
 
 from __future__ import annotations
 
@@ -9,8 +7,7 @@ from collections.abc import Mapping
 
 from stream_dedup.broker.process import HOST
 
-# The broker's standard output goes to the same file, so that a JVM's last words are found there
-# too.
+# The broker's standard output goes to the same file, so that it also contains errors of the JVM.
 LOGGING = """\
 <?xml version="1.0" encoding="UTF-8"?>
 <Configuration status="ERROR" shutdownHook="disable">
@@ -30,7 +27,7 @@ LOGGING = """\
 def node_settings(
     node_id: int, port: int, controller_port: int, controllers: Mapping[int, int]
 ) -> dict[str, str]:
-    """Return the server properties of one node that is broker and controller in one.
+    """Return the server properties of a node that is both broker and controller.
 
     Args:
         node_id: this node's number.
@@ -57,8 +54,8 @@ def node_settings(
         "auto.create.topics.enable": "false",
         "offsets.topic.replication.factor": replicas,
         "offsets.topic.num.partitions": "8",
-        # The coordinator reads its partition as a whole when it starts; what is not compacted yet
-        # is one segment at least.
+        # The coordinator reads its whole partition when it starts; at least one segment is not
+        # compacted.
         "offsets.topic.segment.bytes": "4194304",
         "transaction.state.log.replication.factor": replicas,
         "transaction.state.log.min.isr": in_sync,
@@ -71,9 +68,9 @@ def node_settings(
         "group.min.session.timeout.ms": "100",
         "group.consumer.min.session.timeout.ms": "1000",
         "group.consumer.min.heartbeat.interval.ms": "100",
-        # After a kill the controller refuses the new process until the old one's session is over: 9
-        # s by default. With 2 s a disk that stood still for three had the only broker fenced, and
-        # all its partitions without a leader.
+        # After a kill the controller refuses the new process until the old one's session ends, 9 s by
+        # default. With 2 s, a disk that stalled for 3 s caused the only broker to be fenced, and all
+        # partitions to lose their leader.
         "broker.session.timeout.ms": "5000",
         "broker.heartbeat.interval.ms": "250",
         # An expired transaction is aborted within a second of its timeout instead of ten.
@@ -86,25 +83,27 @@ def node_settings(
 
 
 def render_properties(settings: Mapping[str, str]) -> str:
-    """Return a Java properties file: ASCII, with the escapes of JSON, which java.util.Properties
-    reads as well.
+    """Return a Java properties file in ASCII, with JSON's escapes, which java.util.Properties also
+    reads.
     """
     return "".join(f"{name}={json.dumps(value)[1:-1]}\n" for name, value in settings.items())
 
 
 def is_alone(settings: Mapping[str, str]) -> bool:
-    """Return whether the cluster has no other node, which could lead meanwhile."""
+    """Return whether the cluster has no other node, which could take over the leaders."""
     return "," not in settings["controller.quorum.voters"]
 
 
 def controller_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a node without its broker, for which a session is over at once."""
+    """Return the settings of a node's controller without its broker, with a session of 0.1 s."""
     name = settings["controller.listener.names"]
     broker_only = {"advertised.listeners", "inter.broker.listener.name"}
     return {key: value for key, value in settings.items() if key not in broker_only} | {
         "process.roles": "controller",
         "listeners": ",".join(
-            one for one in settings["listeners"].split(",") if one.startswith(f"{name}://")
+            listener
+            for listener in settings["listeners"].split(",")
+            if listener.startswith(f"{name}://")
         ),
         "broker.session.timeout.ms": "100",
     }

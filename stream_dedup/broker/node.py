@@ -1,17 +1,16 @@
-"""One node of Apache Kafka in KRaft mode, as a child process of this one.
+"""A node of Apache Kafka in KRaft mode, as a child process.
 
-Invariants: a started broker answers as a cluster with a live node, it does not merely listen; its
-ports stay its own from construction to `stop`, also while it is killed; its process never outlives
-this one on Linux; what it writes is in its folder, and a temporary folder goes with it.
+Invariants: a started broker has answered as a cluster with a live node, it does not only listen; its
+ports stay reserved from construction to `stop`, also while it is killed; its process never outlives
+this one on Linux; it writes only to its folder, and a temporary folder is deleted with it.
 
-How a killed node starts again. Its controller still counts the former process as alive until that
-one's session is over, and only then takes the leaders from its partitions, to give them back at
-once. By then the new process has found the transactions that were about to end, and tries to write
-their markers; Kafka 4.1 to 4.4 passes over the markers of a partition that has no leader, as if its
-topic had been deleted, and writes down that the transaction has ended (KAFKA-20734). The partition
-keeps it open for ever: its readers stop there, and a group waits for its offsets without end. Hence
-the controller runs alone first, with a session of a moment, until it has fenced the node; what is
-loaded after that finds leaders.
+Restart of a killed node. Its controller treats the former process as alive until its session ends,
+and only then removes the leaders of its partitions and restores them. Before that the new process
+has loaded transactions that were about to end, and writes their markers; Kafka 4.1 to 4.4 skips the
+markers of a partition without a leader, as if its topic had been deleted, and records the
+transaction as ended (KAFKA-20734). The transaction then stays open in the partition for ever: its
+readers stop there, and a group waits for its offsets. To avoid this the controller first runs alone,
+with a very short session, until it has fenced the node; a broker started after that finds leaders.
 """
 
 from __future__ import annotations
@@ -52,9 +51,8 @@ LOG_LINES_SHOWN = 20
 ANSWER_TIMEOUT_SECONDS = 2.0
 POLL_SECONDS = 0.02
 
-# What the controller says when the session is over, of the operation that has its record written,
-# and when that is written: some 30 ms later, because records are gathered. A controller that is
-# told to end in between loses it.
+# The controller's log lines for the end of the session and for the operation whose record is written
+# some 30 ms later, because records are batched. A controller that is stopped in between loses it.
 _FENCED = re.compile(
     rb"(?s)Fencing broker %d .*?Read-write operation (maybeFenceStaleBroker\(\d+\)) .*Processed \1 in "
     % NODE_ID
@@ -63,11 +61,10 @@ _FENCED = re.compile(
 _FENCE_SECONDS = 10.0
 FOLDER_PREFIX = "stream-dedup-broker-"
 
-# A temporary folder younger than this is left alone by other processes: its owner may not have
-# locked it yet.
+# Other processes ignore a more recent temporary folder: its owner may not have locked it yet.
 ORPHAN_AGE_SECONDS = 600
 
-# Compiles each method once, soon and not well: what starts quickly and does little.
+# Compiles each method once with few optimisations, for a fast start and a small load.
 QUICK_START = "-XX:TieredStopAtLevel=1"
 
 JAVA_FLAGS = (
@@ -79,11 +76,10 @@ JAVA_FLAGS = (
 
 
 class LocalBroker:
-    """One KRaft node of Apache Kafka on this machine, with its own folder and ports; a context
-    manager.
+    """A KRaft node of Apache Kafka on this machine, with its own folder and ports; a context manager.
 
-    `with LocalBroker() as broker:` gives a broker at `broker.bootstrap` and leaves nothing behind.
-    Not for several threads at once.
+    `with LocalBroker() as broker:` runs a broker at `broker.bootstrap` and removes all its files at
+    the end. Not thread-safe.
     """
 
     def __init__(
@@ -97,22 +93,21 @@ class LocalBroker:
         is_for_long: bool = False,
         log: Callable[[str], None] | None = None,
     ) -> None:
-        """Take the ports; nothing runs yet.
+        """Reserve the ports; `start` runs the broker.
 
         Args:
-            folder: where data, settings and log are kept and found again; None is a temporary one,
-            deleted by `stop`. port: where clients connect on 127.0.0.1; None is a free one chosen
-            by the operating system. heap_mb: most megabytes of Java heap; the process needs some
-            150 MB more. settings: server properties beside or instead of `node_settings`.
-            cluster_id: the id of a new cluster, the same for all its nodes; None is one of its own.
-            is_for_long: whether what runs often is compiled again and better, as Kafka's own
-            scripts have it; that takes a
-                core now and then in the first minutes, and makes a broker with much to do some 15 %
-                cheaper afterwards.
-            log: told in a sentence what takes time.
+            folder: the folder of data, settings and log; None uses a temporary one, which `stop`
+                deletes.
+            port: the port for clients on 127.0.0.1; None uses any free one.
+            heap_mb: the maximum of the Java heap in MB; the process needs some 150 MB more.
+            settings: server properties that extend or replace those of `node_settings`.
+            cluster_id: the id of a new cluster, the same for all its nodes; None creates one.
+            is_for_long: use all compiler optimisations, as Kafka's scripts do; this takes CPU in the
+                first minutes, and saves a busy broker some 15 % afterwards.
+            log: called with a sentence about each slow step.
 
         Raises:
-            LocalBrokerError: the port is taken, or this system is not Linux or macOS.
+            LocalBrokerError: the port is in use, or this system is not Linux or macOS.
         """
         if os.name != "posix":
             raise LocalBrokerError(
@@ -127,7 +122,7 @@ class LocalBroker:
         self._port = Port(port)
         self._controller_port = Port(None)
         self._heap_mb = heap_mb
-        self._own_settings = dict(settings or {})
+        self._extra_settings = dict(settings or {})
         self._cluster_id = cluster_id or new_cluster_id()
         self._is_for_long = is_for_long
         self._log = log or _say_nothing
@@ -146,10 +141,10 @@ class LocalBroker:
         return self._running("has no process id").pid
 
     def check_alive(self) -> None:
-        """Do nothing while it runs.
+        """Check that a started broker still runs.
 
         Raises:
-            LocalBrokerError: it has ended by itself.
+            LocalBrokerError: it has ended unexpectedly.
         """
         if self._child is not None and not self._child.is_alive():
             raise self._failure(f"ended by itself (exit status {self._child.status})")
@@ -160,18 +155,16 @@ class LocalBroker:
         return self.folder / "data"
 
     def start(self, timeout_seconds: float = 60) -> None:
-        """Start, and return once the broker answers as a live node; after `kill` it recovers its
+        """Start the broker, and return once it answers as a live node; after `kill` it recovers its
         data on the same port.
 
-        Fetches the jars and formats the folder where that was not done before. The timeout is how
-        long it may get no further: a broker that loads its logs writes lines and works, however
-        long that takes on a busy machine.
+        Fetch the jars and format the folder if needed. The timeout applies to a start without
+        progress: a broker that loads its logs may take longer on a busy machine.
 
         Raises:
-            LocalBrokerError: it runs already; Java or jars are missing or damaged; the port is
-            taken; the folder cannot
-                be written or is in use; the broker ended or did not answer in time (with the end of
-                its log).
+            LocalBrokerError: it runs already; Java or jars are missing or damaged; the port is in
+            use; the folder cannot be written or is in use; the broker ended or did not answer in time
+            (with the end of its log).
         """
         if self._child is not None and self._child.is_alive():
             raise LocalBrokerError(
@@ -187,7 +180,7 @@ class LocalBroker:
             f"-Xmx{self._heap_mb}m",
             *JAVA_FLAGS,
             *(() if self._is_for_long else (QUICK_START,)),
-            # compression codecs unpack themselves there; a crash leaves them
+            # compression codecs are unpacked there, and remain after a crash
             f"-Djava.io.tmpdir={self.folder / 'tmp'}",
             "-Dlog4j2.configurationFile=log4j2.xml",
             "-cp",
@@ -206,15 +199,15 @@ class LocalBroker:
         self._wait_until_it_answers(self._child, timeout_seconds)
 
     def stop(self, timeout_seconds: float = 30) -> None:
-        """End the broker in order, or by force after the timeout, give its ports back and delete a
-        temporary folder.
+        """Stop the broker, by force after the timeout, release its ports and delete a temporary
+        folder.
 
-        Does nothing to a broker that does not run; `start` may follow.
+        Safe if the broker does not run; `start` may follow.
         """
         atexit.unregister(self._stop_at_exit)
         if self._child is not None and self._child.is_alive():
             self._child.send(signal.SIGTERM)
-            self._child.send(signal.SIGCONT)  # a paused process takes no other signal but SIGKILL
+            self._child.send(signal.SIGCONT)  # a paused process handles only SIGKILL and SIGCONT
             if not self._child.ended.wait(timeout_seconds):
                 self._log(f"The broker did not end within {timeout_seconds:g} s and is killed.")
                 self._child.end()
@@ -226,16 +219,13 @@ class LocalBroker:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def kill(self) -> None:
-        """End the broker at once, as a crash would (SIGKILL); folder and ports stay, `start`
-        recovers.
-        """
+        """Kill the broker like a crash (SIGKILL); folder and ports remain, and `start` recovers."""
         self._running("cannot be killed").end()
 
     def pause(self) -> None:
         """Freeze the broker (SIGSTOP): connections stay open and nothing answers."""
         self._running("cannot be paused").send(signal.SIGSTOP)
-        # The kernel stops the threads one after another; on a busy machine one may still answer
-        # meanwhile.
+        # The kernel stops the threads one by one; on a busy machine a thread may answer meanwhile.
         tasks = Path(f"/proc/{self.pid}/task")
         for _ in range(200):
             try:
@@ -250,7 +240,7 @@ class LocalBroker:
             time.sleep(0.01)
 
     def resume(self) -> None:
-        """Let a paused broker go on (SIGCONT)."""
+        """Resume a paused broker (SIGCONT)."""
         self._running("cannot go on").send(signal.SIGCONT)
 
     def __enter__(self) -> Self:
@@ -287,7 +277,7 @@ class LocalBroker:
         return self._child
 
     def _prepare_folder(self) -> dict[str, str]:
-        """Write what the node, and its controller alone, read when they start; return the node's
+        """Write the configuration of the node and of its controller alone; return the node's
         settings.
         """
         try:
@@ -301,7 +291,7 @@ class LocalBroker:
             settings = node_settings(
                 NODE_ID, self._port.number, self._controller_port.number, controllers
             )
-            settings |= self._own_settings
+            settings |= self._extra_settings
             (self.folder / "server.properties").write_text(
                 render_properties(settings), encoding="ascii"
             )
@@ -326,7 +316,7 @@ class LocalBroker:
         return settings
 
     def _format(self, command: Sequence[str], timeout_seconds: float) -> None:
-        """Let Kafka's own tool write the cluster's id and the feature levels of a new cluster."""
+        """Format the folder of a new cluster with Kafka's tool."""
         tool = [
             "kafka.tools.StorageTool",
             "format",
@@ -346,10 +336,8 @@ class LocalBroker:
             raise self._failure("could not format its folder")
 
     def _fence(self, command: Sequence[str]) -> None:
-        """Run the controller alone until it has fenced the node that was killed; see the top of
-        this module.
-        """
-        before = self._server_log.stat().st_size if self._server_log.exists() else 0
+        """Run the controller alone until it has fenced the killed node; see the top of this module."""
+        log_bytes = self._server_log.stat().st_size if self._server_log.exists() else 0
         logging = "-Dlog4j2.configurationFile=controller.log4j2.xml"  # the last one counts
         child = BoundChild(
             [*command, logging, "kafka.Kafka", "controller.properties"],
@@ -360,10 +348,10 @@ class LocalBroker:
         try:
             while time.monotonic() < until and not child.ended.wait(POLL_SECONDS):
                 with self._server_log.open("rb") as log:
-                    log.seek(before)
+                    log.seek(log_bytes)
                     if _FENCED.search(log.read()):
                         break
-            # If it has not come to that, the node starts as Kafka starts it.
+            # If it has not fenced the node in time, the node starts without that protection.
             child.send(signal.SIGTERM)
             child.ended.wait(max(0.0, until - time.monotonic()))
         finally:
@@ -393,19 +381,16 @@ class LocalBroker:
 
 
 def _was_killed(data: Path) -> bool:
-    """Return whether a node has run here that did not end in order; one that did leaves a file that
-    says so.
-    """
+    """Return whether a node ran here without a clean shutdown, which leaves a marker file."""
     return (data / "__cluster_metadata-0").exists() and not (data / ".kafka_cleanshutdown").exists()
 
 
 def answers(port: int, timeout_seconds: float = ANSWER_TIMEOUT_SECONDS) -> bool:
-    """Return whether a broker on 127.0.0.1 answers a Metadata request and counts at least one live
-    broker.
+    """Return whether a broker on 127.0.0.1 answers a Metadata request with at least one live broker.
 
-    A broker listens, and says which requests it knows, before its controller lets it take part;
-    topics cannot be created until then. Metadata version 1, without topics, names the brokers that
-    take part (Kafka protocol guide).
+    A broker listens and answers ApiVersions before its controller registers it, and topics cannot be
+    created until then. Metadata version 1, without topics, lists the registered brokers (Kafka
+    protocol guide).
     """
     client = b"stream-dedup"
     request = struct.pack(">hhih", 3, 1, 0, len(client)) + client + struct.pack(">i", 0)
@@ -422,8 +407,8 @@ def answers(port: int, timeout_seconds: float = ANSWER_TIMEOUT_SECONDS) -> bool:
 
 
 def delete_orphans() -> None:
-    """Delete the temporary folders of owners that were killed: this user's, old, locked by nobody,
-    no broker running.
+    """Delete the temporary folders of killed owners: this user's, old, not locked, without a running
+    broker.
     """
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
         with contextlib.suppress(OSError, filelock.Timeout):
@@ -443,8 +428,8 @@ def _has_process(folder: Path) -> bool:
 
 
 def new_cluster_id() -> str:
-    """Return a random id as Kafka writes its own: 16 bytes in URL-safe base64, not read as an
-    option by its tools.
+    """Return a random id in Kafka's form: 16 bytes in URL-safe base64, not beginning with a hyphen,
+    which Kafka's tools would parse as an option.
     """
     while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith(
         "-"

@@ -1,20 +1,19 @@
-"""A child process that ends with this one, and a port that is kept for it.
+"""A child process that ends with this one, and a reserved port for it.
 
-Invariants: on Linux a child never outlives this process; a port stays taken from construction to
+Invariants: on Linux a child never outlives this process; a port stays reserved from construction to
 `give_back`, also while the child that listens on it is killed.
 
-How a child is bound to this process. On Linux a few lines of Python ask the kernel to kill the
-child with its parent (`prctl(2)`, PR_SET_PDEATHSIG) and then become Java by `execv`, so that no
-code has to run between fork and exec of a process with threads. The kernel means the parent
-*thread*, hence the thread that waits for the broker also starts it. Elsewhere (macOS) nothing of
-the kind exists: an exit, an exception or Ctrl-C still stops the broker, but `kill -9` of this
-process leaves it running, and it has to be ended by its process id, which is in `broker.pid` in its
-folder.
+Child processes. On Linux a few lines of Python ask the kernel to kill the child with its parent
+(`prctl(2)`, PR_SET_PDEATHSIG) and then `execv` Java, so that no code runs between fork and exec of a
+process with threads. The parent is a *thread* for the kernel, so the thread that waits for the
+broker also starts it. Other systems (macOS) lack this: an exit, an exception or Ctrl-C still stops
+the broker, but after `kill -9` of this process it keeps running and must be ended by its process id,
+which is in `broker.pid` in its folder.
 
-How ports are kept. On Linux a socket that is bound but never listens holds each port: with
-SO_REUSEADDR on both sides Java can still listen there, while the kernel gives the port to nobody
-else, neither to `bind(0)` nor to an outgoing connection. A client that tries to reach a killed
-broker would otherwise sooner or later get that very port for itself.
+Ports. On Linux a socket that is bound but never listens reserves each port: with SO_REUSEADDR on
+both sides Java can still listen there, while the kernel assigns the port to no other process,
+neither for `bind(0)` nor for an outgoing connection. Without it, a client that tries to connect to a
+killed broker would eventually get that port as its own.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ from stream_dedup.domain.errors import LocalBrokerError
 HOST = "127.0.0.1"
 _ROUNDS_MAX = 20
 
-# Runs with -I -S: argv is the expected parent, then the command. A parent that died before prctl is
-# noticed by its id.
+# Runs with -I -S: argv is the expected parent's id, which detects a parent that died before prctl,
+# and the command.
 _BIND_TO_PARENT = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
@@ -47,9 +46,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 class Port:
-    """A port of 127.0.0.1 that this process keeps for a child that listens on it; see the top of
-    this module.
-    """
+    """A port of 127.0.0.1 that this process reserves for a child; see the top of this module."""
 
     def __init__(self, number: int | None) -> None:
         self.number = 0 if number is None else number
@@ -57,7 +54,11 @@ class Port:
         self.take()
 
     def take(self) -> None:
-        """Keep the port, or a free one if there is none yet; does nothing while it is kept."""
+        """Reserve the port, or any free one if there is no number yet; do nothing if it is reserved.
+
+        Raises:
+            LocalBrokerError: the port is in use.
+        """
         if self._holder is not None:
             return
         holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -76,18 +77,18 @@ class Port:
             self._holder()
 
     def give_back(self) -> None:
-        """Let the port go; `take` asks for the same number again."""
+        """Release the port; `take` reserves the same number again."""
         if self._holder is not None:
             self._holder()
             self._holder = None
 
 
 class Progress:
-    """Whether a child that starts gets further: it writes to its log, or uses processor time."""
+    """Detects whether a starting child is stuck: it neither writes to its log nor uses CPU time."""
 
     def __init__(self, log: Path, pid: int, seconds: float) -> None:
-        """Begin to watch; a child that gets no further for `seconds` is stuck, and one that repeats
-        itself for `_ROUNDS_MAX` times as long.
+        """Start watching; a child without progress for `seconds` is stuck, and also one that has not
+        started after `_ROUNDS_MAX` times as long.
         """
         self._log = log
         self._pid = pid
@@ -96,7 +97,7 @@ class Progress:
         self._seen = (0, 0)
 
     def is_stuck(self) -> bool:
-        """Look again; return whether the child is stuck."""
+        """Return whether the child is stuck now."""
         now, seen = time.monotonic(), (self._log_bytes(), self._used_seconds())
         if seen != self._seen:
             self._seen, self._moved = seen, now
@@ -106,7 +107,7 @@ class Progress:
         return self._log.stat().st_size if self._log.exists() else 0
 
     def _used_seconds(self) -> int:
-        """Return the whole seconds that it had a processor; 0 where the system does not say."""
+        """Return the child's CPU time in whole seconds; 0 if the system does not report it."""
         try:
             fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
@@ -115,8 +116,8 @@ class Progress:
 
 
 class BoundChild:
-    """A child process in a session of its own (Ctrl-C reaches only its parent) that ends with this
-    process on Linux.
+    """A child process in a new session (Ctrl-C reaches only its parent) that ends with this process
+    on Linux.
     """
 
     def __init__(self, command: Sequence[str], folder: Path, output: Path) -> None:
@@ -159,15 +160,14 @@ class BoundChild:
             self._process.send_signal(number)
 
     def end(self) -> None:
-        """Kill and wait until the kernel has let it go."""
+        """Kill the child and wait for its end."""
         self.send(signal.SIGKILL)
         self.ended.wait()
 
     def _keep(
         self, command: Sequence[str], folder: Path, output: Path, started: threading.Event
     ) -> None:
-        # This thread is the parent that the child is bound to, so it must live as long as the
-        # child.
+        # This thread is the child's parent for the kernel, so it must live as long as the child.
         try:
             with output.open("ab") as stream:
                 self._process = subprocess.Popen(
@@ -190,7 +190,5 @@ class BoundChild:
 
 
 def environment() -> dict[str, str]:
-    """Return this process's environment, in which Java can read paths of any script (by default it
-    follows the locale).
-    """
+    """Return this process's environment with a UTF-8 locale, so that Java can read any path."""
     return {**os.environ, "LC_ALL": "C.UTF-8"}
