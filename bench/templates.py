@@ -63,7 +63,9 @@ def template_pages(code: str, seed: int, pages: int = PAGES) -> Templates:
         head, side, foot = _boilerplate(dice, code)
         site = f"site-{len(documents) // _PAGES_PER_SITE}"
         for _ in range(_PAGES_PER_SITE):
-            body = language(code).tell(Writer(dice).article(_between(dice, *_BODY_SENTENCES)))
+            body = language(code).render_article(
+                Writer(dice).article(_between(dice, *_BODY_SENTENCES))
+            )
             text = f"{head}\n\n{body}\n\n{side}\n\n{foot}"
             of_page = shingles(text, code)
             alike = [jaccard(of_page, other) for other in features]
@@ -91,7 +93,7 @@ def _boilerplate(dice: Dice, code: str) -> tuple[str, str, str]:
         word for (word,) in dice.shuffled(said.lists["nav"])[: 5 + dice.below(12)]
     )
     footer = "\n".join(dice.shuffled(said.texts["footer"])[: 1 + dice.below(8)])
-    return navigation, said.tell(Writer(dice).article(teasers)), footer
+    return navigation, said.render_article(Writer(dice).article(teasers)), footer
 
 
 def _between(dice: Dice, low: int, high: int) -> int:

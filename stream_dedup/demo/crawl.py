@@ -1,9 +1,9 @@
-"""A small crawl in nine languages with everything that makes near-duplicates hard, and an endless
-one for load tests.
+"""Generate a small crawl in nine languages with difficult near-duplicates, and an endless one for
+load tests.
 
-Invariants: a seed gives the same bytes on every Python (a golden test freezes them); a copy comes
-after the page it was made from; a kind says how a page came about, never whether it is a duplicate:
-that is measured by `truth`, on the texts alone.
+Invariants: a seed gives the same bytes on every Python (a golden test compares them); a copy comes
+after its source page; a kind describes how a page was made, never whether it is a duplicate: `truth`
+measures that on the texts alone.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _SHARES = {
 _FIRST_FETCH = datetime(2025, 3, 1, 6, tzinfo=UTC)
 _SECONDS_PER_FETCH = 7
 
-# Hosts by their place in a language's list: three newspapers of falling weight, advertisements, a
+# Hosts by their index in a language's list: three newspapers of decreasing weight, advertisements, a
 # read-later service.
 _NEWSPAPERS = (0, 0, 0, 1, 1, 2)
 _ADVERTISEMENTS = 3
 _READ_LATER = 4
-# Navigation words and footer lines around every page of a host.
+# Numbers of navigation words and footer lines on every page of a host.
 _LAYOUTS = ((6, 1), (8, 2), (5, 1), (14, 9), (9, 3))
-# Shortest and longest article in `Language.size` (words, or characters where spaces do not part
-# words), most of them short.
+# Minimum and maximum of an article's `Language.size` (words, or characters without spaces); most
+# articles are short.
 _ARTICLE_SIZES = {"zh": (320, 1450), "ja": (320, 1450), "th": (560, 3200)}
 _ARTICLE_SIZE = (130, 800)
 _EDIT_SHARE = (0.01, 0.10)
@@ -51,8 +51,8 @@ _REVISION_SHARE = (0.01, 0.05)
 
 @dataclass(frozen=True, slots=True)
 class CrawledPage:
-    """One record of a crawl. `id` is the page's URL, `of` that of the page it was made from,
-    `value` what the crawler sends; `title` is empty if it has none.
+    """A record of a crawl. `id` is the page's URL, `of` that of its source page, `value` the record's
+    value; `title` is "" if it has none.
     """
 
     id: str
@@ -69,8 +69,7 @@ def mini_crawl(seed: int, pages: int = 600) -> list[CrawledPage]:
     """Return a crawl of `pages` pages in crawl order.
 
     Raises:
-        InputError: fewer than `PAGES_MIN` pages are asked for, too few for one of each kind in each
-        language.
+        InputError: fewer than `PAGES_MIN` pages, too few for each kind in each language.
     """
     if pages < PAGES_MIN:
         raise InputError(
@@ -91,7 +90,7 @@ def mini_crawl(seed: int, pages: int = 600) -> list[CrawledPage]:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A page that may be copied: what it says, and where it stood."""
+    """A page that may be copied: its article and its position."""
 
     id: str
     language: str
@@ -107,13 +106,13 @@ class _MiniCrawl:
         self._originals: list[_Source] = []
         self._sources: list[_Source] = []
         self._latest: dict[str, _Source] = {}
-        self._languages: list[str] = []
-        self._told_in: dict[str, list[str]] = {}
+        self._next_languages: list[str] = []
+        self._languages_of: dict[str, list[str]] = {}
         self._template: dict[str, _Source] = {}
         self._shorts: dict[str, str] = {}
 
     def fetch(self, kind: str) -> None:
-        """Add one page of a kind."""
+        """Add a page of a kind."""
         make = {
             "original": self._original,
             "re-crawl": self._re_crawl,
@@ -137,9 +136,9 @@ class _MiniCrawl:
 
     def _re_crawl(self) -> None:
         source = self._latest[self._source().id]
-        how = self.dice.roll()
+        draw = self.dice.roll()
         article = source.article
-        if how >= 0.6:
+        if draw >= 0.6:
             article = self._edited(article, source.language, self._between(*_REVISION_SHARE))
         self._add(
             "re-crawl",
@@ -148,7 +147,7 @@ class _MiniCrawl:
             source.host,
             article,
             url=source.id,
-            respaced=0.4 <= how < 0.6,
+            respaced=0.4 <= draw < 0.6,
         )
 
     def _mirror(self) -> None:
@@ -169,17 +168,17 @@ class _MiniCrawl:
             [
                 source
                 for source in self._originals
-                if len(self._told_in[source.root]) < len(LANGUAGES)
+                if len(self._languages_of[source.root]) < len(LANGUAGES)
             ]
         )
         code = self.dice.pick(
-            [code for code in LANGUAGES if code not in self._told_in[source.root]]
+            [code for code in LANGUAGES if code not in self._languages_of[source.root]]
         )
         self._add("translation", source, code, self.dice.pick(_NEWSPAPERS), source.article)
 
     def _page_of_template(self) -> None:
-        """Two advertisements in three say something else; the third is the first one with some
-        fields filled in anew.
+        """Add an advertisement: a new one in two of three cases, otherwise the first one with some
+        fields changed.
         """
         code = self._next_language()
         first = self._template.get(code)
@@ -202,9 +201,9 @@ class _MiniCrawl:
     def _broken(self) -> None:
         code = LANGUAGES[0]
         url = self._url(code, 0)
-        whole = crawled(
+        complete = crawled(
             url,
-            language(code).tell(Writer(self.dice).article(10)),
+            language(code).render_article(Writer(self.dice).article(10)),
             code,
             "broken",
             None,
@@ -212,7 +211,13 @@ class _MiniCrawl:
         )
         self.pages.append(
             CrawledPage(
-                url, "", code, "broken", None, whole.key, whole.value[: len(whole.value) // 2]
+                url,
+                "",
+                code,
+                "broken",
+                None,
+                complete.key,
+                complete.value[: len(complete.value) // 2],
             )
         )
 
@@ -228,7 +233,7 @@ class _MiniCrawl:
         respaced: bool = False,
     ) -> _Source:
         url = url or self._url(code, host)
-        body = language(code).tell(article)
+        body = language(code).render_article(article)
         text = _laid_out(code, host, _respaced(body) if respaced else body)
         title = body.split("\n\n", 1)[0]
         number = len(self.pages)
@@ -236,61 +241,59 @@ class _MiniCrawl:
         source = _Source(url, code, host, article, of.root if of else url)
         self._sources.append(source)
         self._latest[url] = source
-        told = self._told_in.setdefault(source.root, [])
-        if code not in told:
-            told.append(code)
+        codes = self._languages_of.setdefault(source.root, [])
+        if code not in codes:
+            codes.append(code)
         return source
 
     def _source(self) -> _Source:
-        """Return a page to copy: mostly an original, sometimes a copy, so that chains come
-        about.
-        """
+        """Return a page to copy: mostly an original, sometimes a copy, which makes chains."""
         return self.dice.pick(self._originals if self.dice.roll() < 0.8 else self._sources)
 
     def _next_language(self) -> str:
-        if not self._languages:
-            self._languages = self.dice.shuffled(LANGUAGES)
-        return self._languages.pop()
+        if not self._next_languages:
+            self._next_languages = self.dice.shuffled(LANGUAGES)
+        return self._next_languages.pop()
 
     def _url(self, code: str, host: int) -> str:
         return f"https://{language(code).lists['host'][host][0]}/{code}/{len(self.pages):05d}"
 
     def _between(self, low: float, high: float) -> float:
-        """Return a share from low to high; small ones are more likely."""
+        """Return a random share from low to high; small ones are more likely."""
         return low + (high - low) * self.dice.roll() * self.dice.roll()
 
     def _edited(self, article: Article, code: str, share: float) -> Article:
         """Return the article with about this share of its words changed: values replaced, sentences
-        put in, left out, moved.
+        added, removed or moved.
         """
-        said = language(code)
+        prose = language(code)
         writer = Writer(self.dice)
         body = list(article.body)
-        budget = share * sum(said.size(said.say(sentence)) for sentence in body)
+        budget = share * sum(prose.size(prose.render(sentence)) for sentence in body)
         while budget > 0 or tuple(body) == article.body:
-            how = self.dice.roll()
+            draw = self.dice.roll()
             place = self.dice.below(len(body))
-            size = said.size(said.say(body[place]))
-            if how < 0.15:
-                aside = Sentence("aside", self.dice.below(len(said.texts["aside"])))
+            size = prose.size(prose.render(body[place]))
+            if draw < 0.15:
+                aside = Sentence("aside", self.dice.below(len(prose.texts["aside"])))
                 body.insert(place, aside)
-                budget -= said.size(said.say(aside))
-            elif how < 0.25 and size <= budget:
+                budget -= prose.size(prose.render(aside))
+            elif draw < 0.25 and size <= budget:
                 del body[place]
                 budget -= size
-            elif how < 0.35:
+            elif draw < 0.35:
                 body.insert(self.dice.below(len(body)), body.pop(place))
                 budget -= size / 4
             elif body[place].values:
-                before = said.say(body[place])
+                before = prose.render(body[place])
                 body[place] = writer.with_other_value(
                     body[place], self.dice.below(len(body[place].values))
                 )
-                budget -= max(1, said.size(_changed(before, said.say(body[place]))))
+                budget -= max(1, prose.size(_changed(before, prose.render(body[place]))))
         return Article(article.title, tuple(body))
 
     def _refilled(self, article: Article, share: float) -> Article:
-        """Return the article with this share of its fields filled in anew."""
+        """Return the article with this share of its fields changed."""
         writer = Writer(self.dice)
         body = list(article.body)
         for place, sentence in enumerate(body):
@@ -301,16 +304,16 @@ class _MiniCrawl:
 
 
 def _changed(before: str, after: str) -> str:
-    """Return what stands in `after` between the common beginning and the common end of both."""
+    """Return the part of `after` between the common prefix and the common suffix of both."""
     start = next(
-        (i for i, (one, other) in enumerate(zip(before, after, strict=False)) if one != other),
+        (i for i, (old, new) in enumerate(zip(before, after, strict=False)) if old != new),
         len(before),
     )
     end = next(
         (
             i
-            for i, (one, other) in enumerate(zip(before[::-1], after[::-1], strict=False))
-            if one != other
+            for i, (old, new) in enumerate(zip(before[::-1], after[::-1], strict=False))
+            if old != new
         ),
         0,
     )
@@ -318,9 +321,7 @@ def _changed(before: str, after: str) -> str:
 
 
 def _respaced(body: str) -> str:
-    """Return the same text with other line breaks, and its title in capitals where that loses
-    nothing.
-    """
+    """Return the text with other line breaks, and its title in capitals if that is reversible."""
     title, rest = body.split("\n\n", 1)
     capitals = title.upper()
     return f"{capitals if capitals.lower() == title.lower() else title}\n{rest.replace(chr(10) * 2, chr(10))} \n"
@@ -328,12 +329,12 @@ def _respaced(body: str) -> str:
 
 @functools.cache
 def _layout(code: str, host: int) -> tuple[str, str]:
-    """Return the navigation and the footer of a host; they never change."""
-    said = language(code)
+    """Return the constant navigation and footer of a host."""
+    prose = language(code)
     dice = Dice("layout", code, host)
     words, lines = _LAYOUTS[host]
-    navigation = " | ".join(word for (word,) in dice.shuffled(said.lists["nav"])[:words])
-    return navigation, "\n".join(dice.shuffled(said.texts["footer"])[:lines])
+    navigation = " | ".join(word for (word,) in dice.shuffled(prose.lists["nav"])[:words])
+    return navigation, "\n".join(dice.shuffled(prose.texts["footer"])[:lines])
 
 
 def _laid_out(code: str, host: int, body: str) -> str:
@@ -344,8 +345,8 @@ def _laid_out(code: str, host: int, body: str) -> str:
 def crawled(
     url: str, text: str, code: str, kind: str, of: str | None, number: float, title: str = ""
 ) -> CrawledPage:
-    """Return a page as a crawler sends it that fetches one every few seconds, and this one after
-    `number` others.
+    """Return a page as a crawler sends it; the crawler fetches a page every few seconds, and this one
+    after `number` others.
     """
     fetched = (_FIRST_FETCH + timedelta(seconds=_SECONDS_PER_FETCH * number)).strftime(
         "%Y-%m-%dT%H:%M:%SZ"
@@ -358,13 +359,13 @@ def crawled(
 
 
 SIZE_BYTES_MIN, SIZE_BYTES_MAX = 250, 1_000_000
-# A larger page is several sections, because a pool's sentences grow with the square of a section's.
+# A larger page has several sections, because the pool grows with the square of a section's size.
 _SECTION_BYTES_MAX = 20_000
-# Long texts of one small vocabulary are far nearer than unrelated ones are: 40 bits of 128 apart at
-# 10 kB and 28 at 100 kB, where real English texts are 58 and 52. With this share of its words its
-# own, a page is 55 and 52 from another.
-_OWN_WORDS_FROM_BYTES = 5000
-_OWN_WORDS_PERCENT = 25
+# Long texts with the same small vocabulary are closer than unrelated texts: 40 of 128 bits apart at
+# 10 kB and 28 at 100 kB, where real English texts are 58 and 52 apart. With this share of unique
+# words they are 55 and 52 apart.
+_UNIQUE_WORDS_FROM_BYTES = 5000
+_UNIQUE_WORDS_PERCENT = 25
 _ORIGINALS_MIN = 10**8
 _SENTENCES_MIN = 4000
 
@@ -380,14 +381,14 @@ def endless(
     """Yield `pages` pages (None: without end) of about `size_bytes` of UTF-8 text, fast enough to
     load a broker.
 
-    The languages take turns. Originals are distinct for sure: two of one language share at most
-    three sentences, and never more than a third of them, for the first 10^8 originals of a
-    language. Pages above 20 kB are made of sections, of which that is true, and share at most a
-    third of all sentences. Above 5 kB a quarter of a page's words are its own, as in real texts. A
-    copy is made of any original before it, each as likely: the same page again (`re-crawl`), the
-    same text elsewhere (`mirror`), or one sentence put in or exchanged (`edit`), which leaves a
-    Jaccard above 0.8. Everything follows from a page's number, so no earlier page is kept. A page
-    has three sentences at least, so Hindi and Thai ones are never shorter than some 500 bytes.
+    The languages alternate. Originals are guaranteed to be distinct: two of one language share at
+    most three sentences, and never more than a third of them, for the first 10^8 originals of a
+    language. Pages above 20 kB consist of sections with that property, and share at most a third of
+    all sentences. Above 5 kB a quarter of a page's words are unique to it, as in real texts. A copy is
+    made of a uniformly chosen earlier original: the same page again (`re-crawl`), the same text at
+    another address (`mirror`), or with a sentence added or exchanged (`edit`), with a Jaccard above
+    0.8. Pages are computed from their numbers, so no earlier page is stored. A page has at least three
+    sentences, so Hindi and Thai pages have at least some 500 bytes.
 
     Raises:
         InputError: a size below 250 bytes or above 1 MB; a share outside of 0 to 1; an unknown
@@ -440,8 +441,8 @@ def _endless(
                 chosen = pool.edited(chosen, dice)
         else:
             originals += 1
-        if size_bytes > _OWN_WORDS_FROM_BYTES:
-            chosen = pool.in_own_words(
+        if size_bytes > _UNIQUE_WORDS_FROM_BYTES:
+            chosen = pool.with_unique_words(
                 chosen, zlib.crc32(f"{seed}:{pool.code}:{original}".encode())
             )
         yield crawled(url, pool.gap.join(chosen), pool.code, kind, of if copied else None, number)
@@ -451,18 +452,18 @@ def _endless(
 class _Pool:
     """The sentences of one language's endless pages, and the rule that picks them.
 
-    Every place on a page has sentences of its own, a prime number p of them. The n-th original is a
-    polynomial over the integers modulo p with the digits of (a permutation of) n as coefficients;
-    its value at the place's point is the sentence there. Two polynomials of degree d agree in at
-    most d points (the argument behind Reed and Solomon's codes, 1960).
+    Every place on a page has a separate set of p sentences, p a prime number. The n-th original is a
+    polynomial over the integers modulo p with the digits of (a permutation of) n as coefficients; its
+    value at the place's point selects the sentence. Two polynomials of degree d agree in at most d
+    points (the argument behind Reed and Solomon's codes, 1960).
     """
 
     def __init__(self, seed: int, code: str, size_bytes: int) -> None:
-        said = language(code)
+        prose = language(code)
         dice = Dice("pool", seed, code)
-        frames = range(len(said.frames["frame"]))
+        frames = range(len(prose.frames["frame"]))
         size = sum(
-            len(said.say(Writer(dice).sentence("frame", frame)).encode()) for frame in frames
+            len(prose.render(Writer(dice).sentence("frame", frame)).encode()) for frame in frames
         ) / len(frames)
         places = max(3, round(size_bytes / size))
         self._degree = min(places // 3, 3)
@@ -476,12 +477,13 @@ class _Pool:
         pool: dict[str, None] = {}
         while len(pool) < places * self._prime:
             pool.update(
-                (said.say(sentence), None) for sentence in Writer(dice).article(len(frames)).body
+                (prose.render(sentence), None)
+                for sentence in Writer(dice).article(len(frames)).body
             )
         self.code = code
-        self.hosts = [name for (name,) in said.lists["host"]]
+        self.hosts = [name for (name,) in prose.lists["host"]]
         self.gap = "" if code in HAN else " "
-        self._asides = said.texts["aside"]
+        self._asides = prose.texts["aside"]
         self._letters = sorted(
             {letter for sentence in pool for letter in sentence if letter.isalpha()}
         )
@@ -509,8 +511,8 @@ class _Pool:
         return chosen
 
     def edited(self, sentences: list[str], dice: Dice) -> list[str]:
-        """Return the sentences with one of them exchanged if they are many, else with a short one
-        put in.
+        """Return the sentences with one of them exchanged if there are 16 or more, otherwise with a
+        short one added.
         """
         if len(sentences) >= 16:
             place = dice.below(len(sentences))
@@ -518,35 +520,35 @@ class _Pool:
         place = dice.below(len(sentences)) if len(sentences) >= 6 else len(sentences)
         return [*sentences[:place], dice.pick(self._asides), *sentences[place:]]
 
-    def in_own_words(self, sentences: list[str], page: int) -> list[str]:
-        """Return the sentences with some of their words exchanged for words as long, which follow
-        from word and page alone, so that an edited copy has the same; where nothing stands between
-        words, their characters.
+    def with_unique_words(self, sentences: list[str], page: int) -> list[str]:
+        """Return the sentences with some words replaced by others of the same length. These depend on
+        word and page only, so that an edited copy has the same ones. Without spaces, characters are
+        replaced.
         """
         letters, count = self._letters, len(self._letters)
         exchanged: dict[str, str] = {}
 
         def exchange(word: str) -> str:
-            found = exchanged.get(word)
-            if found is None:
-                found, draw = word, zlib.crc32(word.encode(), page)
-                if draw % 100 < _OWN_WORDS_PERCENT:
+            new_word = exchanged.get(word)
+            if new_word is None:
+                new_word, draw = word, zlib.crc32(word.encode(), page)
+                if draw % 100 < _UNIQUE_WORDS_PERCENT:
                     draws = (zlib.crc32(b"%d" % place, draw) for place in range(len(word)))
-                    found = "".join(
-                        letters[one % count] if old.isalpha() else old
-                        for old, one in zip(word, draws, strict=True)
+                    new_word = "".join(
+                        letters[digit % count] if character.isalpha() else character
+                        for character, digit in zip(word, draws, strict=True)
                     )
-                exchanged[word] = found
-            return found
+                exchanged[word] = new_word
+            return new_word
 
         return [
-            self.gap.join(map(exchange, one.split(self.gap) if self.gap else one))
-            for one in sentences
+            self.gap.join(map(exchange, sentence.split(self.gap) if self.gap else sentence))
+            for sentence in sentences
         ]
 
 
 def _prime_from(number: int) -> int:
-    """Return the smallest prime from this number on."""
+    """Return the smallest prime that is at least `number`."""
     while any(number % divisor == 0 for divisor in range(2, math.isqrt(number) + 1)):
         number += 1
     return number

@@ -1,6 +1,6 @@
-"""The demo's tables, and duplicates shown beside the page they name, with what differs marked.
+"""Print the demo's tables, and duplicates next to their originals with marked differences.
 
-Invariant: shows only what the outputs' headers say and what the two texts are; control characters
+Invariant: the output is based only on the outputs' headers and the two texts; control characters
 never reach a terminal.
 """
 
@@ -31,18 +31,18 @@ _UNSPACED = frozenset({"zh", "ja", "th"})
 
 
 def show_balance(
-    out: Console, came: int, unique: int, duplicates: int, dead: int, reasons: Counter[str]
+    out: Console, total: int, unique: int, duplicates: int, dead: int, reasons: Counter[str]
 ) -> None:
-    """Print what went in and what came out, by reason."""
+    """Print the numbers of input and output pages, and the reasons."""
     out.print("in = unique + duplicates + dead letters", style="italic")
     table = FittedTable(("in", "unique", "duplicates", "dead letters", "reasons"), right=range(4))
-    said = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
-    table.add_row(str(came), str(unique), str(duplicates), str(dead), said)
+    reasons_text = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
+    table.add_row(str(total), str(unique), str(duplicates), str(dead), reasons_text)
     table.print_to(out)
 
 
 def show_languages(out: Console, tallies: Mapping[str, truth.TruthTally]) -> None:
-    """Print how well each language was served."""
+    """Print recall and false drops by language."""
     headings = (
         "language",
         "pages",
@@ -73,70 +73,77 @@ def choose(
     number_at: Mapping[str, int],
     kinds: Sequence[str],
 ) -> list[tuple[Message, int, int]]:
-    """Return a duplicate of each kind, with the numbers of its page and of the page it names, each
-    in another language.
+    """Return a duplicate of each kind, with the numbers of its page and its original, each in another
+    language.
 
-    Of a kind the middle one by distance is taken among the true near-duplicates: neither an easy
-    one nor a lucky one.
+    Among the true near-duplicates of a kind, the one with the median distance is chosen, so that it is
+    neither trivial nor lucky.
     """
     chosen: list[tuple[Message, int, int]] = []
     for kind in kinds:
-        found = []
-        for one in duplicates:
-            page, kept = (
-                int(text_of(one.headers, "demo-page")),
-                number_at.get(text_of(one.headers, "dedup.of.position")),
+        candidates = []
+        for duplicate in duplicates:
+            page, original = (
+                int(text_of(duplicate.headers, "demo-page")),
+                number_at.get(text_of(duplicate.headers, "dedup.of.position")),
             )
             is_new = all(pages[page].language != pages[other].language for _, other, _ in chosen)
             if (
-                kept is None
+                original is None
                 or pages[page].kind != kind
                 or not is_new
-                or pages[page].text == pages[kept].text
+                or pages[page].text == pages[original].text
             ):
                 continue
-            if _resemblance(pages[page], pages[kept]) >= truth.DUPLICATE_FROM:
-                found.append((int(text_of(one.headers, "dedup.distance")), page, kept, one))
-        if found:
-            _, page, kept, one = sorted(found, key=lambda row: row[:3])[len(found) // 2]
-            chosen.append((one, page, kept))
+            if _resemblance(pages[page], pages[original]) >= truth.DUPLICATE_FROM:
+                candidates.append(
+                    (int(text_of(duplicate.headers, "dedup.distance")), page, original, duplicate)
+                )
+        if candidates:
+            _, page, original, duplicate = sorted(candidates, key=lambda row: row[:3])[
+                len(candidates) // 2
+            ]
+            chosen.append((duplicate, page, original))
     return chosen
 
 
 def siblings(
     unique: Sequence[Message], number_at: Mapping[str, int]
 ) -> list[tuple[Message, int, int]]:
-    """Return what only its site or title kept, with the numbers of its page and of its sibling, the
-    most alike first.
+    """Return the pages kept only because of their site or title, with the numbers of the page and of
+    its sibling, the most similar first.
     """
-    found = [
-        (one, int(text_of(one.headers, "demo-page")), number_at[sibling])
-        for one in unique
-        if (sibling := text_of(one.headers, "dedup.sibling.position")) in number_at
+    messages = [
+        (message, int(text_of(message.headers, "demo-page")), number_at[sibling])
+        for message in unique
+        if (sibling := text_of(message.headers, "dedup.sibling.position")) in number_at
     ]
-    shares = {id(one): text_of(one.headers, "dedup.sibling.similarity") for one, _, _ in found}
-    return sorted(found, key=lambda row: (shares[id(row[0])], -row[1]), reverse=True)
+    shares = {
+        id(message): text_of(message.headers, "dedup.sibling.similarity")
+        for message, _, _ in messages
+    }
+    return sorted(messages, key=lambda row: (shares[id(row[0])], -row[1]), reverse=True)
 
 
 def show_kept(
-    out: Console, one: Message, page: CrawledPage, sibling: CrawledPage, plan: Plan
+    out: Console, message: Message, page: CrawledPage, sibling: CrawledPage, plan: Plan
 ) -> None:
-    """Print a page that only its site or title kept, beside the page that it is like."""
+    """Print a page that was kept only because of its site or title, and its sibling."""
     out.print(Text.assemble(("unique", "bold green"), f"     {printable(page.id)}"))
     out.print(Text.assemble(("like     ", "bold"), f"  {printable(sibling.id)}"))
     for name, what in (("title", page.title), ("its title", sibling.title)):
         out.print(f"{name:<9}  {printable(what, 100)}")
-    share = text_of(one.headers, "dedup.sibling.similarity")
+    share = text_of(message.headers, "dedup.sibling.similarity")
     out.print(f"why        {_why(share, page, sibling, plan)}")
 
 
 def _why(share: str, page: CrawledPage, other: CrawledPage, plan: Plan) -> str:
-    """Return in words what a similarity, as headers have it, means for two pages."""
+    """Return an explanation of a similarity header for two pages."""
     hasher = SiteHasher(Recipe())
     sites = site_of(page.key), site_of(other.key)
     origins = (
-        hasher.origin_of(site, one.title, one.key)
-        for site, one in zip(sites, (page, other), strict=True)
+        hasher.origin_of(site, document.title, document.key)
+        for site, document in zip(sites, (page, other), strict=True)
     )
     relation = relation_of(*origins)
     threshold, is_same = plan.similarities[relation], page.id == other.id
@@ -144,54 +151,57 @@ def _why(share: str, page: CrawledPage, other: CrawledPage, plan: Plan) -> str:
 
 
 def show_duplicate(
-    out: Console, one: Message, page: CrawledPage, kept: CrawledPage, plan: Plan
+    out: Console, duplicate: Message, page: CrawledPage, original: CrawledPage, plan: Plan
 ) -> None:
-    """Print one duplicate: what its headers say, how much the texts share, and the first
-    differences.
-    """
-    resemblance = _resemblance(page, kept)
-    reason, distance = text_of(one.headers, "dedup.reason"), text_of(one.headers, "dedup.distance")
-    similarity = text_of(one.headers, "dedup.similarity")
+    """Print a duplicate: its headers, the similarity of the texts, and the first differences."""
+    resemblance = _resemblance(page, original)
+    reason, distance = (
+        text_of(duplicate.headers, "dedup.reason"),
+        text_of(duplicate.headers, "dedup.distance"),
+    )
+    similarity = text_of(duplicate.headers, "dedup.similarity")
     out.print(Text.assemble(("duplicate", "bold yellow"), f"  {printable(page.id)}"))
     out.print(
-        Text.assemble(("of       ", "bold"), f"  {printable(text_of(one.headers, 'dedup.of.id'))}")
+        Text.assemble(
+            ("of       ", "bold"), f"  {printable(text_of(duplicate.headers, 'dedup.of.id'))}"
+        )
     )
     out.print(
         f"why        {reason}: {OUTCOMES[reason].sentence}; {distance} of 128 bits differ, exact Jaccard "
         f"{resemblance:.2f}, language {page.language}"
     )
     if similarity:
-        out.print(f"           {_why(similarity, page, kept, plan)}")
-    for line in _differences(kept, page):
+        out.print(f"           {_why(similarity, page, original, plan)}")
+    for line in _differences(original, page):
         out.print(line)
 
 
-def _resemblance(one: CrawledPage, other: CrawledPage) -> float:
+def _resemblance(left: CrawledPage, right: CrawledPage) -> float:
     return truth.jaccard(
-        truth.shingles(one.text, one.language), truth.shingles(other.text, other.language)
+        truth.shingles(left.text, left.language), truth.shingles(right.text, right.language)
     )
 
 
-def _differences(kept: CrawledPage, page: CrawledPage) -> list[Text]:
-    before, after = _tokens(kept), _tokens(page)
+def _differences(original: CrawledPage, page: CrawledPage) -> list[Text]:
+    old_tokens, new_tokens = _tokens(original), _tokens(page)
     joint = "" if page.language in _UNSPACED else " "
     lines: list[Text] = []
     for action, first, last, start, end in difflib.SequenceMatcher(
-        None, before, after, autojunk=False
+        None, old_tokens, new_tokens, autojunk=False
     ).get_opcodes():
         if action == "equal":
             continue
         if len(lines) == _CHANGES_SHOWN:
             lines.append(Text("           ..."))
             break
-        lead = joint.join(before[max(0, first - _CONTEXT_TOKENS) : first])
+        lead = joint.join(old_tokens[max(0, first - _CONTEXT_TOKENS) : first])
         line = Text("           " + printable(lead + joint, 120))
-        # Marked as wdiff does, so that it can be read without colours too.
+        # Marked as in wdiff, so that it is readable without colours too.
         if first < last:
-            line.append(f"[-{printable(joint.join(before[first:last]), 160)}-]", style="red")
+            line.append(f"[-{printable(joint.join(old_tokens[first:last]), 160)}-]", style="red")
         if start < end:
-            line.append(f"{{+{printable(joint.join(after[start:end]), 160)}+}}", style="green")
-        tail = joint.join(before[last : last + _CONTEXT_TOKENS])
+            line.append(f"{{+{printable(joint.join(new_tokens[start:end]), 160)}+}}", style="green")
+        tail = joint.join(old_tokens[last : last + _CONTEXT_TOKENS])
         line.append(printable(joint + tail, 120))
         lines.append(line)
     return lines

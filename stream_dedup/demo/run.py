@@ -1,14 +1,13 @@
-"""The demo: the whole filter, as users run it, on a real Apache Kafka and a crawl whose truth is
+"""The demo: the whole filter, as users run it, on a real Apache Kafka with a crawl whose truth is
 known.
 
-The steps: 1 a broker, 2 the topics, 3 both roles as processes of their own, 4 the crawl goes in, 5
-the outputs are read as any consumer would, 6 the balance and the score, 7 three duplicates
-explained.
+The steps: 1 start a broker, 2 create the topics, 3 start the roles as processes, 4 send the crawl,
+5 read the outputs as any consumer would, 6 print the balance and the score, 7 explain three
+duplicates.
 
-Invariants: nothing here looks into the filter; what is shown is read from the topics. The truth is
-computed from the texts alone. A record that is missing or doubled, a duplicate that should have been kept, or a recall below what is
-promised makes the exit code 1; so does a broker or a role that ends by itself, which is said at
-once.
+Invariants: the demo reads its results only from the topics. The truth is computed from the texts
+alone. The exit code is 1 for a missing or repeated record, a false duplicate, a recall below the
+promise, or a broker or role that ends unexpectedly, which is reported at once.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ RECALL_PROMISED = 0.95
 _NUMBER = "demo-page"
 _ROLES_LOG = "roles.log"
 _PAGES_PER_SECOND = 150
-_WAIT_SECONDS = 600.0  # a first run compiles kernels; what ends by itself is told at once
+_WAIT_SECONDS = 600.0  # a first run compiles kernels; a process that ends is reported at once
 _LOOK_SECONDS = 0.5
 _ANSWER_SECONDS = 5.0
 _METRICS_BYTES_MAX = 1 << 20
@@ -75,9 +74,7 @@ _CLUE_CHARACTERS = 200
 
 @dataclass(slots=True)
 class Seen:
-    """What came out: the records of each topic, and when each page was first seen there, in ms
-    after its timestamp.
-    """
+    """The output records of each topic, and the latency of each page in ms after its timestamp."""
 
     unique: list[Message] = field(default_factory=list)
     duplicates: list[Message] = field(default_factory=list)
@@ -88,40 +85,38 @@ class Seen:
 
     @property
     def total(self) -> int:
-        """How many records came out."""
+        """Number of output records."""
         return len(self.unique) + len(self.duplicates) + len(self.dead)
 
 
-class Beside:
-    """What the demo runs beside itself: `run all` as a process, whose lines are in `said`, and a
-    broker if it is its own.
-    """
+class DemoProcesses:
+    """The demo's processes: `run all`, which writes to `log`, and the demo's broker, if any."""
 
     def __init__(
-        self, roles: subprocess.Popen[bytes], said: Path, broker: LocalBroker | None = None
+        self, roles: subprocess.Popen[bytes], log: Path, broker: LocalBroker | None = None
     ) -> None:
         self._roles = roles
-        self._said = said
+        self._log = log
         self._broker = broker
 
     def check(self) -> None:
-        """Do nothing while all of it runs.
+        """Check that all processes run.
 
         Raises:
-            StreamDedupError: the broker or the roles ended by themselves; with what they said last.
+            StreamDedupError: the broker or the roles ended unexpectedly; with the end of their log.
         """
         if self._broker is not None:
             self._broker.check_alive()
         code = self._roles.poll()
         if code is not None:
             raise StreamDedupError(
-                f"The roles ended by themselves ({how_ended(code)}), so the demo ends. "
+                f"The roles ended unexpectedly ({how_ended(code)}), so the demo ends. "
                 f"{self.last_words()}"
             )
 
     def last_words(self) -> str:
-        """Return what the roles said last, as a sentence."""
-        return f"They said last:\n{self._said.read_text(errors='replace')[-3000:]}"
+        """Return the end of the roles' log with an introduction."""
+        return f"The end of their log:\n{self._log.read_text(errors='replace')[-3000:]}"
 
     def until(self, stop: threading.Event) -> None:
         """Wait until `stop` is set, or raise as `check`."""
@@ -132,23 +127,22 @@ class Beside:
 def run_demo(
     documents: int | None, seed: int, broker: str | None, *, as_json: bool, serve: bool = False
 ) -> int:
-    """Run the demo on `documents` pages of seed `seed`, on the Kafka at `broker` or one of its own;
+    """Run the demo on `documents` pages of seed `seed`, on the Kafka at `broker` or an embedded one;
     return the exit code.
 
-    `serve`: then leave everything up until Ctrl-C, with the console; a search answers in it where
-    its extra is installed.
+    With `serve`, keep everything running until Ctrl-C, with the console; its search needs the extra
+    `search`.
 
     Raises:
-        ConfigurationError: the console is to be served, and not even its own packages are
-        installed. StreamDedupError: the broker or a role did not come up, or the crawl did not come
-        through in time.
+        ConfigurationError: the packages of the console are not installed.
+        StreamDedupError: the broker or a role did not start, or the crawl was not processed in time.
     """
     if serve and (lack := lacking("console")):
         raise ConfigurationError(lack)
     has_search = serve and not lacking("search")
     # With --json the progress goes to standard error, so that standard output is one JSON value.
     out = Console(stderr=True, highlight=False) if as_json else console()
-    logs.configure("error", "console")  # a broker that is still coming up makes the clients talk
+    logs.configure("error", "console")  # clients log warnings while a broker starts
     pages = demo_crawl(seed, documents or PAGES)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dedup-demo-")))
@@ -156,8 +150,8 @@ def run_demo(
             "1  Apache Kafka: "
             f"{'the one at ' + broker if broker else 'one of our own, stopped at the end'}"
         )
-        own = None if broker else stack.enter_context(_own_broker(folder, out))
-        bootstrap = str(broker) if own is None else own.bootstrap
+        local_broker = None if broker else stack.enter_context(_own_broker(folder, out))
+        bootstrap = str(broker) if local_broker is None else local_broker.bootstrap
         settings = _settings(
             bootstrap, folder, free_ports(1 + max(AFTER.values()))[0] if serve else 0
         )
@@ -168,15 +162,17 @@ def run_demo(
             f"{names.dead_letters}"
         )
         options = ["--search" if has_search else "--no-search"]
-        beside = Beside(
-            stack.enter_context(_roles(settings, folder, options)), folder / _ROLES_LOG, own
+        processes = DemoProcesses(
+            stack.enter_context(_roles(settings, folder, options)),
+            folder / _ROLES_LOG,
+            local_broker,
         )
         languages = ", ".join(sorted({page.language for page in pages}))
         roles = "index, worker and search" if has_search else "index and worker"
         out.print(f"3  {roles} started; {len(pages)} pages in {languages}, seed {seed}")
-        seen = _run_crawl(settings, pages, beside, out)
-        came = filter(None, reader(settings, [names.documents], from_beginning=True))
-        outcome = _Outcome(pages, seen, list(islice(came, len(pages))))
+        seen = _run_crawl(settings, pages, processes, out)
+        documents_read = filter(None, reader(settings, [names.documents], from_beginning=True))
+        outcome = _Outcome(pages, seen, list(islice(documents_read, len(pages))))
         if as_json:
             print_json(outcome.as_json(seed))
         else:
@@ -186,10 +182,10 @@ def run_demo(
         for complaint in outcome.complaints:
             sys.stderr.write(complaint + "\n")
         if has_search:
-            _wait_for_search(settings, len(seen.unique) + len(seen.duplicates), beside)
-            _leave_up(settings, _clue_of(outcome), beside, out)
+            _wait_for_search(settings, len(seen.unique) + len(seen.duplicates), processes)
+            _leave_up(settings, _clue_of(outcome), processes, out)
         elif serve:
-            _serve(settings, beside, out)
+            _serve(settings, processes, out)
     return 1 if outcome.complaints else 0
 
 
@@ -201,38 +197,44 @@ def _own_broker(folder: Path, out: Console) -> Iterator[LocalBroker]:
         yield broker
 
 
-def _wait_for_search(settings: Settings, records: int, beside: Beside) -> None:
-    """Wait until the search has taken in all that came out."""
+def _wait_for_search(settings: Settings, records: int, processes: DemoProcesses) -> None:
+    """Wait until the search has read all output records.
+
+    Raises:
+        StreamDedupError: it has not in time.
+    """
     address = address_of(settings, "search")
     until = time.monotonic() + _WAIT_SECONDS
-    taken = -1.0
-    while taken < records:
-        beside.check()
+    indexed = -1.0
+    while indexed < records:
+        processes.check()
         if time.monotonic() > until:
             raise StreamDedupError(
                 f"The search at {address} did not take in what came out within {_WAIT_SECONDS:.0f} "
                 "s, and the other roles are "
-                f"up. {beside.last_words()}"
+                f"up. {processes.last_words()}"
             )
         time.sleep(_LOOK_SECONDS)
         with contextlib.suppress(*asking.NO_ANSWER):
             _, body = asking.ask(address, "/metrics", _ANSWER_SECONDS, _METRICS_BYTES_MAX)
-            families = {one.name: one for one in text_string_to_metric_families(body.decode())}
-            taken = families["stream_dedup_search_records"].samples[0].value
+            families = {
+                family.name: family for family in text_string_to_metric_families(body.decode())
+            }
+            indexed = families["stream_dedup_search_records"].samples[0].value
 
 
 def _clue_of(outcome: _Outcome) -> str:
-    """Return some words of a page that came more than once, in English if there is one."""
-    came = [outcome.pages[_number(one)] for one in outcome.seen.duplicates]
-    again = [page for page in came if not is_of_site(page)] or came or outcome.pages
+    """Return some words of a page that has a duplicate, in English if there is one."""
+    duplicates = [outcome.pages[_number(message)] for message in outcome.seen.duplicates]
+    again = [page for page in duplicates if not is_of_site(page)] or duplicates or outcome.pages
     words = next((page for page in again if page.language == "en"), again[0]).text.split()
     middle = len(words) // 2
     return re.sub(r"[^\w -]", "", " ".join(words[middle : middle + _CLUE_WORDS]))[:_CLUE_CHARACTERS]
 
 
-def _leave_up(settings: Settings, clue: str, beside: Beside, out: Console) -> None:
-    """Say where the console of the search is, and wait for Ctrl-C, or for SIGTERM, or until
-    something ends by itself.
+def _leave_up(settings: Settings, clue: str, processes: DemoProcesses, out: Console) -> None:
+    """Print the console's address, and wait for Ctrl-C, SIGTERM or the unexpected end of a
+    process.
     """
     address = address_of(settings, "search")
     with stop_on_signals() as stop:
@@ -243,12 +245,12 @@ def _leave_up(settings: Settings, clue: str, beside: Beside, out: Console) -> No
         )
         out.print(f'   stream-dedup find "{clue}" --search {address}', soft_wrap=True, markup=False)
         out.file.flush()
-        beside.until(stop)
+        processes.until(stop)
 
 
-def _serve(settings: Settings, beside: Beside, out: Console) -> None:
-    """Serve the console without a search until Ctrl-C, or until SIGTERM, or until something ends by
-    itself.
+def _serve(settings: Settings, processes: DemoProcesses, out: Console) -> None:
+    """Serve the console without a search until Ctrl-C, SIGTERM or the unexpected end of a
+    process.
     """
     from stream_dedup.console.mount import pages_of, sources_of  # noqa: PLC0415 - an extra
 
@@ -269,14 +271,14 @@ def _serve(settings: Settings, beside: Beside, out: Console) -> None:
                 markup=False,
             )
             out.file.flush()
-            beside.until(stop)
+            processes.until(stop)
         finally:
-            stop.set()  # for what reads the decisions
+            stop.set()  # ends the reader of the decisions
             server.stop()
 
 
 def _settings(bootstrap: str, folder: Path, port: int) -> Settings:
-    # On somebody's cluster the demo keeps to names that nobody else has.
+    # A random prefix keeps the demo apart from other topics of the cluster.
     prefix = f"demo-{uuid.uuid4().hex[:6]}."
     overrides = {
         "kafka_bootstrap_servers": bootstrap,
@@ -302,7 +304,7 @@ def _make_topics(settings: Settings) -> None:
 def _roles(
     settings: Settings, folder: Path, options: Sequence[str]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run `stream-dedup run all` for as long as this lasts."""
+    """Run `stream-dedup run all` as a child process."""
     chosen = (
         "kafka_bootstrap_servers",
         "topic_prefix",
@@ -342,13 +344,17 @@ def _roles(
 
 
 def _run_crawl(
-    settings: Settings, pages: Sequence[CrawledPage], beside: Beside, out: Console
+    settings: Settings, pages: Sequence[CrawledPage], processes: DemoProcesses, out: Console
 ) -> Seen:
-    """Send the crawl at a crawler's pace and read what comes out meanwhile."""
+    """Send the crawl at a crawler's rate, and read the outputs meanwhile.
+
+    Raises:
+        StreamDedupError: the crawl was not processed in time, or a process ended.
+    """
     names = settings.topic_names
     producer = LoadProducer(settings, linger_ms=LINGER_MS)
     seen = Seen()
-    waiting_for = {
+    messages_by_topic = {
         names.unique: seen.unique,
         names.duplicates: seen.duplicates,
         names.dead_letters: seen.dead,
@@ -367,7 +373,7 @@ def _run_crawl(
         for message in reader(settings, names.outputs, from_beginning=True):
             now = time.monotonic()
             if message is not None:
-                waiting_for[message.topic].append(message)
+                messages_by_topic[message.topic].append(message)
                 seen.last_seconds = now
                 if not began:
                     began = seen.first_seconds = now
@@ -394,12 +400,12 @@ def _run_crawl(
                 break
             if now > look:
                 look = now + _LOOK_SECONDS
-                beside.check()
+                processes.check()
             if now > until:
                 raise StreamDedupError(
                     f"Only {seen.total} of {len(pages)} pages came out within {_WAIT_SECONDS:.0f} "
                     "s, and all roles are up. "
-                    f"{beside.last_words()}"
+                    f"{processes.last_words()}"
                 )
     if producer.flush():
         raise StreamDedupError(f"The crawl could not be written: {producer.first_failure}")
@@ -410,7 +416,7 @@ _ORDER: Final = """
 Of two copies the one is kept that came onto the log first. Between partitions that is a matter of moments, so another run may
 name a pair the other way round.
 """
-# The first is for those who did not do it already.
+# The first line is omitted with --serve.
 _NEXT: Final = (
     "stream-dedup demo --serve    the same, to look into with a browser",
     "stream-dedup check FILE      your own documents, without Kafka",
@@ -422,7 +428,7 @@ _NEXT: Final = (
 
 
 class _Outcome:
-    """What came out, beside what went in and what is true."""
+    """The outputs compared with the inputs and the truth."""
 
     def __init__(
         self,
@@ -432,29 +438,32 @@ class _Outcome:
     ) -> None:
         self.pages = pages
         self.seen = seen
-        self.number_at = {one.at: _number(one) for one in source}
+        self.number_at = {message.at: _number(message) for message in source}
         self.reasons = Counter(
-            text_of(one.headers, "dedup.reason") for one in (*seen.unique, *seen.duplicates)
+            text_of(message.headers, "dedup.reason") for message in (*seen.unique, *seen.duplicates)
         )
-        self.stages = Counter(text_of(one.headers, "dedup.error.stage") for one in seen.dead)
+        self.stages = Counter(
+            text_of(message.headers, "dedup.error.stage") for message in seen.dead
+        )
         judged = sorted((*seen.unique, *seen.duplicates), key=_decided)
         self.score = truth.judge(
             pages,
             dict(map(self._judgement, judged)),
-            [_number(one) for one in judged],
+            [_number(message) for message in judged],
             truth.pairs(pages, [(site_of(page.key), page.title) for page in pages]),
         )
         self.complaints = list(self._complaints())
 
-    def _judgement(self, one: Message) -> tuple[int, truth.TrueJudgement]:
-        of = self.number_at.get(text_of(one.headers, "dedup.of.position"))
-        return _number(one), truth.TrueJudgement(
-            text_of(one.headers, "dedup.verdict") == "duplicate", of
+    def _judgement(self, message: Message) -> tuple[int, truth.TrueJudgement]:
+        of = self.number_at.get(text_of(message.headers, "dedup.of.position"))
+        return _number(message), truth.TrueJudgement(
+            text_of(message.headers, "dedup.verdict") == "duplicate", of
         )
 
     def _complaints(self) -> Iterator[str]:
         numbers = Counter(
-            _number(one) for one in (*self.seen.unique, *self.seen.duplicates, *self.seen.dead)
+            _number(message)
+            for message in (*self.seen.unique, *self.seen.duplicates, *self.seen.dead)
         )
         lost = [number for number in range(len(self.pages)) if not numbers[number]]
         twice = [number for number, count in numbers.items() if count > 1]
@@ -474,13 +483,13 @@ class _Outcome:
         return (self.seen.total - 1) / max(1e-9, self.seen.last_seconds - self.seen.first_seconds)
 
     def percentile_ms(self, percent: float) -> float:
-        """Return a percentile of the time from a record's timestamp until a consumer had its
+        """Return a percentile of the time from a record's timestamp until a consumer read its
         verdict.
         """
         return float(np.percentile(self.seen.latencies_ms or [0.0], percent))
 
     def as_json(self, seed: int) -> Mapping[str, object]:
-        """Return everything that `show` shows."""
+        """Return the values of `show` for JSON."""
         total = self.score.total
         return {
             "seed": seed,
@@ -504,7 +513,7 @@ class _Outcome:
         }
 
     def show(self, out: Console, plan: Plan) -> None:
-        """Print the tables, three duplicates, and a page that only its title kept."""
+        """Print the tables, three duplicates, and a page that was kept only because of its title."""
         seen, total = self.seen, self.score.total
         out.print()
         explain.show_balance(
@@ -537,20 +546,20 @@ class _Outcome:
         chosen = explain.choose(
             self.pages, seen.duplicates, self.number_at, ("edit", "re-crawl", "mirror")
         )
-        for one, page, kept in chosen:
+        for message, page, original in chosen:
             out.print()
-            explain.show_duplicate(out, one, self.pages[page], self.pages[kept], plan)
-        for one, page, sibling in explain.siblings(seen.unique, self.number_at)[:1]:
+            explain.show_duplicate(out, message, self.pages[page], self.pages[original], plan)
+        for message, page, sibling in explain.siblings(seen.unique, self.number_at)[:1]:
             out.print()
-            explain.show_kept(out, one, self.pages[page], self.pages[sibling], plan)
+            explain.show_kept(out, message, self.pages[page], self.pages[sibling], plan)
 
 
-def _number(one: Message) -> int:
-    return int(text_of(one.headers, _NUMBER))
+def _number(message: Message) -> int:
+    return int(text_of(message.headers, _NUMBER))
 
 
-def _decided(one: Message) -> tuple[int, int]:
-    """Return where in the log the verdict fell; pages that never went there come first, they
+def _decided(message: Message) -> tuple[int, int]:
+    """Return the log place of the verdict; pages that were not in the log come first, because they
     resemble nothing.
     """
-    return place_of(text_of(one.headers, "dedup.log")) or (-1, 0)
+    return place_of(text_of(message.headers, "dedup.log")) or (-1, 0)

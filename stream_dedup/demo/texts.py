@@ -1,15 +1,15 @@
-"""Prose in nine languages from one abstract record: an article is a list of sentences, a sentence
-is a frame with values.
+"""Generate prose in nine languages from an abstract article: a list of sentences, each a frame with
+values.
 
-Invariants: every file of `languages/` has the same sections with the same number of entries and,
-frame by frame, the same slots, so that one article can be realised in each language (a
-translation); equal dice give equal articles on every Python, because only `random.Random.random` is
-used, the one method whose sequence Python promises to keep for a seed.
+Invariants: every file of `languages/` has the same sections with the same number of entries and, for
+each frame, the same slots, so that an article can be rendered in each language (a translation);
+equal dice give equal articles on every Python, because only `random.Random.random` is used, the one
+method whose sequence for a seed Python guarantees.
 
-A file of `languages/` has one section after another. Lists (places, people, ...) hold entries
-parted by `;`, an entry's grammatical forms parted by `|`; the other sections hold one text a line.
-A slot `{people2.1}` reads: another entry of the list `people` than `{people}`, in its form 1. The
-numbers used avoid endings that ask for another plural in Russian or Arabic.
+A file of `languages/` consists of sections. Lists (places, people, ...) contain entries separated by
+`;`, with grammatical forms separated by `|`; other sections contain a text on each line. A slot
+`{people2.1}` means: another entry of the list `people` than `{people}`, in its form 1. The numbers
+avoid endings that require another plural in Russian or Arabic.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ _NUMBERS = {
     ],
     "year": list(range(1890, 2025)),
 }
-# How many entries of a list one article dwells on; lists not named here are drawn from in full for
-# every sentence.
+# The number of entries of a list that an article repeats; sentences draw from other lists in full.
 _DWELLS_ON = {
     "place": 3,
     "site": 3,
@@ -64,26 +63,26 @@ T = TypeVar("T")
 
 
 class Dice:
-    """Seeded chance, equal on every Python."""
+    """A seeded random generator with the same sequence on every Python."""
 
     def __init__(self, *seed: int | str) -> None:
         self.roll = random.Random(":".join(map(str, seed))).random  # noqa: S311 - reproducible texts, no secrets
 
     def below(self, count: int) -> int:
-        """Return a whole number from 0 to count - 1, each as likely."""
+        """Return a uniform integer from 0 to count - 1."""
         return int(self.roll() * count)
 
     def pick(self, items: Sequence[T]) -> T:
-        """Return one of the items, each as likely."""
+        """Return a uniformly chosen item."""
         return items[self.below(len(items))]
 
     def pick_early(self, items: Sequence[T]) -> T:
-        """Return one of the items by Zipf's law: the k-th with a weight of 1 / (k + 3)."""
+        """Return an item chosen by Zipf's law: the k-th has the weight 1 / (k + 3)."""
         weights = _zipf(len(items))
         return items[bisect_right(weights, self.roll() * weights[-1])]
 
     def shuffled(self, items: Sequence[T]) -> list[T]:
-        """Return the items in a new order (Fisher and Yates)."""
+        """Return the items in a random order (Fisher and Yates)."""
         result = list(items)
         for last in range(len(result) - 1, 0, -1):
             other = self.below(last + 1)
@@ -98,8 +97,8 @@ def _zipf(count: int) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A frame of one section with a value for each of its slots: a number itself, or the place of
-    an entry in its list.
+    """A frame of a section with a value for each of its slots: a number, or the index of an entry in
+    its list.
     """
 
     section: str
@@ -109,7 +108,7 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class Article:
-    """What an article says, in no language."""
+    """An article independent of its language."""
 
     title: Sentence
     body: tuple[Sentence, ...]
@@ -117,8 +116,8 @@ class Article:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A sentence with slots: their names in alphabetical order, and pieces of (text before, place
-    in slots, forms).
+    """A sentence with slots: their names in alphabetical order, and pieces of (text before the slot,
+    index in slots, forms).
     """
 
     slots: tuple[str, ...]
@@ -144,11 +143,11 @@ class Language:
         }
 
     def _frame(self, line: str) -> Frame:
-        found = list(_SLOT.finditer(line))
-        slots = tuple(sorted({match[1] + match[2] for match in found}))
+        matches = list(_SLOT.finditer(line))
+        slots = tuple(sorted({match[1] + match[2] for match in matches}))
         pieces: list[tuple[str, int, tuple[str, ...] | None]] = []
         start = 0
-        for match in found:
+        for match in matches:
             forms = (
                 None if match[1] in _NUMBERS else self._forms(match[1], int(match[3] or 0), line)
             )
@@ -165,8 +164,8 @@ class Language:
                 f"in '{line}'; add it."
             ) from error
 
-    def say(self, sentence: Sentence) -> str:
-        """Return a sentence in this language."""
+    def render(self, sentence: Sentence) -> str:
+        """Render a sentence in this language."""
         frame = self.frames[sentence.section][sentence.frame]
         parts: list[str] = []
         for before, place, forms in frame.pieces:
@@ -175,19 +174,19 @@ class Language:
         text = "".join(parts) + frame.end
         return text[0].upper() + text[1:]
 
-    def tell(self, article: Article) -> str:
-        """Return an article in this language: a title line and paragraphs, parted by blank
+    def render_article(self, article: Article) -> str:
+        """Render an article in this language: a title line and paragraphs, separated by blank
         lines.
         """
-        said = [self.say(sentence) for sentence in article.body]
-        starts = range(0, len(said), SENTENCES_PER_PARAGRAPH)
+        sentences = [self.render(sentence) for sentence in article.body]
+        starts = range(0, len(sentences), SENTENCES_PER_PARAGRAPH)
         paragraphs = [
-            self._gap.join(said[start : start + SENTENCES_PER_PARAGRAPH]) for start in starts
+            self._gap.join(sentences[start : start + SENTENCES_PER_PARAGRAPH]) for start in starts
         ]
-        return "\n\n".join([self.say(article.title), *paragraphs])
+        return "\n\n".join([self.render(article.title), *paragraphs])
 
     def size(self, text: str) -> int:
-        """Return the length of a text in words, or in characters where spaces do not part words."""
+        """Return the length of a text in words, or in characters for languages without spaces."""
         return len(text) if self.code in WITHOUT_SPACES else text.count(" ") + 1
 
     @functools.cached_property
@@ -195,14 +194,14 @@ class Language:
         """The mean `size` of a sentence, each slot filled with the third entry of its list."""
         frames = self.frames["frame"]
         return sum(
-            self.size(self.say(Sentence("frame", i, (2,) * len(f.slots))))
+            self.size(self.render(Sentence("frame", i, (2,) * len(f.slots))))
             for i, f in enumerate(frames)
         ) / len(frames)
 
 
 @functools.cache
 def language(code: str) -> Language:
-    """Return one of `LANGUAGES`, read once."""
+    """Return a language of `LANGUAGES`, cached."""
     path = resources.files(__package__) / "languages" / f"{code}.txt"
     return Language(code, path.read_text(encoding="utf-8"))
 
@@ -224,8 +223,8 @@ def _sections(code: str, source: str) -> dict[str, list[str]]:
 
 
 class Writer:
-    """Writes the sentences of one article: it dwells on a few places, people and things, the first
-    of them most.
+    """Writes the sentences of an article, which repeat a few places, people and things, the first
+    ones most often.
     """
 
     def __init__(self, dice: Dice) -> None:
@@ -234,9 +233,7 @@ class Writer:
         self._focus = {name: self._chosen(name, count) for name, count in _DWELLS_ON.items()}
 
     def article(self, sentences: int) -> Article:
-        """Return an article of `sentences` sentences; no frame comes twice before each has come
-        once.
-        """
+        """Return an article of `sentences` sentences; no frame is repeated before each was used."""
         title = self.sentence("title", self._dice.below(len(self._reference.frames["title"])))
         deck: list[int] = []
         while len(deck) < sentences:
@@ -244,7 +241,7 @@ class Writer:
         return Article(title, tuple(self.sentence("frame", frame) for frame in deck[:sentences]))
 
     def sentence(self, section: str, frame: int) -> Sentence:
-        """Return a frame with its slots filled from what the article dwells on."""
+        """Return a sentence of a frame, with its slots filled from the article's entries."""
         values: dict[str, int] = {}
         for slot in self.slots(section, frame):
             values[slot] = self._value(slot, values)
@@ -255,11 +252,11 @@ class Writer:
         return self._reference.frames[section][frame].slots
 
     def with_other_value(self, sentence: Sentence, place: int) -> Sentence:
-        """Return the sentence with another value in the slot at this place."""
+        """Return the sentence with another value in the slot at index `place`."""
         slots = self.slots(sentence.section, sentence.frame)
         values = dict(zip(slots, sentence.values, strict=True))
-        before = values[slots[place]]
-        while values[slots[place]] == before:
+        old_value = values[slots[place]]
+        while values[slots[place]] == old_value:
             values[slots[place]] = self._value(slots[place], values)
         return Sentence(sentence.section, sentence.frame, tuple(values.values()))
 

@@ -1,17 +1,17 @@
-r"""What really is a near-duplicate: the exact Jaccard of every pair of pages, and a score for somebody's verdicts.
+r"""The true near-duplicates by the exact Jaccard of every pair of pages, and a score of verdicts.
 
 Invariants: nothing here is sampled or hashed into sketches, and nothing is shared with the recipe under test (no import of
 `stream_dedup.fingerprinting` or `stream_dedup.index`); the measure is symmetric, and 1 for a page with itself.
 
 Definitions
-    word        a run of letters, marks and numbers of the NFKC, lower-case text, as the recipe splits texts; joiners are taken out
-    shingles    word 3-grams; where words are written without spaces, 5-grams of the characters that words are made of
+    word        a run of letters, marks and numbers of the NFKC, lower-case text, as the recipe splits texts; joiners are removed
+    shingles    word 3-grams; in languages without spaces, 5-grams of the characters of words
     bare text   the NFKC, lower-case text without punctuation and white space
     resemblance of two pages: 1 if their bare texts are equal, else the Jaccard of their shingles (Broder 1997). A text too
                 short for one shingle thus resembles only a text with an equal bare text.
-    verdict     `exact` (equal bare texts), `duplicate` (resemblance >= 0.8), `grey` (0.5 to 0.8: neither), `different`; where two
-                pages of one site have different titles, which say that they are two, up to 0.97 is `grey` as well
-    judged      pages with at least one letter or digit; broken and empty ones are nobody's duplicate and are left out
+    verdict     `exact` (equal bare texts), `duplicate` (resemblance >= 0.8), `grey` (0.5 to 0.8: neither), `different`; for two
+                pages of one site with different titles, up to 0.97 is `grey` as well
+    judged      pages with at least one letter or digit; broken and empty pages are never duplicates and are skipped
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TrueVerdict = Literal["exact", "duplicate", "grey", "different"]
 
 
 class Text(Protocol):
-    """What is measured: a page of a crawl, or anything else with a text and a language."""
+    """The interface of measured pages: of a crawl, or anything else with a text and a language."""
 
     @property
     def text(self) -> str:
@@ -48,12 +48,12 @@ class Text(Protocol):
 
     @property
     def kind(self) -> str:
-        """How the page came about; only counted by, never asked for the truth."""
+        """How the page was made; used only to group counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two pages by their places, `earlier` < `later`, with their Jaccard and what it means."""
+    """Two pages by their indices, `earlier` < `later`, with their Jaccard and the true verdict."""
 
     earlier: int
     later: int
@@ -72,7 +72,7 @@ class Pair:
 
 
 class _Separated(dict[int, str]):
-    """What each character is to words: itself, nothing, or a space."""
+    """The translation of characters for word splitting: the character, nothing, or a space."""
 
     def __missing__(self, code_point: int) -> str:
         """Look a character up when it is first seen."""
@@ -100,29 +100,29 @@ def bare(text: str) -> str:
 
 
 def shingles(text: str, language: str) -> frozenset[str]:
-    """Return the word 3-grams of a text, or the character 5-grams of one without spaces; empty if
-    it is too short.
+    """Return the word 3-grams of a text, or character 5-grams for languages without spaces; empty if
+    the text is too short.
     """
-    found = words(text)
+    word_list = words(text)
     if language in BY_CHARACTERS:
-        run = "".join(found)
+        run = "".join(word_list)
         return frozenset(
             run[start : start + CHARACTERS] for start in range(len(run) - CHARACTERS + 1)
         )
     return frozenset(
-        " ".join(found[start : start + WORDS]) for start in range(len(found) - WORDS + 1)
+        " ".join(word_list[start : start + WORDS]) for start in range(len(word_list) - WORDS + 1)
     )
 
 
-def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
-    """Return |A and B| / |A or B|; 0 if both are empty, for then nothing is known."""
-    shared = len(one & other)
-    return shared / (len(one) + len(other) - shared) if shared else 0.0
+def jaccard(left: frozenset[str], right: frozenset[str]) -> float:
+    """Return |A and B| / |A or B|; 0 if both are empty."""
+    shared = len(left & right)
+    return shared / (len(left) + len(right) - shared) if shared else 0.0
 
 
 def is_judged(page: Text) -> bool:
-    """Return whether a page can be a duplicate at all: it has a letter or a digit and its record is
-    not broken.
+    """Return whether a page can be a duplicate: it has a letter or a digit, and its record is not
+    broken.
     """
     return page.kind != "broken" and any(character.isalnum() for character in page.text)
 
@@ -131,12 +131,12 @@ def pairs(pages: Sequence[Text], named: Sequence[tuple[str, str]] = ()) -> list[
     """Return all pairs with a Jaccard of at least `LISTED_FROM` or equal bare texts, by later page,
     then earlier page.
 
-    `named`: site and title of each page, empty if unknown; nothing if none is known.
+    `named` are the (site, title) of each page, "" if unknown; it may be empty.
     """
     containing: defaultdict[str, list[int]] = defaultdict(list)
     same_text: defaultdict[str, list[int]] = defaultdict(list)
     sizes: list[int] = []
-    found: list[Pair] = []
+    listed: list[Pair] = []
     for later, page in enumerate(pages):
         features = shingles(page.text, page.language) if is_judged(page) else frozenset()
         sizes.append(len(features))
@@ -149,17 +149,17 @@ def pairs(pages: Sequence[Text], named: Sequence[tuple[str, str]] = ()) -> list[
         for earlier in sorted({*shared, *equal}):
             value = shared[earlier] / (sizes[earlier] + sizes[later] - shared[earlier] or 1)
             if earlier in equal:
-                found.append(Pair(earlier, later, value, "exact"))
+                listed.append(Pair(earlier, later, value, "exact"))
             elif value >= LISTED_FROM:
                 has_other_title = bool(named) and _has_other_title(named[earlier], named[later])
-                found.append(Pair(earlier, later, value, _meaning(value, has_other_title)))
+                listed.append(Pair(earlier, later, value, _meaning(value, has_other_title)))
         if is_judged(page):
             equal.append(later)
-    return found
+    return listed
 
 
-def _has_other_title(one: tuple[str, str], other: tuple[str, str]) -> bool:
-    return all((*one, *other)) and one[0] == other[0] and one[1] != other[1]
+def _has_other_title(left: tuple[str, str], right: tuple[str, str]) -> bool:
+    return all((*left, *right)) and left[0] == right[0] and left[1] != right[1]
 
 
 def _meaning(value: float, has_other_title: bool) -> TrueVerdict:
@@ -170,7 +170,7 @@ def _meaning(value: float, has_other_title: bool) -> TrueVerdict:
 
 @dataclass(frozen=True, slots=True)
 class TrueJudgement:
-    """What somebody said of a page: whether it is a duplicate, and the place of the kept page it
+    """A verdict to score: whether a page is a duplicate, and the index of the kept page that it
     names.
     """
 
@@ -201,14 +201,14 @@ class TruthTally:
 
     @property
     def near_recall(self) -> float:
-        """The same without pages whose bare text had been kept before: exact copies are easy."""
+        """The recall without pages whose bare text was kept before, because exact copies are easy."""
         return self.near_found / self.near_positives if self.near_positives else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class DemoFinding:
-    """A page judged otherwise than it should be, and the page it resembles most (missed) or was
-    dropped for (false drop).
+    """A wrongly judged page, and the page that it resembles most (missed) or was dropped for (false
+    drop).
     """
 
     page: int
@@ -218,8 +218,8 @@ class DemoFinding:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How good a set of verdicts is. `misnamed` are duplicates that name no page kept before them:
-    the rule forbids chains.
+    """The score of a set of verdicts. `misnamed` are duplicates that name no page kept before them,
+    because chains are not allowed.
     """
 
     total: TruthTally = field(default_factory=TruthTally)
@@ -236,20 +236,20 @@ def judge(
     order: Sequence[int] | None = None,
     known: Sequence[Pair] | None = None,
 ) -> Score:
-    """Score verdicts, page by page in the order in which they were given, against the pages kept
-    until then.
+    """Score verdicts in the order of judging, against the pages kept before each.
 
-    A page is a *positive* if a page kept before it (judged unique by these very verdicts) resembles
-    it by at least 0.8, *grey* if the best one does by 0.5 to 0.8, else a *negative*. Recall is the
-    share of positives called duplicate. A page called duplicate is a *false drop* if it is a
-    negative, for then its content is lost, and also if the page it names as representative
-    resembles it by less than 0.5: the reader who follows the pointer finds something else.
+    A page is a *positive* if a page kept before it (unique by these verdicts) resembles it by at
+    least 0.8, *grey* if the best one does by 0.5 to 0.8, otherwise a *negative*. Recall is the share
+    of positives judged duplicate. A page judged duplicate is a *false drop* if it is a negative,
+    because its content is lost, and also if its representative resembles it by less than 0.5, because
+    the reference leads to another content.
 
     Args:
-        pages: the crawl. verdicts: by place in `pages`; every page that `is_judged` must be there,
-        others are ignored. order: places in the order of judging, if it was not that of `pages`
-        (several partitions); pages left out come last. known: the result of `pairs(pages)`, if it
-        is at hand.
+        pages: the crawl.
+        verdicts: by index in `pages`; every page that `is_judged` must have one, others are ignored.
+        order: indices in the order of judging, if it was not that of `pages` (several partitions);
+            missing pages come last.
+        known: the result of `pairs(pages)`, if it was computed before.
 
     Raises:
         InputError: a page has no verdict.
@@ -258,7 +258,7 @@ def judge(
     for pair in pairs(pages) if known is None else known:
         alike[pair.earlier][pair.later] = alike[pair.later][pair.earlier] = pair
     score = Score()
-    kept: set[int] = set()
+    kept_pages: set[int] = set()
     for place in dict.fromkeys([*(order or ()), *range(len(pages))]):
         if not is_judged(pages[place]):
             continue
@@ -268,10 +268,10 @@ def judge(
                 "page first."
             )
         verdict = verdicts[place]
-        _count(score, pages[place], place, verdict, alike[place], kept)
+        _count(score, pages[place], place, verdict, alike[place], kept_pages)
         if not verdict.duplicate:
-            kept.add(place)
-        elif verdict.representative not in kept:
+            kept_pages.add(place)
+        elif verdict.representative not in kept_pages:
             score.misnamed.append(place)
     return score
 
@@ -282,11 +282,11 @@ def _count(
     place: int,
     verdict: TrueJudgement,
     alike: Mapping[int, Pair],
-    kept: Collection[int],
+    kept_pages: Collection[int],
 ) -> None:
     best, pair = max(
-        ((other, pair) for other, pair in alike.items() if other in kept),
-        key=lambda one: (one[1].is_copy, one[1].resemblance),
+        ((other, pair) for other, pair in alike.items() if other in kept_pages),
+        key=lambda item: (item[1].is_copy, item[1].resemblance),
         default=(None, None),
     )
     resemblance = pair.resemblance if pair else 0.0

@@ -28,7 +28,7 @@ FAKE = Path(__file__).with_name("fake_peer.py")
 
 def texts(code: str, count: int) -> list[str]:
     dice = Dice("tiny corpus", code)
-    return [language(code).tell(Writer(dice).article(12)) for _ in range(count)]
+    return [language(code).render_article(Writer(dice).article(12)) for _ in range(count)]
 
 
 @pytest.fixture(scope="module")

@@ -29,13 +29,13 @@ class GoneBroker:
 @contextmanager
 def roles(
     folder: Path, broker: object = None
-) -> Iterator[tuple[run.Beside, subprocess.Popen[bytes]]]:
+) -> Iterator[tuple[run.DemoProcesses, subprocess.Popen[bytes]]]:
     """Give a process that stands for `run all`, and what looks after it."""
     said = folder / "roles.log"
     said.write_text("the last line")
     with subprocess.Popen(["sleep", "600"]) as process:
         try:
-            yield run.Beside(process, said, broker), process  # type: ignore[arg-type]
+            yield run.DemoProcesses(process, said, broker), process  # type: ignore[arg-type]
         finally:
             process.kill()
 
@@ -53,7 +53,7 @@ def test_what_ends_by_itself_ends_the_demo_with_a_sentence(
         beside.check()
         process.kill()
         with pytest.raises(
-            StreamDedupError, match=r"(?s)ended by themselves \(killed by signal 9\).*the last line"
+            StreamDedupError, match=r"(?s)ended unexpectedly \(killed by signal 9\).*the last line"
         ):
             serve(*given, beside, out)
 
