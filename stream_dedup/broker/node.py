@@ -147,7 +147,7 @@ class LocalBroker:
             LocalBrokerError: it has ended unexpectedly.
         """
         if self._child is not None and not self._child.is_alive():
-            raise self._failure(f"ended by itself (exit status {self._child.status})")
+            raise self._failure(f"ended unexpectedly (exit status {self._child.status})")
 
     @property
     def data(self) -> Path:

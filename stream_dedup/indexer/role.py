@@ -165,7 +165,7 @@ class Indexer:
         api.serve(self._index)
         for what in self._index.made_anew:
             self._logger.warning(
-                "made anew from the volume, which is slower and loses nothing", what=what
+                "rebuilt from the volume, which is slower and loses nothing", what=what
             )
         metrics.made_anew.inc(len(self._index.made_anew))
         self._logger.info(

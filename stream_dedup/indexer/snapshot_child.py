@@ -29,34 +29,38 @@ def carry_out(job: dict[str, Any]) -> dict[str, Any]:
         return {"failed": why, "is_refused": True}
     try:
         if job["do"] == "restore":
-            found = snapshot.restore_any(
+            stored = snapshot.restore_any(
                 job["place"], Path(job["volume"]), job["log"], warnings.append
             )
         elif job["do"] == "look":
-            found = snapshot.newest(job["place"], job["log"])
+            stored = snapshot.newest(job["place"], job["log"])
         else:
             begun = time.time()
             every = 0.0 if job.get("is_wanted") else job["every_seconds"]
-            found = snapshot.take(
+            stored = snapshot.take(
                 Path(job["volume"]),
                 job["place"],
                 by=job["by"],
                 keep=job["keep"],
                 every_seconds=every,
             )
-            is_new = found.manifest.taken_at >= int(begun)
+            is_new = stored.manifest.taken_at >= int(begun)
     except StreamDedupError as error:
         return {"failed": str(error)}
-    if found is None:
+    if stored is None:
         return {"warnings": warnings}
-    if found.remark:
-        warnings.append(found.remark)
-    manifest = found.manifest
-    due_at = snapshot.due_at(found, job.get("by", ""), job.get("every_seconds", 0.0))
-    figures = {"applied": manifest.applied, "bytes": manifest.bytes, "sent_bytes": found.sent_bytes}
+    if stored.remark:
+        warnings.append(stored.remark)
+    manifest = stored.manifest
+    due_at = snapshot.due_at(stored, job.get("by", ""), job.get("every_seconds", 0.0))
+    figures = {
+        "applied": manifest.applied,
+        "bytes": manifest.bytes,
+        "sent_bytes": stored.sent_bytes,
+    }
     return {
         "warnings": warnings,
-        "name": found.name,
+        "name": stored.name,
         "taken_at": manifest.taken_at,
         "due_at": due_at,
         "is_new": is_new,

@@ -189,8 +189,8 @@ class _Insights:
                 self._role.health.beat()
                 if self._app.crashed:
                     raise StreamDedupError(
-                        f"Faust ended by itself ({self._app.crash_reason!r}); a restart goes on "
-                        "where the table stands."
+                        f"Faust ended unexpectedly ({self._app.crash_reason!r}); a restart continues "
+                        "from its table."
                     )
                 for task in (looking, writing):
                     if task is not None and task.done():
@@ -264,7 +264,7 @@ class _Insights:
             raise BrokerError(
                 f"Kafka did not take the signals of {len(changes)} hosts: {type(error).__name__}: "
                 f"{error}. See the broker's log, and the ACLs in topics/users/insights.yaml; a "
-                "restart goes on where the table stands."
+                "restart continues from its table."
             ) from error
         if generation == self._generation:
             for event in written:
@@ -354,8 +354,8 @@ class _Insights:
                 waiting = outputs if self._owns else (self._names.insights_changelog,)
                 raise StreamDedupError(
                     f"{behind} records of {' and '.join(waiting)} wait, and none has come for "
-                    f"{_STUCK_SECONDS:.0f} s: the client hangs. This role ends; a restart goes on "
-                    "where its table stands."
+                    f"{_STUCK_SECONDS:.0f} s: the client hangs. This role ends; a restart continues "
+                    "from its table."
                 )
 
 

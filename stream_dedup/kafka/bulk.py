@@ -94,8 +94,8 @@ def _is_known() -> bool:
     )
     if not (_KNOWN[0] <= (major, minor) <= _KNOWN[1] and is_usual and _has_functions()):
         LOGGER.info(
-            "Records are written one by one, which takes longer: how confluent-kafka %s lies in "
-            "memory is not known.",
+            "Records are written one by one, which takes longer: the memory layout of "
+            "confluent-kafka %s is unknown.",
             version,
         )
         return False

@@ -344,9 +344,8 @@ def read_whole(
     low, high = Admin(settings).ends([(topic, 0)])[topic, 0]
     if low > 0:
         raise ConfigurationError(
-            f"The log {topic} begins at offset {low}, so records of it were removed, and what they "
-            "said is not known any "
-            "more. Restore it from a backup, or begin anew with another STREAM_DEDUP_TOPIC_PREFIX."
+            f"The log {topic} begins at offset {low}, so its first records were deleted. "
+            "Restore it from a backup, or begin a new log with another STREAM_DEDUP_TOPIC_PREFIX."
         )
     high = high if most is None else min(high, most)
     for message in read_partition(settings, topic, 0) if high else ():

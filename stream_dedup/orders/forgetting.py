@@ -68,7 +68,7 @@ def forget(settings: Settings, identifier: str, *, dry_run: bool) -> Forgotten:
         raise InputError(
             f"The log {names.fingerprints} has no document with the id {printable(identifier)!r}; "
             "nothing was written. An "
-            "id is the record's key, or what stands at STREAM_DEDUP_ID_FIELD, written exactly so."
+            "id is the record's key, or the value of STREAM_DEDUP_ID_FIELD, written exactly so."
         )
     written = None
     if known.since and not dry_run:

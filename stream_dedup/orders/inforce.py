@@ -76,7 +76,7 @@ def change_fields(now: InForce, rules: RulesInForce) -> dict[str, Any]:
     plan, window, better, form = rules
     if form < now.format:
         raise ConfigurationError(
-            f"The log is written in format {now.format}, which stands in it for ever, so format "
+            f"The log is written in format {now.format}, which cannot be lowered, so format "
             f"{form} cannot be in force "
             "again; leave --format out."
         )

@@ -211,9 +211,8 @@ def _of_output(
         )
     if match["topic"] != names.documents:
         raise InputError(
-            f"{name} says that the document lies at {printable(position)}, and this filter reads "
-            f"{names.documents}: the record is "
-            "another filter's. Nothing was written."
+            f"{name} names the source position {printable(position)}, and this filter reads "
+            f"{names.documents}: the record belongs to another filter. Nothing was written."
         )
     return SourcePlace(int(match["partition"]), int(match["offset"]))
 
@@ -231,9 +230,8 @@ def _of_id(
         raise InputError(
             f"{printable(text)!r} is no position in {names.documents} or {names.duplicates}, which "
             "this filter reads and "
-            "writes, and the log has no document with this id. An id is the record's key, or what "
-            "stands at "
-            "STREAM_DEDUP_ID_FIELD, written exactly so. Nothing was written."
+            "writes, and the log has no document with this id. An id is the record's key, or the "
+            "value of STREAM_DEDUP_ID_FIELD, written exactly so. Nothing was written."
         )
     return select_dropped(
         text, names, places, lambda place: _is_dropped(dependencies, settings, place, places[place])

@@ -184,8 +184,8 @@ class ReleaseOrder:
                 raise InputError(
                     f"{self.names.unique}-{trace.partition} holds nothing below {low} any more, "
                     "and a release of "
-                    f"{message.at} began at {first_offset}: whether it left then cannot be "
-                    "told. Nothing was written."
+                    f"{message.at} began at {first_offset}: whether it was written is "
+                    "unknown. Nothing was written."
                 )
 
     def _released_on_unique(self, traces: Sequence[Trace]) -> set[str]:

@@ -210,19 +210,19 @@ def _refusal(part: int, offset: int, cluster: RewindTarget) -> str | None:
         return f"{name} does not exist: the partitions of {cluster.topic} are 0 to {cluster.partitions - 1}."
     low, high = cluster.bounds[part]
     if offset < low:
-        return f"{name}@{offset} lies below {low}, the first offset that the topic still holds. Give at least {low}."
+        return f"{name}@{offset} is below {low}, the first offset that the topic still contains. Give at least {low}."
     committed, _ = cluster.committed.get(part, (high, None))
     if offset > max(committed, low):
         return (
-            f"{name}@{offset} lies above the committed offset {committed}: the documents between "
+            f"{name}@{offset} is above the committed offset {committed}: the documents between "
             "would never be judged, "
             f"and so be lost. Give at most {max(committed, low)}."
             if part in cluster.committed
-            else f"{name}@{offset} lies above {high}, the partition's end. Give at most {high}."
+            else f"{name}@{offset} is above {high}, the partition's end. Give at most {high}."
         )
     if offset > high:
         return (
-            f"{name}@{offset} lies above {high}, the partition's end, though the committed offset "
+            f"{name}@{offset} is above {high}, the partition's end, though the committed offset "
             f"is {committed}: the topic "
             f"was created again. Give at most {high}."
         )
@@ -255,7 +255,7 @@ def _change(
     warning, safe_offset = None, max(low, confirmed, proven_offset)
     if offset > safe_offset:
         warning = (
-            f"Nothing here tells whether the documents from {safe_offset} to {offset - 1} have left "
+            f"It is unknown whether the documents from {safe_offset} to {offset - 1} were delivered "
             "already; if not, they are "
             f"lost. {cluster.topic}-{part}@{safe_offset} is sure to skip none."
         )

@@ -291,7 +291,7 @@ def _loses_of_an_output(
             "arrive. Limit it by retention.bytes, with retention.ms=-1."
         )
     if stamps != "CreateTime":
-        yield f"{name} stamps records anew ({stamps}), so documents lose their own time. {_remedy(names, name)}"
+        yield f"{name} replaces timestamps ({stamps}), so documents lose their original ones. {_remedy(names, name)}"
     for bound in ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"):
         if _number(topic, bound, 2**63 - 1) < 100 * 365 * _DAY_MS:
             yield (
@@ -333,7 +333,7 @@ def offsets_are_ours(settings: Settings, names: TopicNames, facts: Facts) -> Ite
             )
         elif offset > end:
             problems.refuse(
-                f"The group's committed offset {offset} lies behind the end of {where} ({end}): "
+                f"The group's committed offset {offset} is above the end of {where} ({end}): "
                 "the topic was created "
                 "again, or records of it were lost. Restore it, or see the handbook's section on "
                 "reading again."
@@ -390,8 +390,8 @@ def clocks_agree(settings: Settings, names: TopicNames, facts: Facts) -> Iterato
     else:
         yield ok(
             "clock",
-            "This machine's clock is not behind the broker's (whether it is ahead cannot be told "
-            "by reading).",
+            "This machine's clock is not behind the broker's (reading cannot show whether it "
+            "is ahead).",
         )
 
 

@@ -84,10 +84,9 @@ def check_roles(settings: Settings, names: TopicNames, facts: RoleFacts) -> Iter
         problems.warn(
             f"Log offset {late[0]} of {names.fingerprints} is without an answer for "
             f"{late[1] / 1000:,.0f} s ({last}), so "
-            "workers wait. If no index runs, start one with: stream-dedup run index. One that runs "
-            "says at /readyz what it "
-            f"does. Where {names.verdicts} was deleted with the answer, workers ask anew within "
-            "seconds."
+            "workers wait. If no index runs, start one with: stream-dedup run index. A running index "
+            f"reports its state at /readyz. If {names.verdicts} was deleted with the answer, workers "
+            "ask again within seconds."
         )
     problems.findings += check_group(settings, names.documents, facts.reads)
     yield from problems.or_ok(

@@ -39,5 +39,5 @@ def check_sites(settings: Settings, raws: Iterable[bytes | None]) -> CheckFindin
     return warning(
         "sites",
         f"Of the last {count:,} documents {without:,} have no web site, because their ids are not "
-        f"addresses, so pages of one site cannot be told from copies on others. {mend}",
+        f"addresses, so pages of one site cannot be distinguished from copies on others. {mend}",
     )

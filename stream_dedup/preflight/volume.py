@@ -26,9 +26,9 @@ def other_log_message(folder: Path, topic: str) -> str:
     return (
         f"The index in {folder} follows another log than this cluster's {topic}: it is of another "
         "cluster, such as an earlier "
-        "local broker, or the topic was made anew. If nobody needs it any more, remove it, and it "
-        "is rebuilt from this log: "
-        f"rm -r {shlex.quote(str(folder))}. If somebody does, give this filter a folder of its own "
+        "local broker, or the topic was created again. If it is not needed any more, remove it, and "
+        "it is rebuilt from this log: "
+        f"rm -r {shlex.quote(str(folder))}. Otherwise give this filter another folder "
         "with STREAM_DEDUP_STATE_DIR."
     )
 

@@ -435,7 +435,7 @@ class Settings(BaseModel):
     def _check_topics_differ(self) -> Self:
         names = self.topic_names
         all_names = names.all()
-        for name, setting in ((one, names.setting_of(one)) for one in all_names):
+        for name, setting in ((name, names.setting_of(name)) for name in all_names):
             if setting is not None and all_names.count(name) > 1:
                 raise ValueError(
                     f"{PREFIX}{setting.upper()} is {name!r}, which is the name of another topic of "

@@ -48,7 +48,7 @@ NAME = r"^[A-Za-z0-9._-]{1,200}$"
 PATTERNS = {
     BROKERS: "host:port, or several of them separated by commas",
     HOST: "a host name or an address, without a port",
-    HOSTS: "host names without a port, perhaps with a path such as /dedup, separated by commas; *.example.org stands for all "
+    HOSTS: "host names without a port, perhaps with a path such as /dedup, separated by commas; *.example.org means all "
     "below it",
     WEB_ADDRESS: "an address such as http://index:8080",
     NAME: "made of 1 to 200 letters, digits, dots, underscores and hyphens",
@@ -252,7 +252,7 @@ def check_brokers(value: str) -> str:
         inner = host[1:-1] if host.startswith("[") and host.endswith("]") else host
         check_host(inner)
         if ":" in host and inner == host:
-            raise ValueError(f"an IPv6 address stands in brackets, as in [{host}]:{port}")
+            raise ValueError(f"an IPv6 address must be in brackets, as in [{host}]:{port}")
         if not 1 <= int(port) <= 65535:
             raise ValueError(f"a port is 1 to 65535, not {port}")
     return value

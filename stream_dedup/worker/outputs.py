@@ -222,11 +222,11 @@ class OutputWriter:
         passed = headers.passed_on(message.headers) if message.headers else []
         position = Position(message.topic, b"", message.partition, message.offset)
         if isinstance(decided, Judgement):
-            reason, place, distance, of, *told = decided
+            reason, place, distance, of, *details = decided
             if reason is Reason.RETRACTED:
                 return self._dead_letter(message, position, _REFUSED), _REFUSED
             written = headers.of_verdict(
-                position, reason, self._recipe, fingerprint, place, distance, of, *told
+                position, reason, self._recipe, fingerprint, place, distance, of, *details
             )
             topic = self._duplicates if reason.verdict is Verdict.DUPLICATE else self._unique
         elif isinstance(decided, Reason):

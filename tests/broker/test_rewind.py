@@ -141,7 +141,7 @@ def test_nothing_is_written_that_must_not_be(make_filter: Callable[..., Filter])
 
     assert (wrong.returncode, wrong.stdout) == (1, "")
     assert (
-        f"{crawl.names.documents}-1@{before[1][0] + 1} lies above the committed offset "
+        f"{crawl.names.documents}-1@{before[1][0] + 1} is above the committed offset "
         f"{before[1][0]}" in wrong.stderr
     )
     assert f"{crawl.names.documents}-2 does not exist" in wrong.stderr
@@ -153,7 +153,7 @@ def test_nothing_is_written_that_must_not_be(make_filter: Callable[..., Filter])
     below = crawl.command("rewind", "0@9", code=1)
 
     assert (
-        f"{crawl.names.documents}-0@9 lies below 10, the first offset that the topic still holds"
+        f"{crawl.names.documents}-0@9 is below 10, the first offset that the topic still contains"
         in below.stderr
     )
 

@@ -149,7 +149,7 @@ def test_the_command_raises_and_never_lowers() -> None:
         assert change_fields(now, rules) == {}
         with pytest.raises(
             ConfigurationError,
-            match="format 2, which stands in it for ever, so format 1 cannot be in force",
+            match="format 2, which cannot be lowered, so format 1 cannot be in force",
         ):
             change_fields(now, rules._replace(format=1))
 

@@ -117,23 +117,23 @@ ANSWERS = """
 60 4   10 100 -      40  5
 60 4   10 100 -      59  5
 60 4   10 100 -      60  4  The committed offset is there already; nothing changes.
-60 -    0 100 -      60  1  from 0 to 59 have left already; if not, they are lost. crawl.documents-1@0 is sure to skip none.
-60 -    0 100 2/41   60  3  from 41 to 59 have left already; if not, they are lost. crawl.documents-1@41 is sure to skip none.
+60 -    0 100 -      60  1  from 0 to 59 were delivered already; if not, they are lost. crawl.documents-1@0 is sure to skip none.
+60 -    0 100 2/41   60  3  from 41 to 59 were delivered already; if not, they are lost. crawl.documents-1@41 is sure to skip none.
 5  4   10 100 -      10  5  The topic lost the records from 5 to 9 before they were judged.
 60 4    0   7 -       7  5
 -  -   10 100 -      10  1
 -  -   10 100 -      40  1  from 10 to 39
 -  -    0 100 0/50   50  1
 -  -    0 100 3/70   70  4
-60 4   10 100 -       9  no lies below 10, the first offset that the topic still holds
-60 4   10 100 -      61  no lies above the committed offset 60: the documents between would never be judged
-60 -   10 100 -       9  no lies below 10, the first offset that the topic still holds
-60 -   10 100 -      61  no lies above the committed offset 60: the documents between would never be judged
--  -   10 100 -       9  no lies below 10, the first offset that the topic still holds
--  -   10 100 -     101  no lies above 100, the partition's end
-5  4   10 100 -       9  no lies below 10, the first offset that the topic still holds
-5  4   10 100 -      11  no lies above the committed offset 5: the documents between would never be judged
-60 4    0   7 -       8  no lies above 7, the partition's end, though the committed offset is 60: the topic was created again
+60 4   10 100 -       9  no is below 10, the first offset that the topic still contains
+60 4   10 100 -      61  no is above the committed offset 60: the documents between would never be judged
+60 -   10 100 -       9  no is below 10, the first offset that the topic still contains
+60 -   10 100 -      61  no is above the committed offset 60: the documents between would never be judged
+-  -   10 100 -       9  no is below 10, the first offset that the topic still contains
+-  -   10 100 -     101  no is above 100, the partition's end
+5  4   10 100 -       9  no is below 10, the first offset that the topic still contains
+5  4   10 100 -      11  no is above the committed offset 5: the documents between would never be judged
+60 4    0   7 -       8  no is above 7, the partition's end, though the committed offset is 60: the topic was created again
 """
 
 

@@ -207,7 +207,7 @@ def shape(name: str, **numbers: int) -> Callable[[dict[str, TopicState]], object
             config("duplicates", message_timestamp_type="LogAppendTime"),
             "warning",
             "retention",
-            "lose their own time",
+            "lose their original ones",
         ),
         (
             lambda t: t["unique"].config.update({"message.timestamp.before.max.ms": "3600000"}),
@@ -288,7 +288,7 @@ def test_a_named_topic_is_for_its_owner_to_change() -> None:
             {"committed": {0: (12, epochs.to_metadata(0))}},
             {},
             "refused",
-            r"behind the end of documents-0 \(9\)",
+            r"above the end of documents-0 \(9\)",
         ),
         ({"committed": {}}, {}, "warning", "workers will ask for them"),
         (
