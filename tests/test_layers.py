@@ -285,7 +285,6 @@ LONGER = {
     "preflight/volume.py: check_volume": 61,
     "cli/audit.py: examine": 64,
     "console/pages.py: _found": 61,
-    "fingerprinting/characters.py: make_foldings": 62,
     "fingerprinting/normalise.py: _normalise_each": 80,
     "fingerprinting/tokens.py: words_between": 64,
     "index/tables/keyed_kernels.py: search": 96,

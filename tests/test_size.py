@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 34_581
+WHOLE = 34_585
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -22,7 +22,7 @@ CEILINGS = {
     "demo": 1_103,
     "domain": 1_793,
     "files": 2_179,
-    "fingerprinting": 2_801,
+    "fingerprinting": 2_805,
     "index": 5_958,
     "indexer": 655,
     "inputs": 2_939,

@@ -157,18 +157,7 @@ def make_foldings(replaced: Mapping[int, int]) -> Foldings:
         .encode(),
         np.uint8,
     )
-    pairs = np.zeros(_SLOTS, np.uint64)
-    composed = np.zeros(_SLOTS, np.int32)
-    for line in _COMPOSITIONS_FILE.read_text("ascii").splitlines()[1:]:
-        first_part, second, result = (int(field, 16) for field in line.split())
-        key = first_part << 21 | second
-        slot = (key * _SPREAD & 0xFFFF_FFFF_FFFF_FFFF) >> _SLOTS_SHIFT
-        while pairs[slot]:
-            slot = (slot + 1) % _SLOTS
-        pairs[slot] = key
-        composed[slot] = result
-        if second:
-            actions[second] = COMPOSING
+    pairs, composed = _compositions(actions)
     simple = np.zeros(1 << 11, np.uint16)
     for code_point in range(0x80, 1 << 11):
         number = int(actions[code_point]) - MAPPED
@@ -194,6 +183,25 @@ def make_foldings(replaced: Mapping[int, int]) -> Foldings:
     for array in result_foldings:
         array.setflags(write=False)
     return result_foldings
+
+
+def _compositions(actions: NDArray[np.uint16]) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
+    """Return the hash table of pairs of code points and what each pair composes to, both of
+    `_SLOTS`; mark in `actions` the second code points.
+    """
+    pairs = np.zeros(_SLOTS, np.uint64)
+    composed = np.zeros(_SLOTS, np.int32)
+    for line in _COMPOSITIONS_FILE.read_text("ascii").splitlines()[1:]:
+        first, second, result = (int(field, 16) for field in line.split())
+        key = first << 21 | second
+        slot = (key * _SPREAD & 0xFFFF_FFFF_FFFF_FFFF) >> _SLOTS_SHIFT
+        while pairs[slot]:
+            slot = (slot + 1) % _SLOTS
+        pairs[slot] = key
+        composed[slot] = result
+        if second:
+            actions[second] = COMPOSING
+    return pairs, composed
 
 
 @cache
