@@ -469,9 +469,8 @@ def test_what_a_folder_holds_beside_documents_is_named(
     said = (
         "6 files were not read: data.csv, deep/e.jsonl.bz2, gone.jsonl (a link to nothing), linked "
         "(a link to a folder), "
-        "pipe.jsonl (no regular file) and 1 more. Name a file with its --format if its name does "
-        "not tell how it holds "
-        "documents.\n"
+        "pipe.jsonl (no regular file) and 1 more. Name a file and its --format if its name does "
+        "not show the format.\n"
     )
 
     repeated = (
