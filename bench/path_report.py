@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from bench.endless_crawl import endless
 from bench.latency import Latency
 from bench.path_peers import QUIX, CopyPeer
-from stream_dedup.demo.crawl import CrawledPage, endless
+from stream_dedup.demo.crawl import CrawledPage
 from stream_dedup.domain.document import TopicPartitionKey
 from stream_dedup.domain.errors import InputError
 from stream_dedup.settings.settings import Settings

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from stream_dedup.demo.crawl import endless
+from bench.endless_crawl import endless
 from stream_dedup.domain import plan as plans
 from stream_dedup.domain.document import Message
 from stream_dedup.fingerprinting import Fingerprinter, Recipe

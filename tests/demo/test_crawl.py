@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from bench.endless_crawl import endless
 from stream_dedup.demo import explain, truth
-from stream_dedup.demo.crawl import KINDS, CrawledPage, endless, mini_crawl
+from stream_dedup.demo.crawl import KINDS, CrawledPage, mini_crawl
 from stream_dedup.demo.large_site import demo_crawl, is_of_site
 from stream_dedup.demo.texts import LANGUAGES
 from stream_dedup.demo.truth import TrueJudgement
