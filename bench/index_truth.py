@@ -16,7 +16,8 @@ from bench.stream import FEATURES, RECORD_DOCUMENTS, PrintStream, StreamRecord
 from stream_dedup.domain.document import Verdict
 from stream_dedup.domain.errors import InvariantError
 from stream_dedup.fingerprinting import number_of
-from stream_dedup.log.answers import Judgement, LogAnswer, decode
+from stream_dedup.log.answers import LogAnswer, decode
+from stream_dedup.log.schema import Judgement
 
 
 class Counted(NamedTuple):

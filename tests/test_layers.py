@@ -93,7 +93,7 @@ APART = {
         "settings",
         "serving",
     ),  # a state machine without Kafka, clock or thread
-    "files/": ("kafka", "service"),  # the core for programs of their own
+    "files/": ("kafka", "serving"),  # the core for programs of their own
     "orders/forget.py": ("kafka", "settings"),
     "orders/release.py": ("kafka", "settings"),
     "orders/rewind.py": ("kafka", "settings"),

@@ -10,27 +10,27 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 34_585
+WHOLE = 34_503
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
 CEILINGS = {
-    "audit": 1_797,
+    "audit": 1_800,
     "broker": 512,
-    "cli": 2_717,
+    "cli": 2_716,
     "console": 1_545,
-    "demo": 1_103,
-    "domain": 1_793,
-    "files": 2_179,
+    "demo": 994,
+    "domain": 1_788,
+    "files": 2_181,
     "fingerprinting": 2_805,
-    "index": 5_958,
+    "index": 5_955,
     "indexer": 655,
     "inputs": 2_939,
     "insights": 490,
     "kafka": 1_879,
     "kernels": 273,
-    "log": 1_084,
-    "orders": 969,
+    "log": 1_114,
+    "orders": 970,
     "preflight": 701,
     "search": 1_390,
     "serving": 1_038,

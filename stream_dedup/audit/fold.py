@@ -45,8 +45,8 @@ from stream_dedup.audit.scan import (
 from stream_dedup.domain.document import LogPlace, Position, Reason, Representative, Verdict
 from stream_dedup.domain.errors import FormatError
 from stream_dedup.domain.sketch import NOT_COMPARED, SKETCH_BYTES
-from stream_dedup.log.answers import Judgement
 from stream_dedup.log.records import Batch, Control, Release, Seed
+from stream_dedup.log.schema import Judgement
 
 SLICES: Final = 16
 _TIME_MAX: Final = (1 << 62) - 1
@@ -305,9 +305,16 @@ class Fold:
         copies, better = original.copies.take_copy(
             seen_copy(batch, place), self.better, counts=self._counts
         )
-        return Judgement(
-            reason, decided, distance, original.as_representative(), equal, copies, better
-        ), original.decided
+        judgement = Judgement(
+            reason,
+            decided,
+            distance=distance,
+            of=original.as_representative(),
+            similarity=equal,
+            copies=copies,
+            better=better,
+        )
+        return judgement, original.decided
 
     def _judge_new(
         self, entry: FoldedEntry, batch: Batch, place: int, sibling: FoldedEntry | None
@@ -318,7 +325,7 @@ class Fold:
         if sibling is None:
             return Judgement(entry.reason, entry.decided), entry.decided
         similarity, of = self._similarity(batch, place, sibling), sibling.as_representative()
-        return Judgement(entry.reason, entry.decided, 0, of, similarity), entry.decided
+        return Judgement(entry.reason, entry.decided, of=of, similarity=similarity), entry.decided
 
     def _find_original(
         self, batch: Batch, place: int, near: NDArray[np.int64] | None

@@ -13,8 +13,8 @@ from stream_dedup.audit.fold import Fold
 from stream_dedup.audit.scan import Reach, Seal, as_number, seal_of
 from stream_dedup.domain.document import LogPlace
 from stream_dedup.domain.errors import FormatError
-from stream_dedup.log.answers import Judgement
 from stream_dedup.log.records import Batch, Control, Release, Seed
+from stream_dedup.log.schema import Judgement
 
 _PLACES = 1 << 16
 

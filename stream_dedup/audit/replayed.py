@@ -23,6 +23,7 @@ from stream_dedup.log import answers, headers, records
 from stream_dedup.log.answers import LogAnswer
 from stream_dedup.log.frame import unless_damaged
 from stream_dedup.log.records import Batch, Control, Release
+from stream_dedup.log.schema import Judgement
 
 LogGroup = Sequence[tuple[int, int, bytes | None]]
 """Log records as (log offset, LogAppendTime, bytes)."""
@@ -144,7 +145,10 @@ def _headers_of(
             yield (
                 0,
                 headers.of_verdict(
-                    document.position(0), reason, document.recipe, _fingerprint(document, 0), here
+                    document.position(0),
+                    document.recipe,
+                    _fingerprint(document, 0),
+                    Judgement(reason, here),
                 ),
             )
     elif isinstance(record, Batch) and raw is not None:

@@ -38,7 +38,7 @@ from stream_dedup.domain.document import (
 )
 from stream_dedup.domain.sketch import as_text, per_cent
 from stream_dedup.log import headers
-from stream_dedup.log.answers import Judgement
+from stream_dedup.log.schema import Judgement
 
 _RELEASE_MS = 60_000
 _LOGLESS = {Reason.EMPTY.label, Reason.TOMBSTONE.label, Reason.BYPASS.label}
@@ -190,15 +190,14 @@ class AuditedOutputs:
         if declaration is None or outcome is None:
             return None
         place, position = document.log, Position(*document.partition, document.offset)
+        unique = headers.of_verdict(
+            position, declaration.recipe, document.hex, Judgement(outcome, place)
+        )
         if reason == Reason.FAIL_OPEN.label:
-            return headers.of_verdict(position, outcome, declaration.recipe, document.hex, place)
+            return unique
         if place.offset in self.outline.releases:
             # As released; or, if it was read again, as a redelivered representative.
-            return (
-                headers.of_verdict(position, outcome, declaration.recipe, document.hex, place)
-                if outcome.verdict is Verdict.UNIQUE
-                else None
-            )
+            return unique if outcome.verdict is Verdict.UNIQUE else None
         judgements = self.outline.judged.get(place.offset)
         if judgements is None:
             return dedup_headers  # the log is too large for a scan; `_check_duplicate` checks them
@@ -355,10 +354,7 @@ def expected_headers(
     position: Position, judgement: Judgement, recipe: str, fingerprint: bytes
 ) -> Headers:
     """Return the `dedup.*` headers of a judged document at a source position."""
-    reason, decided, distance, of, similarity, copies, better = judgement
-    return headers.of_verdict(
-        position, reason, recipe, fingerprint, decided, distance, of, similarity, copies, better
-    )
+    return headers.of_verdict(position, recipe, fingerprint, judgement)
 
 
 def differences(

@@ -21,12 +21,11 @@ from stream_dedup.domain.terminal import console, note, print_json, print_table,
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.kafka import Admin, Bounds, read_log, topic_bounds
-from stream_dedup.log import answers
+from stream_dedup.log.schema import Judgement
 from stream_dedup.settings.settings import Settings
 
 _GROUP_RECORDS = 64
 Advance = Callable[[int, int], None]
-Group = list[tuple[int, int, bytes | None]]
 
 
 @command("replay", example="stream-dedup replay --diff plan=classic")
@@ -139,7 +138,7 @@ def _print_difference(difference: replay.Difference, plan: str | None) -> None:
     )
 
 
-def _judgement(judgement: answers.Judgement) -> str:
+def _judgement(judgement: Judgement) -> str:
     if judgement.of is None:
         return judgement.reason.label
     if judgement.sibling is not None:

@@ -42,7 +42,7 @@ from stream_dedup.index.volume.pages import EntryPage, gather, same_ids
 from stream_dedup.kafka import warm_up_writer
 from stream_dedup.kernels import compiled
 from stream_dedup.log import header_columns
-from stream_dedup.log.answers import Judgement, Verdicts
+from stream_dedup.log.schema import Judgement, Verdicts
 
 _DOCUMENTS = 3
 _STAGES = (

@@ -69,13 +69,6 @@ class Ids(Lazy[bytes]):
             return ids
         return cls(b"".join(ids), np.cumsum(np.fromiter(map(len, ids), np.int64, len(ids))))
 
-    @classmethod
-    def one_after_another(cls, parts: Sequence[Ids]) -> Self:
-        """Return the ids of some, as one."""
-        begins = np.cumsum([0, *(len(part.joined) for part in parts)]).tolist()
-        stops = [part.stops + begin for part, begin in zip(parts, begins, strict=False)]
-        return cls(b"".join(part.joined for part in parts), np.concatenate(stops))
-
     @property
     def sizes(self) -> NDArray[np.int64]:
         """How many bytes each has, (n,)."""

@@ -55,7 +55,8 @@ from stream_dedup.index.look_up import Query
 from stream_dedup.inputs.fields import scope_number
 from stream_dedup.inputs.html import Pages
 from stream_dedup.inputs.sources import RawDocument
-from stream_dedup.log import answers, records
+from stream_dedup.log import records
+from stream_dedup.log.schema import Judgement
 
 _LIMB_BITS = 64
 _HEX = re.compile(r"[0-9a-f]{8,64}")
@@ -670,7 +671,7 @@ def _similarity(sketch: bytes, other: bytes) -> float | None:
     return sketch_similarity(sketch, other) if sketch and other else None
 
 
-def _answer(name: str, print_: Print, judgement: answers.Judgement | None) -> Answer:
+def _answer(name: str, print_: Print, judgement: Judgement | None) -> Answer:
     if judgement is None:
         return Answer(name, Reason.EMPTY.label, False, None, None, print_)
     other = None if judgement.of is None else _name(judgement.of.id)

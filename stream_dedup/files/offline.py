@@ -45,6 +45,7 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log import answers, records
+from stream_dedup.log.schema import Judgement
 
 BATCH_DOCUMENTS = records.DOCUMENTS_MAX
 _BATCH_CHARACTERS = 16 << 20
@@ -460,14 +461,14 @@ def judge_prints(
     batch: PrintedBatch,
     numbers: tuple[int, int],
     run: bytes = NO_TOPIC_ID,
-) -> list[answers.Judgement | None]:
+) -> list[Judgement | None]:
     """Judge documents in order and return their judgements, None for a document without a text.
 
     `numbers`: the number of the first document, and the number below which no document is judged
     again. `run`: as for `judge_documents`.
     """
     rows = np.flatnonzero(~batch.prints.empty)
-    judgements: list[answers.Judgement | None] = [None] * len(batch.ids)
+    judgements: list[Judgement | None] = [None] * len(batch.ids)
     lengths = [len(batch.ids[row]) for row in rows.tolist()]
     for count in records.split_sizes(lengths, 64 * recipe.limbs, recipe.sketch_bytes, 1):
         part, rows = rows[:count], rows[count:]
@@ -485,7 +486,7 @@ def judge_prints(
 def _judged(
     number: int,
     identifier: bytes,
-    judgement: answers.Judgement | None,
+    judgement: Judgement | None,
     fingerprint: str,
     run: bytes,
 ) -> Judged:

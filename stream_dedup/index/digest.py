@@ -36,10 +36,13 @@ from stream_dedup.index.rules.state import IndexState
 from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.layout import Meta
+from stream_dedup.log.schema import COLUMNS
 
 _DIGEST_BYTES = 16
 _VERSION = b"state digest 4"
-_VERDICT = struct.Struct("<IqQBBBIBQII")
+_UNSIGNED = {1: "B", 2: "H", 4: "I", 8: "Q"}
+_COLUMNS = "".join(_UNSIGNED[column.stored.itemsize] for column in COLUMNS)
+_VERDICT = struct.Struct(f"<IqQ{_COLUMNS}I")
 _OF = struct.Struct("<IqqH")
 _COUNT = struct.Struct("<Q")
 
@@ -142,15 +145,7 @@ def _verdicts(sources: Sources, positions: Positions) -> bytes:
         of, of_bytes = judgement.of, b""
         if of is not None:
             of_bytes = _OF.pack(*sources.place(of.position), of.time_ms, len(of.id)) + of.id
-        told = (
-            judgement.reason,
-            judgement.distance,
-            judgement.similarity,
-            judgement.copies,
-            judgement.better,
-        )
         parts.append(
-            _VERDICT.pack(source, offset, value_digest, *told, *judgement.decided, len(of_bytes))
-            + of_bytes
+            _VERDICT.pack(source, offset, value_digest, *judgement.row(), len(of_bytes)) + of_bytes
         )
     return b"".join(parts)

@@ -18,7 +18,7 @@ from stream_dedup.domain.document import Reason
 from stream_dedup.domain.sketch import NOT_COMPARED
 from stream_dedup.kernels.compiled import inlined, kernel
 from stream_dedup.log import headers
-from stream_dedup.log.answers import NamedRepresentatives, Verdicts
+from stream_dedup.log.schema import NamedRepresentatives, Verdicts
 
 NAMES = (
     headers.VERDICT,

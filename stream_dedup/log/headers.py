@@ -23,10 +23,10 @@ from stream_dedup.domain.document import (
     LogPlace,
     Position,
     Reason,
-    Representative,
 )
 from stream_dedup.domain.messages import Messages, sizes_of
 from stream_dedup.domain.sketch import NOT_COMPARED, as_text
+from stream_dedup.log.schema import Judgement
 
 OWN_PREFIX = "dedup."
 _DLQ_PREFIX = "__dlq.errors."
@@ -128,58 +128,44 @@ def place_of(text: str) -> LogPlace | None:
 
 
 def of_verdict(
-    position: Position,
-    reason: Reason,
-    recipe: str,
-    fingerprint: bytes | None,
-    decided: LogPlace | None,
-    distance: int = 0,
-    of: Representative | None = None,
-    similarity: int = NOT_COMPARED,
-    copies: int = 0,
-    better: int = 0,
+    position: Position, recipe: str, fingerprint: bytes | None, verdict: Judgement | Reason
 ) -> Headers:
-    """Return our headers of a document with a verdict.
+    """Return our headers of a document with a verdict: only a reason if the log does not decide it.
 
-    `position` is its source position and `fingerprint` is in hex, None if it has none. `decided` and
-    the parameters after it are the fields of `Judgement`.
+    `position` is its source position and `fingerprint` is in hex, None if it has none.
 
     Raises:
         ValueError: the reason is not an outcome.
     """
+    reason = verdict if isinstance(verdict, Reason) else verdict.reason
     constant = _constants(recipe).get(reason)
     if constant is None:
         raise ValueError(f"{reason.label} is no outcome for a reader")
-    position_header = (POSITION, str(position).encode())
-    if (
-        of is None and fingerprint is not None and decided is not None
-    ):  # nearly every unique document
-        return [*constant, position_header, (FINGERPRINT, fingerprint), (LOG, b"%d/%d" % decided)]
-    written: Headers = [*constant, position_header]
+    written: Headers = [*constant, (POSITION, str(position).encode())]
     if fingerprint is not None:
         written.append((FINGERPRINT, fingerprint))
-    if of is not None and reason is Reason.NEW:
+    if isinstance(verdict, Reason):
+        return written
+    if verdict.sibling is not None:
         written += (
-            (SIBLING_SIMILARITY, as_text(similarity).encode()),
-            (SIBLING_ID, of.id),
-            (SIBLING_POSITION, str(of.position).encode()),
+            (SIBLING_SIMILARITY, as_text(verdict.similarity).encode()),
+            (SIBLING_ID, verdict.sibling.id),
+            (SIBLING_POSITION, str(verdict.sibling.position).encode()),
         )
-    elif of is not None:
-        of_position, identifier, time_ms = of
-        written.append((DISTANCE, b"%d" % distance))
-        if similarity != NOT_COMPARED:
-            written.append((SIMILARITY, as_text(similarity).encode()))
-        if copies:
-            written.append((COPIES, b"%d" % copies))
-        if better:
-            written.append((BETTER, BETTER_LABELS[better].encode()))
+    elif verdict.of is not None:
+        written.append((DISTANCE, b"%d" % verdict.distance))
+        if verdict.similarity != NOT_COMPARED:
+            written.append((SIMILARITY, as_text(verdict.similarity).encode()))
+        if verdict.copies:
+            written.append((COPIES, b"%d" % verdict.copies))
+        if verdict.better:
+            written.append((BETTER, BETTER_LABELS[verdict.better].encode()))
         written += (
-            (OF_ID, identifier),
-            (OF_POSITION, str(of_position).encode()),
-            (OF_TIME, rfc3339(time_ms).encode()),
+            (OF_ID, verdict.of.id),
+            (OF_POSITION, str(verdict.of.position).encode()),
+            (OF_TIME, rfc3339(verdict.of.time_ms).encode()),
         )
-    if decided is not None:
-        written.append((LOG, b"%d/%d" % decided))
+    written.append((LOG, b"%d/%d" % verdict.decided))
     return written
 
 

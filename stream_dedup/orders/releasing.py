@@ -21,6 +21,7 @@ from stream_dedup.kafka import Output, TransactionalOutput, sample
 from stream_dedup.log import headers
 from stream_dedup.log.frame import FIRST_FORMAT
 from stream_dedup.log.records import Release, encode_release, value_digest
+from stream_dedup.log.schema import Judgement
 from stream_dedup.orders import declaration
 from stream_dedup.orders.inforce import InForce
 from stream_dedup.orders.orders import (
@@ -207,10 +208,8 @@ class ReleaseOrder:
         (fingerprint,) = format_prints(
             document.prints, width_of(document.recipe, document.prints.shape[1])
         )
-        place = LogPlace(trace.releases[0][0], 0)
-        verdict_headers = headers.of_verdict(
-            document.position(0), Reason.RELEASED, recipe, fingerprint, place
-        )
+        released = Judgement(Reason.RELEASED, LogPlace(trace.releases[0][0], 0))
+        verdict_headers = headers.of_verdict(document.position(0), recipe, fingerprint, released)
         written = headers.passed_on(message.headers) + verdict_headers
         return Output(
             self.names.unique,

@@ -33,8 +33,9 @@ import numpy as np
 
 from stream_dedup.domain.document import LogPlace, Reason, TopicPartitionKey
 from stream_dedup.domain.errors import ConfigurationError, DivergedError, InvariantError
-from stream_dedup.log.answers import Announce, Judgement, LogAnswer, Rejected, Verdicts
+from stream_dedup.log.answers import Announce, LogAnswer, Rejected
 from stream_dedup.log.records import DOCUMENTS_MAX, Source
+from stream_dedup.log.schema import Judgement, Verdicts
 from stream_dedup.worker.allowance import Amount
 from stream_dedup.worker.prepare import InFlight, Part
 

@@ -43,8 +43,8 @@ from stream_dedup.domain.messages import NO_TIMESTAMP, Messages
 from stream_dedup.domain.sketch import NOT_COMPARED
 from stream_dedup.kafka import Output, PackedOutputs, RecordColumns, warm_up_writer
 from stream_dedup.log import headers
-from stream_dedup.log.answers import VERDICT_COLUMNS, Judgement, NamedRepresentatives, Verdicts
 from stream_dedup.log.header_columns import SourcePlaces, of_verdicts
+from stream_dedup.log.schema import COLUMNS, Judgement, NamedRepresentatives, Verdicts
 from stream_dedup.worker.prepare import Decided, InFlight
 
 
@@ -222,15 +222,14 @@ class OutputWriter:
         passed = headers.passed_on(message.headers) if message.headers else []
         position = Position(message.topic, b"", message.partition, message.offset)
         if isinstance(decided, Judgement):
-            reason, place, distance, of, *details = decided
-            if reason is Reason.RETRACTED:
+            if decided.reason is Reason.RETRACTED:
                 return self._dead_letter(message, position, _REFUSED), _REFUSED
-            written = headers.of_verdict(
-                position, reason, self._recipe, fingerprint, place, distance, of, *details
+            written = headers.of_verdict(position, self._recipe, fingerprint, decided)
+            topic = (
+                self._duplicates if decided.reason.verdict is Verdict.DUPLICATE else self._unique
             )
-            topic = self._duplicates if reason.verdict is Verdict.DUPLICATE else self._unique
         elif isinstance(decided, Reason):
-            written = headers.of_verdict(position, decided, self._recipe, None, None)
+            written = headers.of_verdict(position, self._recipe, None, decided)
             topic = self._unique
         elif decided is not None:
             return self._dead_letter(message, position, decided), decided
@@ -412,8 +411,8 @@ def _verdicts_of(batch: InFlight, count: int) -> Verdicts:
         return verdicts
     parts = [(part.places, part.verdicts) for part in batch.parts if part.verdicts is not None]
     for places, part_verdicts in parts:
-        for name in VERDICT_COLUMNS:
-            getattr(verdicts, name)[places] = getattr(part_verdicts, name)
+        for column in COLUMNS:
+            getattr(verdicts, column.name)[places] = getattr(part_verdicts, column.name)
     verdicts.named = NamedRepresentatives.joined(
         [NamedRepresentatives.of(part_verdicts.named) for _, part_verdicts in parts]
     )

@@ -39,8 +39,8 @@ from stream_dedup.fingerprinting import (
 from stream_dedup.inputs.decoder import Decoder, Documents
 from stream_dedup.inputs.elsewhere import Fetched
 from stream_dedup.log import headers, records
-from stream_dedup.log.answers import Judgement, Verdicts
 from stream_dedup.log.frame import table_of
+from stream_dedup.log.schema import Judgement, Verdicts
 
 # Bytes of values that are prepared between two looks at the clock. They take at most a second, and
 # a usual batch that one kernel call fingerprints is not split.

@@ -20,6 +20,7 @@ from stream_dedup.domain.document import DeadLetter, Headers, LogPlace, Message,
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.log import headers
 from stream_dedup.log.records import decode
+from stream_dedup.log.schema import Judgement
 from tests.index.logs import (
     APPEND_MS,
     RECIPE,
@@ -75,7 +76,7 @@ class Scene:
         for at, place in enumerate(places):
             if place is None:
                 own, topic = (
-                    headers.of_verdict(source_at(at), Reason.EMPTY, RECIPE, None, None),
+                    headers.of_verdict(source_at(at), RECIPE, None, Reason.EMPTY),
                     NAMES[0],
                 )
             else:
@@ -342,7 +343,7 @@ def test_seeds_and_releases_are_exempt() -> None:
     released = source._replace(
         topic="unique",
         headers=headers.of_verdict(
-            source_at(0), Reason.RELEASED, RECIPE, print_hex, LogPlace(3, 0)
+            source_at(0), RECIPE, print_hex, Judgement(Reason.RELEASED, LogPlace(3, 0))
         ),
     )
 

@@ -21,7 +21,8 @@ from stream_dedup.domain.errors import InvariantError
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.memory import MemoryStore
-from stream_dedup.log.answers import Judgement, LogAnswer, Rejected, decode, encode
+from stream_dedup.log.answers import LogAnswer, Rejected, decode, encode
+from stream_dedup.log.schema import Judgement
 
 
 def test_a_stream_is_a_function_of_its_numbers() -> None:

@@ -22,6 +22,7 @@ from stream_dedup.domain.document import (
     Representative,
 )
 from stream_dedup.log import headers
+from stream_dedup.log.schema import Judgement
 from stream_dedup.settings.settings import Settings
 
 HERE = Position("documents", bytes(16), 1, 77)
@@ -43,7 +44,7 @@ def line_of(tapped: Tapped) -> str:
 
 
 def verdict(reason: Reason, *more: Any) -> Headers:
-    return headers.of_verdict(HERE, reason, "words:128", b"00ff", LogPlace(5, 6), *more)
+    return headers.of_verdict(HERE, "words:128", b"00ff", Judgement(reason, LogPlace(5, 6), *more))
 
 
 DLQ = "p.dlq.documents"
@@ -82,7 +83,9 @@ CASES: dict[str, tuple[Message, dict[str, str | None], list[str]]] = {
     "a page that its site kept names its sibling": (
         message(
             "unique",
-            headers.of_verdict(HERE, Reason.NEW, "r", None, None, of=OF, similarity=78),
+            headers.of_verdict(
+                HERE, "r", None, Judgement(Reason.NEW, LogPlace(5, 6), of=OF, similarity=78)
+            ),
         ),
         {
             "verdict": "unique",
@@ -109,7 +112,7 @@ CASES: dict[str, tuple[Message, dict[str, str | None], list[str]]] = {
         ["The value has no field 'text'.", "(no id)"],
     ),
     "our headers win over forged ones before them": (
-        message("unique", [*FORGED, *headers.of_verdict(HERE, Reason.NEW, "r", None, None)]),
+        message("unique", [*FORGED, *headers.of_verdict(HERE, "r", None, Reason.NEW)]),
         {"verdict": "unique", "reason": "new"},
         ["unique", "new"],
     ),

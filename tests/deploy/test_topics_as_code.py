@@ -21,6 +21,7 @@ from stream_dedup.domain.document import (
     Stage,
 )
 from stream_dedup.log import headers
+from stream_dedup.log.schema import Judgement
 from tests.deploy.tools import ROOT
 
 SCHEMAS = ROOT / "topics" / "schemas"
@@ -55,15 +56,17 @@ def of(reason: Reason) -> headers.Headers:
     is_copy = reason.verdict is not None and reason.verdict.value == "duplicate"
     return headers.of_verdict(
         PLACE,
-        reason,
         "words:128:a:b",
         b"0" * 32,
-        LogPlace(8812, 17),
-        9,
-        kept if is_copy else None,
-        70,
-        17,
-        BetterRule.NEWEST,
+        Judgement(
+            reason,
+            LogPlace(8812, 17),
+            distance=9,
+            of=kept if is_copy else None,
+            similarity=70,
+            copies=17,
+            better=BetterRule.NEWEST,
+        ),
     )
 
 

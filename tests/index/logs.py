@@ -17,7 +17,7 @@ from stream_dedup.domain.plan import Plan
 from stream_dedup.domain.sketch import SKETCH_BYTES, SKETCH_VALUES
 from stream_dedup.index.volume import layout
 from stream_dedup.log import answers
-from stream_dedup.log.answers import Judgement, LogAnswer
+from stream_dedup.log.answers import LogAnswer
 from stream_dedup.log.records import (
     Batch,
     Control,
@@ -30,6 +30,7 @@ from stream_dedup.log.records import (
     encode_release,
     encode_seed,
 )
+from stream_dedup.log.schema import Judgement
 
 RECIPE = "words:128:test:000000"
 TOPIC = "documents"

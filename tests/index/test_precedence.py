@@ -36,7 +36,8 @@ from stream_dedup.domain.plan import PLANS, Plan
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log import answers
-from stream_dedup.log.answers import Judgement, LogAnswer
+from stream_dedup.log.answers import LogAnswer
+from stream_dedup.log.schema import Judgement
 from tests.index.logs import Doc, batch, control, declare, forget, release, retract, seed
 from tests.index.logs import read as read_record
 

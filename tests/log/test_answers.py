@@ -17,6 +17,7 @@ from stream_dedup.domain.document import LogPlace, Position, Reason, Representat
 from stream_dedup.domain.errors import FormatError, OtherFormatError
 from stream_dedup.log import answers
 from stream_dedup.log.frame import framed
+from stream_dedup.log.schema import Judgement, Verdicts
 
 KEPT = Representative(
     Position("documents", bytes(range(16)), 3, 8812), "id-é".encode(), 1_790_000_000_000
@@ -26,12 +27,12 @@ ANSWER = answers.LogAnswer(
     bytes(range(16)),
     42,
     (
-        answers.Judgement(Reason.NEW, LogPlace(17, 0)),
-        answers.Judgement(Reason.NEAR, LogPlace(17, 1), 2, KEPT, 61, 17, BetterRule.NEWEST),
-        answers.Judgement(Reason.STALE, LogPlace(17, 2)),
-        answers.Judgement(Reason.UNCHANGED, LogPlace(3, 999), 0, KEPT, copies=2**32 - 1),
-        answers.Judgement(Reason.RETRACTED, LogPlace(17, 4)),
-        answers.Judgement(Reason.TOO_SHORT, LogPlace(17, 5)),
+        Judgement(Reason.NEW, LogPlace(17, 0)),
+        Judgement(Reason.NEAR, LogPlace(17, 1), 2, KEPT, 61, 17, BetterRule.NEWEST),
+        Judgement(Reason.STALE, LogPlace(17, 2)),
+        Judgement(Reason.UNCHANGED, LogPlace(3, 999), 0, KEPT, copies=2**32 - 1),
+        Judgement(Reason.RETRACTED, LogPlace(17, 4)),
+        Judgement(Reason.TOO_SHORT, LogPlace(17, 5)),
     ),
 )
 REJECTED = answers.Rejected(18, bytes(16), 7, "The recipe is another.")
@@ -68,7 +69,7 @@ def test_of_an_answer_to_another_worker_only_the_head_is_read() -> None:
         answers.decode(framed(answers.MAGIC, 1, answers.KIND_ANSWER, bytes(39)), nonce=ANSWER.nonce)
 
 
-def plain_body(head: answers.Head, judgements: list[answers.Judgement]) -> bytes:
+def plain_body(head: answers.Head, judgements: list[Judgement]) -> bytes:
     """Return the body of an answer, value by value as the grammar has them."""
     named = [(one, one.of) for one in judgements if one.of is not None]
     table = list(dict.fromkeys(of.position[:3] for _, of in named))
@@ -109,11 +110,11 @@ def test_answers_made_together_are_those_made_by_themselves() -> None:
         ("é", bytes(range(16)), 7),
     ]
 
-    def judgement() -> answers.Judgement:
+    def judgement() -> Judgement:
         reason = chance.choice(list(Reason))
         decided = LogPlace(chance.randrange(2**63), chance.randrange(2**32))
         if reason.verdict is not Verdict.DUPLICATE:
-            return answers.Judgement(reason, decided)
+            return Judgement(reason, decided)
         position = Position(
             *chance.choice(partitions[: chance.choice([1, 3])]), chance.randrange(-(2**63), 2**63)
         )
@@ -121,7 +122,7 @@ def test_answers_made_together_are_those_made_by_themselves() -> None:
             position, chance.randbytes(chance.choice([0, 1, 40])), chance.randrange(-(2**63), 2**63)
         )
         copies, better = chance.randrange(2**32), chance.choice(list(BetterRule))
-        return answers.Judgement(
+        return Judgement(
             reason, decided, chance.randrange(256), of, chance.randrange(256), copies, better
         )
 
@@ -134,7 +135,7 @@ def test_answers_made_together_are_those_made_by_themselves() -> None:
             answers.Head(chance.randrange(2**64), chance.randbytes(16), chance.randrange(2**64))
             for _ in asked
         ]
-        verdicts = answers.Verdicts.of(list(itertools.chain(*asked)))
+        verdicts = Verdicts.of(list(itertools.chain(*asked)))
         ends = list(itertools.accumulate(map(len, asked)))
 
         made = answers.encode_verdicts(heads, verdicts, ends, answers.CHAIN_START)

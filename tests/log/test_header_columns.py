@@ -12,16 +12,9 @@ from stream_dedup.domain.better import BetterRule
 from stream_dedup.domain.document import DeadLetter, LogPlace, Position, Reason, Representative
 from stream_dedup.domain.sketch import NOT_COMPARED
 from stream_dedup.log import epochs, header_columns, headers
-from stream_dedup.log.answers import (
-    CHAIN_START,
-    Judgement,
-    LogAnswer,
-    NamedRepresentatives,
-    Verdicts,
-    decode,
-    encode,
-)
+from stream_dedup.log.answers import CHAIN_START, LogAnswer, decode, encode
 from stream_dedup.log.header_columns import HeaderColumns, SourcePlaces
+from stream_dedup.log.schema import Judgement, NamedRepresentatives, Verdicts
 
 RECIPE = "words:128:é:y"
 OUTCOMES = [reason for reason in Reason if reason.verdict is not None]
@@ -108,16 +101,7 @@ def test_the_same_as_one_by_one(seed: int) -> None:
     sent = decode(encode(LogAnswer(7, bytes(16), 1, judgements), CHAIN_START)[0])
     expected = [
         [
-            *headers.of_verdict(
-                positions[at],
-                one.reason,
-                RECIPE,
-                prints[at].tobytes(),
-                one.decided,
-                one.distance,
-                one.of,
-                *one[4:],
-            ),
+            *headers.of_verdict(positions[at], RECIPE, prints[at].tobytes(), one),
         ]
         if wanted[at]
         else []
@@ -227,16 +211,18 @@ def test_a_duplicate_names_what_it_is_a_copy_of() -> None:
     kept = Representative(Position("documents", bytes(16), 3, 8812), b"https://a.example/1", 0)
     own = dict(
         headers.of_verdict(
-            *(
-                Position("documents", bytes(16), 1, 9001),
+            Position("documents", bytes(16), 1, 9001),
+            "words:128:x:y",
+            b"00ff",
+            Judgement(
                 Reason.NEAR,
-                "words:128:x:y",
-                b"00ff",
                 LogPlace(8812, 17),
-                2,
-                kept,
+                distance=2,
+                of=kept,
+                similarity=88,
+                copies=17,
+                better=BetterRule.LONGEST,
             ),
-            *(88, 17, BetterRule.LONGEST),
         )
     )
 
@@ -264,15 +250,17 @@ def test_the_size_bound_is_an_upper_bound() -> None:
     for own in (
         headers.of_verdict(
             long,
-            Reason.UNCHANGED,
             "r" * 60,
             b"f" * 32,
-            LogPlace(2**63, 2**31),
-            128,
-            kept,
-            80,
-            2**32 - 1,
-            BetterRule.LONGEST,
+            Judgement(
+                Reason.UNCHANGED,
+                LogPlace(2**63, 2**31),
+                distance=128,
+                of=kept,
+                similarity=80,
+                copies=2**32 - 1,
+                better=BetterRule.LONGEST,
+            ),
         ),
         headers.of_dead_letter(
             DeadLetter("fingerprint", "E" * 60, "€" * 2000), long, "g" * 200, 253_402_300_799_999

@@ -14,8 +14,9 @@ from stream_dedup.domain.document import LogPlace, Message, Position, Reason, Re
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.topics import TopicNames, TopicState, read_topics
 from stream_dedup.log import answers, epochs, records
-from stream_dedup.log.answers import Judgement, LogAnswer
+from stream_dedup.log.answers import LogAnswer
 from stream_dedup.log.records import DOCUMENTS_MAX
+from stream_dedup.log.schema import Judgement
 from stream_dedup.preflight import roles
 from stream_dedup.preflight.cluster import (
     ANSWER_BYTES_MAX,

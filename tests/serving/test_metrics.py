@@ -23,7 +23,7 @@ from stream_dedup.domain.document import (
 from stream_dedup.indexer.metrics import IndexMetrics
 from stream_dedup.insights.metrics import InsightsMetrics
 from stream_dedup.kafka import Output
-from stream_dedup.log.answers import Judgement
+from stream_dedup.log.schema import Judgement
 from stream_dedup.search.metrics import SearchMetrics
 from stream_dedup.serving.metrics import BatchHistogram
 from stream_dedup.worker.metrics import WorkerMetrics

@@ -9,7 +9,7 @@ import pytest
 
 from stream_dedup.domain.document import DeadLetter, Headers, LogPlace, Message, Position, Reason
 from stream_dedup.log import headers
-from stream_dedup.log.answers import Judgement
+from stream_dedup.log.schema import Judgement
 from stream_dedup.worker.outputs import OutputWriter, fit
 from stream_dedup.worker.prepare import Decided, InFlight
 

@@ -6,7 +6,8 @@ import pytest
 
 from stream_dedup.domain.document import LogPlace, Message, Reason
 from stream_dedup.domain.errors import ConfigurationError, DivergedError, InvariantError
-from stream_dedup.log.answers import Announce, Judgement, LogAnswer, Rejected
+from stream_dedup.log.answers import Announce, LogAnswer, Rejected
+from stream_dedup.log.schema import Judgement
 from stream_dedup.worker.allowance import Amount
 from stream_dedup.worker.flow import Flow
 from stream_dedup.worker.prepare import InFlight, Part

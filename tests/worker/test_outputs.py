@@ -27,8 +27,9 @@ from stream_dedup.domain.errors import InvariantError
 from stream_dedup.domain.messages import NO_TIMESTAMP
 from stream_dedup.kafka import Output
 from stream_dedup.log import records
-from stream_dedup.log.answers import Judgement, LogAnswer, Verdicts, decode, encode
+from stream_dedup.log.answers import LogAnswer, decode, encode
 from stream_dedup.log.records import value_digest
+from stream_dedup.log.schema import Judgement, Verdicts
 from stream_dedup.worker.delivery import Delivery
 from stream_dedup.worker.outputs import EmittedBatch, EmittedCounts, OutputWriter
 from stream_dedup.worker.prepare import Decided, InFlight, Part

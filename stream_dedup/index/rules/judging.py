@@ -47,8 +47,8 @@ from stream_dedup.index.tables.tags import crcs_of
 from stream_dedup.index.volume.entries import columns_of
 from stream_dedup.index.volume.layout import STATE_DIGEST_ONLY, STATE_FULL, row_type
 from stream_dedup.index.volume.pages import same_ids, taken
-from stream_dedup.log.answers import Judgement, NamedRepresentatives, Verdicts
 from stream_dedup.log.records import Batch
+from stream_dedup.log.schema import Judgement, NamedRepresentatives, Verdicts
 
 
 class LoggedBatch(NamedTuple):
@@ -249,10 +249,17 @@ def _judge_fresh(
     representatives = NamedRepresentatives(
         partitions, sources, of_any.offsets, of_any.times_ms, of_any.ids.stops, of_any.ids.joined
     )
-    where = np.full(len(places), judging.log_offset, np.uint64), places.astype(np.uint32)
-    return Verdicts(
-        reasons, distances, *where, representatives, found.similarity, copies, better
-    ), about
+    verdicts = Verdicts(
+        reasons=reasons,
+        distances=distances,
+        decided_offsets=np.full(len(places), judging.log_offset, np.uint64),
+        decided_places=places.astype(np.uint32),
+        named=representatives,
+        similarity=found.similarity,
+        copies=copies,
+        better=better,
+    )
+    return verdicts, about
 
 
 def copies_of(

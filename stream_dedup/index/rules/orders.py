@@ -26,8 +26,8 @@ from stream_dedup.index.tables.rows import (
     no_columns,
     take_rows,
 )
-from stream_dedup.log.answers import Judgement
 from stream_dedup.log.records import DOCUMENTS_MAX, Batch, Control, forgotten_ids
+from stream_dedup.log.schema import Judgement
 
 _OFFSET_MAX: Final = (1 << 63) - 1
 _U64_MAX: Final = (1 << 64) - 1

@@ -43,7 +43,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.domain.document import LogPlace, Position, Reason, Representative, Verdict
+from stream_dedup.domain.document import Position, Representative, Verdict
 from stream_dedup.domain.errors import FormatError
 from stream_dedup.domain.lazy import sizes_of
 from stream_dedup.domain.sketch import NOT_COMPARED
@@ -62,8 +62,8 @@ from stream_dedup.index.volume.layout import (
     source_key,
     watermark_key,
 )
-from stream_dedup.log.answers import Judgement, NamedRepresentatives, Verdicts
 from stream_dedup.log.frame import table_of
+from stream_dedup.log.schema import COLUMNS, Judgement, NamedRepresentatives, Verdicts
 
 Key = tuple[int, int, int]
 """A document's identity: (source number, offset, value digest)."""
@@ -83,7 +83,6 @@ class Sources:
     def __init__(self, stored: Iterable[tuple[bytes, bytes]] = ()) -> None:
         self._names: list[tuple[str, bytes, int]] = []
         self._numbers: dict[tuple[str, bytes, int], int] = {}
-        self._latest: dict[tuple[str, int], int] = {}
         for key, value in stored:
             if number_of(key) != len(self._names):
                 raise FormatError(
@@ -101,7 +100,6 @@ class Sources:
         number = self._numbers.setdefault(name, len(self._names))
         if number == len(self._names):
             self._names.append(name)
-            self._latest[topic, partition] = number
         return number
 
     def find(self, topic: str, topic_id: bytes, partition: int) -> int | None:
@@ -111,13 +109,6 @@ class Sources:
     def name(self, source: int) -> tuple[str, bytes, int]:
         """Return a numbered partition's topic, topic id and partition."""
         return self._names[source]
-
-    def is_latest(self, source: int) -> bool:
-        """Return whether no topic of the same name was created since, whose documents have the same
-        positions.
-        """
-        topic, _, partition = self._names[source]
-        return self._latest[topic, partition] == source
 
     def position(self, source: int, offset: int) -> Position:
         """Return a position in a numbered partition."""
@@ -568,16 +559,8 @@ class Positions:
             values,
             about,
         )
-        rows["reason"], rows["distance"], rows["similarity"] = (
-            verdicts.reasons,
-            verdicts.distances,
-            verdicts.similarity,
-        )
-        rows["copies"], rows["better"] = verdicts.copies, verdicts.better
-        rows["decided_offset"], rows["decided_place"] = (
-            verdicts.decided_offsets,
-            verdicts.decided_places,
-        )
+        for column in COLUMNS:
+            rows[column.name] = getattr(verdicts, column.name)
         if named:
             naming = np.flatnonzero(verdicts.names_another)
             numbers = np.array(
@@ -594,19 +577,16 @@ class Positions:
         record = KeptRecord(log_offset)
         record.is_stored = True
         for row, identifier in zip(rows.tolist(), ids, strict=True):
-            source, offset, value_digest, reason, distance, similarity, copies, better, *rest = row
-            decided, place, about, of_source, of_offset, of_time, _ = rest
+            source, offset, value_digest, *values = row
+            verdict = values[: len(COLUMNS)]
+            about, of_source, of_offset, of_time, _ = values[len(COLUMNS) :]
             if offset < self._watermarks[source][1]:
                 continue
-            of = None
-            is_duplicate = Reason(reason).verdict is Verdict.DUPLICATE
-            if is_duplicate or similarity != NOT_COMPARED:
-                of = Representative(
-                    self._sources.position(of_source, of_offset), identifier, of_time
-                )
-            judgement = Judgement(
-                Reason(reason), LogPlace(decided, place), distance, of, similarity, copies, better
-            )
+            judgement = Judgement.from_row(verdict, None)
+            is_duplicate = judgement.reason.verdict is Verdict.DUPLICATE
+            if is_duplicate or judgement.similarity != NOT_COMPARED:
+                of = self._sources.position(of_source, of_offset)
+                judgement = judgement._replace(of=Representative(of, identifier, of_time))
             self.keep(record, [(source, offset, value_digest)], [judgement], [about])
         if record.keys:
             self._add_runs(sorted(record.keys))

@@ -73,6 +73,7 @@ from stream_dedup.domain.document import NO_TOPIC_ID, TOPIC_ID_BYTES
 from stream_dedup.domain.errors import FormatError, OtherFormatError
 from stream_dedup.domain.lazy import Ids
 from stream_dedup.log.answers import CHAIN_START
+from stream_dedup.log.schema import COLUMNS
 
 VERSION: Final = 7
 PAGE_ENTRIES: Final = 64
@@ -117,9 +118,8 @@ _U64: Final = struct.Struct(">Q")
 
 KEPT: Final = np.dtype(
     [
-        ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8"), ("reason", "u1"), ("distance", "u1"),
-        ("similarity", "u1"),
-        ("copies", "<u4"), ("better", "u1"), ("decided_offset", "<u8"), ("decided_place", "<u4"), ("about", "<u8"),
+        ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8"),
+        *((column.name, column.stored) for column in COLUMNS), ("about", "<u8"),
         ("of_source", "<u4"), ("of_offset", "<i8"), ("of_time_ms", "<i8"), ("id_bytes", "<u2"),
     ]
 )  # fmt: skip
