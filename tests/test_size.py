@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 34_503
+WHOLE = 34_532
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -27,15 +27,15 @@ CEILINGS = {
     "indexer": 655,
     "inputs": 2_939,
     "insights": 490,
-    "kafka": 1_879,
+    "kafka": 1_883,
     "kernels": 273,
     "log": 1_114,
     "orders": 970,
-    "preflight": 701,
+    "preflight": 706,
     "search": 1_390,
     "serving": 1_038,
     "settings": 749,
-    "worker": 1_965,
+    "worker": 1_985,
     "": 44,
 }
 """Statements of each package; "" is the modules beside them. Lower a ceiling with each step that

@@ -71,46 +71,14 @@ def security_of(properties: Mapping[str, str]) -> Security:
         ConfigurationError: values are invalid or supported by librdkafka only; all problems are
         reported at once.
     """
-    problems = [
-        f"The Kafka property {name} cannot be used by this role's client; {remedy}."
-        for name, remedy in _IMPOSSIBLE.items()
-        if properties.get(name)
-    ]
     protocol = properties.get("security.protocol", "plaintext").strip().upper()
-    if protocol not in _PROTOCOLS:
-        problems.append(
-            f"The Kafka property security.protocol is {protocol!r}, but must be "
-            f"{' or '.join(_PROTOCOLS)}."
-        )
     uses_sasl = protocol.startswith("SASL_")
     mechanism = (
         (properties.get("sasl.mechanisms") or properties.get("sasl.mechanism") or "GSSAPI")
         .strip()
         .upper()
     )
-    if uses_sasl and mechanism not in _MECHANISMS:
-        problems.append(
-            f"The Kafka property sasl.mechanism is {mechanism!r}, but for this role must be "
-            f"{' or '.join(_MECHANISMS)}."
-        )
-    if uses_sasl and mechanism not in ("GSSAPI", "OAUTHBEARER"):
-        problems += [
-            f"The Kafka property {name} is missing, and {mechanism} needs it; a variable that ends "
-            "in _FILE names a file "
-            "which holds it."
-            for name in ("sasl.username", "sasl.password")
-            if not properties.get(name)
-        ]
-    has_certificate = bool(
-        properties.get("ssl.certificate.location") or properties.get("ssl.certificate.pem")
-    )
-    has_key = bool(properties.get("ssl.key.location") or properties.get("ssl.key.pem"))
-    if protocol in ("SSL", "SASL_SSL") and has_certificate != has_key:
-        missing = "ssl.key.location" if has_certificate else "ssl.certificate.location"
-        problems.append(
-            f"The Kafka property {missing} is missing: a certificate and its key are given "
-            "together."
-        )
+    problems = _find_problems(properties, protocol, mechanism if uses_sasl else None)
     if problems:
         raise ConfigurationError("\n".join(problems))
     identification = (
@@ -135,6 +103,47 @@ def security_of(properties: Mapping[str, str]) -> Security:
         verifies=verifies,
         checks_host=verifies and identification == "https",
     )
+
+
+def _find_problems(
+    properties: Mapping[str, str], protocol: str, mechanism: str | None
+) -> list[str]:
+    """Return a sentence for each property that is invalid, missing or supported by librdkafka only;
+    `mechanism` is None without SASL.
+    """
+    problems = [
+        f"The Kafka property {name} cannot be used by this role's client; {remedy}."
+        for name, remedy in _IMPOSSIBLE.items()
+        if properties.get(name)
+    ]
+    if protocol not in _PROTOCOLS:
+        problems.append(
+            f"The Kafka property security.protocol is {protocol!r}, but must be "
+            f"{' or '.join(_PROTOCOLS)}."
+        )
+    if mechanism is not None and mechanism not in _MECHANISMS:
+        problems.append(
+            f"The Kafka property sasl.mechanism is {mechanism!r}, but for this role must be "
+            f"{' or '.join(_MECHANISMS)}."
+        )
+    if mechanism not in (None, "GSSAPI", "OAUTHBEARER"):
+        problems += [
+            f"The Kafka property {name} is missing, and {mechanism} needs it; a variable that ends "
+            "in _FILE names a file that contains it."
+            for name in ("sasl.username", "sasl.password")
+            if not properties.get(name)
+        ]
+    has_certificate = bool(
+        properties.get("ssl.certificate.location") or properties.get("ssl.certificate.pem")
+    )
+    has_key = bool(properties.get("ssl.key.location") or properties.get("ssl.key.pem"))
+    if protocol in ("SSL", "SASL_SSL") and has_certificate != has_key:
+        missing = "ssl.key.location" if has_certificate else "ssl.certificate.location"
+        problems.append(
+            f"The Kafka property {missing} is missing: a certificate and its key are given "
+            "together."
+        )
+    return problems
 
 
 def ssl_context(security: Security) -> ssl.SSLContext | None:

@@ -87,19 +87,18 @@ def check_volume(
     else:
         behind = "" if log_end is None else f", {log_end - applied:,} records behind the log"
         yield ok("volume", f"{folder} holds {volume.meta.live:,} representatives{behind}.")
-    needed, limit = (
-        _BASE_BYTES + _ENTRY_BYTES * volume.meta.live,
-        limit_of_group() or machine_bytes(),
+    yield _check_memory(volume.meta.live)
+
+
+def _check_memory(representatives: int) -> CheckFinding:
+    """Check that the representatives fit into the memory of this machine or control group."""
+    needed = _BASE_BYTES + _ENTRY_BYTES * representatives
+    limit = limit_of_group() or machine_bytes()
+    takes = f"{representatives:,} representatives take about {needed / 1e9:.1f} GB of memory"
+    if needed <= _SHARE_MAX * limit:
+        return ok("memory", f"{takes}.")
+    return warning(
+        "memory",
+        f"{takes}, and {limit / 1e9:.1f} GB are allowed. Raise the limit before the index is killed "
+        "for it.",
     )
-    if needed > _SHARE_MAX * limit:
-        yield warning(
-            "memory",
-            f"{volume.meta.live:,} representatives take about {needed / 1e9:.1f} GB of memory, and "
-            f"{limit / 1e9:.1f} GB are "
-            "allowed. Raise the limit before the index is killed for it.",
-        )
-    else:
-        yield ok(
-            "memory",
-            f"{volume.meta.live:,} representatives take about {needed / 1e9:.1f} GB of memory.",
-        )

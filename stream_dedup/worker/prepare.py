@@ -391,6 +391,18 @@ class Preparer:
             "raise max.message.bytes of the output topics, then redrive it.",
         )
 
+    def _fill_prints(self, batch: InFlight, documents: Documents, prints: Prints) -> None:
+        """Write the fingerprints in hex into `batch.prints`, and decide on documents without text."""
+        fingerprints: list[bytes | None] = [*format_prints(prints.prints, self._recipe.width)]
+        for row in np.flatnonzero(prints.empty).tolist():
+            batch.decided[documents.places[row]] = Reason.EMPTY
+            fingerprints[row] = None
+        if len(fingerprints) == len(batch.messages):
+            batch.prints = fingerprints
+            return
+        for place, fingerprint in zip(documents.places, fingerprints, strict=True):
+            batch.prints[place] = fingerprint
+
     def _pack(
         self,
         batch: InFlight,
@@ -399,18 +411,9 @@ class Preparer:
         sources: Mapping[TopicPartitionKey, records.Source],
     ) -> None:
         """Encode the log records of a batch into its `parts`."""
-        fingerprints: list[bytes | None] = [*format_prints(prints.prints, self._recipe.width)]
-        places = np.array(documents.places)
-        for row in np.flatnonzero(prints.empty).tolist():
-            batch.decided[documents.places[row]] = Reason.EMPTY
-            fingerprints[row] = None
-        if len(fingerprints) == len(batch.messages):
-            batch.prints = fingerprints
-        else:
-            for place, fingerprint in zip(documents.places, fingerprints, strict=True):
-                batch.prints[place] = fingerprint
+        self._fill_prints(batch, documents, prints)
         rows = np.flatnonzero(~prints.empty)
-        judged = places[rows]
+        judged = np.array(documents.places)[rows]
         ids = (
             documents.ids
             if len(rows) == len(documents.ids)

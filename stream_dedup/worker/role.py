@@ -80,41 +80,93 @@ def build_worker(
     health.startup(0.3, "loading the recipe")
     fingerprinter = dependencies.make_fingerprinter(recipe)
     budget = budget_of(settings, dependencies.resident_bytes(), logger)
-    allowance = Allowance(Amount(settings.batch_documents, budget.part_bytes))
     # The clients' queues are part of the budget.
     settings = budget.settings_for_clients(settings, cluster.record_bytes_max)
     health.startup(0.8, "joining the group")
     claimed = identity.claim(settings)
-    client = claimed.name
     nonce = dependencies.random_bytes(NONCE_BYTES)
     flow = Flow(
         BATCHES_IN_FLIGHT, settings.batch_documents, nonce, dependencies.pace.record_documents
     )
-    failpoints = Failpoints(dependencies.failpoint)
     context = WorkerContext(
-        flow, stop, health.beat, metrics, failpoints, dependencies.clock, logger, patience
+        flow,
+        stop,
+        health.beat,
+        metrics,
+        Failpoints(dependencies.failpoint),
+        dependencies.clock,
+        logger,
+        patience,
     )
     warm_up()
+    clients = _open_clients(running, settings, claimed.name, dependencies)
+    start = _Start(
+        settings,
+        recipe,
+        cluster,
+        beginnings,
+        fingerprinter,
+        budget,
+        claimed,
+        nonce,
+        context,
+        clients,
+    )
+    worker = _assemble(start, running, dependencies)
+    place = {"topic": names.documents, "group": settings.group, "state": str(settings.state_dir)}
+    logger.info(
+        "worker started", name=claimed.name, recipe=recipe.id, plan=cluster.plan.id, **place
+    )
+    return worker
 
-    clients = _open_clients(running, settings, client, dependencies)
+
+class _Start(NamedTuple):
+    """What the parts of a worker are made of."""
+
+    settings: Settings
+    recipe: Recipe
+    cluster: SourceCluster
+    beginnings: Beginnings
+    fingerprinter: Fingerprinter
+    budget: WorkerBudget
+    claimed: identity.WorkerIdentity
+    nonce: bytes
+    context: WorkerContext
+    clients: _Clients
+
+
+def _assemble(start: _Start, running: RunningRole, dependencies: WorkerDependencies) -> Worker:
+    """Create the parts of a worker, and the worker."""
+    settings, context, clients, budget = (
+        start.settings,
+        start.context,
+        start.clients,
+        start.budget,
+    )
+    allowance = Allowance(Amount(settings.batch_documents, budget.part_bytes))
+    delivers = settings.judging_mode.delivers
+    written = WrittenFormat(start.cluster.format)
     worker: Worker  # assigned below, after the parts that call it
     assignment = Assignment(
         context,
         settings,
-        cluster,
-        beginnings,
+        start.cluster,
+        start.beginnings,
         lambda listener: dependencies.make_source(
-            settings, names.documents, client, listener, patience
+            settings,
+            settings.topic_names.documents,
+            start.claimed.name,
+            listener,
+            context.patience,
         ),
         dependencies.make_admin,
         dependencies.make_thread("asking"),
         lambda: worker.drain(),
         lambda: worker.reopen_verdicts(),
     )
-    delivers = settings.judging_mode.delivers
     delivery = Delivery(
         context,
-        _make_writer(settings, recipe, cluster),
+        _make_writer(settings, start.recipe, start.cluster),
         clients.transactions,
         clients.appender,
         dependencies.make_thread("committing"),
@@ -122,13 +174,10 @@ def build_worker(
         lambda *, rereads: worker.abort(rereads=rereads),
         delivers=delivers,
     )
-    written = WrittenFormat(cluster.format)
     intake = Intake(
         context,
         assignment,
-        _make_preparer(
-            settings, recipe, cluster, fingerprinter, nonce, budget, dependencies, written
-        ),
+        _make_preparer(start, dependencies, written),
         dependencies.make_thread("preparing"),
         budget,
         allowance,
@@ -142,11 +191,9 @@ def build_worker(
         context, clients.appender, clients.hear, clients.verdicts, memory, fail_open, written
     )
     parts = WorkerParts(
-        assignment, intake, questions, delivery, allowance, Awaited(running.waits), claimed
+        assignment, intake, questions, delivery, allowance, Awaited(running.waits), start.claimed
     )
     worker = Worker(context, parts, running, dependencies, delivers=delivers)
-    place = {"topic": names.documents, "group": settings.group, "state": str(settings.state_dir)}
-    logger.info("worker started", name=client, recipe=recipe.id, plan=cluster.plan.id, **place)
     return worker
 
 
@@ -197,26 +244,20 @@ def _open_beginnings(
 
 
 def _make_preparer(
-    settings: Settings,
-    recipe: Recipe,
-    cluster: SourceCluster,
-    fingerprinter: Fingerprinter,
-    nonce: bytes,
-    budget: WorkerBudget,
-    dependencies: WorkerDependencies,
-    written: WrittenFormat,
+    start: _Start, dependencies: WorkerDependencies, written: WrittenFormat
 ) -> Preparer:
+    settings, recipe = start.settings, start.recipe
     return Preparer(
         dependencies.make_decoder(settings, takes_vectors=recipe.method.takes_vectors),
-        fingerprinter,
-        nonce,
-        cluster.record_bytes_max,
+        start.fingerprinter,
+        start.nonce,
+        start.cluster.record_bytes_max,
         settings.judging_mode,
         digests_ids=settings.log_ids == "digest",
         encode=written.encode,
         slow_bytes=dependencies.pace.slow_bytes,
         record_documents=dependencies.pace.record_documents,
-        ahead_bytes=budget.ahead_bytes,
+        ahead_bytes=start.budget.ahead_bytes,
     )
 
 
