@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 34_532
+WHOLE = 34_540
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -22,14 +22,14 @@ CEILINGS = {
     "demo": 994,
     "domain": 1_788,
     "files": 2_181,
-    "fingerprinting": 2_805,
+    "fingerprinting": 2_809,
     "index": 5_955,
     "indexer": 655,
     "inputs": 2_939,
     "insights": 490,
     "kafka": 1_883,
     "kernels": 273,
-    "log": 1_114,
+    "log": 1_118,
     "orders": 970,
     "preflight": 706,
     "search": 1_390,

@@ -62,6 +62,7 @@ MARKS_MAX = 30
 _REPLACEMENT = 0xFFFD
 _NATIVE_UTF_32 = f"utf-32-{sys.byteorder[0]}e"
 _SPACE = 0x20
+_WHOLE, _DEPENDS, _FULL = range(3)
 _NON_JOINER = 0x200C
 _ARABIC_FIRST, _ARABIC_LAST = 0x0600, 0x06FF
 _STRETCH = 64  # its loops are unrolled as a whole; with 32 the text took two to three times as long
@@ -314,6 +315,76 @@ def _composed(before: Any, code_point: Any, combining: Any, foldings: Any) -> An
     return action, composed_point
 
 
+@inlined
+def _normalise_one(
+    data: Any, first: Any, stop: Any, kinds: Any, foldings: Any, out: Any, begin: Any
+) -> Any:
+    """Normalise the text `data[first:stop]` into `out` from `begin` on; return the end of the result
+    and how it ended: `_WHOLE`, `_DEPENDS` on its context, or `_FULL`, as `out` may be too short for
+    it and all later texts.
+    """
+    end = begin
+    place = first
+    # As if a space were before the text: leading spaces are dropped like doubled ones.
+    previous = np.uint8(_SPACE)
+    combining: Any = 0
+    marks = 0
+    before: Any = np.int64(-1)  # the code point that was copied unchanged last, or -1
+    while place < stop:
+        if data[place] < 0x80:
+            place, end, previous = _normalise_ascii(
+                data, place, stop, foldings.ascii, out, end, previous
+            )
+            combining = 0
+            marks = 0
+            before = np.int64(-1)
+            continue
+        code_point, length = code_point_at(data, place)
+        if length == 2 and foldings.simple[code_point] != 0:
+            place, end, previous, before = _normalise_simple(
+                data, place, stop, foldings, out, end, previous, before
+            )
+            combining = marks = 0
+            continue
+        action = np.int64(foldings.actions[code_point])
+        place += length
+        if action >= MAPPED:
+            start = np.int64(foldings.offsets[action - MAPPED])
+            last = np.int64(foldings.offsets[action - MAPPED + 1])
+            if start == last:
+                if code_point == _NON_JOINER and _is_half_space(data, place, first, stop, kinds):
+                    out[end] = _SPACE
+                    end += 1
+                    previous = np.uint8(_SPACE)
+                    combining = 0
+                    marks = 0
+                    before = np.int64(-1)
+                continue  # removed: the characters on both sides become neighbours
+            marks = marks + 1 if kinds[code_point] & MARK else 0
+            if len(out) < end + (last - start) + (len(data) - place):
+                return end, _FULL
+            end, previous = _write_mapping(foldings.replacements, start, last, out, end, previous)
+            combining = np.int64(foldings.trailing[action - MAPPED])
+            before = np.int64(-1)
+            continue
+        marks = marks + 1 if kinds[code_point] & MARK else 0
+        if action == COMPOSING:
+            action, composed_point = _composed(before, code_point, combining, foldings)
+            if composed_point > 0:
+                end -= _length_of(before)
+                end, before = _write(composed_point, out, end), composed_point
+                continue
+        if action == CONTEXTUAL or (action != 0 and action < combining) or marks > MARKS_MAX:
+            return begin, _DEPENDS
+        combining = action
+        before = code_point
+        for source in range(place - length, place):
+            out[end] = data[source]
+            end += 1
+        previous = np.uint8(0xFF)
+    return end - np.int64(end > begin and previous == _SPACE), _WHOLE
+
+
 @kernel
 def _normalise_each(
     data: Any,
@@ -331,83 +402,13 @@ def _normalise_each(
     depends on its context (its result is then empty). Return the number of the first text that was
     not normalised because `out` may be too short for the rest.
     """
-    end = ends[begin_at]
     for text in range(begin_at, len(offsets) - 1):
-        place = offsets[text]
-        stop = offsets[text + 1]
-        begin = end
-        # As if a space were before the text: leading spaces are dropped like doubled ones.
-        previous = np.uint8(_SPACE)
-        combining: Any = 0
-        marks = 0
-        before: Any = np.int64(-1)  # the code point that was copied unchanged last, or -1
-        while place < stop:
-            if data[place] < 0x80:
-                place, end, previous = _normalise_ascii(
-                    data, place, stop, foldings.ascii, out, end, previous
-                )
-                combining = 0
-                marks = 0
-                before = np.int64(-1)
-                continue
-            code_point, length = code_point_at(data, place)
-            if length == 2 and foldings.simple[code_point] != 0:
-                place, end, previous, before = _normalise_simple(
-                    data, place, stop, foldings, out, end, previous, before
-                )
-                combining = 0
-                marks = 0
-                continue
-            action = np.int64(foldings.actions[code_point])
-            place += length
-            if action >= MAPPED:
-                first = np.int64(foldings.offsets[action - MAPPED])
-                last = np.int64(foldings.offsets[action - MAPPED + 1])
-                if first == last:
-                    if code_point == _NON_JOINER and _is_half_space(
-                        data, place, offsets[text], stop, kinds
-                    ):
-                        out[end] = _SPACE
-                        end += 1
-                        previous = np.uint8(_SPACE)
-                        combining = 0
-                        marks = 0
-                        before = np.int64(-1)
-                    continue  # removed: the characters on both sides become neighbours
-                marks = marks + 1 if kinds[code_point] & MARK else 0
-                if len(out) < end + (last - first) + (offsets[-1] - place):
-                    return text
-                end, previous = _write_mapping(
-                    foldings.replacements, first, last, out, end, previous
-                )
-                combining = np.int64(foldings.trailing[action - MAPPED])
-                before = np.int64(-1)
-            else:
-                marks = marks + 1 if kinds[code_point] & MARK else 0
-                if action == COMPOSING:
-                    action, composed_point = _composed(before, code_point, combining, foldings)
-                    if composed_point > 0:
-                        end -= _length_of(before)
-                        end = _write(composed_point, out, end)
-                        before = composed_point
-                        continue
-                if (
-                    action == CONTEXTUAL
-                    or (action != 0 and action < combining)
-                    or marks > MARKS_MAX
-                ):
-                    contextual[text] = 1
-                    end = begin
-                    previous = np.uint8(_SPACE)
-                    break
-                combining = action
-                before = code_point
-                for source in range(place - length, place):
-                    out[end] = data[source]
-                    end += 1
-                previous = np.uint8(0xFF)
-        if end > begin and previous == _SPACE:
-            end -= 1
+        end, ending = _normalise_one(
+            data, offsets[text], offsets[text + 1], kinds, foldings, out, ends[text]
+        )
+        if ending == _FULL:
+            return text
+        contextual[text] = np.uint8(ending == _DEPENDS)
         ends[text + 1] = end
     return len(offsets) - 1
 

@@ -254,6 +254,27 @@ def _without_stop_words(data: Any, dictionary: Any, starts: Any, stops: Any, wor
 
 
 @inlined
+def _han_piece(data: Any, begin: Any, stop: Any, kinds: Any, scratch: Any) -> Any:
+    """Write the places of a piece of Chinese text, at most `HAN_PIECE` characters, to `scratch`;
+    return the end of the piece and its number of characters.
+    """
+    place = begin
+    count: Any = np.int64(0)
+    while place < stop and count < HAN_PIECE:
+        code_point, length = code_point_at(data, place)
+        if kinds[code_point] & KIND_BITS != HAN or (
+            len(scratch.marks) > 0 and scratch.marks[place] != 0
+        ):
+            break
+        scratch.places[count] = place
+        scratch.known[count] = code_point - FIRST_KNOWN
+        count += 1
+        place += length
+    scratch.places[count] = place
+    return place, count
+
+
+@inlined
 def words_between(
     data: Any,
     start: Any,
@@ -310,19 +331,7 @@ def words_between(
             stops[words] = end
             words += np.int64(end > begin)
         elif kind == HAN:
-            count: Any = np.int64(0)
-            place = begin
-            while place < stop and count < HAN_PIECE:
-                code_point, length = code_point_at(data, place)
-                if kinds[code_point] & KIND_BITS != HAN or (
-                    len(scratch.marks) > 0 and scratch.marks[place] != 0
-                ):
-                    break
-                scratch.places[count] = place
-                scratch.known[count] = code_point - FIRST_KNOWN
-                count += 1
-                place += length
-            scratch.places[count] = place
+            place, count = _han_piece(data, begin, stop, kinds, scratch)
             words = cut_piece(count, dictionary, scratch, starts, stops, words)
         elif kind == UNSPACED:
             place, words = _pairs(

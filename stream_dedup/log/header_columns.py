@@ -318,6 +318,46 @@ def _position(values: Any, position: Any, named: Any, row: Any) -> Any:
     return _signed(values, position, named.offsets[row])
 
 
+@inlined
+def _copy(
+    i: Any,
+    row: Any,
+    judged: Any,
+    named: Any,
+    rules: Any,
+    rule_stops: Any,
+    written: Any,
+    j: Any,
+    end: Any,
+) -> Any:
+    """Write the headers that only duplicates have; return the number of headers so far, and the end
+    of their values.
+    """
+    of, ends, values = written.of, written.ends, written.values
+    end = _decimal(values, end, np.uint64(judged.distances[i]))
+    of[j], ends[j] = _DISTANCE, end
+    if judged.similarity[i] != _NOT_COMPARED:
+        end = _similarity(values, end, np.int64(judged.similarity[i]))
+        j += 1
+        of[j], ends[j] = _SIMILARITY, end
+    if judged.copies[i]:
+        end = _decimal(values, end, np.uint64(judged.copies[i]))
+        j += 1
+        of[j], ends[j] = _COPIES, end
+    if judged.better[i]:
+        rule = np.int64(judged.better[i])
+        end = _copied(values, end, rules, rule_stops[rule], rule_stops[rule + 1])
+        j += 1
+        of[j], ends[j] = _BETTER, end
+    end = _id(values, end, named, row)
+    of[j + 1], ends[j + 1] = _OF_ID, end
+    end = _position(values, end, named, row)
+    of[j + 2], ends[j + 2] = _OF_POSITION, end
+    end = _time(values, end, named.times_ms[row])
+    of[j + 3], ends[j + 3] = _OF_TIME, end
+    return j + 4, end
+
+
 @kernel
 def _write(
     outcomes: Any,
@@ -365,28 +405,7 @@ def _write(
             of[j + 4], ends[j + 4] = _FINGERPRINT, end
             j += 5
             if is_duplicate:
-                end = _decimal(values, end, np.uint64(judged.distances[i]))
-                of[j], ends[j] = _DISTANCE, end
-                if is_compared:
-                    end = _similarity(values, end, np.int64(judged.similarity[i]))
-                    j += 1
-                    of[j], ends[j] = _SIMILARITY, end
-                if judged.copies[i]:
-                    end = _decimal(values, end, np.uint64(judged.copies[i]))
-                    j += 1
-                    of[j], ends[j] = _COPIES, end
-                if judged.better[i]:
-                    rule = np.int64(judged.better[i])
-                    end = _copied(values, end, rules, rule_stops[rule], rule_stops[rule + 1])
-                    j += 1
-                    of[j], ends[j] = _BETTER, end
-                end = _id(values, end, named, row)
-                of[j + 1], ends[j + 1] = _OF_ID, end
-                end = _position(values, end, named, row)
-                of[j + 2], ends[j + 2] = _OF_POSITION, end
-                end = _time(values, end, named.times_ms[row])
-                of[j + 3], ends[j + 3] = _OF_TIME, end
-                j += 4
+                j, end = _copy(i, row, judged, named, rules, rule_stops, written, j, end)
             elif has_sibling:
                 end = _similarity(values, end, np.int64(judged.similarity[i]))
                 of[j], ends[j] = _SIBLING_SIMILARITY, end

@@ -43,14 +43,11 @@ HEADER: Edits = {
         (BEFORE, "        verdicts.decided_offsets,", "        verdicts.of_log,\n"),
         (
             BEFORE,
+            ("    end = _id(values, end, named, row)\n    of[j + 1], ends[j + 1] = _OF_ID"),
             (
-                "                end = _id(values, end, named, row)\n"
-                "                of[j + 1], ends[j + 1] = _OF_ID"
-            ),
-            (
-                "                end = _decimal(values, end, judged.of_log[i])\n"
-                "                j += 1\n"
-                "                of[j], ends[j] = _OF_LOG, end\n"
+                "    end = _decimal(values, end, judged.of_log[i])\n"
+                "    j += 1\n"
+                "    of[j], ends[j] = _OF_LOG, end\n"
             ),
         ),
     ),
