@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
 from starlette.concurrency import run_in_threadpool
+from structlog.typing import FilteringBoundLogger
 
 from stream_dedup.console.pages import PageError
 from stream_dedup.domain.errors import InputError, StreamDedupError
@@ -34,7 +35,7 @@ def title_of(status: int) -> str:
 
 
 @contextlib.contextmanager
-def as_page_errors(logger: Any, event: str, failed: str) -> Iterator[None]:
+def as_page_errors(logger: FilteringBoundLogger, event: str, failed: str) -> Iterator[None]:
     """Make a `PageError` of each failure inside. A fault of the program is logged as `event`;
     `failed` says what it cost.
     """

@@ -7,7 +7,8 @@ reached in the old one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+
+from structlog.typing import FilteringBoundLogger
 
 from stream_dedup.domain.errors import BrokerError
 from stream_dedup.domain.threads import SideThread
@@ -30,7 +31,7 @@ class TopicIdWatcher:
         ask: Callable[[], TopicIds],
         thread: SideThread,
         monotonic: Callable[[], float],
-        logger: Any,
+        logger: FilteringBoundLogger,
     ) -> None:
         self._ask = ask
         self._thread = thread

@@ -15,9 +15,9 @@ If an offset was lost, or has no epoch, the highest epoch in the log is the one 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import structlog
+from structlog.typing import FilteringBoundLogger
 
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.topics import TopicNames
@@ -63,7 +63,7 @@ class Beginnings:
             [Settings, str], Iterable[tuple[int, records.LogRecord | None]]
         ] = read_whole,
         write: Callable[..., None] = append_begun,
-        logger: Any = _logger,
+        logger: FilteringBoundLogger = _logger,
     ) -> None:
         self._settings = settings
         self._names = names

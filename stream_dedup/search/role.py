@@ -22,9 +22,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import structlog
+from structlog.typing import FilteringBoundLogger
 
 from stream_dedup.console.mount import pages_of, sources_of
 from stream_dedup.console.outputs import decision_of
@@ -130,7 +131,7 @@ class SearchDependencies:
     make_admin: Callable[[Settings], Admin] = Admin
     make_reader: Callable[[Settings, str], PartitionsReader] = PartitionsReader
     make_texts: Callable[[Settings], OutputTexts] = OutputTexts
-    logger: Any = _logger
+    logger: FilteringBoundLogger = _logger
 
     @classmethod
     def of_process(cls) -> Self:

@@ -12,7 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
+
+from structlog.typing import FilteringBoundLogger
 
 from stream_dedup.domain.document import TopicPartitionKey
 from stream_dedup.domain.errors import StreamDedupError
@@ -46,7 +48,7 @@ class KeptTopics:
         settings: Settings,
         health: Health,
         metrics: KeptMetrics,
-        logger: Any,
+        logger: FilteringBoundLogger,
         make_admin: Callable[[Settings], Admin] = Admin,
     ) -> None:
         self._settings = settings
@@ -126,7 +128,7 @@ class KeptSource(KeptTopics):
         settings: Settings,
         health: Health,
         metrics: KeptSourceMetrics,
-        logger: Any,
+        logger: FilteringBoundLogger,
         make_admin: Callable[[Settings], Admin] = Admin,
     ) -> None:
         super().__init__(settings, health, metrics, logger, make_admin)

@@ -12,10 +12,10 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
 
 from prometheus_client import CollectorRegistry
 from starlette.routing import BaseRoute
+from structlog.typing import FilteringBoundLogger
 
 from stream_dedup.domain.failpoints import Failpoints
 from stream_dedup.serving.health import Health
@@ -34,7 +34,7 @@ class RoleFrame:
     topic: str
     opening: str
     registry: CollectorRegistry
-    logger: Any
+    logger: FilteringBoundLogger
     routes: Sequence[BaseRoute] = ()
     failpoint: str | None = None
     make_watch: Callable[[Settings, str, Waits], Watch] = Watch

@@ -18,7 +18,9 @@ back after a read, because a batch exceeds its part at most by the queues of Kaf
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
 
 from stream_dedup.domain.memory_limit import limit_of_group, machine_bytes
 from stream_dedup.domain.messages import Messages
@@ -94,7 +96,9 @@ def limit_of(memory: int | None, group_limit: int | None, machine_bytes: int) ->
     return memory or group_limit or min(_UNLIMITED_BYTES, machine_bytes // _MACHINE_SHARE)
 
 
-def budget_of(settings: Settings, resident_bytes: int, logger: Any) -> WorkerBudget:
+def budget_of(
+    settings: Settings, resident_bytes: int, logger: FilteringBoundLogger
+) -> WorkerBudget:
     """Return the budget and log it; call it after the dictionary is loaded, with the memory used
     then.
     """

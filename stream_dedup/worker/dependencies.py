@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, Self
 
 import structlog
+from structlog.typing import FilteringBoundLogger
 
 from stream_dedup.domain.failpoints import VARIABLE, Failpoints
 from stream_dedup.domain.memory_limit import resident_bytes
@@ -101,7 +102,7 @@ class WorkerDependencies:
     pace: IntakePace = IntakePace()
     drain_seconds: float = DRAIN_SECONDS
     close_seconds: float = 8.0
-    logger: Any = _logger
+    logger: FilteringBoundLogger = _logger
 
     @classmethod
     def of_process(cls, **more: Any) -> Self:
@@ -122,5 +123,5 @@ class WorkerContext(NamedTuple):
     metrics: WorkerMetrics
     failpoints: Failpoints
     clock: Clock
-    logger: Any
+    logger: FilteringBoundLogger
     patience: Patience = Patience()
