@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 34_540
+WHOLE = 34_545
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -18,7 +18,7 @@ CEILINGS = {
     "audit": 1_800,
     "broker": 512,
     "cli": 2_716,
-    "console": 1_545,
+    "console": 1_546,
     "demo": 994,
     "domain": 1_788,
     "files": 2_181,
@@ -32,10 +32,10 @@ CEILINGS = {
     "log": 1_118,
     "orders": 970,
     "preflight": 706,
-    "search": 1_390,
-    "serving": 1_038,
+    "search": 1_391,
+    "serving": 1_039,
     "settings": 749,
-    "worker": 1_985,
+    "worker": 1_987,
     "": 44,
 }
 """Statements of each package; "" is the modules beside them. Lower a ceiling with each step that
