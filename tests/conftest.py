@@ -35,7 +35,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if is_controller and getattr(session.config.option, "numprocesses", None):
         halves = ("warm.use_fingerprints()", "warm.use_index()")
         children = [
-            subprocess.Popen([sys.executable, "-c", f"from stream_dedup.cli import warm; {half}"])
+            subprocess.Popen(
+                [sys.executable, "-c", f"from stream_dedup.serving import warm; {half}"]
+            )
             for half in halves
         ]
         if BROKER not in os.environ:

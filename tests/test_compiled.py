@@ -190,7 +190,7 @@ def ahead(tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = json.loads(done.stdout)
     assert result["directory"] == str(folder / "kernels")
     assert result["compiled"] >= result["kernels"] > 30
-    assert result["unused"] == []  # a new kernel is to be called in `stream_dedup/cli/warm.py`
+    assert result["unused"] == []  # a new kernel is to be called in `stream_dedup/serving/warm.py`
     return folder
 
 
@@ -269,7 +269,7 @@ def test_the_command_names_a_folder_that_cannot_be_written_to(nowhere: Path) -> 
     done = ended("-m", "stream_dedup", "compile", "--to", str(nowhere))
 
     assert done.returncode == 78
-    assert "The kernels cannot be kept in" in done.stderr
+    assert "The kernels cannot be stored in" in done.stderr
 
 
 def _first_of(pair: tuple[np.ndarray, np.ndarray], row: int) -> int:

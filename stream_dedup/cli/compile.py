@@ -1,4 +1,4 @@
-"""`compile`: make the kernels ahead, so that no start of a role has to."""
+"""`compile`: compile the kernels in advance, so that no role compiles them at its start."""
 
 from __future__ import annotations
 
@@ -48,34 +48,28 @@ def compile_command(
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(
-            f"The kernels cannot be kept in {directory} ({error.strerror}): run this as the user "
-            "who installs the program, "
-            "or name another folder with --to."
+            f"The kernels cannot be stored in {directory} ({error.strerror}): run this as the user "
+            "who installs the program, or name another folder with --to."
         ) from error
-    begin = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "stream_dedup.cli.warm", str(directory)],
+    started = time.monotonic()
+    child = subprocess.run(
+        [sys.executable, "-m", "stream_dedup.serving.warm", str(directory)],
         env=environment,
         stdout=subprocess.PIPE,
         text=True,
         check=False,
     )
-    if done.returncode:
+    if child.returncode:
         raise StreamDedupError(
-            f"The kernels were not all compiled into {directory}; the reason stands above."
+            f"Not all kernels were compiled into {directory}; see the messages above."
         )
-    made = json.loads(done.stdout.splitlines()[-1])
+    counts = json.loads(child.stdout.splitlines()[-1])
     processor = target.processor if target is not None else "this machine's processor"
     if as_json:
-        print_json({"directory": str(directory), "processor": processor, **made})
+        print_json({"directory": str(directory), "processor": processor, **counts})
         return 0
-    print(
-        f"{made['kernels']} kernels for {processor} are kept in {directory} "
-        f"({time.monotonic() - begin:.0f} s)."
-    )
+    seconds = time.monotonic() - started
+    print(f"{directory} contains {counts['kernels']} kernels for {processor} ({seconds:.0f} s).")
     if to is not None:
-        print(
-            f"Set STREAM_DEDUP_CACHE_DIR={directory.parent} for the roles, so that they find them; "
-            "it may be read-only."
-        )
+        print(f"Set STREAM_DEDUP_CACHE_DIR={directory.parent} for the roles; it may be read-only.")
     return 0

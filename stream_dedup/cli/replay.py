@@ -5,7 +5,7 @@ that are thrown away; nothing on Kafka is changed.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated
@@ -23,9 +23,6 @@ from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.kafka import Admin, Bounds, read_log, topic_bounds
 from stream_dedup.log.schema import Judgement
 from stream_dedup.settings.settings import Settings
-
-_GROUP_RECORDS = 64
-Advance = Callable[[int, int], None]
 
 
 @command("replay", example="stream-dedup replay --diff plan=classic")

@@ -98,7 +98,7 @@ def run_command(
             log_format=log_format,
             stop_with_parent=stop_with_parent,
         )
-    from stream_dedup.cli.supervise import supervise
+    from stream_dedup.serving.supervise import supervise
 
     return supervise(
         given.settings(),

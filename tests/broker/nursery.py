@@ -118,8 +118,9 @@ NURSERY = Nursery()
 
 def _load() -> None:
     """Load what every role loads, and the default recipe's dictionary."""
-    from stream_dedup.cli import app, run, warm
+    from stream_dedup.cli import app, run
     from stream_dedup.fingerprinting import Recipe
+    from stream_dedup.serving import warm
     from stream_dedup.worker import dependencies
     from tests.broker.harness import fingerprinter
 

@@ -286,7 +286,7 @@ class TestRoles:
         ended = in_a_child("run", "all")
 
         assert ended.returncode == 78
-        assert "ended by itself (exit code 78), so everything is stopped" in ended.stderr
+        assert "ended unexpectedly (exit code 78), so all roles are stopped" in ended.stderr
         assert "STREAM_DEDUP_FAILPOINT is 'no-such-step'" in ended.stderr
 
 

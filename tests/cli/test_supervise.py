@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.cli import supervise
+from stream_dedup.serving import supervise
 from stream_dedup.serving.health import Health
 from stream_dedup.settings.settings import Settings
 from tests.serving.serving import serving
@@ -80,7 +80,7 @@ def test_without_its_extra_one_sentence_says_how_to_get_a_search(
     ended = run("run", "all")
     assert ended.code == 78
     assert (
-        "There is no console, and nothing is found by a clue. The role search needs the package "
+        "The console and `find` are not available. The role search needs the package "
         "tantivy" in ended.err
     )
     assert started == ["index", "worker"]
@@ -96,10 +96,10 @@ def test_without_its_extra_one_sentence_says_how_to_get_a_search(
 def test_what_no_document_waits_for_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search that ends is started anew, unless only an operator can help; an index that ends is
     the end of all."""
-    monkeypatch.setattr(supervise, "_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(supervise, "_POLL_SECONDS", 0.001)
     monkeypatch.setattr(supervise, "_RESTART_SECONDS", 0.0)
     said: list[str] = []
-    monkeypatch.setattr(supervise, "_say", said.append)
+    monkeypatch.setattr(supervise, "_print_line", said.append)
 
     class Ended:
         def __init__(self, code: int | None) -> None:
@@ -124,12 +124,12 @@ def test_what_no_document_waits_for_is_started_again(monkeypatch: pytest.MonkeyP
 
     assert dead is children[0]
     assert again == ["search"]
-    assert ["The search ended" in line and "started again" in line for line in said] == [
+    assert ["The search ended" in line and "it is restarted" in line for line in said] == [
         True,
         False,
     ]
     assert "The insights ended" in said[1]
-    assert "stays away" in said[1]
+    assert "it is not restarted" in said[1]
 
 
 SLOW = """
@@ -152,7 +152,7 @@ def test_a_role_that_is_killed_is_named_at_once_and_ends_the_others(
         command = [sys.executable, "-c", SLOW, str(tmp_path / "go on")]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdout is not None
-        reader = threading.Thread(target=supervise._pass_on, args=(process.stdout, b""))
+        reader = threading.Thread(target=supervise._copy_lines, args=(process.stdout, b""))
         reader.start()
         started.append(supervise._Child(role, process, reader, arguments))
         return started[-1]
@@ -165,7 +165,7 @@ def test_a_role_that_is_killed_is_named_at_once_and_ends_the_others(
         assert started[1].process.poll() is None, "it is said only when all is over"
         (tmp_path / "go on").touch()
 
-    monkeypatch.setattr(supervise, "_say", say)
+    monkeypatch.setattr(supervise, "_print_line", say)
 
     def kill() -> None:
         while len(started) < 2:
@@ -180,8 +180,8 @@ def test_a_role_that_is_killed_is_named_at_once_and_ends_the_others(
     assert code == 128 + signal.SIGKILL
     assert said == [
         (
-            "The index ended by itself (killed by signal 9), so everything is stopped; its last lines "
-            "above say why."
+            "The index ended unexpectedly (killed by signal 9), so all roles are stopped; see its "
+            "last log lines above for the reason."
         )
     ]
     for child in started:
@@ -192,7 +192,7 @@ def test_a_role_that_is_killed_is_named_at_once_and_ends_the_others(
 def test_the_console_is_named_once_it_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervise, "_READY_SECONDS", 0.01)
     said: list[str] = []
-    monkeypatch.setattr(supervise, "_say", said.append)
+    monkeypatch.setattr(supervise, "_print_line", said.append)
     health, stop, asked = Health(), threading.Event(), threading.Event()
     asking = supervise.asking.ask
 
@@ -204,7 +204,7 @@ def test_the_console_is_named_once_it_is_ready(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(supervise.asking, "ask", ask)
     with serving(health=health) as server:
         address = f"http://127.0.0.1:{server.port}"
-        thread = threading.Thread(target=supervise._tell_when_ready, args=(address, stop))
+        thread = threading.Thread(target=supervise._announce_console, args=(address, stop))
         thread.start()
         try:
             assert asked.wait(20)

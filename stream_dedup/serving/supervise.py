@@ -1,10 +1,10 @@
-"""`run all`: an index, a worker, a search where its extra is installed and, if asked for, insights,
-as child processes.
+"""`run all`: run an index, a worker, a search if its extra is installed and, on request, insights as
+child processes.
 
-Invariants: the children live and die together: when one ends by itself all are stopped, and its
-exit code is ours; they get SIGTERM once for any signal that we got; they also stop when this
-process is killed, because their standard input is a pipe whose other end only we hold. Insights and
-search are started again when they end by themselves: no document waits for them.
+Invariants: if the index or the worker ends without a signal, all children are stopped, and its exit
+code is that of `run all`; each child gets one SIGTERM for any signal to this process; all children
+also stop when this process is killed, because it has the only other end of their standard inputs.
+Insights and search are restarted when they end: no document waits for them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from stream_dedup.serving.ports import AFTER, AddressedRole, address_of
 from stream_dedup.serving.process import how_ended, stop_on_signals
 from stream_dedup.settings.settings import Settings
 
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 _GRACE_SECONDS = 60.0
 _LAST_LINES_SECONDS = 1.0
 _CONFIGURATION = ConfigurationError.exit_code
@@ -34,8 +34,8 @@ _RESTART_SECONDS = 10.0
 _ASK_SECONDS = 1.0
 _READY_SECONDS = 2.0
 _COLOURS = {"index": "\033[36m", "worker": "\033[35m", "insights": "\033[33m", "search": "\033[32m"}
-# No document waits for these.
-_ASIDE = frozenset({"insights", "search"})
+# The roles that no document waits for.
+_OPTIONAL_ROLES = frozenset({"insights", "search"})
 
 
 @dataclass(slots=True)
@@ -44,34 +44,35 @@ class _Child:
     process: subprocess.Popen[bytes]
     reader: threading.Thread
     arguments: Sequence[str]
-    again_at: float | None = None
+    restart_at: float | None = None
 
 
 def supervise(
     settings: Settings,
-    common: Sequence[str],
+    common_options: Sequence[str],
     *,
     log_format: str = "auto",
     with_insights: bool = False,
     with_search: bool | None = None,
 ) -> int:
-    """Run the roles with the options `common` until a signal comes or one ends; return the exit
-    code.
+    """Run the roles with `common_options` until a signal arrives or one ends; return the exit code.
 
-    `with_search` None: a search runs where its extra is installed; otherwise it is said once how to
-    get it.
+    `with_search` None: run a search if its extra is installed; otherwise print once how to install
+    it.
 
     Raises:
-        ConfigurationError: a search is asked for, and its extra is not installed.
+        ConfigurationError: `with_search` is True, and the extra is not installed.
     """
     is_console = log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
-    lack = "" if with_search is False else lacking("search")
-    if lack and with_search:
-        raise ConfigurationError(lack)
-    if lack:
-        _say(f"There is no console, and nothing is found by a clue. {lack}")
-    with_search = with_search is not False and not lack
-    options = options_of(settings, common, with_insights=with_insights, with_search=with_search)
+    problem = "" if with_search is False else lacking("search")
+    if problem and with_search:
+        raise ConfigurationError(problem)
+    if problem:
+        _print_line(f"The console and `find` are not available. {problem}")
+    with_search = with_search is not False and not problem
+    options = options_of(
+        settings, common_options, with_insights=with_insights, with_search=with_search
+    )
     with stop_on_signals() as stop:
         children: list[_Child] = []
         try:
@@ -80,51 +81,52 @@ def supervise(
             if with_search and is_console and settings.http_port:
                 console = address_of(settings, "search")
                 threading.Thread(
-                    target=_tell_when_ready, args=(console, stop), name="console", daemon=True
+                    target=_announce_console, args=(console, stop), name="console", daemon=True
                 ).start()
-            dead = _wait(children, stop, is_console=is_console)
-            if dead is not None:
-                dead.reader.join(_LAST_LINES_SECONDS)
-                _say(
-                    f"The {dead.role} ended by itself ({_how(dead)}), so everything is stopped; "
-                    "its last lines above say why."
+            ended = _wait(children, stop, is_console=is_console)
+            if ended is not None:
+                ended.reader.join(_LAST_LINES_SECONDS)
+                _print_line(
+                    f"The {ended.role} ended unexpectedly ({_how(ended)}), so all roles are "
+                    "stopped; see its last log lines above for the reason."
                 )
         finally:
             _stop_all(children)
     for child in children:
         child.reader.join(5.0)
-    if dead is not None:
-        return _exit_code(dead) or 1
-    return next(
-        (code for child in children if child.role not in _ASIDE and (code := _exit_code(child))), 0
-    )
+    if ended is not None:
+        return _exit_code(ended) or 1
+    exit_codes = [_exit_code(child) for child in children if child.role not in _OPTIONAL_ROLES]
+    return next(filter(None, exit_codes), 0)
 
 
 def options_of(
     settings: Settings,
-    common: Sequence[str],
+    common_options: Sequence[str],
     *,
     with_insights: bool,
     with_search: bool,
 ) -> dict[AddressedRole, list[str]]:
-    """Return the options of each role that runs, in the order in which they are started."""
+    """Return the command-line options of each role that runs, in the order in which they start."""
     roles: list[AddressedRole] = ["index", "worker"]
     roles += ["insights"] if with_insights else []
     roles += ["search"] if with_search else []
     ports = {role: settings.http_port + AFTER[role] if settings.http_port else 0 for role in roles}
-    options = {role: [*common, "--set", f"http_port={port}"] for role, port in ports.items()}
+    options = {
+        role: [*common_options, "--set", f"http_port={port}"] for role, port in ports.items()
+    }
     if with_search and settings.console_index is None and ports["index"]:
         options["search"] += ["--set", f"console_index={address_of(settings, 'index')}"]
     return options
 
 
-def _tell_when_ready(console: str, stop: threading.Event) -> None:
-    """Say where the console is, as soon as the search has read what left before."""
+def _announce_console(console: str, stop: threading.Event) -> None:
+    """Print the address of the console as soon as the search is ready."""
     while not stop.wait(_READY_SECONDS):
         with contextlib.suppress(*asking.NO_ANSWER):
             status, _ = asking.ask(console, "/readyz", _ASK_SECONDS, 65_536)
             if status == http.client.OK:
-                _say(f"The console, with Find and Groups: {console}/")
+                _print_line(f"The console, with Find and Groups: {console}/")
                 return
 
 
@@ -136,15 +138,14 @@ def _start(role: str, arguments: Sequence[str], *, is_console: bool) -> _Child:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        # A Ctrl-C in the terminal goes to a whole session. The children are to get one signal only,
-        # ours.
+        # A terminal sends Ctrl-C to its whole session; the children must get one signal only.
         start_new_session=True,
     )
     assert process.stdout is not None  # noqa: S101 - for the type checker
-    # JSON lines stay whole; they carry the role themselves.
+    # JSON lines contain the role and must stay valid JSON.
     prefix = _prefix(role) if is_console else b""
     reader = threading.Thread(
-        target=_pass_on, args=(process.stdout, prefix), name=f"{role}-output", daemon=True
+        target=_copy_lines, args=(process.stdout, prefix), name=f"{role}-output", daemon=True
     )
     reader.start()
     return _Child(role, process, reader, arguments)
@@ -155,51 +156,55 @@ def _prefix(role: str) -> bytes:
     return (f"{_COLOURS[role]}{text}\033[0m" if sys.stderr.isatty() else text).encode()
 
 
-def _pass_on(stream: IO[bytes], prefix: bytes) -> None:
+def _copy_lines(stream: IO[bytes], prefix: bytes) -> None:
     for line in stream:
         sys.stderr.buffer.write(prefix + line)
         sys.stderr.buffer.flush()
 
 
 def _wait(children: list[_Child], stop: threading.Event, *, is_console: bool) -> _Child | None:
-    """Return the child that ended by itself, or None when we were told to stop."""
-    while not stop.wait(_LOOK_SECONDS):
-        for place, child in enumerate(children):
+    """Restart optional roles that end; return the first other child that ends, or None once `stop`
+    is set.
+    """
+    while not stop.wait(_POLL_SECONDS):
+        for index, child in enumerate(children):
             if child.process.poll() is None:
                 continue
-            if child.role not in _ASIDE:
+            if child.role not in _OPTIONAL_ROLES:
                 return child
-            if child.again_at is None:
-                # 78: only an operator can help.
+            if child.restart_at is None:
+                # After 78 a restart fails again until an operator changes the configuration.
                 will_start = _exit_code(child) != _CONFIGURATION
-                child.again_at = time.monotonic() + _RESTART_SECONDS if will_start else float("inf")
+                child.restart_at = (
+                    time.monotonic() + _RESTART_SECONDS if will_start else float("inf")
+                )
                 then = (
-                    f"it is started again in {_RESTART_SECONDS:.0f} s"
+                    f"it is restarted in {_RESTART_SECONDS:.0f} s"
                     if will_start
-                    else "it stays away"
+                    else "it is not restarted"
                 )
-                _say(
-                    f"The {child.role} ended by itself ({_how(child)}); the filter goes on without "
-                    f"it, and {then}."
+                _print_line(
+                    f"The {child.role} ended unexpectedly ({_how(child)}); the other roles "
+                    f"continue, and {then}."
                 )
-            elif time.monotonic() >= child.again_at:
-                children[place] = _start(child.role, child.arguments, is_console=is_console)
+            elif time.monotonic() >= child.restart_at:
+                children[index] = _start(child.role, child.arguments, is_console=is_console)
     return None
 
 
 def _stop_all(children: Sequence[_Child]) -> None:
-    """Ask all to end, and kill what has not after the time a drain may take."""
+    """Stop all children, and kill those that have not ended after `_GRACE_SECONDS`."""
     for child in children:
         if child.process.poll() is None:
             child.process.terminate()
-    until = time.monotonic() + _GRACE_SECONDS
+    deadline = time.monotonic() + _GRACE_SECONDS
     for child in children:
         try:
-            child.process.wait(max(0.1, until - time.monotonic()))
+            child.process.wait(max(0.1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            _say(
-                f"The {child.role} did not end within {_GRACE_SECONDS:.0f} s and is killed; a "
-                "restart recovers."
+            _print_line(
+                f"The {child.role} did not end within {_GRACE_SECONDS:.0f} s and is killed; its "
+                "next start recovers."
             )
             child.process.kill()
             child.process.wait()
@@ -217,6 +222,6 @@ def _how(child: _Child) -> str:
     return how_ended(child.process.returncode)
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     sys.stderr.write(text + "\n")
     sys.stderr.flush()

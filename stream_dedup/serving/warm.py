@@ -1,12 +1,11 @@
-"""`python -m stream_dedup.cli.warm DIRECTORY`: make every kernel ahead, by doing once what the
-roles do.
+"""`python -m stream_dedup.serving.warm DIRECTORY`: compile every kernel by calling it once as the roles
+do.
 
-Invariant: every kernel is called with the types that a role calls it with; those that were not
-called are named in the result, and a test holds it empty, so that a new kernel is not forgotten
-here.
+Invariant: every kernel is called with the types that a role calls it with. The result names the
+kernels that were not called; a test expects none, so that a new kernel is added here.
 
-It is a process of its own because numba reads the processor to compile for from its environment,
-once.
+The command `compile` runs it in a child process, because numba reads the processor to compile for from
+the environment of its process, once.
 """
 
 from __future__ import annotations
@@ -53,18 +52,21 @@ _STAGES = (
 
 
 def use_fingerprints() -> None:
-    """Make a fingerprint of every preset, and of every stage that has kernels; explain one."""
-    # jieba, which finds keywords, reads its tables for seconds, and no kernel works for these
-    # presets alone.
-    for written in (*(name for name, method in PRESETS.items() if not method.is_ranked), *_STAGES):
-        fingerprinter = Fingerprinter(Recipe(written))
+    """Call the kernels of every preset and every stage, and those of `explain`."""
+    # Presets with keywords are skipped: jieba reads its tables for seconds, and they use no kernel
+    # of their own.
+    for recipe_text in (
+        *(name for name, method in PRESETS.items() if not method.is_ranked),
+        *_STAGES,
+    ):
+        fingerprinter = Fingerprinter(Recipe(recipe_text))
         if fingerprinter.recipe.method.takes_vectors:
             fingerprinter.fingerprint_vectors([np.ones(3)])
         else:
             fingerprinter.fingerprint(["warm 研究"])
     explain_features(Recipe(), "warm")
     Languages().words("warm")
-    data = np.frombuffer(b"warm", np.uint8)  # without a word for ICU, which need not be installed
+    data = np.frombuffer(b"warm", np.uint8)  # has no word for ICU, which may not be installed
     segmenter.mark_words(data, np.array([0, len(data)], np.int64))
     hashes.sip_hash(data, np.uint64(1), np.uint64(2), 1, 3)
     matrix, vector = np.zeros((1, 1)), np.zeros(2, np.int64)
@@ -74,7 +76,7 @@ def use_fingerprints() -> None:
 
 
 def use_index() -> None:
-    """Judge, find, remove, load and lay out anew, for every plan."""
+    """Call the kernels that judge, look up, remove, load and reorganise, for every plan."""
     for plan in PLANS.values():
         limbs = -(-plan.width // 64)
         batch = no_columns(limbs, _DOCUMENTS, SKETCH_BYTES + ORIGIN_BYTES)
@@ -83,15 +85,15 @@ def use_index() -> None:
             batch.digests[row] = row
             batch.offsets[row] = row
         batch.features[:] = 100
-        known = batch
+        identified = batch
 
-        def identities(numbers: NDArray[np.int64], columns: Columns = known) -> Columns:
+        def identities(numbers: NDArray[np.int64], columns: Columns = identified) -> Columns:
             return take_rows(columns, numbers)
 
         index = Neighbours(plan, limbs, identities, values=SKETCH_BYTES)
         index.judge(batch, batch.features, 48)
         index.judge(batch, batch.features, 48)
-        batch.digests[:] += 1  # the same prints of other texts: near
+        batch.digests[:] += 1  # equal fingerprints of different texts: near, not equal
         index.judge(batch, batch.features, 48)
         index.find_positions(batch)
         index.find_ids(batch.ids, batch.scopes, lambda asked, _: asked >= 0, 0)
@@ -128,7 +130,7 @@ def use_index() -> None:
 
 
 def use_outputs() -> None:
-    """Write the headers of one verdict; hand no record over."""
+    """Call the kernels that write headers; send no record."""
     verdicts = Verdicts.of([Judgement(Reason.NEW, LogPlace(0, 0))])
     places = header_columns.SourcePlaces("warm", np.zeros(1, np.int32), np.zeros(1, np.int64))
     header_columns.of_verdicts(
@@ -138,13 +140,19 @@ def use_outputs() -> None:
 
 
 def main() -> int:
-    """Compile all kernels into the named directory; print what was done as JSON; return 0."""
+    """Compile all kernels into the directory that the first argument names; print the counts as
+    JSON; return 0.
+    """
     compiled.compile_into(Path(sys.argv[1]))
     use_fingerprints()
     use_index()
     use_outputs()
-    done = compiled.statistics()
-    print(json.dumps({"kernels": done.kernels, "compiled": done.compiled, "unused": done.unused}))
+    counts = compiled.statistics()
+    print(
+        json.dumps(
+            {"kernels": counts.kernels, "compiled": counts.compiled, "unused": counts.unused}
+        )
+    )
     return 0
 
 
