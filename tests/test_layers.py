@@ -198,27 +198,23 @@ def test_a_class_has_a_name_of_its_own() -> None:
 
 
 LONG_COMMANDS = {
-    "app.py": 191,
+    "app.py": 186,
     "audit.py": 461,
     "calibrate.py": 85,
-    "config.py": 103,
     "declare.py": 332,
-    "dlq.py": 374,
-    "doctor.py": 227,
-    "ending.py": 120,
-    "explain.py": 407,
-    "find.py": 127,
+    "dlq.py": 166,
+    "ending.py": 116,
+    "explain.py": 132,
+    "find.py": 124,
     "group.py": 147,
     "index.py": 356,
     "load.py": 276,
-    "options.py": 328,
+    "options.py": 311,
     "replay.py": 171,
-    "rewind.py": 109,
-    "run.py": 170,
+    "run.py": 165,
     "seed.py": 223,
-    "similar.py": 360,
-    "tap.py": 222,
-    "topics.py": 168,
+    "similar.py": 137,
+    "tap.py": 220,
 }
 """Command modules that have more than 80 lines; none may grow, none may be added."""
 

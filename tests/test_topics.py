@@ -321,7 +321,11 @@ class TestPlan:
         assert cluster.topics["clean"] == Found(3, {"max.message.bytes": "1"})
         assert cluster.topics["p.duplicates"].partitions == 24
         assert set(cluster.topics) == set(names.all())
-        (row,) = (row for row in topics.as_rows(wanted, []) if row["topic"] == "clean")
+        (row,) = (
+            row
+            for row in topics.as_rows(topics.TopicPlan(wanted, [], {}))
+            if row["topic"] == "clean"
+        )
         assert "is left as it is; `stream-dedup doctor`" in str(row["sentence"])
         assert [one.topic.name for one in topics.plan(wanted, {})][:2] == [
             "crawled_firehose",

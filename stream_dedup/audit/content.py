@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from stream_dedup.domain.document import Headers, Message
 from stream_dedup.log import headers
+from stream_dedup.log.letters import split_dead_letter
 
 
 class Cut(enum.Enum):
@@ -75,16 +76,6 @@ def split_verdict(all_headers: Headers) -> tuple[Headers, Headers]:
     """Split the headers of a record in `unique` or `duplicates` into (foreign, `dedup.*`)."""
     for index, (name, _) in enumerate(all_headers):
         if name.startswith(headers.OWN_PREFIX) and not name.startswith(headers.PRIOR_PREFIX):
-            return all_headers[:index], all_headers[index:]
-    return all_headers, []
-
-
-def split_dead_letter(all_headers: Headers) -> tuple[Headers, Headers]:
-    """Split the headers of a dead letter into (foreign, error headers): the error headers begin
-    with the first `__dlq.errors.topic`.
-    """
-    for index, (name, _) in enumerate(all_headers):
-        if name == headers.DLQ_TOPIC:
             return all_headers[:index], all_headers[index:]
     return all_headers, []
 

@@ -20,7 +20,6 @@ from stream_dedup.audit.content import (
     cut_of,
     of_dead_letter,
     of_output,
-    split_dead_letter,
     split_verdict,
 )
 from stream_dedup.audit.controls import Partition
@@ -38,6 +37,7 @@ from stream_dedup.domain.document import (
 )
 from stream_dedup.domain.sketch import as_text, per_cent
 from stream_dedup.log import headers
+from stream_dedup.log.letters import split_dead_letter
 from stream_dedup.log.schema import Judgement
 
 _RELEASE_MS = 60_000

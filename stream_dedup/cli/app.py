@@ -1,8 +1,8 @@
-"""The program: which commands there are, and in which order they are told.
+"""The program: its commands, in the order of the overview.
 
-Each command is stated in the file of its first word, in the function of its whole name (see
-`options`), and loaded when it is called. The overview and completion read its first sentence from
-that file, so that they answer at once.
+A command is declared in the file of its first word, by the function of its whole name (see
+`options`), and imported when it is called. The overview and completion parse the first paragraph of
+its help from that file instead, which is faster.
 """
 
 from __future__ import annotations
@@ -62,49 +62,47 @@ GROUPS: Final = {
 
 
 class _Unloaded(TyperCommand):
-    """A command as the overview tells it."""
+    """A command in the overview, before its file is imported."""
 
     def __init__(self, whole_name: str, panel: str | None) -> None:
         super().__init__(whole_name.rsplit(maxsplit=1)[-1], rich_help_panel=panel)
         self.whole_name = whole_name
 
-    def tell(self) -> None:
-        """Learn its first sentence, without running the file that it stands in."""
-        file, function = _place(self.whole_name)
+    def read_help(self) -> None:
+        """Read the first paragraph of its help without importing its file."""
+        file, function = _location(self.whole_name)
         for node in ast.parse((Path(__file__).parent / f"{file}.py").read_bytes()).body:
             if isinstance(node, ast.FunctionDef) and node.name == function:
                 self.help = (ast.get_docstring(node) or "").split("\n\n")[0]
 
 
 class _LazyGroup(TyperGroup):
-    """Commands that are loaded when they are called."""
+    """A group whose commands are imported when they are called."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command as the overview tells it."""
+        """Return a command for the overview."""
         found = super().get_command(ctx, cmd_name)
         if isinstance(found, _Unloaded):
-            found.tell()
+            found.read_help()
         return found
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that is called."""
-        name, found, rest = super().resolve_command(ctx, args)
-        return (
-            name,
-            command_named(found.whole_name).loaded() if isinstance(found, _Unloaded) else found,
-            rest,
-        )
+        """Return name, command and remaining arguments of a call."""
+        name, found, remaining = super().resolve_command(ctx, args)
+        if isinstance(found, _Unloaded):
+            found = command_named(found.whole_name).loaded()
+        return name, found, remaining
 
 
-def _place(whole_name: str) -> tuple[str, str]:
-    """Return the file and the function of a command."""
+def _location(whole_name: str) -> tuple[str, str]:
+    """Return the name of a command's file and of its function."""
     first = whole_name.split(maxsplit=1)[0]
     return first, f"{whole_name.replace(' ', '_')}_command"
 
 
 def command_named(whole_name: str) -> Command:
-    """Load a command."""
-    file, function = _place(whole_name)
+    """Import a command."""
+    file, function = _location(whole_name)
     found: Command = getattr(importlib.import_module(f"stream_dedup.cli.{file}"), function)
     return found
 
@@ -116,18 +114,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Near-duplicate filter for crawled documents on Apache Kafka: exactly once, over all "
-    "partitions, with the "
-    "reason on every record.",
+    "partitions, with the reason on every record.",
     epilog="Try it without any set-up: stream-dedup demo. Your own documents without Kafka: "
-    "stream-dedup check pages.jsonl. "
-    "Is all well here: stream-dedup doctor. Each command's own --help ends with an example.",
+    "stream-dedup check pages.jsonl. Check this installation: stream-dedup doctor. The --help of "
+    "each command ends with an example.",
 )
 
 
 def versions() -> dict[str, str]:
-    """Return our version, its formats, Python's version, and those of the libraries that decide
-    what happens.
-    """
+    """Return the versions that a report of a problem must contain, by name."""
     from stream_dedup.log.records import FORMATS
 
     formats = ", ".join(map(str, sorted(FORMATS)))
@@ -142,8 +137,8 @@ def versions() -> dict[str, str]:
     } | libraries
 
 
-def _print_versions(*, is_asked: bool) -> None:
-    if is_asked:
+def _print_versions(*, is_requested: bool) -> None:
+    if is_requested:
         print("\n".join(f"{name} {version}" for name, version in versions().items()))
         raise typer.Exit
 
@@ -155,24 +150,24 @@ def _options(
         bool,
         typer.Option(
             "--version",
-            callback=lambda asked: _print_versions(is_asked=asked),
+            callback=lambda value: _print_versions(is_requested=value),
             is_eager=True,
-            help="Print the versions that matter in a report, and which formats of the log are "
-            "read and written.",
+            help="Print the versions that a report of a problem must contain, with the formats of "
+            "the log.",
         ),
     ] = False,
 ) -> None: ...
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; `ending` says what becomes of errors."""
-    given = None if arguments is None else list(arguments)
-    return exit_code_of(lambda: program()(args=given, prog_name="stream-dedup"))
+    """Run one command and return its exit code; `ending` converts errors to exit codes."""
+    args = None if arguments is None else list(arguments)
+    return exit_code_of(lambda: program()(args=args, prog_name="stream-dedup"))
 
 
 @cache
 def program() -> TyperGroup:
-    """Return the program with all its commands; `app` has what they share."""
+    """Return the program with all commands."""
     root = cast("TyperGroup", typer.main.get_command(app))
     for panel, names in PANELS.items():
         for name in names:

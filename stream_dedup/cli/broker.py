@@ -1,4 +1,4 @@
-"""`broker`: a real Apache Kafka on this machine, to play with, until Ctrl-C."""
+"""`broker`: run an Apache Kafka on this machine for tests."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import typer
 
 from stream_dedup.broker import LocalBroker
 from stream_dedup.cli.options import PartitionsOption, command
-from stream_dedup.cli.topics import apply_topics
 from stream_dedup.domain.terminal import note
+from stream_dedup.domain.topics import apply_to_cluster
+from stream_dedup.kafka import Admin
 from stream_dedup.serving.process import stop_on_signals
 from stream_dedup.settings.settings import Settings
 
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 
 
 @command("broker", example="stream-dedup broker --port 9092 --folder ./kafka", asks_kafka=False)
@@ -29,7 +30,7 @@ def broker_command(
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option("--folder", help="Folder for its data.  [default: a temporary one]"),
+        typer.Option("--folder", help="Folder for its data.  [default: a temporary folder]"),
     ] = None,
     partitions: PartitionsOption = None,
 ) -> int:
@@ -39,25 +40,26 @@ def broker_command(
     broker = LocalBroker(folder, port=port, log=note)
     try:
         with stop_on_signals() as stop:
-            note(
-                "Starting Apache Kafka; the first time its parts are fetched, which takes a while."
-            )
+            note("Starting Apache Kafka. The first start downloads it, which takes a while.")
             broker.start()
-            apply_topics(
-                settings.model_copy(
-                    update={"kafka_bootstrap_servers": broker.bootstrap, "kafka": {}}
-                ),
+            broker_settings = settings.model_copy(
+                update={"kafka_bootstrap_servers": broker.bootstrap, "kafka": {}}
+            )
+            apply_to_cluster(
+                Admin(broker_settings),
+                settings.topic_names,
                 partitions=partitions,
+                fit_brokers=True,
             )
-            sys.stdout.write(_how_to_use(broker.bootstrap, settings.topic_prefix))
+            sys.stdout.write(_usage(broker.bootstrap, settings.topic_prefix))
             sys.stdout.flush()
-            kept = (
-                "Its data stays in {}."
+            data = (
+                "Its data is kept in {}."
                 if folder
-                else "Its data goes with it (--folder keeps it): {}."
+                else "Its data in {} is deleted then; --folder keeps it."
             )
-            note(f"The broker runs until Ctrl-C. {kept.format(broker.folder)}")
-            while not stop.wait(_LOOK_SECONDS):
+            note(f"The broker runs until Ctrl-C. {data.format(broker.folder)}")
+            while not stop.wait(_POLL_SECONDS):
                 broker.check_alive()
     finally:
         broker.stop()
@@ -65,13 +67,13 @@ def broker_command(
     return 0
 
 
-def _how_to_use(bootstrap: str, prefix: str) -> str:
+def _usage(bootstrap: str, prefix: str) -> str:
     lines = ["export STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS=" + bootstrap]
     lines += [f"export STREAM_DEDUP_TOPIC_PREFIX={prefix}"] if prefix else []
     lines += [
         "# then, in other terminals:",
         "#   stream-dedup run all               the filter",
-        "#   stream-dedup tap                   its verdicts, as they are given",
+        "#   stream-dedup tap                   its decisions",
         "#   stream-dedup load pages.jsonl      documents",
     ]
     return "\n".join(lines) + "\n"

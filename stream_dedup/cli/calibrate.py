@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from stream_dedup.cli.options import (
+    CommandLine,
     DocumentFormat,
     FormatOption,
-    Given,
     JsonOption,
     command,
 )
@@ -26,7 +26,7 @@ from stream_dedup.settings.recipe import recipe_of
 
 @command("calibrate", example="stream-dedup calibrate pages.jsonl", flags=("text_field",))
 def calibrate_command(
-    given: Given,
+    command_line: CommandLine,
     path: Annotated[str, typer.Argument(metavar="FILE|DIR|-", help="Documents as for `check`.")],
     document_format: FormatOption = DocumentFormat.AUTO,
     documents: Annotated[
@@ -43,7 +43,7 @@ def calibrate_command(
     """Show how similar documents are, what each threshold drops, and pairs on either side of it."""
     others, read = list[str](), deque[tuple[str, DeadLetter | None]]()
     files = find_files(path, document_format.value, others)
-    settings = settings_for(files, given.overrides(), given.config)
+    settings = settings_for(files, command_line.overrides(), command_line.config)
     plan = settings.judging_plan if settings.judging_plan.needs_sketch else PLANS["bands"]
     with progress(f"reading {path}", None):
         sample = list(islice(decode_documents(read_documents(files), settings, read), documents))

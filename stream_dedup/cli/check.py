@@ -16,9 +16,9 @@ from stream_dedup.cli.file_options import (
     to_option,
 )
 from stream_dedup.cli.options import (
+    CommandLine,
     DocumentFormat,
     FormatOption,
-    Given,
     IndexOption,
     JsonOption,
     RowsOption,
@@ -38,7 +38,7 @@ from stream_dedup.files.parts import PartFormat
     flags=(*HOW_TO_READ, *HOW_TO_JUDGE),
 )
 def check_command(
-    given: Given,
+    command_line: CommandLine,
     targets: Annotated[
         list[str],
         typer.Argument(metavar="FILE|DIR|-...", help="JSONL, Parquet, Arrow, WARC, text or pages."),
@@ -75,4 +75,6 @@ def check_command(
         skips_damaged=skip_damaged,
     )
     part_format = PartFormat(written_as, compression and compression.value.upper(), rows_per_file)
-    return check(asked, document_format.value, given.overrides(), given.config, part_format)
+    return check(
+        asked, document_format.value, command_line.overrides(), command_line.config, part_format
+    )

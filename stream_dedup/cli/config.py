@@ -1,4 +1,4 @@
-"""`config check|show`."""
+"""`config check` and `config show`."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ from typing import Annotated
 
 import typer
 
-from stream_dedup.cli.options import Given, JsonOption, command
+from stream_dedup.cli.options import CommandLine, JsonOption, command
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.terminal import console, note, print_json, print_table
 from stream_dedup.domain.topics import ALL
-from stream_dedup.kafka.client import each_property, property_problems
-from stream_dedup.settings.layers import CheckedSettings, check_settings
+from stream_dedup.preflight.clients import unusable_values
+from stream_dedup.settings.layers import check_settings
 from stream_dedup.settings.page import reference_page
-from stream_dedup.settings.recipe import recipe_of
 
 
 @command("config check", example="stream-dedup config check --config stream-dedup.toml")
-def config_check_command(given: Given, as_json: JsonOption = False) -> int:
+def config_check_command(command_line: CommandLine, as_json: JsonOption = False) -> int:
     """Check all settings, the key and the Kafka properties, without connecting. Exits with 78 on
     any problem.
     """
-    checked = check_settings(given.overrides(), given.config)
-    problems = checked.problems + _problems_of_use(checked)
+    checked = check_settings(command_line.overrides(), command_line.config)
+    problems = checked.problems + unusable_values(checked)
     if as_json:
         print_json({"ok": not problems, "problems": problems})
     elif problems:
@@ -36,7 +35,7 @@ def config_check_command(given: Given, as_json: JsonOption = False) -> int:
 
 @command("config show", example="stream-dedup config show --origin")
 def config_show_command(
-    given: Given,
+    command_line: CommandLine,
     origin: Annotated[
         bool, typer.Option("--origin", help="Also print the source of each value.")
     ] = False,
@@ -50,54 +49,26 @@ def config_show_command(
     if reference:
         sys.stdout.write(reference_page())
         return 0
-    settings = given.settings()
-    shown = list(settings.shown())
+    settings = command_line.settings()
     plan = settings.judging_plan
     similarity = plan.similarity / 100 or None
     topics = {kind: settings.topic_names.named(kind) for kind in ALL}
     if as_json:
-        found: dict[str, object] = {
-            setting.name: {
-                "value": setting.value,
-                "source": setting.origin.source,
-                "where": setting.origin.where,
-            }
-            if origin
-            else setting.value
-            for setting in shown
+        values: dict[str, object] = {
+            setting.name: setting.to_fields() if origin else setting.value
+            for setting in settings.shown()
         }
-        print_json(
-            found | {"in_force": {"plan": plan.id, "similarity": similarity, "topics": topics}}
-        )
+        in_force = {"plan": plan.id, "similarity": similarity, "topics": topics}
+        print_json(values | {"in_force": in_force})
         return 0
-    headings = ["setting", "value", "origin"] if origin else ["setting", "value"]
-    print_table(
-        headings,
-        [
-            [setting.name, setting.value, *([str(setting.origin)] if origin else [])]
-            for setting in shown
-        ],
-    )
+    columns = 3 if origin else 2
+    rows = [[setting.name, setting.value, str(setting.origin)] for setting in settings.shown()]
+    print_table(["setting", "value", "origin"][:columns], [row[:columns] for row in rows])
     console().print()
-    alike = "" if similarity is None else f"{similarity:.2f}"
-    rows = [
+    in_force_rows = [
         ["plan", plan.id],
-        ["similarity", alike],
+        ["similarity", "" if similarity is None else f"{similarity:.2f}"],
         *([f"topic {kind}", name] for kind, name in topics.items()),
     ]
-    print_table(["in force", "value"], rows)
+    print_table(["in force", "value"], in_force_rows)
     return 0
-
-
-def _problems_of_use(checked: CheckedSettings) -> list[str]:
-    """Return what only shows when a value is used: no key, a bad line of a list, a property
-    librdkafka does not know.
-    """
-    if checked.settings is None:
-        return each_property(checked.kafka, checked.origins)
-    problems: list[str] = []
-    try:
-        recipe_of(checked.settings)
-    except ConfigurationError as error:
-        problems.append(str(error))
-    return problems + property_problems(checked.settings)

@@ -1,6 +1,4 @@
-"""How a command ends: the one place where errors, and readers that have enough, become sentences
-and exit codes.
-"""
+"""The end of a command: convert errors, signals and closed pipes to messages and exit codes."""
 
 from __future__ import annotations
 
@@ -21,37 +19,35 @@ from stream_dedup.domain.printable import printable
 _FAILURE = 1
 _INTERRUPTED = 130
 _CLOSED_PIPE = 128 + signal.SIGPIPE
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 _SENTENCE_CHARACTERS_MAX = 4000
 
 
 def exit_code_of(run: Callable[[], object]) -> int:
-    """Run a command and return its exit code; an error of ours is its sentence on standard error,
-    never a traceback.
+    """Run a command and return its exit code; print the sentence of a `StreamDedupError` on standard
+    error, with the traceback only at the log level `debug`.
 
-    With the log level `debug` the traceback follows. An error that is not ours is a fault of the
-    program: its traceback is always shown, because nothing else tells what happened.
+    Any other error is a fault of the program, and is printed with its traceback.
     """
     try:
-        code = _ended(run)
-        if not sys.stdout.closed:  # as it is once its reader has gone
+        code = _run(run)
+        if not sys.stdout.closed:  # `flushed` closes it if its reader has ended
             sys.stdout.flush()
     except OSError as error:
-        with contextlib.suppress(
-            OSError
-        ):  # else the interpreter would say at its end that it cannot write
+        # An open stream would make the interpreter report at its end that it cannot write.
+        with contextlib.suppress(OSError):
             sys.stdout.close()
         if isinstance(error, BrokenPipeError):
             return _CLOSED_PIPE
         _print_sentence(
-            f"Not all was written: {error.strerror}. Run the command again once that is mended."
+            f"The output is incomplete: {error.strerror}. Run the command again once that is fixed."
         )
         return _FAILURE
     return code
 
 
-def _ended(run: Callable[[], object]) -> int:
-    """Run a command as `exit_code_of` says.
+def _run(run: Callable[[], object]) -> int:
+    """Run a command and return its exit code; print errors as `exit_code_of` does.
 
     Raises:
         OSError: the disk that it writes to is full.
@@ -68,7 +64,7 @@ def _ended(run: Callable[[], object]) -> int:
         _print_sentence(str(error))
         return error.exit_code
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in _FULL:
+        if isinstance(error, OSError) and error.errno in _FULL_DISK:
             raise
         traceback.print_exc()
         _print_sentence(
@@ -79,28 +75,28 @@ def _ended(run: Callable[[], object]) -> int:
     return 0
 
 
-def written_out(action: Callable[[], int]) -> int:
-    """Run a command, and write out what it has printed; return its exit code, or that of `cat`
-    where the reader is gone.
+def flushed(action: Callable[[], int]) -> int:
+    """Run a command and flush its output; return its exit code, or that of `cat` if the reader of
+    the output has ended.
 
     Raises:
-        BrokenPipeError: another pipe is.
+        BrokenPipeError: another pipe is closed.
     """
     try:
         code = action()
         sys.stdout.flush()
     except BrokenPipeError:
-        shut = [stream for stream in (sys.stdout, sys.stderr) if _is_shut(stream)]
-        if not shut:
+        closed = [stream for stream in (sys.stdout, sys.stderr) if _has_no_reader(stream)]
+        if not closed:
             raise
-        for stream in shut:  # else the interpreter would say at its end that it cannot write
+        for stream in closed:  # so that the interpreter does not report at its end that it failed
             with contextlib.suppress(OSError):
                 stream.close()
         return _CLOSED_PIPE
     return code
 
 
-def _is_shut(stream: TextIO) -> bool:
+def _has_no_reader(stream: TextIO) -> bool:
     poll = select.poll()
     with contextlib.suppress(OSError, ValueError):
         poll.register(stream, 0)
@@ -109,12 +105,12 @@ def _is_shut(stream: TextIO) -> bool:
 
 
 def _print_sentence(text: str) -> None:
-    """Print a sentence for people on standard error, line by line, each safe to show."""
+    """Print a message on standard error; its lines are made printable."""
     for line in text.splitlines():
         sys.stderr.write(printable(line, _SENTENCE_CHARACTERS_MAX) + "\n")
     sys.stderr.flush()
 
 
 def _is_debug() -> bool:
-    asked = os.environ.get("STREAM_DEDUP_LOG_LEVEL", "").lower() == "debug"
-    return asked or logging.getLogger("stream_dedup").level == logging.DEBUG
+    is_set = os.environ.get("STREAM_DEDUP_LOG_LEVEL", "").lower() == "debug"
+    return is_set or logging.getLogger("stream_dedup").level == logging.DEBUG

@@ -28,29 +28,14 @@ KeepOption = Annotated[
 ]
 
 
-def to_option(what: str) -> Any:
-    """Return the option that names the folder to which a command writes `what`."""
-    return typer.Option("--to", parser=local_folder, metavar="FOLDER", help=what)
+def to_option(help_text: str) -> Any:
+    """Return the option that names the folder to which a command writes."""
+    return typer.Option("--to", parser=local_folder, metavar="FOLDER", help=help_text)
 
 
-class WrittenAs(enum.StrEnum):
-    """In which format files are written."""
-
-    PARQUET = "parquet"
-    JSONL = "jsonl"
-
-
-class Compression(enum.StrEnum):
-    """A compression of Parquet files."""
-
-    ZSTD = "zstd"
-    SNAPPY = "snappy"
-    GZIP = "gzip"
-    BROTLI = "brotli"
-    LZ4 = "lz4"
-    NONE = "none"
-
-
+# typer takes choices as an enum.
+WrittenAs = enum.StrEnum("WrittenAs", ["PARQUET", "JSONL"])
+Compression = enum.StrEnum("Compression", ["ZSTD", "SNAPPY", "GZIP", "BROTLI", "LZ4", "NONE"])
 AsOption = Annotated[
     WrittenAs | None,
     typer.Option(

@@ -1,4 +1,4 @@
-"""`find`: every document that holds a clue, from a running search."""
+"""`find`: print the documents that contain a text, from a running search."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from stream_dedup.cli.options import JsonOption, command
-from stream_dedup.cli.similar import read_text
+from stream_dedup.cli.options import AsTextOption, JsonOption, command
 from stream_dedup.console.nouns import FIND_ORDERS
 from stream_dedup.domain.csv_text import csv_text
 from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.printable import printable
 from stream_dedup.domain.terminal import console, note, print_json
+from stream_dedup.files.one_text import read_text
 from stream_dedup.search.client import (
     CSV_COLUMNS,
     CSV_MAX,
@@ -52,10 +52,7 @@ def find_command(
             help="A text, a file with one, or - for standard input.",
         ),
     ],
-    as_text: Annotated[
-        bool,
-        typer.Option("--text", help="Use the argument as text even if a file has that name."),
-    ] = False,
+    as_text: AsTextOption = False,
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, max=100, help="Show at most N documents.")
     ] = 20,
@@ -86,17 +83,17 @@ def find_command(
 ) -> int:
     """Find the documents that contain a sentence or two, or most of it."""
     if as_csv and as_json:
-        raise InputError("Documents are written as CSV or as JSON; give one of --csv and --json.")
+        raise InputError("Documents are printed as CSV or as JSON; give one of --csv and --json.")
     text = str(read_text(settings, clue, as_text=as_text).text)
-    asked = {"limit": limit, "offset": limit * (page - 1), "order": order}
+    query = {"limit": limit, "offset": limit * (page - 1), "order": order}
     if as_csv:
-        asked |= {"limit": CSV_MAX, "offset": 0, "snippets": "no"}
-    asked |= {} if host is None else {"host": host}
-    asked |= {} if least is None else {"least": least}
-    path = f"/v1/find?{urllib.parse.urlencode(asked, errors='replace')}"
+        query |= {"limit": CSV_MAX, "offset": 0, "snippets": "no"}
+    query |= {} if host is None else {"host": host}
+    query |= {} if least is None else {"least": least}
+    path = f"/v1/find?{urllib.parse.urlencode(query, errors='replace')}"
     answer = ask_search(settings, search, path, text.encode("utf-8", "replace"))
     with of_this_version():
-        shown = [_shown(document) for document in answer["documents"]]
+        lines = [_line(document) for document in answer["documents"]]
         summary = summary_of(answer)
         rows = list(map(csv_row, answer["documents"]))
     if as_json:
@@ -105,13 +102,13 @@ def find_command(
     if as_csv:
         sys.stdout.write(csv_text(CSV_COLUMNS, rows))
         return 0
-    for document in shown:
-        console().print(document, soft_wrap=True)
+    for line in lines:
+        console().print(line, soft_wrap=True)
     note(summary)
     return 0
 
 
-def _shown(document: dict[str, Any]) -> Text:
+def _line(document: dict[str, Any]) -> Text:
     line = Text(f"{document['share']:4.0%}  ", "bold")
     line.append(printable(str(document["id"] or document["at"]), 200), "cyan")
     line.append(f"  {time_of(document['time_ms']) or '-'}", "dim")
@@ -119,7 +116,7 @@ def _shown(document: dict[str, Any]) -> Text:
     line.append(f"  group {document['group']}\n" if document["group"] else "\n", "dim")
     line.append("      ")
     if not document["snippet"]:
-        line.append("(its text is kept no longer, or cannot be read now)", "dim")
+        line.append("(its text was deleted, or cannot be read now)", "dim")
     for piece, matches in document["snippet"]:
         line.append(
             printable(re.sub(r"\s+", " ", str(piece)), 2000), "bold yellow" if matches else ""

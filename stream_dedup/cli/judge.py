@@ -9,7 +9,7 @@ import typer
 
 from stream_dedup.cli.file_options import AgainstOption, KeepOption, to_option
 from stream_dedup.cli.options import (
-    Given,
+    CommandLine,
     IndexOption,
     JsonOption,
     RowsOption,
@@ -29,7 +29,7 @@ from stream_dedup.inputs.columnar import need_pyarrow
     flags=HOW_TO_JUDGE,
 )
 def judge_command(
-    given: Given,
+    command_line: CommandLine,
     targets: Annotated[
         list[str], typer.Argument(metavar="FILE|DIR...", help="Files of fingerprints.")
     ],
@@ -61,4 +61,4 @@ def judge_command(
         as_json=as_json,
         is_strict=strict,
     )
-    return judge_files(asked, given.settings())
+    return judge_files(asked, command_line.settings())

@@ -1,8 +1,8 @@
-"""What commands share: options that several have, how one is stated, and how it gets its settings.
+"""Shared parts of the commands: options, the declaration of a command, and its settings.
 
-A command is stated once, in one function, in the file of its first word: its options are the
-parameters, its help is the docstring, beside them an example. `app` loads that file when the
-command is called.
+A command is one function in the file of its first word: its parameters are the options, its
+docstring is the help, and `command` adds an example. `app` loads that file when the command is
+called.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stream_dedup.cli.ending import written_out
+from stream_dedup.cli.ending import flushed
 from stream_dedup.cli.setting_options import SETTING_OPTIONS
 from stream_dedup.domain.document import Stage
 from stream_dedup.domain.printable import printable
@@ -30,21 +30,24 @@ from stream_dedup.settings.settings import Settings
 
 
 def local_folder(text: str) -> Path:
-    """Return the folder that an option names: one on this machine, also as `file://`."""
+    """Return the folder on this machine that an option names as a path or as `file://`.
+
+    Raises:
+        BadParameter: it is another kind of address, or a file.
+    """
     path = text.removeprefix("file://")
     if "://" in path:
         raise typer.BadParameter(
-            f"{printable(text)} is an address, and what is written goes to a folder on this "
-            "machine."
+            f"{printable(text)} is an address; files are written to a folder on this machine only."
         )
-    if os.path.lexists(path) and not os.path.isdir(path):  # noqa: PTH112 - which raises nothing
-        raise typer.BadParameter(f"{printable(text)} is there already, and is no folder.")
+    if os.path.lexists(path) and not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir can raise
+        raise typer.BadParameter(f"{printable(text)} exists and is no folder.")
     return Path(path)
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """What `--config`, `--set`, `-b` and the command's `flags` say, of which the settings are made."""
+class CommandLine:
+    """The values of `--config`, `--set`, `-b` and the command's `flags`; None where not given."""
 
     config: Path | None = None
     assignments: Sequence[str] = ()
@@ -52,54 +55,48 @@ class Given:
     flags: Mapping[str, object] = field(default_factory=dict)
 
     def overrides(self, **flags: object) -> dict[str, object]:
-        """Return the settings that were given on the command line; of the flags those that are not
-        None, above `--set`.
+        """Return the settings on the command line by name; `flags` that are not None take precedence
+        over `--set`.
         """
-        flags_given = {"bootstrap_servers": self.brokers, **self.flags, **flags}
-        if (vector_field := flags_given.pop("vector_field", None)) is not None:
-            flags_given |= {
-                "text_field": vector_field,
-                "recipe": flags_given.get("recipe") or "vector",
-            }
-        given = {
+        values = {"bootstrap_servers": self.brokers, **self.flags, **flags}
+        if (vector_field := values.pop("vector_field", None)) is not None:
+            values |= {"text_field": vector_field, "recipe": values.get("recipe") or "vector"}
+        by_option = {
             f"--{name.replace('_', '-')}": value
-            for name, value in flags_given.items()
+            for name, value in values.items()
             if value is not None
         }
-        return {**assigned(self.assignments), **given}
+        return {**assigned(self.assignments), **by_option}
 
     def arguments(self) -> list[str]:
-        """Return them as they are written on a command line."""
+        """Return the options as arguments of a command line."""
         config = [] if self.config is None else ["--config", str(self.config)]
         brokers = [] if self.brokers is None else ["--bootstrap-servers", self.brokers]
         return [*config, *(part for text in self.assignments for part in ("--set", text)), *brokers]
 
     def settings(self, **flags: object) -> Settings:
-        """Return the settings of a command: its flags above the environment, that above the
-        file.
-        """
+        """Return the settings: flags take precedence over the environment, and it over the file."""
         return load_settings(self.overrides(**flags), self.config)
 
     def quiet_settings(self, **flags: object) -> Settings:
-        """Do the same for a command that is not a role, which logs warnings and errors only."""
+        """Return the settings, and configure logging for a command: warnings and errors only."""
         settings = self.settings(**flags)
         is_debug = settings.log_level == "debug"
         logs.configure("debug" if is_debug else "warning")
-        # librdkafka warns of each call that it will try again; a command says at its end whether it
-        # worked.
+        # librdkafka warns of each call that it retries; a command reports at its end whether it
+        # succeeded.
         logging.getLogger(logs.KAFKA_LOGGER).setLevel(logging.DEBUG if is_debug else logging.ERROR)
         return settings
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command as it is stated: its whole name, an example, and the function with its options,
-    help and action.
+    """The declaration of a command: its whole name, an example, and the function with its options
+    and help.
 
-    An action whose first parameter is `settings` has the options `--config`, `--set` and, if it
-    `asks_kafka`, `-b`, and gets the settings that they say. One whose first parameter is `given`
-    has them too, and makes the settings itself. `flags` name those of `SETTING_OPTIONS` that it
-    has.
+    If the first parameter of `action` is `settings` or `command_line`, the command has the options
+    `--config`, `--set` and, if it `asks_kafka`, `-b`; the parameter receives the resulting
+    `Settings`, or the `CommandLine` to create them. `flags` names its options from `SETTING_OPTIONS`.
     """
 
     name: str
@@ -109,24 +106,21 @@ class Command:
     flags: Sequence[str] = ()
 
     def loaded(self) -> Any:
-        """Return it as the program runs it; what the action returns is the exit code."""
+        """Return the command for click; the exit code is the return value of the action."""
         app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
         self.add_to(app)
         return typer.main.get_command(app)
 
     def add_to(self, app: typer.Typer) -> None:
-        """Let `app` offer it."""
+        """Add the command to a typer app."""
         hints = typing.get_type_hints(self.action, include_extras=True)
         parameters = [
             parameter.replace(annotation=hints[parameter.name])
             for parameter in inspect.signature(self.action).parameters.values()
         ]
-        takes = (
-            parameters[0].name
-            if parameters and parameters[0].name in ("settings", "given")
-            else None
-        )
-        if takes is not None:
+        first = parameters[0].name if parameters else ""
+        has_settings = first in ("settings", "command_line")
+        if has_settings:
             shared = {name: SETTING_OPTIONS[name] for name in self.flags}
             shared |= {"config": ConfigOption, "assignments": SetOption}
             if self.asks_kafka:
@@ -141,22 +135,23 @@ class Command:
             del parameters[0]
 
         def run(**options: Any) -> None:
-            if takes is not None:
-                given = Given(
+            if has_settings:
+                command_line = CommandLine(
                     options.pop("config"),
                     options.pop("assignments") or [],
                     options.pop("brokers", None),
                     {name: options.pop(name) for name in self.flags},
                 )
-                options[takes] = given if takes == "given" else given.quiet_settings()
-            raise typer.Exit(written_out(partial(self.action, **options)))
+                options[first] = (
+                    command_line if first == "command_line" else command_line.quiet_settings()
+                )
+            raise typer.Exit(flushed(partial(self.action, **options)))
 
         run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
         )
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        # A paragraph in one line: the help is broken where the terminal ends, not where the
-        # docstring was.
+        # One line for each paragraph, so that the help is wrapped at the terminal's width.
         paragraphs = (self.action.__doc__ or "").split("\n\n")
         text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
         app.command(self.name.split()[-1], help=text, epilog=f"Example: {self.example}")(run)
@@ -165,29 +160,14 @@ class Command:
 def command(
     name: str, *, example: str, asks_kafka: bool = True, flags: Sequence[str] = ()
 ) -> Callable[[Callable[..., int]], Command]:
-    """Return what makes a command of a function."""
+    """Return a decorator that declares a function as a command."""
     return lambda action: Command(name, example, action, asks_kafka, flags)
 
 
-class Outlet(enum.StrEnum):
-    """Where documents end, as `tap --only` names it."""
-
-    UNIQUE = "unique"
-    DUPLICATES = "duplicates"
-    DEAD_LETTERS = "dead-letters"
-
-
-class DocumentFormat(enum.StrEnum):
-    """How a file holds documents."""
-
-    AUTO = "auto"
-    JSONL = "jsonl"
-    TEXT = "text"
-    LINES = "lines"
-    WARC = "warc"
-    COLUMNS = "columns"
-
-
+# typer takes choices as an enum.
+DocumentFormat = enum.StrEnum(
+    "DocumentFormat", ["AUTO", "JSONL", "TEXT", "LINES", "WARC", "COLUMNS"]
+)
 ConfigOption = Annotated[
     Path | None,
     typer.Option(
@@ -247,6 +227,9 @@ StrictOption = Annotated[
     bool,
     typer.Option("--strict", help="Exit with 1 if anything could not be read."),
 ]
+AsTextOption = Annotated[
+    bool, typer.Option("--text", help="Use the argument as text even if a file has that name.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 FitOption = Annotated[
     bool,
@@ -266,12 +249,12 @@ TopicFilesOption = Annotated[
 StopWithParentOption = Annotated[bool, typer.Option("--stop-with-parent", hidden=True)]
 
 
-def _known_stages(given: list[str] | None) -> list[str] | None:
-    stages = typing.get_args(Stage)
-    unknown = next((stage for stage in given or () if stage not in stages), None)
+def _known_stages(stages: list[str] | None) -> list[str] | None:
+    known = typing.get_args(Stage)
+    unknown = next((stage for stage in stages or () if stage not in known), None)
     if unknown is not None:
-        raise typer.BadParameter(f"{unknown!r} is not one of {', '.join(map(repr, stages))}.")
-    return given
+        raise typer.BadParameter(f"{unknown!r} is not one of {', '.join(map(repr, known))}.")
+    return stages
 
 
 StagesOption = Annotated[
@@ -311,10 +294,10 @@ VolumeOption = Annotated[
 
 
 def assigned(assignments: Sequence[str]) -> dict[str, object]:
-    """Return what `--set NAME=VALUE` options say; names may be written as in the environment or
-    with hyphens.
+    """Return the values of `--set NAME=VALUE` options by setting; names may also be written as in
+    the environment or with hyphens.
     """
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     for text in assignments:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
@@ -324,5 +307,5 @@ def assigned(assignments: Sequence[str]) -> dict[str, object]:
         name = name.strip()
         if not name.startswith("kafka."):
             name = name.removeprefix("STREAM_DEDUP_").lower().replace("-", "_")
-        found[name] = value
-    return found
+        values[name] = value
+    return values

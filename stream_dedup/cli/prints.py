@@ -9,9 +9,9 @@ import typer
 
 from stream_dedup.cli.file_options import to_option
 from stream_dedup.cli.options import (
+    CommandLine,
     DocumentFormat,
     FormatOption,
-    Given,
     JsonOption,
     RowsOption,
     StrictOption,
@@ -29,7 +29,7 @@ from stream_dedup.inputs.columnar import need_pyarrow
     flags=HOW_TO_PRINT,
 )
 def prints_command(
-    given: Given,
+    command_line: CommandLine,
     targets: Annotated[
         list[str], typer.Argument(metavar="FILE|DIR...", help="Documents as for `check`.")
     ],
@@ -51,4 +51,6 @@ def prints_command(
     from stream_dedup.files.printing import print_files  # which needs pyarrow
 
     asked = FileRequest(targets=targets, rows_max=rows, as_json=as_json, is_strict=strict)
-    return print_files(asked, to, document_format.value, jobs, given.overrides(), given.config)
+    return print_files(
+        asked, to, document_format.value, jobs, command_line.overrides(), command_line.config
+    )

@@ -1,4 +1,4 @@
-"""`rewind`: the committed offsets of an idle group set back. The work: `orders.rewinding`."""
+"""`rewind`: set back the committed offsets of an idle group; see `orders.rewinding`."""
 
 from __future__ import annotations
 
@@ -56,54 +56,21 @@ def rewind_command(
 
 def _print(topic: str, changes: Sequence[OffsetChange], *, is_written: bool, as_json: bool) -> None:
     if as_json:
-        print_json([_row(topic, change, is_written=is_written) for change in changes])
+        print_json([change.to_fields(topic, is_written=is_written) for change in changes])
     elif not changes:
-        note("No partition lacks its committed offset.")
+        note("Every partition has its committed offset.")
     else:
         print_table(
             ["partition", "committed", "becomes", "epoch", "becomes", "offsets to read again"],
-            [
-                [
-                    f"{topic}-{change.partition}",
-                    _or_none(change.committed),
-                    str(change.new_offset),
-                    _or_none(change.epoch),
-                    str(change.new_epoch),
-                    _or_none(_again(change)),
-                ]
-                for change in changes
-            ],
+            [change.to_row(topic) for change in changes],
         )
     for change in changes:
         if change.warning:
             note(f"{topic}-{change.partition}: {change.warning}")
     if is_written and any(change.is_change for change in changes):
         note(
-            "Written. The workers begin there; what they read again is delivered again, and a "
-            "duplicate among it counts in "
-            "dedup.copies once more."
+            "Written. The workers start there; documents that they read again leave again, and "
+            "their duplicates are counted again in dedup.copies."
         )
-    elif is_written:
-        note("Nothing was written.")
     else:
-        note("Nothing was written (--dry-run).")
-
-
-def _row(topic: str, change: OffsetChange, *, is_written: bool) -> dict[str, object]:
-    return {
-        "topic": topic,
-        "partition": change.partition,
-        "offset": {"now": change.committed, "wanted": change.new_offset},
-        "epoch": {"now": change.epoch, "wanted": change.new_epoch},
-        "offsets_again": _again(change),
-        "warning": change.warning,
-        "written": is_written and change.is_change,
-    }
-
-
-def _again(change: OffsetChange) -> int | None:
-    return None if change.committed is None else max(0, change.committed - change.new_offset)
-
-
-def _or_none(number: int | None) -> str:
-    return "none" if number is None else str(number)
+        note("Nothing was written." if is_written else "Nothing was written (--dry-run).")

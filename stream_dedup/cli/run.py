@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal, cast
 
 import typer
 
-from stream_dedup.cli.options import Given, StopWithParentOption, command
+from stream_dedup.cli.options import CommandLine, StopWithParentOption, command
 from stream_dedup.domain.compiling import StoppedError
 from stream_dedup.domain.errors import (
     ConfigurationError,
@@ -36,17 +36,12 @@ MODULES: Final[dict[Role, str]] = {
 AnyRole = enum.StrEnum("AnyRole", [(name.upper(), name) for name in (*MODULES, "all")])  # type: ignore[misc]
 
 
-class LogFormat(enum.StrEnum):
-    """Lines for people, JSON for collectors, or `auto`: for people on a terminal, else JSON."""
-
-    AUTO = "auto"
-    CONSOLE = "console"
-    JSON = "json"
+LogFormat = enum.StrEnum("LogFormat", ["AUTO", "CONSOLE", "JSON"])
 
 
 @command("run", example="stream-dedup run worker --set value_format=json")
 def run_command(
-    given: Given,
+    command_line: CommandLine,
     role: Annotated[
         AnyRole,
         typer.Argument(
@@ -94,15 +89,15 @@ def run_command(
     if role.value != "all":
         return run_role(
             cast("Role", role.value),
-            given.settings(),
+            command_line.settings(),
             log_format=log_format,
             stop_with_parent=stop_with_parent,
         )
     from stream_dedup.serving.supervise import supervise
 
     return supervise(
-        given.settings(),
-        given.arguments(),
+        command_line.settings(),
+        command_line.arguments(),
         log_format=log_format,
         with_insights=insights,
         with_search=search,

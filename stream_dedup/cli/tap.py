@@ -7,6 +7,7 @@ without our headers (somebody else's) is shown as such, never a crash.
 from __future__ import annotations
 
 import datetime as dt
+import enum
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated
@@ -14,7 +15,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from stream_dedup.cli.options import JsonOption, Outlet, command
+from stream_dedup.cli.options import JsonOption, command
 from stream_dedup.domain.document import OUTCOMES, Message
 from stream_dedup.domain.printable import printable
 from stream_dedup.domain.terminal import console, note, print_json
@@ -26,13 +27,15 @@ from stream_dedup.settings.settings import Settings
 _COLOURS = {"unique": "green", "duplicate": "yellow", "dead-letter": "red", "unknown": "magenta"}
 _SAME_TEXT = {label for label, reason in OUTCOMES.items() if reason.has_same_text}
 _INDENT = " " * 4
+_OUTPUTS = ("unique", "duplicates", "dead-letters")
+OutputName = enum.StrEnum("OutputName", [(name.upper(), name) for name in _OUTPUTS])  # type: ignore[misc]
 
 
 @command("tap", example="stream-dedup tap --only duplicates --limit 20")
 def tap_command(
     settings: Settings,
     only: Annotated[
-        list[Outlet] | None,
+        list[OutputName] | None,
         typer.Option("--only", help="Show only these. Repeatable."),
     ] = None,
     from_beginning: Annotated[
@@ -57,14 +60,9 @@ def tap_command(
     After a duplicate it prints the command that releases it; after a page that was kept because of
     its site or title, the sibling of that page.
     """
-    outlets = [outlet.value for outlet in only or []]
     names = settings.topic_names
-    by_outlet = {
-        "unique": names.unique,
-        "duplicates": names.duplicates,
-        "dead-letters": names.dead_letters,
-    }
-    topics = [topic for outlet, topic in by_outlet.items() if outlet in outlets or not outlets]
+    by_output = dict(zip(_OUTPUTS, names.outputs, strict=True))
+    topics = [topic for output, topic in by_output.items() if not only or output in only]
     out = console()
     shown = 0
     id_of = ids_of(settings)

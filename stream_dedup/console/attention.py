@@ -19,7 +19,6 @@ from functools import partial
 from typing import Final, Generic, TypeVar
 from urllib.parse import urlencode
 
-from stream_dedup.audit.letters import letter_of, redrive_group
 from stream_dedup.console.nouns import (
     DeadLetters,
     HostEvent,
@@ -32,6 +31,7 @@ from stream_dedup.domain.document import Message, TopicPartitionKey
 from stream_dedup.domain.errors import StreamDedupError
 from stream_dedup.insights.signals import reading_group
 from stream_dedup.kafka import KeptAdmin, sample
+from stream_dedup.log.letters import letter_of, redrive_group
 from stream_dedup.preflight.finding import CheckState
 from stream_dedup.preflight.roles import check_roles, read_roles
 from stream_dedup.settings.settings import Settings

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import enum
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from stream_dedup.domain.errors import ConfigurationError
+from stream_dedup.domain.errors import ConfigurationError, TopicExistsError
 from stream_dedup.domain.printable import counted
 
 HEADER_BUDGET_BYTES = 65_536
@@ -197,7 +198,11 @@ class TopicState:
 
 
 class TopicAdmin(Protocol):
-    """What `apply` needs of a Kafka admin client."""
+    """The methods of a Kafka admin client that planning and applying call."""
+
+    def broker_count(self) -> int: ...  # noqa: D102
+
+    def describe(self, names: Iterable[str]) -> Mapping[str, TopicState]: ...  # noqa: D102
 
     def create(  # noqa: D102
         self, name: str, partitions: int, replication_factor: int, config: dict[str, str]
@@ -372,6 +377,82 @@ def apply(changes: Sequence[TopicChange], admin: TopicAdmin) -> None:
             )
 
 
+# A topic that was created just now may be missing in a broker's list.
+_REPLAN_SECONDS = 0.1
+
+
+class TopicPlan(NamedTuple):
+    """The declared topics, the changes that they need, and `max.message.bytes` of the existing
+    topics by full name.
+    """
+
+    declared: Sequence[Topic]
+    changes: list[TopicChange]
+    record_bytes: Mapping[str, str]
+
+
+def plan_cluster(
+    admin: TopicAdmin,
+    names: TopicNames,
+    folder: Path | None = None,
+    partitions: int | None = None,
+    *,
+    fit_brokers: bool,
+) -> TopicPlan:
+    """Compare a cluster with the topics that the files of `folder` declare.
+
+    `partitions` replaces the declared number; `fit_brokers` lowers the number of replicas to that
+    of the brokers.
+
+    Raises:
+        ConfigurationError: a file is invalid, or the cluster has too few brokers.
+        BrokerError: Kafka does not answer.
+    """
+    declared: Sequence[Topic] = read_topics(names, folder)
+    if partitions is not None:
+        declared = with_partitions(declared, partitions)
+    brokers = admin.broker_count()
+    if fit_brokers:
+        declared = fit_to_brokers(declared, brokers)
+    existing = admin.describe([topic.name for topic in declared])
+    changes = plan(declared, existing)
+    if problem := replicas_problem(changes, brokers):
+        raise ConfigurationError(problem)
+    record_bytes = {
+        name: topic.config[RECORD_BYTES]
+        for name, topic in existing.items()
+        if RECORD_BYTES in topic.config
+    }
+    return TopicPlan(declared, changes, record_bytes)
+
+
+def apply_to_cluster(
+    admin: TopicAdmin,
+    names: TopicNames,
+    folder: Path | None = None,
+    partitions: int | None = None,
+    *,
+    fit_brokers: bool,
+) -> TopicPlan:
+    """Plan and apply; plan again if another program creates one of the topics at the same time.
+
+    Each new plan finds one topic more, so there are at most as many plans as topics. Return the
+    last plan.
+    """
+    found = plan_cluster(admin, names, folder, partitions, fit_brokers=fit_brokers)
+    for attempts_left in reversed(range(len(found.declared))):
+        try:
+            apply(found.changes, admin)
+        except TopicExistsError:
+            if not attempts_left:
+                raise
+            time.sleep(_REPLAN_SECONDS)
+            found = plan_cluster(admin, names, folder, partitions, fit_brokers=fit_brokers)
+        else:
+            break
+    return found
+
+
 def log_problems(name: str, found: TopicState, kind: str = FINGERPRINTS) -> list[str]:
     """Return, as sentences, what makes the existing topic `name` unfit to be the log (or `begun`);
     no role may start so.
@@ -399,13 +480,13 @@ def removed_from_log(log: str, low: int) -> str:
     )
 
 
-def as_rows(desired: Sequence[Topic], changes: Sequence[TopicChange]) -> list[dict[str, object]]:
-    """Return the plan as rows for a table or JSON: one per step, and one for each topic that is as
-    it should be.
+def as_rows(found: TopicPlan) -> list[dict[str, object]]:
+    """Return a plan as rows for a table or JSON: one for each change, and one for each topic
+    without changes. `record_bytes` is the largest record of the topic after the changes.
     """
     rows: list[dict[str, object]] = []
-    for topic in desired:
-        topic_changes = [change for change in changes if change.topic.name == topic.name]
+    for topic in found.declared:
+        topic_changes = [change for change in found.changes if change.topic.name == topic.name]
         for change in topic_changes:
             config = {
                 name: {"now": now, "wanted": wanted}
@@ -427,6 +508,13 @@ def as_rows(desired: Sequence[Topic], changes: Sequence[TopicChange]) -> list[di
                     "sentence": f"{topic.name} {_why_left(topic)}.",
                 }
             )
+    record_bytes = dict(found.record_bytes)
+    record_bytes |= {
+        change.topic.name: change.topic.config.get(RECORD_BYTES, "") for change in found.changes
+    }
+    for row in rows:
+        limit = record_bytes.get(str(row["topic"]), "")
+        row.update({"record_bytes": int(limit)} if limit.isdigit() else {})
     return rows
 
 

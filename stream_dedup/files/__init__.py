@@ -8,6 +8,9 @@ parts     write kept rows and duplicates into a folder, for `check --to`
 offline   judge documents, or their fingerprints, in order
 checking  the command `check`
 printing  the commands `prints` and `judge`
+explain   the command `explain`
+similar   the command `similar`
+one_text  read one document, for `explain`, `similar` and `find`
 keep      the option `--keep`
 remarks   the notes that a command prints next to its result
 threshold the pairs near a threshold, for `calibrate`

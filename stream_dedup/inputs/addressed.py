@@ -21,8 +21,8 @@ from stream_dedup.domain.paths import below
 from stream_dedup.domain.printable import printable
 
 _GOOGLE = ("gs", "gcs")
+# A path with one of these characters is a pattern.
 GLOB = "*?["
-"""What a path that stands for several holds one of."""
 
 
 class FileAt(NamedTuple):

@@ -56,15 +56,15 @@ from stream_dedup.log.headers import BYPASS
 from stream_dedup.settings.settings import Settings
 from stream_dedup.settings.units import HEADER_PLACE
 
+# The error class of a text that is stored elsewhere, where no texts are fetched.
 NOT_FETCHED = "NotFetched"
-"""The error class of a text that lies elsewhere where none is fetched."""
 
+# The input settings of a value that is a text and has no fields.
 PLAIN_TEXT: Final[Mapping[str, str | None]] = {
     "value_format": "raw",
     "text_encoding": "plain",
     **dict.fromkeys(("text_at", "id_field", "time_field", "scope_field", "site_field")),
 }
-"""The input settings of a value that is nothing but its text."""
 
 _TIME_MS_MAX = 253_402_300_799_999  # 9999-12-31; RFC 3339 has no later time
 _Found = TypeVar("_Found")

@@ -41,13 +41,13 @@ from stream_dedup.inputs.stores import (
 
 Fetched: TypeAlias = bytes | DeadLetter
 
+# The largest number of concurrent fetches of a worker: enough for the kernels at 50 ms a fetch.
 AT_ONCE = 64
-"""Most texts that one worker fetches at once: enough for the kernel at 50 ms a fetch."""
+# The least time for one attempt to fetch a text.
 ATTEMPT_SECONDS = 10.0
-"""Least time for one attempt to fetch a text."""
+# After this time a text that is unavailable, while its store answers for others, becomes a dead
+# letter; longer than a store's failover.
 PATIENCE_SECONDS = 600.0
-"""Time after which a text is given up that is away while its store answers for others: longer than a
-store's failover."""
 _ATTEMPT_BYTES_PER_SECOND: Final = 1_000_000
 _ATTEMPTS: Final = 3
 _RETRY_SECONDS: Final = 0.1

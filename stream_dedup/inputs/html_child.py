@@ -22,8 +22,8 @@ from typing import IO, Any, BinaryIO, Final, NamedTuple
 LENGTH_BYTES = 4
 TEXT, FAILED = 0, 1
 
+# Fewer words are no main text: a heading and a notice, which all pages of a site share, have them.
 WORDS_MIN: Final = 25
-"""Fewer words are no main text: a heading and a notice have as many, which all pages of a site share."""
 _VISIBLE_SHARE: Final = 10  # the main text has at least one word of so many visible ones
 # Two characters of a script that is written without spaces count as a word.
 _UNSPACED: Final = re.compile(

@@ -34,9 +34,8 @@ _TIMEOUT_SECONDS = 5
 _FRAME, _FRAME_BYTES = 0, 5
 _NO_SCHEMA = (400, 404, 422)  # some refuse an id, or a version in a reference, that is none
 
+# Parses the bytes after the frame into dictionaries, lists and scalars; may raise any exception.
 Reader: TypeAlias = Callable[[bytes], Any]
-"""Takes what is behind the frame, and returns Python's dictionaries, lists and scalars; it raises
-what it likes."""
 
 
 def unframe(value: bytes) -> bytes | str:

@@ -35,8 +35,8 @@ from stream_dedup.inputs.warc_records import RECORD_BYTES_MAX
 Format = Literal["jsonl", "text", "lines", "warc", "columns"]
 _Found: TypeAlias = tuple[Path, str, FileAt | None]
 STANDARD_INPUT = "-"
+# The error class of the records that are lost because their file is damaged, one or millions.
 DAMAGED_FILE = "DamagedFile"
-"""The error class of what is lost of a file, be it one record or millions."""
 
 _BUFFER_BYTES = 1 << 20
 
@@ -56,6 +56,7 @@ _HIDDEN = (".", "_")
 # What Hugging Face's `save_to_disk` writes beside the rows.
 _DESCRIBED = frozenset({"dataset_dict.json", "dataset_info.json"})
 _DESCRIPTIONS = _DESCRIBED | {"state.json"}
+# The first bytes of files that are neither JSON nor text: what they are, and what to do with them.
 _OTHER_KINDS = {
     rb"\xff\xfe|\xfe\xff|[^\0]\0[^\0]\0|\0[^\0]\0[^\0]": (
         "UTF-16",
@@ -69,7 +70,6 @@ _OTHER_KINDS = {
     rb"PAR1": ("Parquet", "give it as a file with the ending .parquet"),
     rb"ARROW1\0": ("Arrow", "give it as a file with the ending .arrow"),
 }
-"""How files begin that are neither JSON nor text, what they are, and what to do with them."""
 
 
 @dataclass(frozen=True, slots=True)

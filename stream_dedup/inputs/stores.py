@@ -36,8 +36,8 @@ from stream_dedup.domain.printable import printable
 from stream_dedup.inputs.addressed import class_of
 
 Admit = Callable[[int], None]
+# The error class of a text that its store does not contain.
 NOT_FOUND: Final = "NotFound"
-"""The kind of a text that its store says is not there."""
 
 _WEB: Final = ("http", "https")
 _LIBRARIES: Final = {

@@ -19,7 +19,7 @@ from stream_dedup.kafka import LogAppender, read_whole
 from stream_dedup.log import records
 from stream_dedup.log.frame import FIRST_FORMAT
 from stream_dedup.orders.beginnings import open_new
-from stream_dedup.preflight.declaration import check_declaration, window_of
+from stream_dedup.preflight.declaration import check_declaration, declared_fields, window_of
 from stream_dedup.preflight.finding import raise_refusals
 from stream_dedup.settings.settings import Settings
 
@@ -112,21 +112,6 @@ def follow(
             "worker begins it as the "
             "settings say: stream-dedup run worker"
         )
-    declared = declaration(first_records[0][1], names)
+    declared = declared_fields(first_records[0][1], names)
     raise_refusals(check_declaration(settings, recipe, declared))
     return declared
-
-
-def declaration(record: records.LogRecord | None, names: TopicNames) -> dict[str, Any]:
-    """Return the fields of the log's first record.
-
-    Raises:
-        ConfigurationError: it is not a declaration.
-    """
-    if not isinstance(record, records.Control) or record.type != "declare":
-        raise ConfigurationError(
-            f"The first record of {names.fingerprints} does not declare recipe and plan, so it is "
-            "not a log of "
-            "stream_dedup; choose another STREAM_DEDUP_TOPIC_PREFIX."
-        )
-    return record.fields

@@ -81,6 +81,30 @@ class OffsetChange:
         """
         return (self.new_offset, self.new_epoch) != (self.committed, self.epoch)
 
+    @property
+    def offsets_again(self) -> int | None:
+        """The number of offsets to read again; None if no offset was committed."""
+        return None if self.committed is None else max(0, self.committed - self.new_offset)
+
+    def to_row(self, topic: str) -> list[str]:
+        """Return the change as a row: partition, offset and new offset, epoch and new epoch, and the
+        number of offsets to read again.
+        """
+        numbers = (self.committed, self.new_offset, self.epoch, self.new_epoch, self.offsets_again)
+        return [f"{topic}-{self.partition}", *("none" if n is None else str(n) for n in numbers)]
+
+    def to_fields(self, topic: str, *, is_written: bool) -> dict[str, object]:
+        """Return the change as an object of the command's JSON."""
+        return {
+            "topic": topic,
+            "partition": self.partition,
+            "offset": {"now": self.committed, "wanted": self.new_offset},
+            "epoch": {"now": self.epoch, "wanted": self.new_epoch},
+            "offsets_again": self.offsets_again,
+            "warning": self.warning,
+            "written": is_written and self.is_change,
+        }
+
 
 @dataclass(slots=True)
 class Marks:

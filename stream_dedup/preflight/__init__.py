@@ -1,4 +1,4 @@
-"""Checks before documents are processed; `doctor` runs all of them, roles run some at their start.
+"""Checks before documents are processed.
 
     finding      the result of a check: ok, warning, refused, not checked; a sentence with the remedy
     cluster      topics, their settings and sizes, retention, committed offsets, the clock; pure functions of `Facts`
@@ -9,6 +9,7 @@
     sites        whether documents have a web site
     volume       the index's volume: readable, of this log, not ahead of it
     start        reads the `Facts` from Kafka, and runs the checks of a role
+    doctor       runs all checks
 
 Invariants: a check changes nothing; a danger to documents, or a permanent stop of the role, is
 refused; a cost is a warning; a check that could not run is reported as such, never as ok. This

@@ -5,14 +5,36 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator, Mapping
 
+from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.topics import TopicNames, TopicState
-from stream_dedup.kafka.client import consumer_config, producer_config, property_problems
+from stream_dedup.kafka.client import (
+    consumer_config,
+    each_property,
+    producer_config,
+    property_problems,
+)
 from stream_dedup.log.records import RECORD_BYTES_MAX
 from stream_dedup.preflight.finding import CheckFinding, Problems, not_checked, ok, refused, warning
+from stream_dedup.settings.layers import CheckedSettings
+from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 
 _RECEIVED_BYTES_MAX = 100_000_000  # librdkafka's default of receive.message.max.bytes
 _PROTOCOL_BYTES = 512
+
+
+def unusable_values(checked: CheckedSettings) -> list[str]:
+    """Return a sentence for each valid value that cannot be used: no key, a bad line in a list, a
+    property that librdkafka does not know.
+    """
+    if checked.settings is None:
+        return each_property(checked.kafka, checked.origins)
+    problems = property_problems(checked.settings)
+    try:
+        recipe_of(checked.settings)
+    except ConfigurationError as error:
+        return [str(error), *problems]
+    return problems
 
 
 def check_clients(

@@ -14,8 +14,10 @@ from typing import Any
 from stream_dedup.domain.better import BetterRule
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.plan import Plan
+from stream_dedup.domain.topics import TopicNames
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.index.rules.window import Window
+from stream_dedup.log.records import Control, LogRecord
 from stream_dedup.preflight.finding import CheckFinding, ok, refused, warning
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
@@ -28,6 +30,20 @@ def window_of(settings: Settings) -> Window | None:
         return None
     length, _, refresh = settings.window.partition(",")
     return Window(round(parse_duration(length).total_seconds() * 1000), bool(refresh))
+
+
+def declared_fields(first: LogRecord | None, names: TopicNames) -> dict[str, Any]:
+    """Return the fields of the log's first record.
+
+    Raises:
+        ConfigurationError: it is not a declaration.
+    """
+    if not isinstance(first, Control) or first.type != "declare":
+        raise ConfigurationError(
+            f"The first record of {names.fingerprints} does not declare recipe and plan, so it is "
+            "not a log of stream_dedup; choose another STREAM_DEDUP_TOPIC_PREFIX."
+        )
+    return first.fields
 
 
 def check_declaration(

@@ -98,6 +98,10 @@ class ShownSetting:
     value: str
     origin: ValueOrigin
 
+    def to_fields(self) -> dict[str, str]:
+        """Return value and origin as an object of the command's JSON."""
+        return {"value": self.value, "source": self.origin.source, "where": self.origin.where}
+
 
 _SIMILARITIES = {
     "similarity_unsure": "unsure",

@@ -19,6 +19,7 @@ from stream_dedup.audit.verdicts import AuditedOutputs, expected_headers
 from stream_dedup.domain.document import DeadLetter, Headers, LogPlace, Message, Position, Reason
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.log import headers
+from stream_dedup.log.letters import split_dead_letter
 from stream_dedup.log.records import decode
 from stream_dedup.log.schema import Judgement
 from tests.index.logs import (
@@ -174,7 +175,7 @@ def test_a_letter_may_lack_what_it_says(
     to its place."""
     scene = Scene()
     *rest, letter = scene.left()
-    _, own = content.split_dead_letter(letter.headers)
+    _, own = split_dead_letter(letter.headers)
     foreign = changed.get("headers", letter.headers[: -len(own)])
     letter = letter._replace(**changed | {"headers": [*foreign, *own, *cut]})
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.cli.doctor import examine
 from stream_dedup.domain.document import Headers
+from stream_dedup.preflight.doctor import examine
 from stream_dedup.settings.layers import load_settings
 from tests.broker.harness import Filter, Role, own_filter, synthetic, wait_until
 

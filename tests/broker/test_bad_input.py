@@ -20,9 +20,9 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import KafkaError, Producer
 
-from stream_dedup.audit.letters import letter_of
 from stream_dedup.cli.audit import examine
 from stream_dedup.domain.document import Headers
+from stream_dedup.log.letters import letter_of
 from tests.broker.harness import (
     Filter,
     Outcome,

@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from stream_dedup.cli import audit
-from stream_dedup.cli.doctor import examine
 from stream_dedup.domain.document import Headers
 from stream_dedup.kafka import LogAppender
 from stream_dedup.log import records
+from stream_dedup.preflight.doctor import examine
 from stream_dedup.preflight.finding import CheckState
 from stream_dedup.settings.layers import load_settings
 from tests.broker.harness import Filter, Outcome, synthetic, wait_until

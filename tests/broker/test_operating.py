@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from stream_dedup.__main__ import main
-from stream_dedup.cli.doctor import examine
+from stream_dedup.preflight.doctor import examine
 from stream_dedup.preflight.finding import CheckState
 from stream_dedup.settings.layers import load_settings
 from tests.broker.harness import Filter, Role, wait_until

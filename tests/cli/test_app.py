@@ -328,7 +328,7 @@ def test_output_on_a_full_disk_is_a_sentence(tmp_path: Path, words: list[str]) -
     assert (ended.returncode, ended.stderr) == (
         1,
         (
-            "Not all was written: No space left on device. Run the command again once that is "
-            "mended.\n"
+            "The output is incomplete: No space left on device. Run the command again once that "
+            "is fixed.\n"
         ),
     )

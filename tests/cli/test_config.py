@@ -165,7 +165,7 @@ def test_a_search_of_this_machine_is_asked_how_it_is(
         assert asked() == (
             "ok",
             (
-                f"The search at http://127.0.0.1:{first + 3} says: 12 documents and groups can be "
+                f"The search at http://127.0.0.1:{first + 3} answers: 12 documents and groups can be "
                 "found"
             ),
         )

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.audit.letters import letter_of
-from stream_dedup.cli.dlq import Filter, original
 from stream_dedup.domain.document import DeadLetter, Headers, Message, Position, UnreadableHeaders
 from stream_dedup.log import headers
+from stream_dedup.log.letters import letter_of
+from stream_dedup.orders.redriving import Selection, original
 
 
 def dead(found: Headers, value: bytes | None = b"{", timestamp_ms: int | None = 1234) -> Message:
@@ -74,11 +74,11 @@ def test_a_letter_that_lacks_something_is_not_sent_back(lacks: tuple[str, bytes]
 def test_filters_look_at_stage_class_and_reason() -> None:
     letter = letter_of(dead([]))
 
-    assert Filter().takes(letter)
-    assert Filter(("size", "decode"), ("JSONDecodeError",), "no json").takes(letter)
-    assert not Filter(("size",)).takes(letter)
-    assert not Filter((), ("ValueError",)).takes(letter)
-    assert not Filter((), (), "timestamp").takes(letter)
+    assert Selection().includes(letter)
+    assert Selection(("size", "decode"), ("JSONDecodeError",), "no json").includes(letter)
+    assert not Selection(("size",)).includes(letter)
+    assert not Selection((), ("ValueError",)).includes(letter)
+    assert not Selection((), (), "timestamp").includes(letter)
 
 
 def test_a_shadow_has_nothing_to_audit(run: Callable[..., Any]) -> None:

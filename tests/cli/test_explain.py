@@ -31,7 +31,14 @@ def files(tmp_path: Path) -> Callable[[str, str], tuple[Path, Path]]:
 
 
 CASES: dict[str, tuple[str, str, str, str | None, str, str]] = {
-    "the same text": (PAGE, PAGE.upper() + "  ", "duplicate", "exact", "the same text", "bands"),
+    "the same text": (
+        PAGE,
+        PAGE.upper() + "  ",
+        "duplicate",
+        "exact",
+        "equal after normalisation",
+        "bands",
+    ),
     "nearly the same": (
         PAGE,
         edited(PAGE),
@@ -49,23 +56,23 @@ CASES: dict[str, tuple[str, str, str, str | None, str, str]] = {
         "bands",
     ),
     "a short one": (PAGE, "a few words", "unique", None, "fewer than 14 features", "bands"),
-    "an empty one": (PAGE, " ", "unique", None, "no text once it is normalised", "bands"),
+    "an empty one": (PAGE, " ", "unique", None, "no text after normalisation", "bands"),
     "near in bits": (
         PAGE,
         edited(PAGE),
         "duplicate",
         "near",
-        "bits differ, and up to 17 may",
+        "bits differ; at most 17 may",
         "blocks",
     ),
-    "far in bits": (PAGE, OTHER, "unique", None, "bits differ, and only up to 17 may", "blocks"),
-    "near and in no block": (PAGE, OTHER, "unique", None, "near enough", "128:8:0:128"),
+    "far in bits": (PAGE, OTHER, "unique", None, "bits differ; at most 17 may", "blocks"),
+    "near and in no block": (PAGE, OTHER, "unique", None, "few enough", "128:8:0:128"),
     "lengths too far apart": (
         PAGE,
         PAGE + OTHER,
         "unique",
         None,
-        "at least 99 % of these are asked for",
+        "at least 99 % of these are required",
         "128:8:1:128:99%",
     ),
 }
@@ -211,7 +218,7 @@ def test_vectors_are_explained_by_their_numbers(run: Callable[..., Any], tmp_pat
 
     assert found["differing"] == [{"feature": "#2", "weights": [-1.0, -1.5]}]
     assert (
-        "the recipe takes vectors"
+        "the recipe expects vectors"
         in run("explain", tmp_path / "a.json", tmp_path / "c.txt", *options).err
     )
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from stream_dedup.audit.content import split_dead_letter
-from stream_dedup.domain.document import UNREADABLE, Message, UnreadableHeaders
+from stream_dedup.domain.document import UNREADABLE, Headers, Message, UnreadableHeaders
 from stream_dedup.log import headers
 
 # A header of these says that the letter lacks a part of its record.
@@ -38,6 +37,35 @@ class Letter:
     def source(self) -> str:
         """The position of its source record as text; empty if the headers do not name it."""
         return "" if self.partition is None else f"{self.topic}-{self.partition}@{self.offset}"
+
+    def to_fields(self, *, is_sent: bool) -> dict[str, Any]:
+        """Return the letter as an object of the command's JSON."""
+        message = self.message
+        time = "" if message.timestamp_ms is None else headers.rfc3339(message.timestamp_ms)
+        return {
+            "topic": message.topic,
+            "partition": message.partition,
+            "offset": message.offset,
+            "time": time or None,
+            "source": self.source or None,
+            "stage": self.stage,
+            "class": self.error_class,
+            "message": self.why,
+            "key": None if message.key is None else message.key.decode("utf-8", "replace"),
+            "bytes": self.size,
+            "cut": self.is_cut,
+            "sent_back": is_sent,
+        }
+
+
+def split_dead_letter(all_headers: Headers) -> tuple[Headers, Headers]:
+    """Split the headers of a dead letter into (foreign, error headers): the error headers begin
+    with the first `__dlq.errors.topic`.
+    """
+    for index, (name, _) in enumerate(all_headers):
+        if name == headers.DLQ_TOPIC:
+            return all_headers[:index], all_headers[index:]
+    return all_headers, []
 
 
 def letter_of(message: Message) -> Letter:

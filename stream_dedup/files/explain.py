@@ -1,0 +1,195 @@
+"""Explain why two documents are copies or not, by a recipe and a plan, for `explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stream_dedup.domain.better import BetterRule, beats
+from stream_dedup.domain.document import Reason
+from stream_dedup.domain.plan import Plan
+from stream_dedup.domain.related import Origin, in_words, relation_of
+from stream_dedup.domain.sketch import SURE, as_text, per_cent, similarity
+from stream_dedup.fingerprinting import (
+    Fingerprinter,
+    Recipe,
+    SiteHasher,
+    explain_features,
+    number_of,
+)
+from stream_dedup.index.rules.reasons import reason_of_duplicate
+from stream_dedup.inputs.decoder import DecodedDocument
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedDocument:
+    """One of the two documents. `number` is its fingerprint as a number; `sketch` is empty if the
+    recipe makes none.
+    """
+
+    name: str
+    document: DecodedDocument
+    number: int
+    digest: bytes
+    features: int
+    is_empty: bool
+    sketch: bytes
+    origin: Origin
+
+    def to_fields(self, recipe: Recipe) -> dict[str, object]:
+        """Return it as an object of the command's JSON."""
+        return {
+            "name": self.name,
+            "id": self.document.id.decode("utf-8", "replace"),
+            "fingerprint": f"{self.number:0{recipe.width // 4}x}",
+            "features": self.features,
+            "characters": len(self.document.text),
+            "scope": f"{self.document.scope:016x}",
+            "site": self.document.site,
+            "title": self.document.title,
+        }
+
+
+def explain_pair(
+    names: Sequence[str],
+    documents: Sequence[DecodedDocument],
+    recipe: Recipe,
+    plan: Plan,
+    better: str,
+    rows: int,
+) -> dict[str, Any]:
+    """Return the fields of the command's JSON: verdict, reason, distance, threshold, blocks and the
+    `rows` features that differ most.
+
+    `names`, `documents`: the two documents, the earlier one first. `better`: the rule for the best
+    copy.
+    """
+    hasher = SiteHasher(recipe)
+    prints = Fingerprinter(recipe).fingerprint([document.text for document in documents])
+    first, second = (
+        ComparedDocument(
+            name,
+            document,
+            number_of(prints.prints[row]),
+            prints.digests[row].tobytes(),
+            int(prints.features[row]),
+            bool(prints.empty[row]),
+            prints.sketches[row].tobytes(),
+            hasher.origin_of(document.site, document.title, document.id),
+        )
+        for row, (name, document) in enumerate(zip(names, documents, strict=True))
+    )
+    reason, why = _reason(recipe, plan, first, second)
+    later, best = ((side.features, side.document.time_ms) for side in (second, first))
+    difference = first.number ^ second.number
+    return {
+        "verdict": "duplicate" if reason is not None else "unique",
+        "reason": None if reason is None else reason.label,
+        "why": why,
+        "distance": plan.distance(first.number, second.number),
+        "threshold": plan.threshold_of(min(first.features, second.features)),
+        "similarity": round(similarity(first.sketch, second.sketch), 4) if first.sketch else None,
+        "similarity_asked": plan.similarities[relation_of(first.origin, second.origin)] / 100,
+        "bands_shared": [
+            first.sketch[start:end] == second.sketch[start:end] for start, end in plan.sketch_bounds
+        ],
+        "recipe": recipe.id,
+        "plan": plan.id,
+        "radius": plan.radius,
+        "blocks": [
+            {
+                "first_bit": begin,
+                "end_bit": end,
+                "distance": (difference >> begin & ((1 << (end - begin)) - 1)).bit_count(),
+            }
+            for begin, end in plan.bounds
+        ],
+        "floor": recipe.floor,
+        "documents": [side.to_fields(recipe) for side in (first, second)],
+        **_differing_features(recipe, first, second, rows),
+        "rule": better,
+        "better": reason is not None and beats(BetterRule.named(better), later, best),
+    }
+
+
+def _differing_features(
+    recipe: Recipe, first: ComparedDocument, second: ComparedDocument, rows: int
+) -> dict[str, Any]:
+    weights = (
+        explain_features(recipe, first.document.text),
+        explain_features(recipe, second.document.text),
+    )
+    names = weights[0].keys() | weights[1].keys()
+    pairs = [(name, weights[0].get(name, 0.0), weights[1].get(name, 0.0)) for name in names]
+    differing = sorted(
+        (pair for pair in pairs if pair[1] != pair[2]),
+        key=lambda pair: (-abs(pair[1] - pair[2]), pair[0]),
+    )
+    larger = sum(max(abs(a), abs(b)) for _, a, b in pairs)
+    return {
+        "features_shared": sum(1 for _, a, b in pairs if a and b),
+        "features_all": len(pairs),
+        "weight_shared": round(1 - sum(abs(a - b) for _, a, b in pairs) / larger, 4)
+        if larger
+        else None,
+        "differing": [
+            {"feature": name, "weights": [round(a, 4), round(b, 4)]}
+            for name, a, b in differing[:rows]
+        ],
+        "differing_all": len(differing),
+    }
+
+
+def _reason(
+    recipe: Recipe, plan: Plan, first: ComparedDocument, second: ComparedDocument
+) -> tuple[Reason | None, str]:
+    """Return the reason if they are duplicates, and a sentence either way."""
+    if first.is_empty or second.is_empty:
+        why = "One of them has no text after normalisation; such a document is unique (empty)."
+        return None, why
+    if first.document.scope != second.document.scope:
+        why = "They have different scopes (SCOPE_FIELD); only documents of one scope are compared."
+        return None, why
+    same_id = bool(first.document.id) and first.document.id == second.document.id
+    if first.digest == second.digest:
+        reason = reason_of_duplicate(same_text=True, same_id=same_id)
+        return reason, "Their texts are equal after normalisation, so no distance is needed."
+    if min(first.features, second.features) < recipe.floor:
+        return None, (
+            f"One of them has fewer than {recipe.floor} features, too few for a reliable "
+            "fingerprint: only an equal text would be a duplicate (too-short)."
+        )
+    smaller, larger = sorted((first.features, second.features))
+    threshold = plan.threshold_of(smaller)
+    distance = plan.distance(first.number, second.number)
+    origins = first.origin, second.origin
+    relation = relation_of(*origins)
+    least, share = plan.similarities[relation], per_cent(first.sketch, second.sketch)
+    sites = first.document.site, second.document.site
+    alike = in_words(share, relation, least, sites, has_same_id=same_id) if least else ""
+    sketches, features = (first.sketch, second.sketch), (first.features, second.features)
+    if plan.within_reach(first.number, second.number, features, sketches, origins):
+        limit = (
+            f"at most {threshold} may differ"
+            if distance <= threshold
+            else f"from similarity {as_text(SURE)} more than {threshold} may differ"
+        )
+        bits = f"{distance} of {plan.width} bits differ; {limit}."
+        return reason_of_duplicate(same_text=False, same_id=same_id), f"{alike} {bits}".lstrip()
+    if share < least:
+        return None, alike
+    if distance > threshold and (share < SURE or not least):
+        why = f"{distance} of {plan.width} bits differ; at most {threshold} may differ."
+        return None, why
+    if 100 * smaller < plan.ratio * larger:
+        return None, (
+            f"{distance} of {plan.width} bits differ, which is few enough, but the shorter text has "
+            f"{smaller:,} features and the longer {larger:,}; at least {plan.ratio} % of these are "
+            "required."
+        )
+    of_sketch = ", and no block of the sketches is equal" if plan.bands else ""
+    return None, (
+        f"{distance} of {plan.width} bits differ, which is few enough, but no block differs in "
+        f"{plan.radius} bits or fewer{of_sketch}, so the index does not find the pair."
+    )

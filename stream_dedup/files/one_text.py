@@ -1,0 +1,117 @@
+"""Read one document: from an argument, standard input, a file or a record."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from stream_dedup.domain.document import DeadLetter, Message, Reason
+from stream_dedup.domain.errors import InputError
+from stream_dedup.inputs.decoder import PLAIN_TEXT, DecodedDocument, Decoder
+from stream_dedup.inputs.sources import STANDARD_INPUT, SourceFile, need_one_text
+from stream_dedup.settings.recipe import recipe_of
+from stream_dedup.settings.settings import Settings
+
+
+def read_text(settings: Settings, target: str, *, as_text: bool) -> DecodedDocument:
+    """Return `target` as a document, or the contents of the file of that name, or standard input
+    for `-`.
+
+    A web page and a .json file are read by `document_in`; only a .json file gives id, scope, site
+    and title.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    path = Path(target)
+    is_record = not as_text and (
+        path.suffix == ".json"
+        or settings.text_is == "html"
+        or SourceFile(path, path.name, "text").is_page
+    )
+    if is_record and _is_file(path) and not recipe_of(settings).method.takes_vectors:
+        need_one_text(path)
+        document = document_in(settings, path, takes_vectors=False)
+        return document if path.suffix == ".json" else document._replace(id=b"")
+    return DecodedDocument(_plain_text(target, as_text=as_text), b"", 0, 0)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False  # a text that is too long for a name
+
+
+def _plain_text(target: str, *, as_text: bool) -> str:
+    if as_text:
+        return target
+    if target == STANDARD_INPUT:
+        return sys.stdin.buffer.read().decode("utf-8", "replace")
+    try:
+        if not Path(target).is_file():
+            if _resembles_path(target):
+                raise InputError(
+                    f"There is no file {target}; name one that exists, or search for this text "
+                    "with --text."
+                )
+            return target
+        need_one_text(Path(target))
+        return Path(target).read_bytes().decode("utf-8", "replace")
+    except OSError as error:
+        if isinstance(error, FileNotFoundError) or "too long" in str(error):
+            return target
+        raise InputError(f"{target} cannot be read: {error.strerror or error}.") from error
+
+
+def _resembles_path(target: str) -> bool:
+    """Return whether a text is probably a path: one word with a suffix or a folder, and no URL."""
+    is_word = len(target.split()) == 1 and "://" not in target
+    return is_word and (
+        re.fullmatch(r".*\w\.[A-Za-z]\w{0,5}", target) is not None
+        or target.startswith(("/", "./", "../", "~/"))
+    )
+
+
+def document_in(settings: Settings, path: Path, *, takes_vectors: bool) -> DecodedDocument:
+    """Return a file as a document: a .json file as the value of a record, a page by its main text,
+    any other file as a text.
+
+    Raises:
+        InputError: it would be a dead letter, or passed on unjudged.
+        OSError: it cannot be read.
+    """
+    form: Mapping[str, str | None] = (
+        {"value_format": "json"} if path.suffix == ".json" else PLAIN_TEXT
+    )
+    if SourceFile(path, path.name, "text").is_page:
+        form = {**form, "text_is": "html"}
+    message = Message(
+        "file", 0, 0, str(path).encode("utf-8", "replace"), path.read_bytes(), None, []
+    )
+    return decode_one(
+        settings.model_copy(update=form), message, str(path), takes_vectors=takes_vectors
+    )
+
+
+def decode_one(
+    settings: Settings, message: Message, name: str, *, takes_vectors: bool
+) -> DecodedDocument:
+    """Return a record as a document; `name` names it in errors.
+
+    Raises:
+        InputError: it would be a dead letter, or passed on unjudged.
+    """
+    if takes_vectors and settings.value_format != "json":
+        raise InputError(
+            f"{name} is a text, and the recipe expects vectors: give .json files, or set "
+            "VALUE_FORMAT=json."
+        )
+    decoded = Decoder(settings, takes_vectors=takes_vectors).decode(message)
+    if isinstance(decoded, DeadLetter):
+        raise InputError(f"{name} is a dead letter ({decoded.stage}): {decoded.message}")
+    if isinstance(decoded, Reason):
+        raise InputError(f"{name} is passed on without being judged ({decoded.label}).")
+    return decoded

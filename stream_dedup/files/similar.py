@@ -1,0 +1,143 @@
+"""Look up the kept documents that are similar to a text, in a running index or in a volume.
+
+The text is fingerprinted here, with the recipe and key of the settings; an index receives the
+fingerprint only.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stream_dedup.domain.errors import ConfigurationError, InputError
+from stream_dedup.domain.sketch import as_text
+from stream_dedup.files.offline import LIBRARY_LOG
+from stream_dedup.fingerprinting import (
+    Content,
+    Fingerprinter,
+    Recipe,
+    SiteHasher,
+    as_vector,
+    number_of,
+)
+from stream_dedup.index import report
+from stream_dedup.index.index import LogIndex
+from stream_dedup.index.look_up import Query
+from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.inputs.decoder import DecodedDocument
+from stream_dedup.serving import asking
+from stream_dedup.serving.ports import addresses
+from stream_dedup.settings.recipe import recipe_of
+from stream_dedup.settings.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """A look-up of a text. `number` is its fingerprint as a number, `limit` the largest number of
+    results, `similarity` the least similarity in per cent; None is that of the index's plan.
+    """
+
+    recipe: Recipe
+    number: int
+    features: int
+    scope: int
+    query: Query
+    limit: int
+    similarity: int | None
+
+    @classmethod
+    def of(
+        cls, settings: Settings, document: DecodedDocument, limit: int, similarity: int | None
+    ) -> LookUp:
+        """Return the look-up of a document, by the recipe of the settings.
+
+        Raises:
+            InputError: the text is empty after normalisation; or the recipe expects vectors, and it
+            is none.
+        """
+        recipe, text = recipe_of(settings), str(document.text)
+        content = _vector_of(text) if recipe.method.takes_vectors else text
+        prints = Fingerprinter(recipe).fingerprint([content])
+        if prints.empty[0]:
+            raise InputError(
+                "The text is empty after normalisation (only white space or marks), so no document "
+                "is similar to it."
+            )
+        origin = SiteHasher(recipe).origin_of(document.site, document.title, document.id)
+        digest, sketch = prints.digests[0].tobytes(), prints.sketches[0].tobytes()
+        query = Query(digest, sketch, origin, document.site)
+        number, features = number_of(prints.prints[0]), int(prints.features[0])
+        return cls(recipe, number, features, document.scope, query, limit, similarity)
+
+    @property
+    def limbs(self) -> list[int]:
+        """The fingerprint's limbs of 64 bits, low limb first."""
+        return [(self.number >> 64 * place) & (2**64 - 1) for place in range(self.recipe.limbs)]
+
+    def ask_index(self, settings: Settings, url: str | None) -> dict[str, Any]:
+        """Return the answer of the index at `url`, or of the one on this machine.
+
+        Raises:
+            InputError: no index answers, or it refuses the request.
+            ConfigurationError: the index has another recipe.
+            StreamDedupError: it cannot answer now.
+        """
+        least = {} if self.similarity is None else {"similarity": as_text(self.similarity)}
+        path = asking.similar_path(
+            self.recipe.id,
+            self.limbs,
+            self.query.digest,
+            self.features,
+            self.scope,
+            self.query.sketch,
+            self.query.origin,
+            limit=self.limit,
+            **least,
+        )
+        remedy = "Name one with --index http://HOST:PORT, or read its volume with --volume DIR."
+        bases = [url] if url is not None else addresses(settings)
+        return asking.ask_role("index", bases, path, remedy)[1]
+
+    def read_volume(self, volume: Path) -> dict[str, Any]:
+        """Return the same from a volume, also while an index runs on it.
+
+        Raises:
+            ConfigurationError: the volume has another recipe.
+            StoreError: it cannot be read.
+        """
+        with closing(RocksStore(volume, read_only=True)) as store:
+            index = LogIndex(store)
+            declared = index.declared
+            if declared is not None and declared.recipe != self.recipe.id:
+                raise ConfigurationError(
+                    f"The volume {volume} contains fingerprints of the recipe {declared.recipe!r}, "
+                    f"which cannot be compared with those of {self.recipe.id!r}. Set the recipe and "
+                    "the key that the workers use."
+                )
+            found = index.similar(
+                self.limbs,
+                self.query.digest,
+                self.features,
+                self.scope,
+                self.limit,
+                self.query.sketch,
+                self.similarity,
+            )
+            answer = report.similar(index, found, self.query)
+            if index.log == LIBRARY_LOG:  # `check --index` stores documents of no topic
+                for document in answer["found"]:
+                    document.update({"position": None, "topic_id": None, "time": None, "log": None})
+            return answer
+
+
+def _vector_of(text: str) -> Content:
+    try:
+        return as_vector(json.loads(text))
+    except ValueError as error:
+        raise InputError(
+            "The recipe expects vectors, and the text is none: give a list of numbers as JSON, "
+            "such as [0.1, -2, 3]."
+        ) from error

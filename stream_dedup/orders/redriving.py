@@ -1,0 +1,246 @@
+"""Send dead letters back to their source topic.
+
+A letter that is sent back becomes a new record, in its original form, at the end of its source
+partition. The same transaction commits for the group `GROUP-redrive` the offset of the first letter
+that the options did not select; the next run starts there. So no letter is skipped, and letters sent
+from behind that offset may be sent again: the filter then judges them `unchanged`. A letter that
+lacks a part of its record is never selected, and does not hold the offset back.
+
+The order: acquire the transactional id, which aborts the open transaction of a killed run and fences
+a concurrent one; read the committed offsets; read the letters; write each transaction's records and
+then its offset. If the outcome of a transaction is unknown, offsets and letters are read again.
+
+Invariants: below the committed offset every letter was sent back or cannot be; without a selection
+each letter is sent back once, also if programs are killed; nothing is sent without `--yes`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from stream_dedup.domain.errors import BrokerError, ConfigurationError
+from stream_dedup.domain.terminal import note
+from stream_dedup.kafka import (
+    Admin,
+    Bounds,
+    GroupStamp,
+    Outcome,
+    Output,
+    SpanReader,
+    TransactionalOutput,
+    group_offsets,
+    topic_bounds,
+)
+from stream_dedup.log import headers
+from stream_dedup.log.letters import Letter, letter_of, redrive_group, split_dead_letter
+from stream_dedup.settings.settings import Settings
+
+_TRANSACTION_LETTERS = 1000
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The letters that the options select; an empty field selects all."""
+
+    stages: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    contains: str = ""
+
+    def includes(self, letter: Letter) -> bool:
+        """Return whether a letter is selected."""
+        return (
+            (not self.stages or letter.stage in self.stages)
+            and (not self.classes or letter.error_class in self.classes)
+            and self.contains.lower() in letter.why.lower()
+        )
+
+
+def redrive(
+    settings: Settings,
+    selection: Selection,
+    limit: int | None,
+    totals: Counter[str],
+    *,
+    sends: bool,
+) -> list[Letter]:
+    """Send the selected letters, at most `limit`, and count them in `totals`; return them.
+
+    `sends` False: send nothing, and return the letters that would be sent.
+
+    Raises:
+        ConfigurationError: a topic does not exist, or the source topic refuses a letter.
+        BrokerError: Kafka failed, or the outcome of a transaction stays unknown.
+    """
+    topic = settings.topic_names.dead_letters
+    partitions = count_partitions(settings, topic)
+    source_partitions = count_partitions(settings, settings.topic_names.documents)
+    group = redrive_group(settings.group)
+    transactions = TransactionalOutput(settings, group, "redrive") if sends else None
+    stamp = GroupStamp(settings, group)
+    sent: list[Letter] = []
+    try:
+        bounds = topic_bounds(settings, topic, partitions)
+        for part in range(partitions):
+            remaining = None if limit is None else limit - totals["letters"]
+            if remaining == 0:
+                break
+            run = PartitionRedrive(
+                settings, topic, part, bounds[part], source_partitions, selection, remaining
+            )
+            sent += run.send(transactions, stamp, totals)
+    finally:
+        stamp.close()
+        if transactions is not None:
+            transactions.close()
+    return sent
+
+
+@dataclass(slots=True)
+class PartitionRedrive:
+    """The redrive of one partition of the dead letters; `limit` None sends all."""
+
+    settings: Settings
+    topic: str
+    partition: int
+    bounds: Bounds
+    source_partitions: int
+    selection: Selection
+    limit: int | None
+
+    def send(
+        self, transactions: TransactionalOutput | None, stamp: GroupStamp, totals: Counter[str]
+    ) -> list[Letter]:
+        """Send the selected letters in transactions, and count them in `totals`; return them.
+
+        `transactions` None: send nothing, and return the letters that would be sent.
+
+        Raises:
+            BrokerError: the outcome of a transaction stays unknown.
+            ConfigurationError: the source topic refuses a letter.
+        """
+        sent: list[Letter] = []
+        for attempt in range(_ATTEMPTS):
+            start = read_starts(self.settings, self.topic, self.partition + 1).get(
+                self.partition, 0
+            )
+            selected, first_skipped = self._select(
+                start, Counter() if attempt else totals, len(sent)
+            )
+            is_committed = True
+            for first in range(0, len(selected), _TRANSACTION_LETTERS):
+                letters = selected[first : first + _TRANSACTION_LETTERS]
+                offset = max(start, min(first_skipped, letters[-1].message.offset + 1))
+                if transactions is not None:
+                    is_committed = self._write(transactions, stamp, letters, offset)
+                    if not is_committed:
+                        totals["twice"] += sum(
+                            letter.message.offset >= offset for letter in letters
+                        )
+                        break
+                sent += letters
+                totals["letters"] += len(letters)
+                totals["again"] += sum(letter.message.offset >= offset for letter in letters)
+            if is_committed:
+                return sent
+        raise BrokerError(
+            f"The letters of {self.topic}-{self.partition} could not be sent back: the outcome of "
+            "transactions is unknown. Run the same command again; it continues from there."
+        )
+
+    def _select(self, start: int, totals: Counter[str], sent: int) -> tuple[list[Letter], int]:
+        """Return the letters to send from offset `start`, and the offset of the first other letter
+        that could be sent.
+        """
+        selected: list[Letter] = []
+        low, end = self.bounds
+        first_skipped = end
+        bounds = Bounds(min(max(low, start), end), end)
+        for letter in read_letters(self.settings, self.topic, {self.partition: bounds}):
+            obstacle = self._obstacle(letter)
+            is_full = self.limit is not None and len(selected) + sent >= self.limit
+            if obstacle:
+                totals[obstacle] += 1
+            elif is_full or not self.selection.includes(letter):
+                first_skipped = min(first_skipped, letter.message.offset)
+            else:
+                selected.append(letter)
+        return selected, first_skipped
+
+    def _obstacle(self, letter: Letter) -> str:
+        if letter.is_cut:
+            return "cut"
+        if letter.topic != self.settings.topic_names.documents or letter.partition is None:
+            return "foreign"
+        return "no such partition" if letter.partition >= self.source_partitions else ""
+
+    def _write(
+        self,
+        transactions: TransactionalOutput,
+        stamp: GroupStamp,
+        letters: Sequence[Letter],
+        offset: int,
+    ) -> bool:
+        """Send letters and commit `offset`; return whether the transaction was committed."""
+        result = transactions.run(
+            [original(letter) for letter in letters],
+            [(self.topic, self.partition, offset, "")],
+            stamp.read_metadata(),
+        )
+        if result.refused:
+            raise ConfigurationError(
+                f"The topic {self.settings.topic_names.documents} refuses a letter of "
+                f"{self.topic}-{self.partition}: {result.why} Nothing of this transaction was sent. "
+                "See max.message.bytes and the timestamp bounds of that topic."
+            )
+        return result.outcome is Outcome.COMMITTED
+
+
+def original(letter: Letter) -> Output:
+    """Return the source record of a letter: its timestamp, and its headers under their original
+    names without the error headers.
+    """
+    foreign, error_headers = split_dead_letter(letter.message.headers)
+    timestamp = headers.text_of(error_headers, headers.ERROR_TIMESTAMP)
+    return Output(
+        letter.topic,
+        letter.partition or 0,
+        letter.message.key,
+        letter.message.value,
+        int(timestamp) if timestamp.isascii() and timestamp.isdigit() else None,
+        headers.as_they_came(foreign),
+    )
+
+
+def read_letters(settings: Settings, topic: str, bounds: Mapping[int, Bounds]) -> Iterator[Letter]:
+    """Yield the dead letters within bounds; print a note if an open transaction hides later ones."""
+    reader = SpanReader(settings, topic, bounds)
+    for messages in reader.read_messages():
+        yield from map(letter_of, messages)
+    for (_, part), offset in reader.open_at.items():
+        note(
+            f"A transaction is open on {topic}-{part} at offset {offset}; later letters were not "
+            "read."
+        )
+
+
+def count_partitions(settings: Settings, topic: str) -> int:
+    """Return the number of partitions of a topic.
+
+    Raises:
+        ConfigurationError: it does not exist.
+    """
+    topics = Admin(settings).topic_ids([topic])
+    if topic not in topics:
+        raise ConfigurationError(
+            f"The topic {topic} does not exist; set STREAM_DEDUP_TOPIC_PREFIX to that of the roles."
+        )
+    return topics[topic][1]
+
+
+def read_starts(settings: Settings, topic: str, partitions: int) -> dict[int, int]:
+    """Return the offset at which a run starts, for each partition of which letters were sent."""
+    offsets = group_offsets(settings, redrive_group(settings.group), topic, partitions)
+    return {part: offset.offset for part, offset in offsets.items() if offset.offset is not None}
