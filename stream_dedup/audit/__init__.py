@@ -7,9 +7,10 @@
     ledger   matches source records with outputs: each exactly once, in order, unchanged
     verdicts the headers that each output must carry, and the representatives that duplicates name
     replay   a recorded log judged again under another plan, and the differences
+    live     reads Kafka for the commands `audit` and `replay`
     replayed the answers of an index that judges the log again, compared with those written
 
-Invariants: nothing here reads Kafka, a clock or a setting, and only `replay` imports the index. The
+Invariants: only `live` reads Kafka, a clock and settings, and only it and `replay` import the index. The
 proof is that two implementations of the rules (`fold` and `index.rules.apply`) agree; so they share
 only the byte formats (`log/`) and the types of `domain/`.
 """

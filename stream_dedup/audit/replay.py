@@ -161,6 +161,22 @@ def _step(text: str) -> list[int]:
     return [int(below), int(bits)]
 
 
+def judgement_text(judgement: Judgement) -> str:
+    """Return a judgement as text: reason, kept document, distance and similarity."""
+    if judgement.of is None:
+        return judgement.reason.label
+    if judgement.sibling is not None:
+        position = judgement.sibling.position
+        return f"{judgement.reason.label}, sibling {position}, similarity {judgement.alike or 0:.2f}"
+    better = (
+        f", better than all before by the rule {BETTER_LABELS[judgement.better]}"
+        if judgement.better
+        else ""
+    )
+    alike = "" if judgement.alike is None else f", similarity {judgement.alike:.2f}"
+    return f"{judgement.reason.label} of {judgement.of.position} at {judgement.distance} bits{alike}{better}"
+
+
 @dataclass(frozen=True, slots=True)
 class Changed:
     """A document whose judgement would change."""
@@ -196,6 +212,27 @@ class Difference:
     was: Counter[str] = field(default_factory=Counter)
     would_be: Counter[str] = field(default_factory=Counter)
     samples: list[Changed] = field(default_factory=list)
+
+    def to_fields(self, plan: str | None) -> dict[str, Any]:
+        """Return the effect of `plan` as the command's JSON object."""
+        return {
+            "plan": plan,
+            "documents": self.documents,
+            "changed": self.kinds.total(),
+            "changes": dict(self.kinds),
+            "reasons": {"was": dict(self.was), "would_be": dict(self.would_be)},
+            "samples": [sample.to_fields() for sample in self.samples],
+        }
+
+    def to_rows(self) -> list[list[str]]:
+        """Return for each reason, and for all kept documents, the counts before and after."""
+        both = (self.was, self.would_be)
+        reasons = [reason for reason in Reason if reason.label in self.was.keys() | self.would_be]
+        kept = [reason.label for reason in reasons if reason.verdict is Verdict.UNIQUE]
+        return [
+            *([reason.label, *(f"{n[reason.label]:,}" for n in both)] for reason in reasons),
+            ["kept in all", *(f"{sum(n[label] for label in kept):,}" for n in both)],
+        ]
 
     def add_batch(
         self, log_offset: int, batch: Batch, was: Sequence[Judgement], would_be: Sequence[Judgement]

@@ -277,6 +277,10 @@ ContainsOption = Annotated[
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Print the changes without making them.")
 ]
+WorkOption = Annotated[
+    Path | None,
+    typer.Option("--work", metavar="FOLDER", help="Folder for temporary files.  [default: TMPDIR]"),
+]
 VolumeArgument = Annotated[
     Path | None,
     typer.Argument(

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from stream_dedup.__main__ import main
-from stream_dedup.cli import audit, replay
+from stream_dedup.audit import live
+from stream_dedup.cli.replay import replay_command
 from stream_dedup.domain.document import Headers, Message
 from stream_dedup.kafka import LoadProducer, Output
 from tests.broker.harness import Filter, Outcome, header, synthetic
@@ -62,12 +63,12 @@ def test_a_live_filter_is_clean(make_filter: Callable[..., Filter]) -> None:
     look at the outputs."""
     crawl = judge(make_filter, 3000, count_copies=True)
     crawl.wait_until_committed(1000)
-    live = audit.examine(crawl.settings)
+    running = live.examine(crawl.settings)
     crawl.wait_until_committed(3004)
-    at_rest = audit.examine(crawl.settings, finished=True)
+    at_rest = live.examine(crawl.settings, is_finished=True)
 
-    assert live.findings.shown == []
-    assert live.compared > 500
+    assert running.findings.shown == []
+    assert running.compared > 500
     assert at_rest.findings.shown == []
     assert (at_rest.waiting, at_rest.in_flight.count, at_rest.unemitted.count) == (0, 0, 0)
     outcome = Outcome(crawl)
@@ -89,12 +90,12 @@ def test_replay_gives_what_was_given(
         code = call()
         return code, json.loads(capsys.readouterr().out)
 
-    verified = audit.examine(crawl.settings, verify=True)
+    verified = live.examine(crawl.settings, verify=True)
     assert verified.replayed is not None
     assert (verified.findings.shown, verified.replayed.headers_compared) == ([], 1500)
     assert verified.replayed.answers_compared > 0
     code, classic = result(
-        lambda: replay.show_diff(crawl.settings, ["plan=classic"], None, 5, as_json=True)
+        lambda: replay_command.action(crawl.settings, ["plan=classic"], 5, as_json=True)
     )
     assert (code, classic["plan"], classic["documents"]) == (0, "64:4:0:3", 1500)
     assert classic["changes"]["duplicate to unique"] > 0
@@ -102,8 +103,8 @@ def test_replay_gives_what_was_given(
     assert sample["position"].startswith(f"{crawl.names.documents}-")
     assert sample["was"]["reason"] == "near"
     code, same = result(
-        lambda: replay.show_diff(
-            crawl.settings, ["threshold=36", "similarity=0.62"], None, 5, as_json=True
+        lambda: replay_command.action(
+            crawl.settings, ["threshold=36", "similarity=0.62"], 5, as_json=True
         )
     )
     assert (same["plan"], same["changed"]) == ("128:4:0:36~20:62,70,85,97%:64", 0)
@@ -111,7 +112,7 @@ def test_replay_gives_what_was_given(
         one for one in crawl.read(crawl.names.duplicates) if header(one, "dedup.reason") == "near"
     )
     write(crawl, again(near, dedup_distance=b"3,5"))
-    damaged = audit.examine(crawl.settings, verify=True, scan_max=0)
+    damaged = live.examine(crawl.settings, verify=True, scan_max=0)
     said = "lacks the headers that the index gives for"
     assert sum(said in one.sentence for one in damaged.findings.shown) == 1
 
@@ -177,4 +178,4 @@ def test_dead_letters_go_back_once(
     assert run("dlq", "redrive", "--stage", "field", "--yes")[0]["letters"] == 1
     again = run("dlq", "redrive", "--class", shown[0]["class"], "--yes")[0]
     assert (again["letters"], again["sent_twice_at_most"]) == (3, 0)
-    assert audit.examine(crawl.settings).findings.shown == []
+    assert live.examine(crawl.settings).findings.shown == []

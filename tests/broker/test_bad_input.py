@@ -20,7 +20,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import KafkaError, Producer
 
-from stream_dedup.cli.audit import examine
+from stream_dedup.audit.live import examine
 from stream_dedup.domain.document import Headers
 from stream_dedup.log.letters import letter_of
 from tests.broker.harness import (
@@ -472,7 +472,7 @@ def test_each_bad_record_ends_where_the_table_says(tmp_path: Path) -> None:
         outcome = Outcome(crawl)
 
         outcome.check()
-        audited = examine(crawl.settings, finished=True)
+        audited = examine(crawl.settings, is_finished=True)
         assert [one.sentence for one in audited.findings.shown] == []
         assert audited.records[crawl.names.documents] == len(outcome.source)
         assert ends_of(outcome, names) == expected_ends(names, table())
@@ -501,7 +501,7 @@ def test_what_no_letter_can_hold_is_cut_and_says_so(make_filter: Callable[..., F
     crawl.produce([(0, b"warm", text("the first good one"), [])])
     names, _ = produce_table(crawl, large_table())
     outcome = crawl.outcome()
-    assert [one.sentence for one in examine(crawl.settings, finished=True).findings.shown] == []
+    assert [one.sentence for one in examine(crawl.settings, is_finished=True).findings.shown] == []
     assert ends_of(outcome, names) == expected_ends(names, large_table())
     assert (
         "a record cannot be read" not in worker.log
@@ -534,7 +534,7 @@ def test_a_timestamp_of_zero_is_none(make_filter: Callable[..., Filter]) -> None
         (b"words 0", None),
         (b"words 1", 1),
     ]
-    assert [one.sentence for one in examine(crawl.settings, finished=True).findings.shown] == []
+    assert [one.sentence for one in examine(crawl.settings, is_finished=True).findings.shown] == []
 
 
 async def send_with_times(crawl: Filter, times_ms: list[int]) -> None:

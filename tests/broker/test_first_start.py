@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from stream_dedup.cli import audit
+from stream_dedup.audit import live
 from stream_dedup.domain.document import Headers
 from stream_dedup.kafka import LogAppender
 from stream_dedup.log import records
@@ -121,7 +121,7 @@ def test_behind_many_seeds_nothing_leaves_twice(make_filter: Callable[..., Filte
     total += crawl.produce(documents(100, 11))
     work(crawl, total)
     Outcome(crawl).check()
-    assert audit.examine(settings, finished=True).findings.shown == []
+    assert live.examine(settings, is_finished=True).findings.shown == []
 
 
 def test_a_topic_created_again_begins_once(make_filter: Callable[..., Filter]) -> None:

@@ -1,0 +1,392 @@
+"""Audit the topics of a filter, or replay its log, as Kafka contains them, also while it runs.
+
+The order in which ends are read makes the result exact on a running filter: first the group's
+committed offsets, then the ends of the outputs, of the log and of the source. So the part of the
+outputs that is read contains every committed document, and the log and the source contain the
+origin of all others. Transactions that are open below these ends are waited for.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stream_dedup.audit import content, replay
+from stream_dedup.audit.findings import Findings, Kind, Waiting
+from stream_dedup.audit.fold import Fold
+from stream_dedup.audit.ledger import AuditLedger, Span
+from stream_dedup.audit.outline import Outline
+from stream_dedup.audit.replayed import ReplayedAnswers
+from stream_dedup.audit.scan import KeyedScan, PlainScan
+from stream_dedup.audit.verdicts import AuditedOutputs
+from stream_dedup.domain.document import Message
+from stream_dedup.domain.errors import ConfigurationError
+from stream_dedup.domain.plan import Plan
+from stream_dedup.domain.topics import TopicState
+from stream_dedup.index.index import LogIndex
+from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.kafka import (
+    Admin,
+    Bounds,
+    OwnedOffset,
+    SpanReader,
+    group_offsets,
+    read_log,
+    topic_bounds,
+)
+from stream_dedup.log import epochs
+from stream_dedup.log.frame import unless_damaged
+from stream_dedup.log.records import Batch, Control, LogRecord, decode
+from stream_dedup.settings.settings import Settings
+
+PLAIN_SCAN_MAX = 10_000
+SCAN_MAX = 1_000_000
+Advance = Callable[[int, int], None]
+
+
+@dataclass(slots=True)
+class AuditReport:
+    """The result of an audit: the violations in `findings`, and figures that are no violations."""
+
+    findings: Findings
+    scan: str = "none"
+    records: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    remarks: Counter[str] = field(default_factory=Counter)
+    log_records: int = 0
+    log_documents: int = 0
+    log_refused: int = 0
+    compared: int = 0
+    waiting: int = 0
+    in_flight: Waiting = field(default_factory=Waiting)
+    unemitted: Waiting = field(default_factory=Waiting)
+    replayed: ReplayedAnswers | None = None
+    now_ms: int = 0
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether no promise was violated."""
+        return not self.findings.counts
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return the report as the command's JSON object."""
+        return {
+            "clean": self.is_clean,
+            "records": dict(self.records),
+            "reasons": dict(sorted(self.reasons.items())),
+            "log": {
+                "records": self.log_records,
+                "documents": self.log_documents,
+                "refused": self.log_refused,
+            },
+            "scan": self.scan,
+            "verdicts_compared": self.compared,
+            "waiting": self.waiting,
+            "representatives_in_flight": self._waiting(self.in_flight),
+            "unemitted_representatives": self._waiting(self.unemitted),
+            "judged_again": None
+            if self.replayed is None
+            else {
+                "headers_compared": self.replayed.headers_compared,
+                "answers_compared": self.replayed.answers_compared,
+            },
+            "remarks": dict(self.remarks),
+            "violations": {str(kind): count for kind, count in self.findings.counts.items()},
+            "findings": [
+                {"kind": str(finding.kind), "where": finding.where, "sentence": finding.sentence}
+                for finding in self.findings.shown
+            ],
+        }
+
+    def _waiting(self, waiting: Waiting) -> dict[str, Any]:
+        return {"count": waiting.count, "oldest_seconds": self.age_seconds(waiting)}
+
+    def age_seconds(self, waiting: Waiting) -> float | None:
+        """Return the age in seconds of the oldest waiting representative; None if none waits."""
+        return (
+            None
+            if waiting.oldest_ms is None
+            else max(0.0, (self.now_ms - waiting.oldest_ms) / 1000)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _ClusterState:
+    """Topics, committed offsets and ends when the audit began."""
+
+    topics: dict[str, TopicState]
+    committed: dict[int, OwnedOffset]
+    bounds: dict[str, dict[int, Bounds]]
+
+
+def examine(
+    settings: Settings,
+    *,
+    is_finished: bool = False,
+    shown_max: int = 20,
+    scan_max: int = SCAN_MAX,
+    verify: bool = False,
+    work: Path | None = None,
+    advance: Advance = lambda _documents, _bytes: None,
+) -> AuditReport:
+    """Check a filter's topics against its promises.
+
+    `is_finished`: the group must have committed all source records. `shown_max`: the number of
+    violations of each kind to store. `scan_max`: do not judge a log of more documents again.
+    `verify`: also judge the log with an index, in a folder below `work`.
+
+    Raises:
+        ConfigurationError: a topic is missing, or records of the log were removed.
+        BrokerError: Kafka failed.
+        OtherFormatError: the log was written by a newer version.
+    """
+    delivers = settings.judging_mode.delivers
+    if not delivers and not verify:
+        raise ConfigurationError(
+            "In shadow mode no outputs are written, so there are none to audit; compare the answers "
+            "with: stream-dedup audit --verify"
+        )
+    names = settings.topic_names
+    findings = Findings(shown_max)
+    report = AuditReport(findings, now_ms=int(time.time() * 1000))
+    state = _read_state(
+        settings, names.outputs if delivers else (), (names.verdicts,) if verify else ()
+    )
+    if verify:
+        report.replayed = _verify(settings, state, report, work, advance)
+    if not delivers:
+        return report
+    outline = _read_log(settings, state.bounds[names.fingerprints][0], scan_max, report, advance)
+    source = state.topics[names.documents]
+    committed = {part: group.offset or 0 for part, group in state.committed.items()}
+    outline.committed_epochs = {
+        (names.documents, source.topic_id, part): epochs.from_metadata(group.metadata) or 0
+        for part, group in state.committed.items()
+    }
+    spans = {
+        part: Span(*bounds, committed.get(part, 0))
+        for part, bounds in state.bounds[names.documents].items()
+    }
+    lows = {
+        (name, part): bounds.low
+        for name in names.outputs
+        for part, bounds in state.bounds[name].items()
+    }
+    compacted = [name for name in names.outputs if state.topics[name].is_compacted]
+    ledger = AuditLedger(
+        outline, names.documents, source.topic_id, spans, lows, findings, compacted
+    )
+    for message in _read(settings, names.documents, state.bounds[names.documents], report, advance):
+        ledger.add_source(message, content.of_source(message))
+        is_waiting = message.offset >= committed.get(message.partition, 0)
+        report.waiting += is_waiting
+        if is_finished and is_waiting:
+            findings.add_finding(Kind.COMMITTED, message.at, "is not committed by the group.")
+    outputs = AuditedOutputs(
+        outline,
+        ledger,
+        names.outputs,
+        (names.documents, source.topic_id),
+        committed,
+        {part: bounds.low for part, bounds in state.bounds[names.unique].items()},
+        findings,
+        report.now_ms,
+    )
+    for name in names.outputs:
+        for message in _read(settings, name, state.bounds[name], report, advance):
+            outputs.add_message(message)
+    ledger.close()
+    outputs.close()
+    _check_committed(settings, state, spans, outline, findings)
+    report.reasons, report.compared = outputs.reasons, outputs.compared
+    report.in_flight, report.unemitted, report.remarks = (
+        outputs.in_flight,
+        outputs.unemitted,
+        ledger.counts,
+    )
+    return report
+
+
+def _read_state(
+    settings: Settings, outputs: Sequence[str], answers: Sequence[str]
+) -> _ClusterState:
+    """Read committed offsets, then the ends of `outputs`, of the topics `answers`, of the log and of
+    the source, in this order.
+    """
+    names = settings.topic_names
+    topics = _describe(settings, (*outputs, *answers, names.fingerprints, names.documents))
+    committed = group_offsets(
+        settings, settings.group, names.documents, topics[names.documents].partitions
+    )
+    bounds = {
+        name: _whole_log(settings)
+        if name == names.fingerprints
+        else topic_bounds(settings, name, topic.partitions)
+        for name, topic in topics.items()
+    }
+    return _ClusterState(topics, committed, bounds)
+
+
+def _describe(settings: Settings, names: Sequence[str]) -> dict[str, TopicState]:
+    topics = Admin(settings).describe(names)
+    if missing := [name for name in names if name not in topics]:
+        raise ConfigurationError(
+            f"{', '.join(missing)} cannot be found. Set STREAM_DEDUP_TOPIC_PREFIX to that of the "
+            "roles."
+        )
+    return {name: topics[name] for name in names}
+
+
+def _whole_log(settings: Settings) -> dict[int, Bounds]:
+    """Return the bounds of the log.
+
+    Raises:
+        ConfigurationError: records of it were removed.
+    """
+    log = settings.topic_names.fingerprints
+    bounds = topic_bounds(settings, log, 1)
+    if bounds[0].low > 0:
+        raise ConfigurationError(
+            f"The log {log} begins at offset {bounds[0].low}: records of it were removed, so it "
+            "cannot be judged again. Restore it from a backup."
+        )
+    return bounds
+
+
+def replay_log(
+    settings: Settings,
+    alternative: replay.Alternative,
+    difference: replay.Difference,
+    work: Path | None,
+    advance: Advance,
+) -> Plan | None:
+    """Judge the log twice in indexes below `work`, unchanged and with `alternative`; add the results
+    to `difference`, and return the alternative's plan.
+
+    Raises:
+        ConfigurationError: the log is missing, or records of it were removed; or the plan does not
+        fit its fingerprints.
+        BrokerError: Kafka failed.
+    """
+    _describe(settings, [settings.topic_names.fingerprints])
+    bounds = _whole_log(settings)[0]
+    with (
+        tempfile.TemporaryDirectory(prefix="stream-dedup-replay-", dir=work) as folder,
+        closing(LogIndex(RocksStore(Path(folder) / "log"))) as recorded,
+        closing(LogIndex(RocksStore(Path(folder) / "changed"))) as changed,
+    ):
+        log = read_log(settings, bounds, advance)
+        replay.compare(log, recorded, changed, alternative, difference)
+        return changed.plan
+
+
+def _verify(
+    settings: Settings,
+    state: _ClusterState,
+    report: AuditReport,
+    work: Path | None,
+    advance: Advance,
+) -> ReplayedAnswers:
+    """Judge the log with an index, and compare its answers with those written."""
+    names = settings.topic_names
+    bounds = state.bounds[names.fingerprints][0]
+    replayed = ReplayedAnswers(report.findings, bounds.end)
+    for name in names.outputs if settings.judging_mode.delivers else ():
+        for messages in SpanReader(settings, name, state.bounds[name]).read_messages():
+            for message in messages:
+                replayed.add_output(message)
+    for message in _read(settings, names.verdicts, state.bounds[names.verdicts], report, advance):
+        replayed.add_answer(message)
+    with (
+        tempfile.TemporaryDirectory(prefix="stream-dedup-audit-", dir=work) as folder,
+        closing(LogIndex(RocksStore(Path(folder) / "index"))) as index,
+    ):
+        for group in read_log(settings, bounds, advance):
+            replayed.judge(group, index.apply(group))
+            index.answered(index.applied)
+    replayed.close()
+    return replayed
+
+
+def _read_log(
+    settings: Settings,
+    bounds: Bounds,
+    scan_max: int,
+    report: AuditReport,
+    advance: Advance,
+) -> Outline:
+    """Read the log, and judge it by the scan that suits its number of documents."""
+    topic = settings.topic_names.fingerprints
+    records: list[tuple[int, int, LogRecord | None]] = []
+    documents = 0
+    for message in _read(settings, topic, {0: bounds}, report, advance):
+        record = unless_damaged(decode, message.value, f"The record {message.at}")
+        if record is not None and not isinstance(record, Control):
+            documents += len(record if isinstance(record, Batch) else record.batch)
+        records.append((message.offset, message.timestamp_ms or 0, record))
+    scan: PlainScan | KeyedScan | None = None
+    if documents <= PLAIN_SCAN_MAX and documents <= scan_max:
+        report.scan, scan = "plain", PlainScan()
+    elif documents <= scan_max:
+        report.scan, scan = "keys", KeyedScan()
+    outline = Outline(Fold(scan))
+    for offset, timestamp_ms, record in records:
+        outline.add_record(offset, timestamp_ms, record)
+    report.log_records, report.log_documents, report.log_refused = (
+        outline.records,
+        outline.documents,
+        outline.refused,
+    )
+    return outline
+
+
+def _read(
+    settings: Settings, topic: str, bounds: dict[int, Bounds], report: AuditReport, advance: Advance
+) -> Iterable[Message]:
+    reader = SpanReader(settings, topic, bounds)
+    for messages in reader.read_messages():
+        report.records[topic] += len(messages)
+        yield from messages
+        advance(len(messages), sum(len(message.value or b"") for message in messages))
+    for (_, part), offset in reader.open_at.items():
+        sentence = (
+            "is the start of a transaction that stays open: readers of committed records wait there. "
+            "kafka-transactions.sh finds and aborts it."
+        )
+        report.findings.add_finding(Kind.OPEN, f"{topic}-{part}@{offset}", sentence)
+
+
+def _check_committed(
+    settings: Settings,
+    state: _ClusterState,
+    spans: dict[int, Span],
+    outline: Outline,
+    findings: Findings,
+) -> None:
+    topic = settings.topic_names.documents
+    for part, span in spans.items():
+        owned = state.committed.get(part)
+        if owned is None or owned.offset is None:
+            if outline.partitions_named(topic, part, (topic, state.topics[topic].topic_id, part)):
+                sentence = (
+                    f"has no committed offset of the group {settings.group}, although the log "
+                    "contains documents of it."
+                )
+                findings.add_finding(Kind.COMMITTED, f"{topic}-{part}", sentence)
+            continue
+        where = f"{topic}-{part}@{owned.offset}"
+        if epochs.from_metadata(owned.metadata) is None:
+            sentence = "is a committed offset without an epoch: no worker wrote it."
+            findings.add_finding(Kind.COMMITTED, where, sentence)
+        if owned.offset > span.end:
+            findings.add_finding(
+                Kind.COMMITTED,
+                where,
+                f"is committed, and the partition ends before it, at {span.end}.",
+            )
