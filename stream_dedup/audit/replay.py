@@ -167,7 +167,9 @@ def judgement_text(judgement: Judgement) -> str:
         return judgement.reason.label
     if judgement.sibling is not None:
         position = judgement.sibling.position
-        return f"{judgement.reason.label}, sibling {position}, similarity {judgement.alike or 0:.2f}"
+        return (
+            f"{judgement.reason.label}, sibling {position}, similarity {judgement.alike or 0:.2f}"
+        )
     better = (
         f", better than all before by the rule {BETTER_LABELS[judgement.better]}"
         if judgement.better

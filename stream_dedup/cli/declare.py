@@ -1,5 +1,5 @@
-"""`declare`: plan, window, which copy is better, and the log's format, as they are in force, and
-changed from its end on.
+"""`declare`: show or change plan, thresholds, window, rule for the best copy, format and input
+settings of a running filter. A change is in force from the end of the log.
 """
 
 from __future__ import annotations
@@ -131,68 +131,69 @@ def declare_command(
     as_json: JsonOption = False,
 ) -> int:
     """Show or change plan, thresholds, window, format and input settings of a running filter."""
-    wanted_plan = None if plan is None else parse_plan(plan)
+    new_plan = None if plan is None else parse_plan(plan)
     rule = None if better is None else BetterRule.named(better)
-    asked = {
+    thresholds = {
         "similarity": similarity,
         "unsure": unsure,
         "same_site": same_site,
         "other_title": other_title,
     }
-    now = _in_force(settings, wanted_plan)
+    now = _read_rules(settings, new_plan)
     if now.plan is None or now.declared is None:
         raise InvariantError(
-            "The log was begun, and no plan is in force; the declaration is damaged."
+            "The log has a declaration without a plan; its first record is damaged."
         )
-    plan_then = (wanted_plan or now.plan).with_similarity(
-        **{name: parse_similarity(text) for name, text in asked.items() if text is not None}
+    new_plan = (new_plan or now.plan).with_similarity(
+        **{name: parse_similarity(text) for name, text in thresholds.items() if text is not None}
     )
     becomes = RulesInForce(
-        plan_then,
+        new_plan,
         _window(now.window, window, refresh),
         rule or now.better,
         now.format if form is None else format_of(form),
     )
     fields = change_fields(now, becomes)
     indexes = [] if unasked else [[url] for url in index] if index else [addresses(settings)]
-    if "plan" in fields and table_count(tables_of(plan_then)) != table_count(tables_of(now.plan)):
-        for own_addresses in indexes:
-            _ask_for_memory(own_addresses, plan_then)
+    if "plan" in fields and table_count(tables_of(new_plan)) != table_count(tables_of(now.plan)):
+        for index_addresses in indexes:
+            _ask_for_memory(index_addresses, new_plan)
     if "format" in fields:
-        for own_addresses in indexes:
-            _ask_for_format(own_addresses, becomes.format)
+        for index_addresses in indexes:
+            _ask_for_format(index_addresses, becomes.format)
     names = settings.topic_names
     log_offset = (
         append(settings, names, encode_control(Control("plan", fields)))
         if fields and not dry_run
         else None
     )
-    read = _reading(settings, reads=reading, dry_run=dry_run)
-    _, was, will_be = read
+    readings = _change_reading(settings, is_changed=reading, dry_run=dry_run)
+    plans = (now.declared.plan, now.plan, becomes.plan)
+    windows = (now.declared.window, now.window, becomes.window)
     rows = [
-        ["plan", _plan(now.declared.plan), _plan(now.plan), _plan(becomes.plan)],
-        ["window", _told(now.declared.window), _told(now.window), _told(becomes.window)],
+        ["plan", *(_plan_text(plan) for plan in plans)],
+        ["window", *(_window_text(window) for window in windows)],
         ["better", now.declared.better.label, now.better.label, becomes.better.label],
-        ["reading", *("" if state is None else reading_text(state) for state in read)],
+        ["reading", *("" if state is None else reading_text(state) for state in readings)],
         ["format", str(now.declared.format), str(now.format), str(becomes.format)],
     ]
-    _show(rows, read, log_offset, as_json=as_json)
+    _print(rows, readings, log_offset, as_json=as_json)
     if log_offset is not None:
-        note(f"Written at log offset {log_offset}; it holds for all that follows there.")
-    if will_be != was and not dry_run:
+        note(f"Written at log offset {log_offset}; in force for all later records.")
+    is_new_reading = readings[2] != readings[1]
+    if is_new_reading and not dry_run:
         note(
-            f"Written to {names.begun}. Restart every worker with these settings; those that run "
-            "read as before until then, "
-            "and a start with any others is refused."
+            f"Written to {names.begun}. Restart every worker with these settings: a running worker "
+            "still reads documents as before, and no worker starts with other settings."
         )
-    if dry_run and (fields or will_be != was):
+    if dry_run and (fields or is_new_reading):
         note("Nothing was written (--dry-run).")
     return 0
 
 
-def _show(
+def _print(
     rows: list[list[str]],
-    read: Sequence[Reading | None],
+    readings: Sequence[Reading | None],
     log_offset: int | None,
     *,
     as_json: bool,
@@ -204,32 +205,30 @@ def _show(
             | {"log_offset": log_offset}
         )
     else:
-        names_read = dict.fromkeys(name for state in read for name in state or ())
-        each = [
-            [name.upper(), *((state or {}).get(name) or "" for state in read)]
-            for name in names_read
+        names = dict.fromkeys(name for state in readings for name in state or ())
+        reading_rows = [
+            [name.upper(), *((state or {}).get(name) or "" for state in readings)] for name in names
         ]
         print_table(
             ["", "begun with", "in force", "becomes"],
-            [row for row in rows if row[0] != "reading"] + each,
+            [row for row in rows if row[0] != "reading"] + reading_rows,
         )
 
 
-def _in_force(settings: Settings, wanted: Plan | None) -> InForce:
-    """Return what is in force at the log's end.
+def _read_rules(settings: Settings, new_plan: Plan | None) -> InForce:
+    """Return the rules in force at the end of the log.
 
     Raises:
-        ConfigurationError: the log is missing, empty or another's, or the plan `wanted` does not
-        fit its prints.
+        ConfigurationError: the log is missing or empty, or is not of these settings; or `new_plan`
+        does not fit its fingerprints.
     """
     names = log_names(settings, [settings.topic_names.begun])
     recipe = recipe_of(settings)
     declaration.follow(settings, names, recipe, begins=False)
-    if wanted is not None and wanted.needs_sketch and not recipe.sketch_bytes:
+    if new_plan is not None and new_plan.needs_sketch and not recipe.sketch_bytes:
         raise ConfigurationError(
-            f"The plan {wanted.name} compares sketches, and this log's recipe {recipe.id} makes "
-            "none; name a plan without "
-            "them, such as blocks."
+            f"The plan {new_plan.name} compares sketches, and the recipe {recipe.id} of this log has "
+            "none; name a plan without sketches, such as blocks."
         )
     now = InForce()
     with progress("reading the log", None) as advance:
@@ -239,73 +238,75 @@ def _in_force(settings: Settings, wanted: Plan | None) -> InForce:
 
 
 def _ask_for_memory(addresses: Sequence[str], plan: Plan) -> None:
-    """Ask an index whether it can hold a plan.
+    """Ask an index whether it has enough memory for a plan, and print how much it needs.
+
+    Raises:
+        ConfigurationError: it has not.
+        InputError: it does not answer.
+    """
+    remedy = (
+        "Nothing was written: an index without enough memory for the plan of its log ends with 78, "
+        "so each is asked first. Name every replica with --index http://HOST:PORT, or write the "
+        "plan without asking with --unasked."
+    )
+    base, memory = ask_role(
+        "index", addresses, f"/v1/memory?{urlencode({'plan': plan.id})}", remedy
+    )
+    needed, allowed = (memory[name] >> 20 for name in ("needed_bytes", "allowed_bytes"))
+    if not memory["is_enough"]:
+        raise ConfigurationError(
+            f"The index at {base} needs at least {needed + 1:,} MiB of memory for the plan "
+            f"{plan.name} (documents kept: {memory['entries']:,}), and its STREAM_DEDUP_MEMORY is "
+            f"{allowed:,} MiB. Nothing was written: raise it for every index, restart them, and "
+            "declare the plan then."
+        )
+    limit = f", of its limit of {allowed:,} MiB" if allowed else ""
+    note(
+        f"The index at {base} needs {needed + 1:,} MiB of memory or more for the plan "
+        f"{plan.name}{limit}."
+    )
+
+
+def _ask_for_format(addresses: Sequence[str], form: int) -> None:
+    """Ask an index whether it can read a format.
 
     Raises:
         ConfigurationError: it cannot.
         InputError: it does not answer.
     """
     remedy = (
-        "Nothing was written: an index whose memory does not hold the plan of its log ends with 78 "
-        "until it has more, so each "
-        "is asked first. Name every replica with --index http://HOST:PORT, or write the plan "
-        "without an answer with --unasked."
+        "Nothing was written: a role that cannot read the format of its log ends with 78, so each "
+        "index is asked first. Name every replica with --index http://HOST:PORT, or write the "
+        "format without asking with --unasked."
     )
-    base, found = ask_role("index", addresses, f"/v1/memory?{urlencode({'plan': plan.id})}", remedy)
-    needed, allowed = (found[name] >> 20 for name in ("needed_bytes", "allowed_bytes"))
-    if not found["is_enough"]:
+    base, stats = ask_role("index", addresses, "/v1/stats", remedy)
+    if form not in stats["formats"]:
         raise ConfigurationError(
-            f"The index at {base} needs at least {needed + 1:,} MiB of memory for the plan "
-            f"{plan.name} (documents kept: "
-            f"{found['entries']:,}), and its STREAM_DEDUP_MEMORY is {allowed:,} MiB. Nothing was written: "
-            "raise it for every index, "
-            "restart them, and declare the plan then."
-        )
-    bound = f", of the {allowed:,} MiB that it may take" if allowed else ""
-    note(
-        f"The index at {base} needs {needed + 1:,} MiB of memory or more for the plan "
-        f"{plan.name}{bound}."
-    )
-
-
-def _ask_for_format(addresses: Sequence[str], form: int) -> None:
-    """Ask an index whether it knows a format.
-
-    Raises:
-        ConfigurationError: it does not.
-        InputError: it does not answer.
-    """
-    remedy = (
-        "Nothing was written: a role that does not know the format of its log ends with 78, so "
-        "each index is asked first. Name "
-        "every replica with --index http://HOST:PORT, or write the format without an answer with "
-        "--unasked."
-    )
-    base, found = ask_role("index", addresses, "/v1/stats", remedy)
-    if form not in found["formats"]:
-        raise ConfigurationError(
-            f"The index at {base} reads formats up to {max(found['formats'])} and would end with "
-            f"78 at format {form}. Nothing "
-            "was written: upgrade every index, worker, search and console first."
+            f"The index at {base} reads formats up to {max(stats['formats'])}, and would end with 78 "
+            f"at format {form}. Nothing was written: upgrade every index, worker, search and console "
+            "first."
         )
 
 
-def _reading(
-    settings: Settings, *, reads: bool, dry_run: bool
+def _change_reading(
+    settings: Settings, *, is_changed: bool, dry_run: bool
 ) -> tuple[Reading | None, Reading | None, Reading | None]:
-    """Return how documents were read first, are read, and will be; write down the last, if it
-    `reads` otherwise.
+    """Return the input settings at the log's beginning, those in force, and the new ones; write the
+    new ones if they differ.
+
+    `is_changed`: the new ones are those of `settings`, otherwise those in force.
     """
     names = settings.topic_names
     log_id, _ = Admin(settings).topic_ids([names.fingerprints])[names.fingerprints]
-    noted = BegunTopic(log_id, b"").fold_all(read_whole(settings, names.begun))
-    becomes = reading_of(settings) if reads else noted.reading
-    if becomes is not None and becomes != noted.reading and not dry_run:
+    begun = BegunTopic(log_id, b"").fold_all(read_whole(settings, names.begun))
+    becomes = reading_of(settings) if is_changed else begun.reading
+    if becomes is not None and becomes != begun.reading and not dry_run:
         append_begun(settings, names, encode_reading(log_id, becomes, changes=True))
-    return noted.first_reading, noted.reading, becomes
+    return begun.first_reading, begun.reading, becomes
 
 
 def _window(now: Window | None, text: str | None, refresh: bool | None) -> Window | None:
+    """Return the window `now` with the given changes; None for no window."""
     if text is None and refresh is None:
         return now
     length = now.length_ms if now is not None else None
@@ -320,11 +321,11 @@ def _window(now: Window | None, text: str | None, refresh: bool | None) -> Windo
     return Window(length, (now is not None and now.refresh) if refresh is None else refresh)
 
 
-def _plan(plan: Plan) -> str:
+def _plan_text(plan: Plan) -> str:
     return plan.name if plan.name == plan.id else f"{plan.name} ({plan.id})"
 
 
-def _told(window: Window | None) -> str:
+def _window_text(window: Window | None) -> str:
     if window is None:
         return "for ever"
     return as_text(timedelta(milliseconds=window.length_ms)) + (

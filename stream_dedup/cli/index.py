@@ -1,6 +1,4 @@
-"""`index checkpoint`, `restore`, `verify` and `stats`: what an operator does with an index's
-volume.
-"""
+"""`index stats`, `checkpoint`, `restore` and `verify`: inspect, copy and verify an index's volume."""
 
 from __future__ import annotations
 
@@ -90,22 +88,19 @@ def index_checkpoint_command(
         seconds = parse_duration(wait).total_seconds()
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--wait") from error
-    started, directory, where = (
-        time.monotonic(),
-        volume_in(volume or settings.index_dir),
-        _place(settings, place),
-    )
+    started = time.monotonic()
+    directory, where = volume_in(volume or settings.index_dir), _place(settings, place)
     with progress(f"copying {directory} to {where}", None) as advance:
         if snapshot.is_running(directory):
-            taken = snapshot.ask(directory, where, seconds)
+            copy = snapshot.ask(directory, where, seconds)
         else:
-            taken = snapshot.take(
+            copy = snapshot.take(
                 directory,
                 where,
                 keep=SNAPSHOTS_KEPT,
                 advance=lambda size: advance(0, size),
             )
-    _print_snapshot(taken, where, time.monotonic() - started, as_json=as_json)
+    _print_snapshot(copy, where, time.monotonic() - started, as_json=as_json)
     return 0
 
 
@@ -140,17 +135,14 @@ def index_restore_command(
     as_json: JsonOption = False,
 ) -> int:
     """Restore an index volume from a snapshot."""
-    started, directory, where = (
-        time.monotonic(),
-        volume_in(volume or settings.index_dir),
-        _place(settings, place),
-    )
+    started = time.monotonic()
+    directory, where = volume_in(volume or settings.index_dir), _place(settings, place)
     log = None if offline else _log_name(settings)
     with progress(f"restoring {where}", None) as advance:
-        taken = snapshot.restore(
+        copy = snapshot.restore(
             where, directory, name=name, log=log, advance=lambda size: advance(0, size)
         )
-    _print_snapshot(taken, str(directory), time.monotonic() - started, as_json=as_json)
+    _print_snapshot(copy, str(directory), time.monotonic() - started, as_json=as_json)
     return 0
 
 
@@ -183,66 +175,67 @@ def index_verify_command(
         stored = digest_of(state)
     if state.log is not None and state.log != name:
         raise ConfigurationError(
-            f"The volume {directory} follows the log {state.log!r}, and this cluster's is "
-            f"{name!r}; verify it where it belongs."
+            f"The volume {directory} is of the log {state.log!r}, and the log of this cluster is "
+            f"{name!r}; verify the volume against its own cluster."
         )
     with tempfile.TemporaryDirectory(prefix="stream-dedup-verify-", dir=work) as folder:
-        given = _fold(settings, Path(folder) / "fold", snapshots, state.meta.applied, name)
-    same = stored == given
+        computed = _fold(settings, Path(folder) / "fold", snapshots, state.meta.applied, name)
+    is_same = stored == computed
     if as_json:
         print_json(
             {
                 "volume": str(directory),
                 "log_offset": stored.log_offset,
-                "same": same,
+                "same": is_same,
                 "state_digest": stored.digest,
-                "log_gives": given.digest,
+                "log_gives": computed.digest,
             }
         )
-    elif same:
+    elif is_same:
         console().print(
-            f"{directory} is what the log gives up to offset {stored.log_offset:,}: state "
+            f"{directory} agrees with the log up to offset {stored.log_offset:,}: state digest "
             f"{stored.digest}."
         )
     else:
         note(
-            f"{directory} is not what the log gives up to offset {stored.log_offset:,}: its state "
-            f"is {stored.digest}, the log gives {given.digest}. Keep a copy for a report; then "
-            "give the index an empty directory, or restore a snapshot that verifies."
+            f"{directory} does not agree with the log up to offset {stored.log_offset:,}: its state "
+            f"digest is {stored.digest}, that of the log is {computed.digest}. Keep a copy for a "
+            "report; then give the index an empty directory, or restore a snapshot that verifies."
         )
-    return 0 if same else 1
+    return 0 if is_same else 1
 
 
-def _place(settings: Settings, given: str | None) -> str:
-    place = given or settings.snapshots
+def _place(settings: Settings, argument: str | None) -> str:
+    place = argument or settings.snapshots
     if place is None:
         raise ConfigurationError(
-            "Where are the snapshots? Name a folder or an address, or set STREAM_DEDUP_SNAPSHOTS."
+            "No place for snapshots is set. Name a folder or an address, or set "
+            "STREAM_DEDUP_SNAPSHOTS."
         )
     with sentences(place):
         return place
 
 
-def _print_snapshot(taken: Snapshot, where: str, seconds: float, *, as_json: bool) -> None:
-    manifest = taken.manifest
-    if taken.remark:
-        note(taken.remark)
+def _print_snapshot(copy: Snapshot, where: str, seconds: float, *, as_json: bool) -> None:
+    manifest = copy.manifest
+    if copy.remark:
+        note(copy.remark)
     if as_json:
         fields = asdict(manifest)
         del fields["files"]
         fields_of_snapshot = {
             "place": where,
-            "name": taken.name,
+            "name": copy.name,
             **fields,
             "bytes": manifest.bytes,
-            "sent_bytes": taken.sent_bytes,
+            "sent_bytes": copy.sent_bytes,
         }
         print_json({**fields_of_snapshot, "seconds": round(seconds, 3)})
         return
     plan = "none yet" if manifest.plan is None else Plan.from_fields(manifest.plan).name
     rows = [
         ["place", where],
-        ["name", taken.name],
+        ["name", copy.name],
         ["log", str(manifest.log)],
         ["applied up to", f"log offset {manifest.applied:,}"],
         ["recipe, plan", f"{manifest.recipe or 'none yet'}, {plan}"],
@@ -254,15 +247,18 @@ def _print_snapshot(taken: Snapshot, where: str, seconds: float, *, as_json: boo
 
 
 def _log_name(settings: Settings) -> str:
-    """Return the name of this cluster's log, as `Index.bind` is given it."""
+    """Return the name of this cluster's log for `LogIndex.bind`.
+
+    Raises:
+        ConfigurationError: the log does not exist.
+    """
     names = settings.topic_names
     admin = Admin(settings)
     found = admin.topic_ids([names.fingerprints])
     if names.fingerprints not in found:
         raise ConfigurationError(
             f"The topic {names.fingerprints} does not exist on {settings.kafka_bootstrap_servers}; "
-            "set "
-            "STREAM_DEDUP_TOPIC_PREFIX as the roles have it."
+            "set STREAM_DEDUP_TOPIC_PREFIX to that of the roles."
         )
     return f"{admin.cluster_id()}/{found[names.fingerprints][0].hex()}"
 
@@ -291,8 +287,7 @@ def _print_stats(volume: Path, found: dict[str, Any]) -> None:
         [
             "log records",
             (
-                f"{found['rejected_records']:,} rejected, {found['ignored_control_records']:,} passed "
-                "over"
+                f"{found['rejected_records']:,} rejected, {found['ignored_control_records']:,} ignored"
             ),
         ],
         [
@@ -306,7 +301,7 @@ def _print_stats(volume: Path, found: dict[str, Any]) -> None:
         [
             "full blocks",
             (
-                f"{buckets['full_blocks']:,}, of which the plan asks only the first and the last "
+                f"{buckets['full_blocks']:,}, of which the plan compares only the first and the last "
                 "representatives"
             ),
         ],
@@ -330,23 +325,29 @@ def _print_stats(volume: Path, found: dict[str, Any]) -> None:
 
 
 def _fold(settings: Settings, folder: Path, base: str | None, end: int, name: str) -> StateDigest:
-    """Return the state digest that the log gives below offset `end`."""
+    """Judge the log below offset `end` in a new volume, from the newest snapshot at `base` if that
+    is not None; return the state digest.
+
+    Raises:
+        InputError: the snapshot is later than `end`.
+        ConfigurationError: records of the log were removed.
+    """
     if base is not None:
         manifest = snapshot.restore(base, folder, log=name).manifest
         if manifest.applied > end:
             raise InputError(
-                f"The snapshot {base} is of log offset {manifest.applied}, after {end}, up to "
-                "where the volume has applied the log."
+                f"The snapshot {base} is of log offset {manifest.applied}, and the volume has "
+                f"applied the log up to {end} only. Name earlier snapshots."
             )
     fingerprints = settings.topic_names.fingerprints
     with closing(LogIndex(RocksStore(folder))) as index:
         index.bind(name)
-        kept = topic_bounds(settings, fingerprints, 1)[0]
-        if kept.low > index.applied or kept.end < end:
+        bounds = topic_bounds(settings, fingerprints, 1)[0]
+        if bounds.low > index.applied or bounds.end < end:
             raise ConfigurationError(
-                f"The log {fingerprints} holds offsets {kept.low} to {kept.end}, and "
-                f"{index.applied} to {end} are needed: records of it are gone. Restore the topic; "
-                "to verify from later on, name where snapshots are with --snapshots."
+                f"The log {fingerprints} contains offsets {bounds.low} to {bounds.end}, and "
+                f"{index.applied} to {end} are needed: records of it were removed. Restore the "
+                "topic, or start at a later offset with --snapshots."
             )
         with progress("judging the log again", None) as advance:
             for group in read_log(settings, Bounds(index.applied, end), advance):

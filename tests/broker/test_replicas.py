@@ -114,7 +114,7 @@ def test_a_replica_from_a_snapshot_answers_alike(make_filter: Callable[..., Filt
     for extra in ((), ("--snapshots", taken)):
         verified = crawl.command("index", "verify", two, *extra, code=None)
         assert verified.returncode == 0, verified.stderr + verified.stdout
-        assert "is what the log gives" in verified.stdout
+        assert "agrees with the log" in verified.stdout
     first.kill()
     shutil.rmtree(one)
     first = crawl.start("index", **{FOLDER: str(one.parent), **keeps})
@@ -167,8 +167,8 @@ def test_diverged_replicas_stop_the_worker(make_filter: Callable[..., Filter]) -
     assert "Two index replicas gave different answers for log offset" in worker.log
     assert "stream-dedup index verify" in worker.log
     verified = crawl.command("index", "verify", two, code=1)
-    assert "is not what the log gives" in verified.stderr
-    assert "is what the log gives" in crawl.command("index", "verify", one).stdout
+    assert "does not agree with the log" in verified.stderr
+    assert "agrees with the log" in crawl.command("index", "verify", one).stdout
     audited = crawl.command("audit", "--verify", "--json", code=1)
     assert [one["where"] for one in json.loads(audited.stdout)["findings"]] == [
         one["where"]
