@@ -117,13 +117,13 @@ class AuditLedger:
         elif source[0][2] != message.partition:
             position = self._position(source[0][2], source[1])
             self.findings.add_finding(
-                Kind.ORDER, message.at, f"came from {position}, another partition."
+                Kind.ORDER, message.position, f"came from {position}, another partition."
             )
         elif is_released:
             self._release(message, source)
         else:
             offset = source[1]
-            self._claim(message.at, message.partition, offset, content, cut)
+            self._claim(message.position, message.partition, offset, content, cut)
         output.sources.append(offset)
 
     def close(self) -> None:
@@ -148,7 +148,7 @@ class AuditLedger:
         if self._released[key] > 1:
             self.findings.add_finding(
                 Kind.TWICE,
-                message.at,
+                message.position,
                 f"is {self._position(*key)} as released, which was released before.",
             )
 

@@ -187,7 +187,7 @@ def examine(
         is_waiting = message.offset >= committed.get(message.partition, 0)
         report.waiting += is_waiting
         if is_finished and is_waiting:
-            findings.add_finding(Kind.COMMITTED, message.at, "is not committed by the group.")
+            findings.add_finding(Kind.COMMITTED, message.position, "is not committed by the group.")
     outputs = AuditedOutputs(
         outline,
         ledger,
@@ -326,7 +326,7 @@ def _read_log(
     records: list[tuple[int, int, LogRecord | None]] = []
     documents = 0
     for message in _read(settings, topic, {0: bounds}, report, advance):
-        record = unless_damaged(decode, message.value, f"The record {message.at}")
+        record = unless_damaged(decode, message.value, f"The record {message.position}")
         if record is not None and not isinstance(record, Control):
             documents += len(record if isinstance(record, Batch) else record.batch)
         records.append((message.offset, message.timestamp_ms or 0, record))

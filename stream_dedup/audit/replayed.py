@@ -60,16 +60,18 @@ class ReplayedAnswers:
         place = headers.place_of(headers.text_of(dedup_headers, headers.LOG))
         is_open = headers.text_of(dedup_headers, headers.REASON) == Reason.FAIL_OPEN.label
         if place is not None and not is_open:
-            delivered = _Delivered(place.place, _digest(repr(dedup_headers).encode()), message.at)
+            delivered = _Delivered(
+                place.place, _digest(repr(dedup_headers).encode()), message.position
+            )
             self._delivered[place.offset].append(delivered)
 
     def add_answer(self, message: Message) -> None:
         """Add a record of `verdicts`, of any replica."""
-        answer = unless_damaged(answers.decode, message.value, f"The record {message.at}")
+        answer = unless_damaged(answers.decode, message.value, f"The record {message.position}")
         if answer is None:
-            self._report(message.at, "is damaged: it is not an answer of an index.")
+            self._report(message.position, "is damaged: it is not an answer of an index.")
         elif not isinstance(answer, answers.Announce) and answer.log_offset < self._end:
-            self._sent[answer.log_offset].append((_digest(message.value or b""), message.at))
+            self._sent[answer.log_offset].append((_digest(message.value or b""), message.position))
 
     def judge(self, group: LogGroup, index_answers: Iterable[tuple[int, bytes]]) -> None:
         """Compare the index's answers (log offset, bytes) to a group of log records."""

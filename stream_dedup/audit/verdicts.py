@@ -108,7 +108,7 @@ class AuditedOutputs:
         self.reasons[f"dead:{headers.text_of(error_headers, headers.ERROR_STAGE)}"] += 1
         if topic != self.source[0] or not (_is_number(part) and _is_number(offset)):
             predicate = f"does not say in its headers which record of {self.source[0]} it was."
-            self.findings.add_finding(Kind.NOWHERE, message.at, predicate)
+            self.findings.add_finding(Kind.NOWHERE, message.position, predicate)
             return
         partition = (*self.source, int(part))
         self._dead_lettered.add((partition, int(offset)))
@@ -129,10 +129,10 @@ class AuditedOutputs:
         self.ledger.add_output(message, content, None)
         if place is not None:
             predicate = f"names {place} in the log (dedup.log), and there is no document there that an index judges."
-            self.findings.add_finding(Kind.VERDICT, message.at, predicate)
+            self.findings.add_finding(Kind.VERDICT, message.position, predicate)
         elif reason not in _LOGLESS or message.topic != self.names[0]:
             predicate = f"names no place in the log (dedup.log), though its reason is {reason!r}."
-            self.findings.add_finding(Kind.VERDICT, message.at, predicate)
+            self.findings.add_finding(Kind.VERDICT, message.position, predicate)
 
     def _check_judged(
         self,
@@ -161,12 +161,12 @@ class AuditedOutputs:
             predicate = (
                 f"left as {reason!r}, and log {document.log} gives it no verdict of that kind."
             )
-            self.findings.add_finding(Kind.VERDICT, message.at, predicate)
+            self.findings.add_finding(Kind.VERDICT, message.position, predicate)
         else:
             self.compared += 1
             if difference := differences(dedup_headers, expected):
                 predicate = f"({_name(*position)}, log {document.log}) is not what the log gives: {difference}."
-                self.findings.add_finding(Kind.VERDICT, message.at, predicate)
+                self.findings.add_finding(Kind.VERDICT, message.position, predicate)
         if headers.text_of(dedup_headers, headers.VERDICT) == Verdict.DUPLICATE.value:
             self._check_duplicate(message, dedup_headers, reason, document)
 
@@ -178,7 +178,9 @@ class AuditedOutputs:
             goes_apart or not is_duplicate
         ):
             self.findings.add_finding(
-                Kind.VERDICT, message.at, f"says {verdict!r}, which does not belong on that topic."
+                Kind.VERDICT,
+                message.position,
+                f"says {verdict!r}, which does not belong on that topic.",
             )
 
     def _expected_headers(
@@ -223,12 +225,12 @@ class AuditedOutputs:
         representative = self._find_representative(document, text)
         if representative is None:
             predicate = f"is a duplicate of {text!r}, and the log has no document there."
-            self.findings.add_finding(Kind.REPRESENTATIVE, message.at, predicate)
+            self.findings.add_finding(Kind.REPRESENTATIVE, message.position, predicate)
             return
-        self._named.setdefault((representative.partition, representative.offset), message.at)
+        self._named.setdefault((representative.partition, representative.offset), message.position)
         if why := self._not_within_reach(dedup_headers, reason, document, representative):
             self.findings.add_finding(
-                Kind.REACH, message.at, f"is called {reason} to {text}: {why}."
+                Kind.REACH, message.position, f"is called {reason} to {text}: {why}."
             )
 
     def _find_representative(self, document: InLog, text: str) -> InLog | None:

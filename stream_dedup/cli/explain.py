@@ -74,7 +74,7 @@ def _read(settings: Settings, target: str, *, takes_vectors: bool) -> DecodedDoc
     topic = match["topic"] or settings.topic_names.documents
     partition, offset = int(match["partition"]), int(match["offset"])
     message = record_at(OrderDependencies(), settings, topic, partition, offset, _REMEDY)
-    return decode_one(settings, message, message.at, takes_vectors=takes_vectors)
+    return decode_one(settings, message, message.position, takes_vectors=takes_vectors)
 
 
 def _print(found: dict[str, Any]) -> None:

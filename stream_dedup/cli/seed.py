@@ -204,7 +204,7 @@ def _append(
 
 def _count(message: Message, decided: object, totals: _Totals) -> None:
     if isinstance(decided, DeadLetter):
-        totals.lost.report(message.at, decided)
+        totals.lost.report(message.position, decided)
     elif isinstance(decided, Reason):
         totals.empty += 1
 

@@ -264,7 +264,7 @@ def _redrive(stage: str, kind: str) -> str:
 def _listed(one: Message, identifier: str) -> ListedLetter:
     letter = letter_of(one)
     return ListedLetter(
-        one.at,
+        one.position,
         letter.source,
         letter.stage,
         letter.error_class,

@@ -49,7 +49,7 @@ def decision_of(
     text = partial(headers.text_of, found)
     time_ms = message.timestamp_ms or 0
     return Decision(
-        at=message.at,
+        at=message.position,
         topic=message.topic,
         partition=message.partition,
         offset=message.offset,

@@ -438,7 +438,7 @@ class _Outcome:
     ) -> None:
         self.pages = pages
         self.seen = seen
-        self.number_at = {message.at: _number(message) for message in source}
+        self.number_at = {message.position: _number(message) for message in source}
         self.reasons = Counter(
             text_of(message.headers, "dedup.reason") for message in (*seen.unique, *seen.duplicates)
         )

@@ -138,8 +138,8 @@ class Message(NamedTuple):
     headers: Headers
 
     @property
-    def at(self) -> str:
-        """Where it lies, for people: `documents-3@8812`."""
+    def position(self) -> str:
+        """The position of the record as text: `documents-3@8812`."""
         return f"{self.topic}-{self.partition}@{self.offset}"
 
 

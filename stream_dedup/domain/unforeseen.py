@@ -37,7 +37,7 @@ class Unforeseen:
                 "please report it (the like "
                 "is not logged again for a minute)",
                 self._doer,
-                extra={"position": message.at},
+                extra={"position": message.position},
                 exc_info=error,
             )
         why = printable(str(error).rstrip(".") or kind)

@@ -246,7 +246,7 @@ def read_log(
         for message in messages:
             if isinstance(message, Unreadable):
                 raise BrokerError(
-                    f"The record {message.at} of the log cannot be read: {message.why}. Restore the topic "
+                    f"The record {message.position} of the log cannot be read: {message.why}. Restore the topic "
                     "from a backup."
                 )
         for first in range(0, len(messages), _GROUP_RECORDS):
@@ -321,7 +321,7 @@ def _readable(spans_reader: SpansReader) -> Iterator[Message]:
     for messages in spans_reader.read_messages():
         for message in messages:
             if type(message) is Unreadable:
-                raise BrokerError(f"{message.at} cannot be read: {message.why}.")
+                raise BrokerError(f"{message.position} cannot be read: {message.why}.")
             yield message
 
 

@@ -185,7 +185,7 @@ class ReleaseOrder:
                 raise InputError(
                     f"{self.names.unique}-{trace.partition} holds nothing below {low} any more, "
                     "and a release of "
-                    f"{message.at} began at {first_offset}: whether it was written is "
+                    f"{message.position} began at {first_offset}: whether it was written is "
                     "unknown. Nothing was written."
                 )
 
@@ -256,7 +256,7 @@ def _check_was_dropped(
         InputError: it was not dropped.
     """
     names = settings.topic_names
-    name = message.at
+    name = message.position
     if not trace.judged:
         raise InputError(
             f"The log has no verdict on {name}, so it was not dropped: it has not been judged yet, "

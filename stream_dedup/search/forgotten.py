@@ -88,7 +88,7 @@ def forgotten_in(message: Message) -> Iterator[ForgottenId]:
     Raises:
         OtherFormatError: it is of a format that this program does not read.
     """
-    what = f"The record {message.at}"
+    what = f"The record {message.position}"
     try:
         frame = unframed(MAGIC, FORMATS, message.value, what)
         record = decode(message.value, what) if frame.kind == KIND_CONTROL else None

@@ -86,7 +86,7 @@ class OutputTexts:
                 try:
                     for said in _each(self._asked, messages, lambda: time.monotonic() >= until):
                         one = messages[done]
-                        texts[one.at] = said.text
+                        texts[one.position] = said.text
                         done += 1
                 except AwayError:
                     done += 1

@@ -462,7 +462,7 @@ class TextFiller:
         now = self._dependencies.monotonic()
         if now >= self._quiet_until:
             self._quiet_until = now + _QUIET_SECONDS
-            at = message.at
+            at = message.position
             self._logger.warning(
                 "a document's text cannot be had, so it is not found by its words (the like is not "
                 "logged again for a minute)",

@@ -236,7 +236,7 @@ class Delivery:
             self._learn(result, transaction.amount, self._clock.monotonic() - began)
         for index in result.refused:
             emitted = batch[index]
-            where = emitted.message.at
+            where = emitted.message.position
             if not emitted.is_judged:
                 raise ConfigurationError(
                     f"The topic {emitted.output.topic} refuses the record {where}: {result.why} "

@@ -191,7 +191,7 @@ class Intake:
         for unreadable in messages.unreadable.values():
             if isinstance(unreadable, UnreadableHeaders):
                 continue  # not logged, like other dead letters: a crawler may send many
-            where = unreadable.at
+            where = unreadable.position
             self._logger.error(
                 "a record cannot be read; it becomes a dead letter",
                 position=where,

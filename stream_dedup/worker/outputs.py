@@ -234,7 +234,9 @@ class OutputWriter:
         elif decided is not None:
             return self._dead_letter(message, position, decided), decided
         else:
-            raise InvariantError(f"The record {message.at} is to be written without a verdict.")
+            raise InvariantError(
+                f"The record {message.position} is to be written without a verdict."
+            )
         if passed:
             written = passed + written
         return Output(

@@ -116,7 +116,9 @@ class Questions:
         was_open = self._flow.is_open
         for message in self._take(wait_seconds):
             try:
-                answer = answers.decode(message.value, f"The record {message.at}", self._flow.nonce)
+                answer = answers.decode(
+                    message.value, f"The record {message.position}", self._flow.nonce
+                )
             except FormatError as error:
                 if type(error) is not FormatError:
                     raise

@@ -621,7 +621,7 @@ class Outcome:
             header(one, "dedup.position") for one in (*self.unique, *self.duplicates, *self.dead)
         )
         more = [
-            f"{one.at} {dict(one.headers)}"
+            f"{one.position} {dict(one.headers)}"
             for one in (*self.unique, *self.duplicates, *self.dead)
             if places[header(one, "dedup.position")] > 1
         ]
