@@ -184,7 +184,7 @@ def test_json_files_are_read_as_records(run: Callable[..., Any], tmp_path: Path)
         "no field 'text'" in run("explain", tmp_path / "a.json", tmp_path / "d.json", *options).err
     )
     ended = run("explain", tmp_path / "none.txt", "documents-3")
-    assert (ended.code, "neither a file nor a record's position" in ended.err) == (1, True)
+    assert (ended.code, "neither a file nor the position of a record" in ended.err) == (1, True)
 
 
 @pytest.mark.parametrize(
