@@ -1,12 +1,15 @@
-"""What crawlers send, and how it is told from how they send it: presets, framing, encodings, HTML,
-files, addresses.
+"""Read documents from the records and files of crawlers: framing, encodings, HTML, addresses.
 
-Pure but `children`, `html`, `registry` and `stores`.
+    decoder    a record as a document: text, id, time, scope, site, title
+    fields     fields of a decoded value by their dotted paths
+    registry   Confluent's frame, and schemas by their ids, read by `avro`
+    charset    the bytes of a page as text
+    html       the main text of a page, extracted by the process `html_child`
+    children   child processes for untrusted input
+    sources    documents in files of all kinds, by `packed` (gzip, zstd), `warc`, `columnar`
+               (Parquet, Arrow) and `addressed` (files at addresses)
+    elsewhere  texts at addresses, many at once; `stores` reads one
+    storage    files in a folder or at an address, written and read
 
-`registry` (Confluent's frame, and schemas by their ids, read by `avro`),
-`charset` (bytes of a page to text), `html` (the main text of a page, made by `html_child`),
-`children` (processes of their own for what strangers wrote), `packed` (gzip and zstd), `warc`
-(pages in WARC files), `columnar` (Parquet and Arrow), `elsewhere` (texts by their addresses, many
-at once), `stores` (what reads one), `sources` (documents of files of all kinds). The worker's
-decoder and the readers of files use them; this room knows neither.
+All are pure but `children`, `html`, `registry`, `addressed`, `storage`, `elsewhere` and `stores`.
 """

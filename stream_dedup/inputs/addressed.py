@@ -1,9 +1,8 @@
-"""Files at addresses, such as `s3://bucket/shards/*.parquet`: found by fsspec, and copied here
-while they are read.
+"""Files at addresses, such as `s3://bucket/shards/*.parquet`: fsspec lists them, and copies each to
+this machine while it is read.
 
 Needs `crawl-dedup[fetch]`, and the library of the address: `s3`, `gs` and `abfs` are extras,
-`hf://` needs huggingface_hub. Credentials and endpoints are those of the environment, as each
-library reads them.
+`hf://` needs huggingface_hub. Each library reads credentials and endpoints from the environment.
 """
 
 from __future__ import annotations
@@ -26,9 +25,7 @@ GLOB = "*?["
 
 
 class FileAt(NamedTuple):
-    """A file: `name` below what was asked for, its size, and `stamp`, which changes when it is
-    written anew.
-    """
+    """A file. `name` is its path below the requested address; `stamp` changes when it is rewritten."""
 
     address: str
     name: str
@@ -37,12 +34,12 @@ class FileAt(NamedTuple):
 
 
 def is_address(target: str) -> bool:
-    """Return whether a target is an address and no path."""
+    """Return whether a target is an address and not a path."""
     return "://" in target
 
 
 def files_at(target: str) -> list[FileAt]:
-    """Return the files at an address of a file or folder, or of several by `*`, `**` and `?`, in
+    """Return the files at the address of a file or folder, or at a pattern of `*`, `**` and `?`, in
     the order of their names.
 
     Raises:
@@ -62,8 +59,8 @@ def files_at(target: str) -> list[FileAt]:
             found, root = {path: system.info(path)}, path.rpartition("/")[0]
     files = [
         FileAt(
-            system.unstrip_protocol(one),
-            one.removeprefix(root).lstrip("/"),
+            system.unstrip_protocol(file_path),
+            file_path.removeprefix(root).lstrip("/"),
             int(info.get("size") or 0),
             str(
                 info.get("ETag")
@@ -73,7 +70,7 @@ def files_at(target: str) -> list[FileAt]:
                 or ""
             ),
         )
-        for one, info in found.items()
+        for file_path, info in found.items()
         if info.get("type") == "file"
     ]
     if not files:
@@ -83,7 +80,7 @@ def files_at(target: str) -> list[FileAt]:
 
 @contextlib.contextmanager
 def copied(address: str, name: str) -> Iterator[Path]:
-    """Yield a copy of a file, called as `name` ends, in a folder that is gone afterwards."""
+    """Yield the path of a temporary copy of a file, with the last part of `name`."""
     with tempfile.TemporaryDirectory(prefix="stream-dedup-") as folder:
         copy = below(Path(folder), Path(name).name)
         with sentences(address):
@@ -93,18 +90,18 @@ def copied(address: str, name: str) -> Iterator[Path]:
 
 
 def class_of(scheme: str) -> Any:
-    """Return the class of fsspec that reads and writes what has this scheme."""
+    """Return fsspec's class for a scheme."""
     import fsspec  # noqa: PLC0415 - an extra
 
     if scheme in _GOOGLE:
-        # Its other class asks first, by gRPC and with a right of its own, what kind of bucket it
-        # is: for each file anew, with a warning, where that fails.
+        # The other class first requests the kind of the bucket, by gRPC and with another
+        # permission, again for each file, and warns if that fails.
         return importlib.import_module("gcsfs.core").GCSFileSystem
     return fsspec.get_filesystem_class(scheme)
 
 
 def system_of(address: str) -> tuple[Any, str]:
-    """Return the file system of an address, which remembers no listing, and the path in it."""
+    """Return the file system of an address, without a cache of listings, and the path in it."""
     kind = class_of(address.partition("://")[0])
     return kind(
         skip_instance_cache=True, use_listings_cache=False, **kind._get_kwargs_from_urls(address)
@@ -122,15 +119,15 @@ def _system(address: str) -> tuple[Any, str]:
 def sentences(
     address: str, doing: str = "read", kind: type[StreamDedupError] = InputError
 ) -> Iterator[None]:
-    """Turn what fsspec and its libraries raise into sentences that name the address.
+    """Raise the errors of fsspec and its libraries as `kind`, with a sentence that names the address.
 
-    What is not there is one of kind `InputError` only; else `FileNotFoundError` stays. An address
-    with a user name or a password is refused before a library sees it, which might print it.
+    `FileNotFoundError` is converted for the kind `InputError` only. An address with a user name or
+    a password is refused first, because a library might print it.
     """
     if has_credentials(address):
         raise kind(
-            f"The address {shown(address)} holds a user name or a password, which others would see "
-            "in the list of processes and in logs; write it without, and give credentials by the "
+            f"The address {shown(address)} contains a user name or a password, which others could "
+            "read in the list of processes and in logs; remove them, and set the credentials in the "
             "environment (docs/how-to/object-storage.md)."
         )
     try:
@@ -150,14 +147,14 @@ def sentences(
             f"{shown(address)} needs packages that are not installed: run pip install "
             f"'crawl-dedup[{extra}]'{hint} ({error})."
         ) from error
-    except Exception as error:  # each library raises what it likes
+    except Exception as error:  # each library raises errors of its own classes
         raise _sentence(address, doing, kind, error) from error
 
 
 def _sentence(
     address: str, doing: str, kind: type[StreamDedupError], error: Exception
 ) -> StreamDedupError:
-    told = printable(str(error)) or type(error).__name__
+    why = printable(str(error)) or type(error).__name__
     return kind(
-        f"{shown(address)} cannot be {doing}: {told}. See to the address and the credentials."
+        f"{shown(address)} cannot be {doing}: {why}. Check the address and the credentials."
     )

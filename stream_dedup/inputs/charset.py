@@ -1,9 +1,9 @@
-"""The bytes of a web page to text: what the server said, a byte order mark, what the page says,
-else UTF-8. And the other way round: whether a text is a web page that somebody took for a text.
+"""Decode the bytes of a web page by its byte order mark, the server's header or its own declaration,
+else as UTF-8; and recognise a text that is the source of a web page.
 
-Invariants: a function of its arguments alone; nothing raises: what fits no encoding is replaced.
-Labels and order are those of the standards of encodings and HTML (a byte order mark beats the
-server), without their guessing, which would make one page two on another version.
+Invariants: pure functions that do not raise; invalid bytes are replaced. Labels and their order are
+those of the Encoding and HTML standards (a byte order mark takes precedence over the server), without
+guesses, which could decode a page differently in another version.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-# The standard looks at 1,024 bytes; browsers read on where scripts, comments or an archive's banner
-# fill them.
+# The standard scans 1,024 bytes; browsers scan more if scripts, comments or an archive's banner fill
+# them.
 _SCANNED_BYTES: Final = 256 << 10
 _MARKUP_BYTES: Final = 16 << 10
 _NO_MARKUP: Final = re.compile(
@@ -30,11 +30,11 @@ _META: Final = re.compile(rb"<meta[\s/]([^>]{0,4000})>", re.IGNORECASE)
 _ATTRIBUTE: Final = re.compile(rb"""([^\s"'/=]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"']+))""")
 _OF_CONTENT: Final = re.compile(rb"charset\s*=\s*[\"']?\s*([^\s;\"']+)", re.IGNORECASE)
 _XML: Final = re.compile(rb"<\?xml\s[^>]*?\bencoding\s*=\s*[\"']([^\"'>]*)")
-# How the standard decodes what it calls by these names.
+# The decoders that the standard uses for these names.
 _DECODED_AS: Final = {"gbk": "gb18030", "x-user-defined": "cp1252"}
 REPLACED: Final = "\N{REPLACEMENT CHARACTER}"
 _REPLACED_MIN: Final = 20
-_LOOKED_AT_CHARACTERS = 4000
+_MARKUP_CHARACTERS = 4000
 _PAGE = re.compile(r"\s*<(?:!doctype\s+html|html|head|body)[\s>]", re.IGNORECASE)
 _TAG = re.compile(
     r"</?(?:div|p|a|span|li|ul|td|tr|table|h[1-6]|br|img|script|nav|article|section)(?:\s[^<>]*)?/?>",
@@ -43,25 +43,25 @@ _TAG = re.compile(
 _TAGS_MIN = 6
 
 
-def decode_page(raw: bytes, said: str | None = None) -> str:
-    """Return the text of a page; `said` is the encoding that its server named, if any.
+def decode_page(raw: bytes, label: str | None = None) -> str:
+    """Return the text of a page; `label` is the encoding that its server named, or None.
 
-    Where most letters would be lost by that, the encoding that the page names is taken.
+    If too many letters would be lost by that encoding, the page's own declaration is used.
     """
     for mark, name in _MARKS:
         if raw.startswith(mark):
             return raw[len(mark) :].decode(name, "replace")
-    of_server = _codec(said)
+    of_server = _codec(label)
     if of_server and not lost_letters(text := raw.decode(of_server, "replace")):
         return text
     of_page = _codec(_declared(raw))
     if of_page and of_page.startswith("utf-16"):
-        of_page = "utf-8"  # its ASCII declaration was found
+        of_page = "utf-8"  # its declaration could be read as ASCII
     return raw.decode(of_page or of_server or "utf-8", "replace")
 
 
 def _declared(raw: bytes) -> str | None:
-    """Return the label that a page states in a `meta` element, else in its XML declaration."""
+    """Return the label in a page's `meta` element, else in its XML declaration; None if it has none."""
     markup = _NO_MARKUP.sub(b"", raw[:_SCANNED_BYTES])[:_MARKUP_BYTES]
     for tag in _META.finditer(markup):
         values = {
@@ -77,27 +77,23 @@ def _declared(raw: bytes) -> str | None:
 
 
 def lost_letters(text: str) -> str:
-    """Return why a text cannot be compared of which more than a fifth is U+FFFD; nothing for any
-    other.
+    """Return an error message if more than a fifth of a text is U+FFFD, otherwise an empty string.
 
-    What was replaced counts for no letter: different texts in another encoding would be left with
-    the same digits and names, and be dropped as copies. Below `_REPLACED_MIN` there is not enough
-    of a text to be compared anyway.
+    Texts in another encoding lose most letters and keep digits and names, so different texts would
+    look like copies. A text with fewer than `_REPLACED_MIN` replacements is accepted.
     """
     replaced = text.count(REPLACED)
     if replaced < _REPLACED_MIN or 5 * replaced <= len(text):
         return ""
     return (
-        f"{replaced:,} of the {len(text):,} characters of the text are no UTF-8 (U+FFFD): it is in "
-        "another encoding, "
-        "and what is left would be like other texts. Have it sent in UTF-8."
+        f"{replaced:,} of the {len(text):,} characters of the text are not UTF-8 (U+FFFD): it is in "
+        "another encoding, and without these letters it would look like other texts. Have it sent "
+        "in UTF-8."
     )
 
 
 def _codec(label: str | None) -> str | None:
-    """Return Python's name of an encoding of pages; None for a label that browsers do not know, or
-    refuse.
-    """
+    """Return Python's name of the encoding with a label; None if browsers do not know it."""
     label = (label or "").strip(" \t\r\n\f\"'")
     found = webencodings.lookup(label) if label.isascii() else None
     if found is None or found.name == "replacement":
@@ -109,7 +105,7 @@ def looks_like_markup(text: str) -> bool:
     """Return whether a text begins as a page does, or has many tags within its first 4,000
     characters.
     """
-    part = text[:_LOOKED_AT_CHARACTERS]
+    part = text[:_MARKUP_CHARACTERS]
     return _PAGE.match(part) is not None or (
         "<" in part and sum(1 for _ in _TAG.finditer(part)) >= _TAGS_MIN
     )

@@ -1,9 +1,8 @@
-"""Processes of their own, for work on what strangers wrote: the pages of `html`.
+"""Start child processes for untrusted input, such as the pages of `html`.
 
-Invariants: a child has none of our environment but what Python needs to start, so that it holds no
-password of Kafka's or of a store's; it writes no core file, and the kernel bounds its memory, also
-once we are gone. On systems other than Linux nothing but the
-environment is bounded.
+Invariants: a child gets only the environment variables that Python needs to start, so that it has no
+password of Kafka or of a store; it writes no core file, and the kernel limits its memory, also after
+this process ended. On systems other than Linux only the environment is limited.
 """
 
 from __future__ import annotations
@@ -26,22 +25,26 @@ def start_child(
     Raises:
         OSError: the system cannot start it now.
     """
-    given = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    # Its own session, so that Ctrl-C reaches us alone, and what it works on is finished.
+    environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    # A new session, so that Ctrl-C reaches this process only, and the child finishes its work.
     child = subprocess.Popen(
-        command, env=given | {"PYTHONDONTWRITEBYTECODE": "1"}, start_new_session=True, **options
+        command,
+        env=environment | {"PYTHONDONTWRITEBYTECODE": "1"},
+        start_new_session=True,
+        **options,
     )
     _limit(child.pid, resource.RLIMIT_AS, memory_bytes)
     _limit(child.pid, resource.RLIMIT_CORE, 0)
     return child
 
 
-def _limit(process: int, what: int, most: int) -> None:
-    """Limit a process that has just started, as far as our own limit allows; in the child itself
-    locks may be held.
+def _limit(process: int, kind: int, limit: int) -> None:
+    """Set a limit of a started process, at most the hard limit of this one.
+
+    A function that runs in the child before its program could block on a lock of another thread.
     """
     if hasattr(resource, "prlimit"):
-        _, hard = resource.getrlimit(what)
-        bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        with contextlib.suppress(ProcessLookupError):  # it has ended already
-            resource.prlimit(process, what, (bound, bound))
+        _, hard = resource.getrlimit(kind)
+        bound = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            resource.prlimit(process, kind, (bound, bound))

@@ -1,6 +1,4 @@
-"""What stands where in a decoded value: fields by their dotted paths, as texts, times and scopes.
-Pure.
-"""
+"""Parse JSON values, and read fields by their dotted paths as texts, times and scopes. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ _TEXT: Final = re.compile(rb'"[^"]*"?')
 
 
 def parsed(value: bytes) -> Any | DeadLetter:
-    """Return what a JSON value holds, or why it cannot be read."""
+    """Return a parsed JSON value, or the dead letter of one that cannot be parsed."""
     try:
         return parse_json(value)
     except (ValueError, RecursionError) as error:
@@ -34,20 +32,18 @@ def parsed(value: bytes) -> Any | DeadLetter:
 
 
 def parse_json(value: bytes) -> Any:
-    """Return what a JSON value holds, as `json.loads` does of its UTF-8, in which what is invalid
-    was replaced.
+    """Return a parsed JSON value, as `json.loads` parses it after invalid UTF-8 is replaced.
 
-    msgspec takes a fifth of the time, and agrees on all that it takes; what it refuses (NaN, lone
-    surrogates, invalid UTF-8, numbers beyond a float) is left to `json`.
+    msgspec needs a fifth of the time, with equal results; values that it refuses (NaN, lone
+    surrogates, invalid UTF-8, numbers beyond a float) are parsed by `json`.
 
     Raises:
-        ValueError, RecursionError: it is not JSON that can be read, or holds more than `VALUES_MAX`
-        values.
+        ValueError, RecursionError: it is not valid JSON, or has more than `VALUES_MAX` values.
     """
     content = value.removeprefix(_BYTE_ORDER_MARK)
-    # A value has two bytes at least, with its comma.
+    # A value has at least two bytes, with its comma.
     if len(content) > 2 * VALUES_MAX and _values_of(content) > VALUES_MAX:
-        raise ValueError(f"it holds more than {VALUES_MAX:,} values")
+        raise ValueError(f"it has more than {VALUES_MAX:,} values")
     try:
         return decode_json(content)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -55,26 +51,27 @@ def parse_json(value: bytes) -> Any:
 
 
 def _values_of(content: bytes) -> int:
-    """Return an upper bound of the number of values in JSON, without making them: its commas and
-    opening brackets outside of texts, and one.
+    """Return an upper bound of the number of values in JSON without parsing it: the number of commas
+    and opening brackets outside of texts, plus one.
     """
-    # Without escapes, and without quotes that end a text and begin the next, or an empty one.
+    # Without escapes, and without pairs of quotes (the end of a text and the start of the next, or an
+    # empty text).
     signs = content.replace(rb"\\", b"").replace(rb"\"", b"")
     signs = signs.translate(None, _NOT_STRUCTURE).replace(b'""', b"")
     return 1 + len(signs) - sum(text.end() - text.start() for text in _TEXT.finditer(signs))
 
 
 def scope_number(name: str) -> int:
-    """Return the number that stands for a scope in the log; 0 is the one common scope, and no
-    name's.
+    """Return the number of a scope in the log, never 0, which is the scope of documents without
+    one.
     """
     digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little") or 1
 
 
 def field_at(fields: Any, path: str) -> Any:
-    """Return what stands at a dotted path; a field whose own name has the dots wins over the
-    path.
+    """Return the value at a dotted path, or `MISSING`; a field whose name contains the dots takes
+    precedence.
     """
     if isinstance(fields, dict):
         found = fields.get(path, MISSING)
@@ -90,7 +87,9 @@ def field_at(fields: Any, path: str) -> Any:
 
 
 def scalar(found: Any) -> str | None:
-    """Return a text, a number, or the first of a list of them, as a text; None if it is none."""
+    """Return a text or number, or the first item of a list of them, as text; None for other
+    values.
+    """
     if isinstance(found, list) and found:
         found = found[0]
     if isinstance(found, str):
@@ -111,7 +110,7 @@ def time_ms_of(found: Any) -> int | None:
             found = dt.datetime.fromisoformat(found)
         except ValueError:
             return None
-    if isinstance(found, dt.datetime):  # a timestamp of Avro is one already
+    if isinstance(found, dt.datetime):  # such as a timestamp of Avro
         moment = found
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=dt.UTC)
@@ -123,7 +122,7 @@ def time_ms_of(found: Any) -> int | None:
 
 
 def kind_of(found: Any) -> str:
-    """Return what a field holds, for a sentence."""
+    """Return the kind of a field's value for a message."""
     names = {
         dict: "an object",
         list: "a list that is not all texts",

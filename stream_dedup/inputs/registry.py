@@ -1,13 +1,11 @@
-"""Values behind Confluent's frame, read by the schema that a registry has under the id in the
-frame.
+"""Read values with Confluent's frame, by the schema whose id is in the frame.
 
-How a schema reads values is the business of `avro`. Here is the registry, asked once for each
-schema and for those that it refers to, and what becomes of a record when it has none.
+The registry is asked once for each schema and for those that it refers to; `avro` reads the values.
 
-Invariants: a value is only read, never written again. A registry that does not answer is no fault
-of the record: `read` raises `RegistryAwayError`, and the caller asks again later. What an id stands
-for never changes, so an answer is kept. What is kept is bounded, in number and in bytes. Source:
-Confluent Schema Registry, "Wire format" and "API reference".
+Invariants: values are only read, never written. If the registry does not answer, that is no fault of
+the record: `read_value` raises `RegistryAwayError`, and the caller asks again later. The schema of an
+id never changes, so answers are cached, with limits of their number and bytes. Source: Confluent
+Schema Registry, "Wire format" and "API reference".
 """
 
 from __future__ import annotations
@@ -25,42 +23,40 @@ from stream_dedup.settings.properties import without_login
 from stream_dedup.settings.settings import Settings
 
 SCHEMA_BYTES_MAX = 1 << 20
-# Of all schemas that are kept; what is made of them takes up to 25 times as much.
-_KEPT_BYTES_MAX = 4 << 20
+# Of all cached schema texts; parsed schemas need up to 25 times as much.
+_CACHED_BYTES_MAX = 4 << 20
 _REFERENCES_MAX = 100
 _SCHEMAS_MAX = 1_000
 _UNKNOWN_SECONDS = 10.0
 _TIMEOUT_SECONDS = 5
 _FRAME, _FRAME_BYTES = 0, 5
-_NO_SCHEMA = (400, 404, 422)  # some refuse an id, or a version in a reference, that is none
+_NO_SCHEMA = (400, 404, 422)  # some registries refuse an invalid id or version
 
 # Parses the bytes after the frame into dictionaries, lists and scalars; may raise any exception.
 Reader: TypeAlias = Callable[[bytes], Any]
 
 
 def unframe(value: bytes) -> bytes | str:
-    """Return what stands behind Confluent's frame, a zero byte and the schema's id (4 bytes,
-    big-endian), or why there is none.
+    """Return the bytes after Confluent's frame (a zero byte, and the schema's id in 4 bytes,
+    big-endian), or an error message.
 
-    JSON needs no schema to be read, so of such values the registry is never asked: whether one
-    follows its schema is its producer's business.
+    JSON is read without its schema: the registry is not asked whether a value follows it.
     """
     if len(value) < _FRAME_BYTES:
         return f"The value has {len(value)} bytes, and Confluent's frame alone has {_FRAME_BYTES}."
     if value[0] != _FRAME:
         return (
             f"The value begins with the byte {value[0]}, and Confluent's frame with 0; for JSON "
-            "without a frame set "
-            "STREAM_DEDUP_VALUE_FORMAT=json."
+            "without a frame set STREAM_DEDUP_VALUE_FORMAT=json."
         )
     return value[_FRAME_BYTES:]
 
 
 class SchemaRegistry:
-    """Reads framed values. One thread at a time."""
+    """Reader of framed values, for one thread at a time."""
 
     def __init__(self, settings: Settings) -> None:
-        """Take the address of the registry and how to log in; nothing is asked yet.
+        """Create the client of the registry, without connecting.
 
         Raises:
             ConfigurationError: the extra is not installed, there is no address, or a file cannot be
@@ -80,13 +76,13 @@ class SchemaRegistry:
                 "STREAM_DEDUP_VALUE_FORMAT=avro needs libraries that are not installed; run: "
                 f"pip install 'crawl-dedup[registry]' ({error})"
             ) from error
-        told: dict[str, Any] = {
+        options: dict[str, Any] = {
             "url": settings.registry_url,
             "timeout": _TIMEOUT_SECONDS,
             "max.retries": 0,
         }
         try:
-            self._client = SchemaRegistryClient(told)
+            self._client = SchemaRegistryClient(options)
         except (OSError, ValueError, TypeError) as error:
             raise ConfigurationError(
                 f"The settings of the schema registry cannot be used: {error}; correct "
@@ -94,15 +90,15 @@ class SchemaRegistry:
             ) from error
         self._url = without_login(settings.registry_url)
         self._readers: dict[int, Reader | DeadLetter] = {}
-        self._kept_bytes = 0
+        self._cached_bytes = 0
         self._unknown_until: dict[int, float] = {}
 
     def read_value(self, value: bytes) -> Any | DeadLetter:
-        """Return what a framed value holds, as Python's dictionaries, lists and scalars, or why it
+        """Return a framed value as dictionaries, lists and scalars, or the dead letter of one that
         cannot be read.
 
         Raises:
-            RegistryAwayError: the registry gives no answer about its schema now.
+            RegistryAwayError: the registry does not answer now.
         """
         body = unframe(value)
         if isinstance(body, str):
@@ -128,12 +124,12 @@ class SchemaRegistry:
         if found is not None:
             return found
         if self._unknown_until.get(number, 0.0) <= time.monotonic():
-            written = self._load(number)
-            if written is not None:
-                if not isinstance(written, DeadLetter):
-                    written = self._tried(number, partial(self._schemas.reader, written))
-                self._readers[number] = written
-                return written
+            schema = self._load(number)
+            if schema is not None:
+                if not isinstance(schema, DeadLetter):
+                    schema = self._tried(number, partial(self._schemas.reader, schema))
+                self._readers[number] = schema
+                return schema
             if len(self._unknown_until) >= _SCHEMAS_MAX:
                 self._unknown_until.clear()
             self._unknown_until[number] = time.monotonic() + _UNKNOWN_SECONDS
@@ -145,11 +141,13 @@ class SchemaRegistry:
         )
 
     def _load(self, number: int) -> Any | DeadLetter | None:
-        """Return a schema, None if the registry does not know it."""
-        if len(self._readers) >= _SCHEMAS_MAX or self._kept_bytes >= _KEPT_BYTES_MAX:
+        """Return a parsed schema or the dead letter of its records; None if the registry does not have
+        it.
+        """
+        if len(self._readers) >= _SCHEMAS_MAX or self._cached_bytes >= _CACHED_BYTES_MAX:
             self._readers.clear()
             self._client.clear_caches()  # type: ignore[no-untyped-call]
-            self._kept_bytes = 0
+            self._cached_bytes = 0
         schema = self._ask(lambda: self._client.get_schema(number))
         if schema is None:
             return None
@@ -169,12 +167,12 @@ class SchemaRegistry:
 
     @staticmethod
     def _tried(number: int, make: Callable[[], Any]) -> Any | DeadLetter:
-        """Return what is made of a schema, or why it cannot be."""
+        """Return the result of `make`, or the dead letter for a schema that cannot be used."""
         try:
             return make()
         except (RegistryAwayError, MemoryError):
             raise
-        except Exception as error:  # noqa: BLE001 - a schema is anybody's text
+        except Exception as error:  # noqa: BLE001 - a schema is untrusted text
             why = printable(str(error).rstrip(".") or type(error).__name__)
             return DeadLetter(
                 "decode",
@@ -185,8 +183,8 @@ class SchemaRegistry:
     def _add_references(
         self, schema: Any, found: dict[str, str], seen: set[tuple[str, int]]
     ) -> None:
-        """Add the texts of those that a schema refers to, by name, each behind those that it refers
-        to itself.
+        """Add the texts of the schemas that a schema refers to, by name, each after its own
+        references.
         """
         for reference in schema.references or ():
             place = (reference.subject, reference.version)
@@ -195,23 +193,23 @@ class SchemaRegistry:
             seen.add(place)
             if len(seen) > _REFERENCES_MAX:
                 raise ValueError(f"it refers to more than {_REFERENCES_MAX} others")
-            referred = self._ask(partial(self._client.get_version, *place))
-            if referred is None:
+            reference_schema = self._ask(partial(self._client.get_version, *place))
+            if reference_schema is None:
                 raise ValueError(
                     f"it refers to version {place[1]} of {place[0]!r}, which the registry does not "
                     "have"
                 )
-            self._add_references(referred.schema, found, seen)
-            found[reference.name] = self._counted(referred.schema, found)
+            self._add_references(reference_schema.schema, found, seen)
+            found[reference.name] = self._counted(reference_schema.schema, found)
 
     def _counted(self, schema: Any, others: Mapping[str, str]) -> str:
-        """Return a schema's text, which is kept from now on.
+        """Return a schema's text, and count it as cached.
 
         Raises:
-            ValueError: with the others of one schema it is too long.
+            ValueError: with `others`, its references, it is too long.
         """
         text: str = schema.schema_str
-        self._kept_bytes += len(text)
+        self._cached_bytes += len(text)
         if (length := len(text) + sum(map(len, others.values()))) > SCHEMA_BYTES_MAX:
             raise ValueError(
                 f"it has {length} characters, with what it refers to, and {SCHEMA_BYTES_MAX} are "
@@ -220,10 +218,9 @@ class SchemaRegistry:
         return text
 
     def _ask(self, question: Callable[[], Any]) -> Any:
-        """Return the registry's answer, None where it says that it has no such schema, or that
-        there can be none.
+        """Return the registry's answer; None if it answers that the schema does not exist.
 
-        It says so with its own code of an error: an answer without is that of a proxy, or of a
+        Such an answer has the registry's own error code; without one it is that of a proxy, or of a
         wrong address.
         """
         try:
@@ -238,7 +235,6 @@ class SchemaRegistry:
 
     def _away(self, error: Exception) -> NoReturn:
         raise RegistryAwayError(
-            f"The schema registry {self._url} gives no schema ({error or type(error).__name__}); "
-            "the records wait. Start "
-            "the registry, or correct the settings STREAM_DEDUP_REGISTRY_*."
+            f"The schema registry {self._url} returns no schema ({error or type(error).__name__}); "
+            "the records wait. Start the registry, or correct the settings STREAM_DEDUP_REGISTRY_*."
         ) from error

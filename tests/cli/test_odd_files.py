@@ -496,5 +496,5 @@ def test_texts_in_another_encoding_are_no_copies_of_each_other(
         )
 
     assert (ended.code, json.loads(ended.out)["unreadable"]) == (1, 20)
-    assert "are no UTF-8 (U+FFFD)" in ended.err
+    assert "are not UTF-8 (U+FFFD)" in ended.err
     assert kept.all()

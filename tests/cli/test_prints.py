@@ -380,7 +380,7 @@ def test_what_is_written_goes_to_a_folder_here(
         ("judge", tmp_path / "there", "--index"),
     ):
         ended = run(*words, "s3://bucket/prints")
-        assert (ended.code, "is an address, and what is written" in ended.words) == (2, True)
+        assert (ended.code, "is an address; files are written to" in ended.words) == (2, True)
 
 
 def test_what_holds_no_prints_is_refused(
@@ -476,7 +476,7 @@ def test_nothing_of_another_kind_is_written_over(
         assert "cannot be" in run(*words, tmp_path / ("x" * 300)).err
         for name in ("pipe", "file", "link"):
             ended = run(*words, tmp_path / name)
-            assert (ended.code, "is there already, and is no folder" in ended.words) == (2, True)
+            assert (ended.code, "exists and is no folder" in ended.words) == (2, True)
     kinds: list[Callable[[Path], object]] = [os.mkfifo, Path.mkdir, Path.touch]
     kinds.append(lambda path: pq.write_table(TABLE.slice(0, 1), path))
     for number, make in enumerate(kinds):

@@ -251,7 +251,7 @@ def test_what_cannot_be_asked_is_a_sentence(
         True,
         True,
     )
-    assert "no text left" in run("similar", " \n ", "--volume", volume).err
+    assert "is empty after normalisation" in run("similar", " \n ", "--volume", volume).err
     assert "no index volume" in run("similar", PAGE, "--volume", tmp_path / "none").err
     recipe = run("similar", PAGE, "--volume", volume, "--set", f"key_file={tmp_path / 'key'}")
     assert (recipe.code, "Use the recipe and the key that the workers have" in recipe.err) == (

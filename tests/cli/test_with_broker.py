@@ -180,5 +180,5 @@ def test_a_broker_to_play_with(
         (kind, "none") for kind in topics.ALL
     ]
     assert broker.wait(60) == 0, err.read_text()
-    folder = err.read_text().split("keeps it): ")[1].split(".\n")[0]
+    folder = err.read_text().split("Its data in ")[1].split(" is deleted")[0]
     assert not Path(folder).exists()

@@ -548,7 +548,7 @@ BAD = {
     "many values": (
         lambda s: (s / MANIFEST).write_text(f"[{'{},' * 2_000_000}0]"),
         FormatError,
-        "holds more than",
+        "more than",
     ),
     "no time": (lambda s: edit_manifest(s, taken="yesterday"), FormatError, "lacks what"),
     "a nested manifest": (

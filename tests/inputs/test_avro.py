@@ -262,10 +262,10 @@ def test_a_schema_of_many_types_is_read(stand: SchemaServer, kinds: list[Any]) -
         ),
         (
             page_of({"type": "array", "items": {"type": "fixed", "name": "F", "size": -1}}),
-            "'F' has fewer than no bytes",
+            "'F' has a negative size",
         ),
-        (page_of(record("Endless", a="int", b="Endless")), "'Endless' holds itself without end"),
-        (page_of(record("One", b=record("Other", a="One"))), "holds itself without end"),
+        (page_of(record("Endless", a="int", b="Endless")), "'Endless' always contains itself"),
+        (page_of(record("One", b=record("Other", a="One"))), "always contains itself"),
         (
             {**page_of("Page"), "__fastavro_parsed": True, "__named_schemas": {}, "fields": 7},
             "cannot be used",
