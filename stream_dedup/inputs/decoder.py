@@ -1,13 +1,12 @@
-"""From a source record to a text, an id, a time, a scope, a site and a title: the only place that knows how crawlers
-write documents.
+"""Decode a source record to a document: text, id, time, scope, site and title, by the input settings.
 
-Invariants: the result is a pure function of the record, the input settings and, where the record's
-text lies elsewhere, of what was fetched (a decision that depended on anything else could differ on
-redelivery, and then a representative might never reach `unique`); an error that one record causes
-in a library makes that record a dead letter, and only what is away (`AwayError`) and want of memory
-are raised; the value is only ever decoded, never encoded again. Invalid UTF-8 is decoded with
-replacement (same bytes, same print). JSON that does not parse, or has no text where the settings
-say, is a dead letter, and so is a text of which more than a fifth was replaced.
+Invariants: the result is a pure function of the record, the input settings and, if the text is stored
+elsewhere, of the fetched bytes (otherwise the decision could differ on redelivery, and a
+representative might never reach `unique`). An error that one record causes in a library makes that
+record a dead letter; only `AwayError` (a service that is unavailable now) and `MemoryError` are
+raised. A value is decoded and never encoded again. Invalid UTF-8 is replaced, so equal bytes have
+equal fingerprints. JSON that cannot be parsed or has no text at the configured field is a dead
+letter, and so is a text of which more than a fifth was replaced.
 """
 
 from __future__ import annotations
@@ -71,9 +70,9 @@ _Found = TypeVar("_Found")
 
 
 class DecodedDocument(NamedTuple):
-    """A record that can be judged: by its text, or by the vector of a recipe that takes vectors.
+    """A record that can be judged, by its text or, for a recipe of vectors, by its vector.
 
-    `site` is a host in its ASCII form or another name, `title` as it was written; empty if unknown.
+    `site` is a host in its ASCII form or another name, `title` is unchanged; empty if unknown.
     """
 
     text: Content
@@ -85,10 +84,10 @@ class DecodedDocument(NamedTuple):
 
 
 class Documents(NamedTuple):
-    """The documents among some records, as columns, (n,); `places` says which records they are, in
-    order.
+    """The documents among some records, as columns, (n,); `places` are the indexes of their records,
+    ascending.
 
-    `passed_over` are the others, by place: those that are no documents, and why.
+    `passed_over` has the reason for each other record, by its index.
     """
 
     places: list[int]
@@ -102,15 +101,13 @@ class Documents(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[tuple[int, Documents]]) -> Documents:
-        """Return those of some stretches of records, each given with the place at which it
-        begins.
-        """
+        """Return the documents of consecutive parts, each given with the index of its first record."""
         if len(parts) == 1 and parts[0][0] == 0:
             return parts[0][1]
         return cls(
             [start + place for start, part in parts for place in part.places],
             [text for _, part in parts for text in part.texts],
-            [one for _, part in parts for one in part.ids],
+            [identifier for _, part in parts for identifier in part.ids],
             np.concatenate([part.times_ms for _, part in parts]),
             np.concatenate([part.scopes for _, part in parts]),
             [site for _, part in parts for site in part.sites],
@@ -124,34 +121,31 @@ class Documents(NamedTuple):
 
 
 class Decoder:
-    """Decodes records as the input settings say."""
+    """Decoder of records, by the input settings."""
 
     def __init__(
         self, settings: Settings, *, takes_vectors: bool = False, fetches: bool = True
     ) -> None:
-        """Take the input settings; `takes_vectors`: the field of the text holds a list of numbers
-        instead.
-
-        One that never `fetches` gives a dead letter for each text that lies elsewhere.
+        """Create a decoder. `takes_vectors`: the field of the text contains a list of numbers.
+        `fetches` False: a text that is stored elsewhere is a dead letter.
 
         Raises:
-            ConfigurationError: a vector can only stand in JSON, and the values are not; or an extra
-            that the settings ask for
-                is not installed.
+            ConfigurationError: vectors are expected, and the values are no JSON; or an extra is not
+            installed.
         """
         self._json = settings.value_format != "raw"
         self._registry = SchemaRegistry(settings) if settings.value_format == "avro" else None
         self._framed = settings.value_format == "confluent-json"
         if takes_vectors and not self._json:
             raise ConfigurationError(
-                "The recipe takes vectors, and a value that is a text holds none: set "
-                "STREAM_DEDUP_VALUE_FORMAT=json, and "
-                "STREAM_DEDUP_TEXT_FIELD to the field with the list of numbers."
+                "The recipe expects vectors, and a value that is a text contains none: set "
+                "STREAM_DEDUP_VALUE_FORMAT=json, and STREAM_DEDUP_TEXT_FIELD to the field with the "
+                "list of numbers."
             )
         if takes_vectors and settings.text_at is not None:
             raise ConfigurationError(
-                "The recipe takes vectors, and these stand in records: unset STREAM_DEDUP_TEXT_AT, "
-                "or take a recipe of texts."
+                "The recipe expects vectors, which are never stored elsewhere: unset "
+                "STREAM_DEDUP_TEXT_AT, or choose a recipe for texts."
             )
         self._takes_vectors = takes_vectors
         self._text_at = settings.text_at
@@ -163,16 +157,16 @@ class Decoder:
         self._time_field = settings.time_field
         self._scope_field = settings.scope_field
         self._site_field = settings.site_field
-        is_text = settings.title_field == settings.text_field  # which is no title of itself
+        is_text = settings.title_field == settings.text_field  # then records have no title
         self._title_field = "" if is_text else settings.title_field
         self._sites = HostNames(site_of)
         self._allow_bypass = settings.allow_bypass
         self._unforeseen = Unforeseen("decode", "decoder")
-        # The value is the text, the key the id, the timestamp the time: what most records are, and
-        # told quickly.
+        # The most common records have a fast path: the value is the text, the key the id, the
+        # timestamp the time.
         self._is_wrapped = self._base64 or self._extractor is not None
         self._is_plain = not (self._json or self._is_wrapped or self._allow_bypass or self._text_at)
-        # So is a JSON object whose text and id are strings.
+        # So have JSON objects whose text and id are strings.
         self._is_plain_json = self._json and not (
             self._framed
             or self._registry is not None
@@ -189,22 +183,22 @@ class Decoder:
 
     @property
     def reads_pages(self) -> bool:
-        """Whether the texts are extracted from web pages, one by one."""
+        """Whether the texts are extracted from web pages, one at a time."""
         return self._extractor is not None
 
     @property
     def fetches(self) -> bool:
-        """Whether some texts may lie elsewhere."""
+        """Whether texts can be stored elsewhere."""
         return self._fetcher is not None
 
     def addresses(
         self, messages: Sequence[Message], skipped: Set[int] = frozenset()
     ) -> dict[int, TextAddress]:
-        """Return where the texts lie of those records whose text lies elsewhere and may be read, by
-        place.
+        """Return the allowed addresses of texts that are stored elsewhere, by the index of their
+        record.
 
         Raises:
-            RegistryAwayError: the schema registry gives no answer now.
+            RegistryAwayError: the schema registry does not answer now.
         """
         found = {}
         for place in range(len(messages)):
@@ -223,11 +217,11 @@ class Decoder:
         ahead_bytes: int,
         is_hurried: Callable[[], bool],
     ) -> list[Fetched]:
-        """Return what lies at one of these addresses, and at those behind it that are there soon
-        (`TextFetcher.fetch`).
+        """Return the texts at the addresses from index `start`, as `TextFetcher.fetch` does.
 
         Raises:
-            TextAwayError: the first is away for now, or `is_hurried` says so.
+            TextAwayError: the first is unavailable now, or is not there when `is_hurried` returns
+            True.
         """
         return (
             self._fetcher.fetch(addresses, start, stretch_bytes, ahead_bytes, is_hurried)
@@ -241,10 +235,10 @@ class Decoder:
         skipped: Set[int] = frozenset(),
         fetched: Mapping[int, Fetched] | None = None,
     ) -> Documents:
-        """Return the documents among records, without those at the places `skipped`: as `decode`
-        says of each.
+        """Return the documents among records, without those at the indexes `skipped`; the result of
+        each equals that of `decode`.
 
-        `fetched` is what lies at the addresses of those whose text lies elsewhere, by place.
+        `fetched` has the texts that are stored elsewhere, by the index of their record.
         """
         places: list[int] = []
         texts: list[Content] = []
@@ -282,7 +276,7 @@ class Decoder:
         ids: list[bytes],
         rest: list[int],
     ) -> None:
-        """Read all whose value is the text; `rest` are those that only the long way can tell."""
+        """Read records whose value is the text; add the indexes of all others to `rest`."""
         for place, (key, value) in enumerate(zip(messages.keys, messages.values, strict=True)):
             if value is None:
                 rest.append(place)
@@ -305,19 +299,15 @@ class Decoder:
         titles: list[str],
         rest: list[int],
     ) -> None:
-        """Read all that are a JSON object whose text, id and title are strings; `rest` are those that only
-        the long way can tell.
+        """Read records that are a JSON object with a text, id and title that are strings; add the
+        indexes of all others to `rest`.
         """
-        text_field, id_field, title_field, is_missing = (
-            self._text_field,
-            self._id_field,
-            self._title_field,
-            (msgspec.MsgspecError, ValueError, RecursionError),
-        )
+        text_field, id_field, title_field = self._text_field, self._id_field, self._title_field
+        invalid = (msgspec.MsgspecError, ValueError, RecursionError)
         for place, (key, value) in enumerate(zip(messages.keys, messages.values, strict=True)):
             try:
                 fields = decode_json(value or b"")
-            except is_missing:
+            except invalid:
                 rest.append(place)
                 continue
             if (
@@ -348,9 +338,7 @@ class Decoder:
         skipped: Set[int],
         fetched: Mapping[int, Fetched],
     ) -> Documents:
-        """Add to what was found what the long way says of the rest, and leave out what is
-        skipped.
-        """
+        """Return `found` with the documents among `rest`, read by `decode`, and without `skipped`."""
         columns = zip(
             found.places,
             found.texts,
@@ -369,47 +357,43 @@ class Decoder:
                 if isinstance(outcome, DecodedDocument):
                     documents[place] = outcome
                 else:
-                    documents.pop(
-                        place, None
-                    )  # what cannot be read as a whole may have looked like a document
+                    documents.pop(place, None)  # an unreadable record may look like a document
                     passed_over[place] = outcome
         places = sorted(place for place in documents if place not in skipped)
         chosen = [documents[place] for place in places]
         return Documents(
             places,
-            [one.text for one in chosen],
-            [one.id for one in chosen],
-            np.array([one.time_ms for one in chosen], np.int64),
-            np.array([one.scope for one in chosen], np.uint64),
-            [one.site for one in chosen],
-            [one.title for one in chosen],
+            [document.text for document in chosen],
+            [document.id for document in chosen],
+            np.array([document.time_ms for document in chosen], np.int64),
+            np.array([document.scope for document in chosen], np.uint64),
+            [document.site for document in chosen],
+            [document.title for document in chosen],
             passed_over,
         )
 
     def decode(
         self, message: Message, fetched: Fetched | None = None
     ) -> DecodedDocument | DeadLetter | Reason:
-        """Return the document, or why there is none: a dead letter, or the reason to pass the
-        record on unjudged.
+        """Return the document, or a dead letter, or the reason to pass the record on unjudged.
 
-        `fetched` is what lies at the address of its text, if it lies elsewhere; it is fetched now
-        if it was not.
+        `fetched` is its text if that is stored elsewhere; None: fetch it now.
 
         Raises:
-            AwayError: what the record cannot be read without gives no answer now.
-            MemoryError: there is no memory for it.
+            AwayError: the schema registry, the store or the extractor does not answer now.
+            MemoryError: there is not enough memory.
         """
         return self._safely(message, self._decode, message, fetched)
 
     def _safely(
         self, message: Message, read: Callable[..., _Found], *arguments: Any
     ) -> _Found | DeadLetter:
-        """Return what `read` says of a record, or the dead letter of one that it cannot take."""
+        """Return the result of `read`, or a dead letter if it raises an error of this record."""
         try:
             return read(*arguments)
         except (AwayError, MemoryError):
             raise
-        except Exception as error:  # noqa: BLE001 - no record may keep others from being read
+        except Exception as error:  # noqa: BLE001 - no record may stop others
             return self._unforeseen.letter(message, error)
 
     def _decode(
@@ -442,9 +426,7 @@ class Decoder:
         )
 
     def id_of(self, message: Message) -> bytes | None:
-        """Return the id of a record, also of one without a text; its key where it cannot be
-        read.
-        """
+        """Return the id of a record, also of one without a text; its key if it cannot be read."""
         found = self._safely(message, self._known_id_of, message)
         return message.key if isinstance(found, DeadLetter) else found
 
@@ -455,8 +437,8 @@ class Decoder:
         )
 
     def _fields_of(self, message: Message) -> Any | DeadLetter | Reason:
-        """Return what a value holds that is not the text itself, None for one that is, or why there
-        is no document.
+        """Return the fields of a value; None for a value that is the text; or the reason why it is
+        no document.
         """
         value = message.value
         if isinstance(message, Unreadable):
@@ -478,9 +460,7 @@ class Decoder:
         return self._vector_of(fields) if self._takes_vectors else self._text_of(fields)
 
     def _fetched(self, message: Message, fields: Any, fetched: Fetched | None) -> Fetched | None:
-        """Return what lies at the address of a record's text; None if it names none, and so has its
-        text inside.
-        """
+        """Return the text at the address that a record names; None if it names none."""
         if fetched is not None:
             return fetched
         address = self._address_in(message, fields)
@@ -488,13 +468,17 @@ class Decoder:
             return address
         if self._fetcher is None:
             return DeadLetter(
-                "fetch", NOT_FETCHED, f"The text lies at {shown(address)}, and is not fetched here."
+                "fetch",
+                NOT_FETCHED,
+                f"The text is stored at {shown(address)}, and is not fetched here.",
             )
         checked = self._fetcher.check(address)
         return checked if isinstance(checked, DeadLetter) else self._fetcher.fetch_one(checked)
 
     def _address_of(self, message: Message) -> TextAddress | DeadLetter | None:
-        """Return where a record's text lies; None if it is no document, or has its text inside."""
+        """Return the allowed address of a record's text, or the dead letter of a refused one; None if
+        it names none or is no document.
+        """
         fields = self._fields_of(message)
         if self._fetcher is None or isinstance(fields, DeadLetter | Reason):
             return None
@@ -502,20 +486,21 @@ class Decoder:
         return self._fetcher.check(address) if isinstance(address, str) else address
 
     def _address_in(self, message: Message, fields: Any) -> str | DeadLetter | None:
-        """Return the address that a record names, None if it names none; of a header that comes
-        twice the last one counts.
+        """Return the address that a record names, None if it names none; the last of equal headers
+        counts.
         """
         place = self._text_at or ""
         if place.startswith(HEADER_PLACE):
             name = place.removeprefix(HEADER_PLACE)
-            value = next((value for one, value in reversed(message.headers) if one == name), None)
+            values = (value for header, value in reversed(message.headers) if header == name)
+            value = next(values, None)
             try:
                 return value.decode("utf-8") if value else None
             except UnicodeDecodeError:
                 return DeadLetter(
                     "field",
                     "NotAnAddress",
-                    f"The header {name!r} is not UTF-8, and an address is needed.",
+                    f"The header {name!r} is not UTF-8; an address is expected.",
                 )
         found = field_at(fields, place)
         if isinstance(found, list) and len(found) == 1:
@@ -526,29 +511,29 @@ class Decoder:
             return DeadLetter(
                 "field",
                 "NotAnAddress",
-                f"The field {place!r} holds {kind_of(found)}, and an address is needed.",
+                f"The field {place!r} contains {kind_of(found)}; an address is expected.",
             )
         return found
 
-    def _read(self, written: str | bytes) -> Page | DeadLetter:
+    def _read(self, encoded: str | bytes) -> Page | DeadLetter:
         """Return the text of a field or a whole value; of a web page with its title."""
         if self._base64:
             try:
-                written = base64.b64decode(
-                    written if isinstance(written, str) else written.decode("ascii"), validate=False
+                encoded = base64.b64decode(
+                    encoded if isinstance(encoded, str) else encoded.decode("ascii"), validate=False
                 )
             except (binascii.Error, ValueError) as error:
                 return DeadLetter("decode", "Base64", f"The text is not base64: {error}.")
         if self._extractor is None:
-            return Page(written if isinstance(written, str) else written.decode("utf-8", "replace"))
+            return Page(encoded if isinstance(encoded, str) else encoded.decode("utf-8", "replace"))
         found = self._extractor.extract(
-            written if isinstance(written, str) else decode_page(written)
+            encoded if isinstance(encoded, str) else decode_page(encoded)
         )
         return DeadLetter("fingerprint", *found) if isinstance(found, Failure) else found
 
     def _text_of(self, fields: Any) -> str | bytes | DeadLetter:
         found = field_at(fields, self._text_field)
-        if isinstance(found, str | bytes):  # bytes: of Avro
+        if isinstance(found, str | bytes):  # Avro has bytes
             return found
         if isinstance(found, list) and all(isinstance(part, str) for part in found):
             return "\n".join(found)
@@ -562,7 +547,7 @@ class Decoder:
         return DeadLetter(
             "field",
             "NotText",
-            f"The field {self._text_field!r} holds {kind_of(found)}, and a text is needed.",
+            f"The field {self._text_field!r} contains {kind_of(found)}; a text is expected.",
         )
 
     def _vector_of(self, fields: Any) -> Vector | DeadLetter:
@@ -574,13 +559,13 @@ class Decoder:
                 f"The value has no field {self._text_field!r} for the vector.",
             )
         if not isinstance(found, list) or not all(
-            isinstance(one, int | float) and not isinstance(one, bool) for one in found
+            isinstance(number, int | float) and not isinstance(number, bool) for number in found
         ):
-            what = "a list that is not all numbers" if isinstance(found, list) else kind_of(found)
+            kind = "a list that is not all numbers" if isinstance(found, list) else kind_of(found)
             return DeadLetter(
                 "field",
                 "NotAVector",
-                f"The field {self._text_field!r} holds {what}, and a vector is needed.",
+                f"The field {self._text_field!r} contains {kind}; a vector is expected.",
             )
         try:
             return as_vector(found)
@@ -616,8 +601,8 @@ class Decoder:
 
 
 def ids_of(settings: Settings) -> Callable[[Message], bytes | None]:
-    """Return what finds a record's id as the worker does: at ID_FIELD, else its key; its key too
-    where that cannot be read.
+    """Return a function that returns a record's id as the worker does: the value at ID_FIELD, or the
+    key.
     """
     if settings.id_field is None:
         return lambda message: message.key
@@ -634,16 +619,15 @@ def _unreadable(message: Unreadable) -> DeadLetter:
         return DeadLetter(
             "decode",
             "UnreadableHeaders",
-            f"The name of a header is not UTF-8 ({message.name}), and Kafka's client then gives "
-            "none of the record's headers: "
-            "key and value are here, the headers at its place only. Have the crawler send names in "
-            "UTF-8.",
+            f"The name of a header is not UTF-8 ({message.name}), and Kafka's client then returns "
+            "none of the record's headers: this letter has key and value, and only the record at "
+            "its position has the headers. Have the crawler send names in UTF-8.",
         )
     return DeadLetter(
         "decode",
         UNREADABLE,
-        "The record cannot be read from Kafka, and those behind it could; it is still at its "
-        f"place: {message.why}.",
+        "The record cannot be read from Kafka, and later ones can; it is still at its position: "
+        f"{message.why}.",
     )
 
 

@@ -1,8 +1,8 @@
-"""Files and texts that are packed: gzip by the standard library, zstd by `crawl-dedup[files]`.
+"""Unpack compressed files and texts: gzip by the standard library, zstd by `crawl-dedup[files]`.
 
-Invariant: what is whole is read, also beside damage. A file may have many members (gzip) or frames
-(zstd); behind a damaged one the next that can be unpacked goes on, and what is missing between them
-is told.
+Invariant: undamaged parts of a damaged file are read. A file can have many members (gzip) or frames
+(zstd); after a damaged one reading continues with the next that can be unpacked, and the gap between
+them is reported.
 """
 
 from __future__ import annotations
@@ -19,39 +19,38 @@ from stream_dedup.domain.errors import InputError
 
 SUFFIXES: Final = (".gz", ".zst")
 _MAGIC: Final = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd"}
-# What a member begins with: of gzip also its one method, since two bytes stand anywhere.
+# The first bytes of a member; of gzip with its only method, because two bytes occur anywhere.
 _BEGINNING: Final = {".gz": b"\x1f\x8b\x08", ".zst": _MAGIC[".zst"]}
-# The frame that readers skip, in which a WARC file has the dictionary of the others.
+# A skippable frame, in which a WARC file has the dictionary of its other frames.
 _DICTIONARY_MAGIC: Final = b"\x5d\x2a\x4d\x18"
 _DICTIONARY_BYTES_MAX: Final = 64 << 20
-# What a zstd frame may ask to be held while it is unpacked: what its format has every reader
-# provide. It may ask for gigabytes.
+# The largest window of a zstd frame: the size that every reader must support. Frames can request
+# gigabytes.
 _WINDOW_BYTES_MAX: Final = 8 << 20
-# A block of zstd takes four bytes at least and gives 128 KiB at most, so a step gives 8 MiB at
-# most.
+# A block of zstd has at least four bytes and is unpacked to at most 128 KiB, so a step to at most
+# 8 MiB.
 _STEP_BYTES: Final = 256
 _READ_BYTES: Final = 64 << 10
 _PIECE_BYTES: Final = 1 << 20
-# zstd cannot be told how much to give: as many packed bytes at once as give 128 MiB at most, and 20
-# kB of usual texts.
+# zstd has no limit of its output: these packed bytes are unpacked to at most 128 MiB, and to 20 kB of
+# usual texts.
 _READ_BYTES_ZSTD: Final = 4 << 10
-# A member behind damage is believed once this much of it was unpacked without an error: chance gets
-# through a few bytes.
-_BELIEVED_BYTES: Final = 8 << 20
+# A member after a damaged one is accepted once this many bytes were unpacked without an error: a few
+# bytes can succeed by chance.
+_ACCEPTED_BYTES: Final = 8 << 20
 
 
 class Piece(NamedTuple):
-    """Unpacked bytes of a file, in their order; `at` is where in the file their member begins,
-    `begins`: they are its first.
+    """Unpacked bytes of a file, in their order. `offset` is that of their member in the file, or their
+    own if the file is not compressed; `begins`: they are the first of the member.
 
-    Of a file that is not packed, `at` is where they are themselves. With `damage` (a reason) it has
-    no bytes: some are missing here, and those before it in the same member may be wrong, since its
-    checksum stands at its end. `is_behind`: all before it is whole, because what could not be
-    unpacked is no member, and none follows.
+    `damage` is a reason why bytes are missing here; `data` is empty then, and earlier bytes of the
+    same member may be wrong, because its checksum is at its end. `is_behind`: all earlier bytes are
+    undamaged, because the rest of the file is no member.
     """
 
     data: bytes
-    at: int
+    offset: int
     begins: bool = False
     damage: str = ""
     is_behind: bool = False
@@ -67,62 +66,62 @@ def read_pieces(file: IO[bytes], packing: str) -> Iterator[Piece]:
     if packing == ".zst":
         need("zstandard", "Files packed with zstd")
     source = _Packed(file, packing, _dictionary_of(file) if packing == ".zst" else None)
-    at: int | None = 0
+    offset: int | None = 0
     while not packing and (data := file.read(_PIECE_BYTES)):
-        yield Piece(data, at or 0)
-        at = (at or 0) + len(data)
-    at = _behind_padding(file, 0) if packing else None
-    while at is not None:
-        member = _Member(source, at)
+        yield Piece(data, offset or 0)
+        offset = (offset or 0) + len(data)
+    offset = _after_padding(file, 0) if packing else None
+    while offset is not None:
+        member = _Member(source, offset)
         begins = True
         try:
             while data := member.read():
-                yield Piece(data, at, begins)
+                yield Piece(data, offset, begins)
                 begins = False
         except Exception as error:
             if not isinstance(error, EOFError) and not is_damage(error):
                 raise
-            following = _next_member(source, at + 1)
-            is_behind = begins and following is None and not _is_member(source, at)
-            yield Piece(b"", at, damage=str(error), is_behind=is_behind)
-            at = following
+            following = _next_member(source, offset + 1)
+            is_behind = begins and following is None and not _is_member(source, offset)
+            yield Piece(b"", offset, damage=str(error), is_behind=is_behind)
+            offset = following
         else:
-            at = _behind_padding(file, member.end)
+            offset = _after_padding(file, member.end)
 
 
 class Stretch(io.RawIOBase):
-    """The unpacked bytes of a file up to the next damage; then `damage` says what that is, and
-    nothing if they ended well.
+    """The unpacked bytes of a file up to the next damage; then `damage` is its reason, or empty at the
+    end of the file.
 
-    `is_whole`: the last of them are not cut off.
+    `is_whole`: the last bytes are not cut off.
     """
 
     def __init__(self, pieces: Iterator[Piece]) -> None:
-        """Take the pieces from where the stretch before it ended."""
+        """Read `pieces` from the end of the stretch before."""
         self.damage = ""
         self.is_whole = self.is_last = False
         self._pieces = pieces
-        self._held = memoryview(b"")
+        self._rest = memoryview(b"")
 
     def readable(self) -> bool:
         """Return True."""
         return True
 
     def readinto(self, target: Any) -> int:
-        """Fill `target`, as far as bytes are there at once, and return how many; 0 at the end."""
-        while not self._held and not self.is_last and not self.damage:
+        """Fill `target` with the next bytes, at most a piece; return their number, 0 at the end."""
+        while not self._rest and not self.is_last and not self.damage:
             piece = next(self._pieces, None)
             self.is_last, self.damage = piece is None, piece.damage if piece else ""
             self.is_whole = piece is None or piece.is_behind
-            self._held = memoryview(piece.data if piece else b"")
-        size = min(len(target), len(self._held))
-        target[:size], self._held = self._held[:size], self._held[size:]
+            self._rest = memoryview(piece.data if piece else b"")
+        size = min(len(target), len(self._rest))
+        target[:size], self._rest = self._rest[:size], self._rest[size:]
         return size
 
 
 def read_stretches(file: IO[bytes], packing: str) -> Iterator[Stretch]:
-    """Yield the bytes of a file as files, one from its beginning and one from behind each damage;
-    read each to its end.
+    """Yield the unpacked bytes of a file as streams, the first from its beginning and one after each
+    damage. The caller must read each to its end.
 
     Raises:
         InputError: zstd is not installed.
@@ -136,7 +135,7 @@ def read_stretches(file: IO[bytes], packing: str) -> Iterator[Stretch]:
 
 
 class _Packed(NamedTuple):
-    """A packed file, and the dictionary of its frames, if they need one."""
+    """A compressed file, and the dictionary of its frames or None."""
 
     file: IO[bytes]
     packing: str
@@ -144,9 +143,9 @@ class _Packed(NamedTuple):
 
 
 class _Member:
-    """One member or frame of a packed file, from its first byte on."""
+    """One member or frame of a compressed file, at an offset."""
 
-    def __init__(self, source: _Packed, at: int) -> None:
+    def __init__(self, source: _Packed, offset: int) -> None:
         self._file = source.file
         self._is_gzip = source.packing == ".gz"
         self._unpacker: Any = (
@@ -154,24 +153,27 @@ class _Member:
             if self._is_gzip
             else _zstd_frame(dictionary=source.dictionary)
         )
-        self._taken = at
+        self._read_to = offset
         self._rest = b""
-        self._file.seek(at)
+        self._file.seek(offset)
 
     @property
     def end(self) -> int:
-        """Where in the file it ended; once `read` gave nothing."""
-        return self._taken - len(self._unpacker.unused_data)
+        """The offset of its end in the file, once `read` has returned no bytes."""
+        return self._read_to - len(self._unpacker.unused_data)
 
     def read(self) -> bytes:
-        """Return the next bytes, none at its end; raise EOFError if the file ends before it, or
-        what `is_damage` knows.
+        """Return the next bytes, none at its end.
+
+        Raises:
+            EOFError: the file ends before the member. Errors for which `is_damage` is True: it is
+            damaged.
         """
         while not self._unpacker.eof:
             is_over = False
             if not self._rest:
                 self._rest = self._file.read(_READ_BYTES if self._is_gzip else _READ_BYTES_ZSTD)
-                self._taken += len(self._rest)
+                self._read_to += len(self._rest)
                 is_over = not self._rest
             if self._is_gzip:
                 data = self._unpacker.decompress(self._rest, _PIECE_BYTES)
@@ -188,15 +190,15 @@ class _Member:
 def _zstd_frame(window_bytes_max: int = 0, dictionary: Any = None) -> Any:
     import zstandard  # noqa: PLC0415 - an extra
 
-    # The library's stream does not tell a frame that was cut off; this one does.
+    # Unlike the library's stream, this object detects a frame that is cut off.
     return zstandard.ZstdDecompressor(
         dict_data=dictionary, max_window_size=window_bytes_max
     ).decompressobj()
 
 
 def _dictionary_of(file: IO[bytes]) -> Any:
-    """Return the dictionary that stands before the frames of a WARC file, itself packed or not;
-    None if there is none.
+    """Return the dictionary before the frames of a WARC file, which may be compressed; None if there
+    is none.
     """
     import zstandard  # noqa: PLC0415 - an extra
 
@@ -211,49 +213,49 @@ def _dictionary_of(file: IO[bytes]) -> Any:
             raw = unpack(".zst", raw, _DICTIONARY_BYTES_MAX)
         return zstandard.ZstdCompressionDict(raw) if raw else None
     except (InputError, zstandard.ZstdError):
-        return None  # the frames then say that they cannot be unpacked
+        return None  # then unpacking the frames fails with a message
 
 
-def _behind_padding(file: IO[bytes], at: int) -> int | None:
-    """Return where the next member should begin; None if nothing but zeros follows."""
-    file.seek(at)
+def _after_padding(file: IO[bytes], offset: int) -> int | None:
+    """Return `offset`, the expected start of the next member; None if only zeros follow."""
+    file.seek(offset)
     while data := file.read(_READ_BYTES):
         if data.strip(b"\0"):
-            return at
+            return offset
     return None
 
 
-def _is_member(source: _Packed, at: int) -> bool:
+def _is_member(source: _Packed, offset: int) -> bool:
     beginning = _BEGINNING[source.packing]
-    source.file.seek(at)
-    return at == 0 or source.file.read(len(beginning)) == beginning
+    source.file.seek(offset)
+    return offset == 0 or source.file.read(len(beginning)) == beginning
 
 
-def _next_member(source: _Packed, at: int) -> int | None:
-    """Return where the first member from `at` on begins that can be unpacked; None if there is
-    none.
+def _next_member(source: _Packed, offset: int) -> int | None:
+    """Return the offset of the first member at or after `offset` that can be unpacked; None if there
+    is none.
     """
     beginning = _BEGINNING[source.packing]
     while True:
-        source.file.seek(at)
+        source.file.seek(offset)
         window = source.file.read(_PIECE_BYTES)
         found = window.find(beginning)
         while found >= 0:
-            if _can_be_unpacked(_Member(source, at + found)):
-                return at + found
+            if _can_be_unpacked(_Member(source, offset + found)):
+                return offset + found
             found = window.find(beginning, found + 1)
         if len(window) < _PIECE_BYTES:
             return None
-        at += len(window) - len(beginning) + 1
+        offset += len(window) - len(beginning) + 1
 
 
 def _can_be_unpacked(member: _Member) -> bool:
     size = 0
     try:
-        while size < _BELIEVED_BYTES and (data := member.read()):
+        while size < _ACCEPTED_BYTES and (data := member.read()):
             size += len(data)
     except EOFError:
-        return bool(size)  # cut off, so that what is there is the file's last
+        return bool(size)  # the file's last member, which is cut off
     except Exception as error:
         if not is_damage(error):
             raise
@@ -262,33 +264,32 @@ def _can_be_unpacked(member: _Member) -> bool:
 
 
 def packing_of(packed: bytes) -> str:
-    """Return the suffix of what packed these bytes, as they begin; empty if they are not packed."""
+    """Return the suffix of the compression of bytes, by the first of them; empty if there is none."""
     return next((suffix for suffix, magic in _MAGIC.items() if packed.startswith(magic)), "")
 
 
-def unpack(suffix: str, packed: bytes, most: int) -> bytes | None:
-    """Return the unpacked bytes of all members or frames; None if they are more than `most`, which
-    are never held.
+def unpack(suffix: str, packed: bytes, size_max: int) -> bytes | None:
+    """Return the unpacked bytes of all members or frames; None if they are more than `size_max`.
 
     Raises:
-        InputError: zstd is not installed, or the bytes are damaged, or not packed so, or cut off.
+        InputError: zstd is not installed, or the bytes are damaged, cut off or of another format.
     """
     try:
         if suffix == ".gz":
             if not packed:
                 raise EOFError("it is empty")
             with gzip.open(io.BytesIO(packed)) as unpacked:
-                found = unpacked.read(most + 1)
+                found = unpacked.read(size_max + 1)
         else:
-            found = _unpack_zstd(packed, most)
+            found = _unpack_zstd(packed, size_max)
     except Exception as error:
         if not isinstance(error, OSError | EOFError) and not is_damage(error):
             raise
         raise InputError(f"it cannot be unpacked ({error})") from error
-    return None if len(found) > most else found
+    return None if len(found) > size_max else found
 
 
-def _unpack_zstd(packed: bytes, most: int) -> bytes:
+def _unpack_zstd(packed: bytes, size_max: int) -> bytes:
     need("zstandard", "Texts packed with zstd")
     found = bytearray()
     start = 0
@@ -300,7 +301,7 @@ def _unpack_zstd(packed: bytes, most: int) -> bytes:
             part = packed[start : start + _STEP_BYTES]
             found += frame.decompress(part)
             start += len(part)
-            if len(found) > most:
+            if len(found) > size_max:
                 return bytes(found)
         start -= len(frame.unused_data)
         if start >= len(packed):
@@ -316,7 +317,7 @@ def need(library: str, what: str) -> None:
 
 
 def suffixes_of(path: Path) -> tuple[str, str]:
-    """Return (suffix of the content, suffix of the packing) in lower case, each empty if there is
+    """Return (suffix of the content, suffix of the compression) in lower case, each empty if there is
     none.
     """
     suffixes = [suffix.lower() for suffix in path.suffixes]
@@ -325,5 +326,5 @@ def suffixes_of(path: Path) -> tuple[str, str]:
 
 
 def is_damage(error: BaseException) -> bool:
-    """Whether an error says that packed bytes are damaged."""
+    """Return whether an error means that compressed bytes are damaged."""
     return type(error).__module__.split(".")[0] in ("zlib", "zstandard")

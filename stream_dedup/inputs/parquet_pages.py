@@ -1,11 +1,11 @@
-"""The sizes of the pages of a Parquet file, read from the header before each page.
+"""Read the sizes of the pages of a Parquet file from the header of each page.
 
-A page is decoded as a whole, so its size bounds what reading one row takes. The footer does not
-have it, and nobody checks what the footer says of sizes.
+A page is decoded as a whole, so its size bounds the memory for reading one row. The footer does not
+contain it, and its sizes are not checked by any reader.
 
     page   := header data
-    header := a struct of Thrift's compact protocol, which has the data's size once it is
-              unpacked as field 2, and as it lies there as field 3
+    header := a struct of Thrift's compact protocol: field 2 is the unpacked size of the data,
+              field 3 the size in the file
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import io
 from typing import BinaryIO, Final
 
 _HEADER_BYTES: Final = 4 << 10
-_HEADER_BYTES_MAX: Final = 16 << 20  # Arrow reads no longer ones either
+_HEADER_BYTES_MAX: Final = 16 << 20  # Arrow has the same limit
 _UNPACKED, _PACKED = 2, 3
 _DEPTH_MAX: Final = 64
 _VARINT_BYTES_MAX: Final = 10
-# Types of Thrift's compact protocol. Within a list each has a byte at least.
+# Types of Thrift's compact protocol. Each has at least a byte within a list.
 _INTEGERS: Final = (4, 5, 6)
 _BYTES_OF: Final = {1: 1, 2: 1, 3: 1, 7: 8, 13: 16}
 _BINARY, _LIST, _SET, _MAP, _STRUCT = 8, 9, 10, 11, 12
@@ -26,8 +26,8 @@ _FLAGS: Final = (1, 2)
 
 
 def largest_page_bytes(file: BinaryIO, first: int, size: int) -> int:
-    """Return the unpacked size of the largest page of a column chunk, `size` bytes from `first` on;
-    where a header cannot be read, of those before it.
+    """Return the unpacked size of the largest page of a column chunk of `size` bytes at `first`; only
+    of the pages before a header that cannot be read.
 
     Raises:
         OSError: the file cannot be read.
@@ -53,10 +53,10 @@ def largest_page_bytes(file: BinaryIO, first: int, size: int) -> int:
 
 
 def _fields_of(data: io.BytesIO, depth: int = 0) -> dict[int, int]:
-    """Read a struct to its end; return its integers by their numbers.
+    """Read a struct to its end; return its integers by field number.
 
     Raises:
-        ValueError: it is none, or goes on behind the bytes that are there.
+        ValueError: it is invalid or cut off.
     """
     found: dict[int, int] = {}
     number = 0
@@ -88,10 +88,10 @@ def _skip(data: io.BytesIO, kind: int, depth: int) -> None:
     elif kind == _MAP:
         count = _varint(data)
         kinds = _take(data, 1)[0] if count else 0
-        for at in range(2 * count):
-            _skip(data, kinds & 15 if at % 2 else kinds >> 4, depth + 1)
+        for index in range(2 * count):
+            _skip(data, kinds & 15 if index % 2 else kinds >> 4, depth + 1)
     else:
-        raise ValueError("it has a field of no known type")
+        raise ValueError("it has a field of an unknown type")
 
 
 def _take(data: io.BytesIO, size: int) -> bytes:

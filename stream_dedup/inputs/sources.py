@@ -1,10 +1,10 @@
-"""Documents in files: Parquet, Arrow, JSONL, WARC, text files or lines, from a file, a folder or
-standard input, also packed.
+"""Read documents from files: Parquet, Arrow, JSONL, WARC, text files or lines, from a file, a folder
+or standard input, also compressed.
 
-Invariants: a document's bytes are given as they stand in the file, only without the line's end (a
-row of Parquet or Arrow as one JSON object); nothing here judges whether they can be used. What
-cannot be read, a record or the rest of a file, stands as a document with `lost` at its place, and
-costs no other. A path that names nothing is an `InputError`.
+Invariants: a document has the bytes of the file without the end of the line (a row of Parquet or
+Arrow is one JSON object), also if they cannot be decoded. A record, or the rest of a file, that
+cannot be read is a document with `lost` in its place; all others are read. A path without a file is
+an `InputError`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _BY_SUFFIX: dict[str, Format] = {
     **dict.fromkeys(SUFFIXES, "columns"),
 }
 _HIDDEN = (".", "_")
-# What Hugging Face's `save_to_disk` writes beside the rows.
+# Hugging Face's `save_to_disk` writes these files next to the rows.
 _DESCRIBED = frozenset({"dataset_dict.json", "dataset_info.json"})
 _DESCRIPTIONS = _DESCRIBED | {"state.json"}
 # The first bytes of files that are neither JSON nor text: what they are, and what to do with them.
@@ -74,10 +74,9 @@ _OTHER_KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file to read; `path` None is standard input. `name` is how it is called in messages and
-    keys.
+    """A file to read; `path` None is standard input. `name` is its name in messages and keys.
 
-    One that lies elsewhere has the path below its address: see `here`.
+    The `path` of a file that is `elsewhere` is its path below the address; `here` copies it.
     """
 
     path: Path | None
@@ -94,14 +93,14 @@ class SourceFile:
 
     @property
     def stamp(self) -> int | str:
-        """What changes when the file is written anew."""
+        """A value that changes when the file is rewritten."""
         if self.elsewhere is not None:
             return self.elsewhere.stamp
         return self.path.stat().st_mtime_ns if self.path else 0
 
     @contextlib.contextmanager
     def here(self) -> Iterator[SourceFile]:
-        """Yield the file on this machine, a copy that is gone afterwards if it lies elsewhere.
+        """Yield the file on this machine; of a file elsewhere, a temporary copy.
 
         Raises:
             InputError: it cannot be copied.
@@ -114,35 +113,32 @@ class SourceFile:
 
     @property
     def can_be_read_again(self) -> bool:
-        """Whether it is no standard input and no pipe."""
+        """Whether it is neither standard input nor a pipe."""
         return self.path is not None and not (self.path.is_fifo() or self.path.is_char_device())
 
     @property
     def is_page(self) -> bool:
-        """Whether it is one web page, by its name."""
+        """Whether it is a web page, by its name."""
         return self.path is not None and suffixes_of(self.path)[0] in _PAGES
 
 
 def hold_objects(files: Iterable[SourceFile]) -> bool:
-    """Return whether some of the files hold JSON objects: lines of JSONL, or rows, which are read
-    as such.
-    """
+    """Return whether some of the files contain JSON objects: lines of JSONL, or rows."""
     return any(file.form in ("jsonl", "columns") for file in files)
 
 
 @dataclass(frozen=True, slots=True)
 class RawDocument:
-    """One document: `name` is `pages.jsonl:12`, a text file's path or a page's URL, `raw` its
-    bytes.
+    """One document. `name` is `pages.jsonl:12`, a text file's path or a page's URL; `raw` its bytes.
 
-    `fields` is its JSON if it has any; `problem` says in a sentence why a line of JSONL is not a
-    JSON object; then `fields` is None. Of a page in a WARC file, `charset` is what its server said,
-    `time` when it was fetched. `is_page`: it is a web page, with its tags. A row of Parquet or
-    Arrow has the form `jsonl`, and `row`: its (`pyarrow.RecordBatch`, row of that); `codec` names
-    the compression of a Parquet file. `ending` is the end of a line.
+    `fields` is its parsed JSON; `problem` is an error message if a line of JSONL is no JSON object,
+    and `fields` is None then. Of a page in a WARC file, `charset` is the encoding that its server
+    named, `time` when it was fetched. `is_page`: it is a web page, with its tags. A row of Parquet or
+    Arrow has the form `jsonl`, and `row`: its (`pyarrow.RecordBatch`, index in it); `codec` is the
+    compression of a Parquet file. `ending` is the end of a line.
 
-    With `lost` nothing of it can be read, and that is why: `raw` is empty, and it stands for one
-    record, or, with the class `DAMAGED_FILE`, for all that is lost at that place of its file.
+    `lost` is the reason why it cannot be read, and `raw` is empty then: one record is missing, or,
+    with the class `DAMAGED_FILE`, all records of a damaged part of the file.
     """
 
     name: str
@@ -160,15 +156,14 @@ class RawDocument:
 
 
 def find_files(target: str, form: str, others: list[str] | None = None) -> list[SourceFile]:
-    """Return the files that `target` stands for: a path of a file or folder, or of several by `*`,
-    `**` and `?`; an address of such; or `-`. `form` is a `Format` or `auto`.
+    """Return the files of a target: the path or address of a file or folder, or a pattern of `*`, `**`
+    and `?`; or `-`. `form` is a `Format` or `auto`.
 
-    Below a folder and by a pattern nothing hidden is found: what is called `.name` or `_name`, or
-    lies in such a folder. `others` gets what else is found there and not read, each by its name,
-    and why if the name does not tell.
+    In folders and by patterns, hidden files (`.name`, `_name`, or below such a folder) are skipped.
+    The names of other files that are not read are added to `others`, some with the reason.
 
     Raises:
-        InputError: there is nothing to read there, or its format cannot be told.
+        InputError: there is nothing to read, or the name does not show the format.
     """
     others = [] if others is None else others
     target = target.removeprefix("file://")
@@ -179,88 +174,97 @@ def find_files(target: str, form: str, others: list[str] | None = None) -> list[
     path = Path(target)
     if is_address(target):
         return _all_of(
-            [(Path(one.name), one.name, one) for one in files_at(target)],
+            [(Path(file.name), file.name, file) for file in files_at(target)],
             form,
             target,
             others,
             target,
         )
     try:
-        is_there, is_folder = path.exists(), path.is_dir()
+        exists, is_folder = path.exists(), path.is_dir()
     except OSError as error:
         raise InputError(
             f"{printable(target[:60])!r}... is no path ({error.strerror}); name a file or a "
             "folder, and give texts as a list."
         ) from error
     if is_folder:
-        found, shut = _below(path)
-        # A folder that cannot be read is told as such a file is; else its documents would be
-        # missing without a word.
+        found, unreadable = _below(path)
+        # A folder that cannot be read is reported as such a file is; otherwise its documents would
+        # be missing without a message.
         return [
-            *(_all_of(found, form, f"The folder {path}", others) if found or not shut else []),
-            *shut,
+            *(
+                _all_of(found, form, f"The folder {path}", others)
+                if found or not unreadable
+                else []
+            ),
+            *unreadable,
         ]
-    if not is_there and any(sign in target for sign in GLOB):
-        matches = [Path(one) for one in sorted(glob.glob(target, recursive=True))]  # noqa: PTH207 - also absolute
+    if not exists and any(sign in target for sign in GLOB):
+        matches = [Path(name) for name in sorted(glob.glob(target, recursive=True))]  # noqa: PTH207 - also absolute
         found = [
-            (one, one.as_posix(), None) for one in matches if "**" not in target or not one.is_dir()
+            (match, match.as_posix(), None)
+            for match in matches
+            if "**" not in target or not match.is_dir()
         ]
         return _all_of(found, form, f"{target}, as a pattern,", others, path.as_posix())
-    if not is_there:
+    if not exists:
         raise InputError(f"{path} does not exist; name a file, a folder, or - for standard input.")
     guessed = form_of(path) if form == "auto" else cast("Format", form)
     if guessed is None:
         raise InputError(
-            f"How {path} holds documents cannot be told from its name; add --format jsonl, text, "
-            "lines, warc or columns."
+            f"The name of {path} does not show its format; add --format jsonl, text, lines, warc or "
+            "columns."
         )
     return [SourceFile(path, path.name, guessed)]
 
 
 def need_one_text(path: Path) -> None:
-    """Raise `InputError` if a file is, by its name, not one text or record as it stands."""
+    """Raise `InputError` if a file, by its name, is not one uncompressed text or record."""
     if form_of(path) not in ("text", None):
         raise InputError(
-            f"{path.name} holds many documents, and one is needed: put its text into a .txt file, "
-            "or its JSON into a .json "
-            "file."
+            f"{path.name} contains many documents, and one is expected: put its text into a .txt "
+            "file, or its JSON into a .json file."
         )
     if suffixes_of(path)[1]:
-        raise InputError(f"{path.name} is packed; unpack it first.")
+        raise InputError(f"{path.name} is compressed; unpack it first.")
 
 
 def _below(folder: Path) -> tuple[list[_Found], list[SourceFile]]:
-    """Return what lies below a folder and may be a file of documents, in order, and the folders
-    that cannot be read.
+    """Return the paths below a folder that may be files of documents, and the folders that cannot be
+    read; both sorted.
     """
-    failed: list[OSError] = []
+    errors: list[OSError] = []
     found: list[Path] = []
-    for at, folders, names in os.walk(folder, onerror=failed.append):
+    for parent, folders, names in os.walk(folder, onerror=errors.append):
         described = _DESCRIPTIONS if _DESCRIBED.intersection(names) else ()
-        found += [Path(at, name) for name in names if name not in described]
-        found += [Path(at, name) for name in folders if Path(at, name).is_symlink()]
+        found += [Path(parent, name) for name in names if name not in described]
+        found += [Path(parent, name) for name in folders if Path(parent, name).is_symlink()]
         folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
-    shut = [Path(one.filename) for one in failed]
+    unreadable = sorted(Path(error.filename) for error in errors)
     return (
-        [(one, one.relative_to(folder).as_posix(), None) for one in sorted(found)],
-        [SourceFile(one, one.relative_to(folder).as_posix(), "jsonl") for one in sorted(shut)],
+        [(path, path.relative_to(folder).as_posix(), None) for path in sorted(found)],
+        [SourceFile(path, path.relative_to(folder).as_posix(), "jsonl") for path in unreadable],
     )
 
 
 def _all_of(
-    found: Sequence[_Found], form: str, where: str, others: list[str], asked: str = ""
+    found: Sequence[_Found], form: str, where: str, others: list[str], pattern: str = ""
 ) -> list[SourceFile]:
-    """Return the files among (path, name, where else it lies) that hold documents; `asked`: the
-    pattern or address, if any.
+    """Return the files of documents among (path, name, file elsewhere); `pattern` is the pattern or
+    address that found them, if any.
+
+    Raises:
+        InputError: there is none; the message begins with `where`.
     """
-    root = asked[: min(asked.find(sign) % (len(asked) + 1) for sign in GLOB)].rpartition("/")[0]
-    shows_hidden = any(sign in asked for sign in GLOB) and _is_hidden(asked.removeprefix(root))
+    root = pattern[: min(pattern.find(sign) % (len(pattern) + 1) for sign in GLOB)]
+    root = root.rpartition("/")[0]
+    shows_hidden = any(sign in pattern for sign in GLOB) and _is_hidden(pattern.removeprefix(root))
     files, names = [], list[str]()
     for path, name, elsewhere in found:
         if (
             not shows_hidden
             and _is_hidden(name.removeprefix(root))
-            and not asked.endswith(f"/{name}")
+            and not pattern.endswith(f"/{name}")
         ):
             continue
         why = _why_no_file(path) if elsewhere is None else ""
@@ -271,12 +275,10 @@ def _all_of(
             files.append(SourceFile(path, name, guessed, elsewhere))
     if not files:
         kinds = ".jsonl, .ndjson, .parquet, .arrow, .txt, .html, .warc or .wet"
-        there = (
-            f"; there is {first_of(names)}. Say by --format how they hold documents"
-            if names
-            else ""
+        listed = (
+            f"; it contains {first_of(names)}. Give their format with --format" if names else ""
         )
-        raise InputError(f"{where} holds no {kinds} files (plain, .gz or .zst){there}.")
+        raise InputError(f"{where} contains no {kinds} files (plain, .gz or .zst){listed}.")
     others += names
     return files
 
@@ -286,35 +288,32 @@ def _is_hidden(name: str) -> bool:
 
 
 def not_read(others: Sequence[str]) -> str:
-    """Return what is said of files that were found and are not read."""
+    """Return the message about files that were found and not read."""
     return f"{counted(len(others), 'file')} {'was' if len(others) == 1 else 'were'} not read: {first_of(others)}."
 
 
 def first_of(names: Sequence[str]) -> str:
-    """Return names for a sentence, the first five of them."""
+    """Return the first five names, and the number of the others, for a message."""
     return ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
 
 
 def _why_no_file(path: Path) -> str:
-    """Return why what was found in a folder is no file to read; nothing if it is one."""
+    """Return why a path in a folder is no file to read; an empty string if it is one."""
     if path.is_dir():
         return "a link to a folder" if path.is_symlink() else "a folder"
     if not path.exists():
-        return "a link to nothing"
-    # To open a pipe would wait for who writes into it.
+        return "a broken link"
+    # Opening a pipe would block until a program writes to it.
     return "" if path.is_file() else "no regular file"
 
 
 def find_all(
     targets: Sequence[str], form: str, others: list[str] | None = None
 ) -> list[SourceFile]:
-    """Return the files of several targets, in their order; of more than one each is called by its
-    target's name, too.
+    """Return the files of several targets, in their order; of more than one target, each file has its
+    whole path as name.
 
-    `others`: as `find_files` takes it.
-
-    Raises:
-        InputError: as `find_files` raises it.
+    `others` and errors are those of `find_files`.
     """
     if len(targets) == 1:
         return find_files(targets[0], form, others)
@@ -322,9 +321,7 @@ def find_all(
 
 
 def whole_name(file: SourceFile) -> SourceFile:
-    """Return a file that is called by its whole path, so that files of several folders are told
-    apart.
-    """
+    """Return a file with its whole path as name, which is unique among several folders."""
     if file.elsewhere is not None:
         return replace(file, name=file.elsewhere.address)
     return file if file.path is None else replace(file, name=file.path.as_posix())
@@ -336,25 +333,25 @@ def read_documents(
     passed_over: Counter[str] | None = None,
     first: int = 0,
 ) -> Iterator[RawDocument]:
-    """Yield every document from number `first` of each file on; `advance(documents, bytes on disk)`
-    is told how far it is.
+    """Yield every document of each file from number `first`; call `advance(documents, bytes on disk)`
+    with the progress.
 
-    `passed_over` counts what a WARC file holds beside pages, by what it was.
+    `passed_over` counts the records of WARC files that are no pages, by kind.
 
     Raises:
-        InputError: a package that a file needs is not installed, or standard input cannot hold such
-        documents.
+        InputError: a package that a file needs is not installed, or the format cannot be read from
+        standard input.
     """
     for file in files:
         need_packages(file)
     for file in files:
         try:
-            with file.here() as there:
-                if there.form == "columns" and there.path is not None:
-                    yield from _rows(there, there.path, advance, first)
+            with file.here() as local:
+                if local.form == "columns" and local.path is not None:
+                    yield from _rows(local, local.path, advance, first)
                 else:
                     yield from itertools.islice(
-                        _read(there, advance, Counter() if passed_over is None else passed_over),
+                        _read(local, advance, Counter() if passed_over is None else passed_over),
                         first,
                         None,
                     )
@@ -365,8 +362,8 @@ def read_documents(
 
 
 def need_packages(file: SourceFile) -> None:
-    """Raise `InputError` if a package is not installed that a file needs, or if it cannot come on
-    standard input.
+    """Raise `InputError` if a package that a file needs is not installed, or if its format cannot be
+    read from standard input.
     """
     if file.path is None and file.form == "columns":
         raise InputError(
@@ -387,13 +384,13 @@ def _rest(file: SourceFile, why: str) -> RawDocument:
 
 
 def key_of(fields: dict[str, Any] | None, key_field: str | None) -> str | None:
-    """Return what stands at a dotted path of a JSON document, else at `id`, else at `url`; None if
-    it is no scalar.
+    """Return the scalar at a dotted path of a JSON document, or at `id` or `url` if `key_field` is
+    None; None if there is none.
     """
-    found = (
+    values = (
         scalar(field_at(fields, path)) for path in ([key_field] if key_field else ["id", "url"])
     )
-    return next((one for one in found if one is not None), None)
+    return next((value for value in values if value is not None), None)
 
 
 def _read(
@@ -410,7 +407,7 @@ def _read(
 def _rows(
     file: SourceFile, path: Path, advance: Callable[[int, int], None], first: int
 ) -> Iterator[RawDocument]:
-    told = 0
+    reported = 0
     for rows in read_rows(path, first):
         found = [rows.lost] if rows.lost else json_of_rows(rows.batch)
         for place, row in enumerate(found):
@@ -432,13 +429,13 @@ def _rows(
                 source_row = rows.batch, place
                 yield RawDocument(name, row[0], "jsonl", row[1], row=source_row, codec=rows.codec)
         share = (
-            file.size_bytes * (rows.first + len(found)) // rows.rows_of_file - told
+            file.size_bytes * (rows.first + len(found)) // rows.rows_of_file - reported
             if rows.rows_of_file
             else 0
         )
         advance(len(found), share)
-        told += share
-    advance(0, file.size_bytes - told)
+        reported += share
+    advance(0, file.size_bytes - reported)
 
 
 def _pages(
@@ -446,7 +443,7 @@ def _pages(
 ) -> Iterator[RawDocument]:
     read_before = 0
     for page in read_pages(path, file.name, passed_over):
-        place = f"{file.name}@{page.at}"
+        place = f"{file.name}@{page.offset}"
         if page.lost is not None:
             yield RawDocument(place, b"", "warc", lost=page.lost)
         else:
@@ -454,25 +451,25 @@ def _pages(
             yield RawDocument(
                 name, page.body, "warc", charset=page.charset, time=page.time, is_page=page.is_html
             )
-        advance(1, page.at - read_before)
-        read_before = page.at
+        advance(1, page.offset - read_before)
+        read_before = page.offset
     advance(0, file.size_bytes - read_before)
 
 
 def _stretches(
     file: SourceFile, path: Path, advance: Callable[[int, int], None]
 ) -> Iterator[RawDocument]:
-    """Yield the documents of a file of lines or of one text, and one that is lost for each damage
-    of what packed it.
+    """Yield the documents of a file of lines or of one text, and a lost one for each damaged part of a
+    compressed file.
     """
     packing = suffixes_of(path)[1]
     numbers = itertools.count(1)
-    told = 0
+    reported = 0
 
     def advance_to(documents: int, size: int) -> None:
-        nonlocal told
-        more = packed.tell() - told if packing else size
-        told += more
+        nonlocal reported
+        more = packed.tell() - reported if packing else size
+        reported += more
         advance(documents, more)
 
     with path.open("rb") as packed:
@@ -481,15 +478,14 @@ def _stretches(
                 yield from _documents(file, stream, numbers, advance_to, stretch)
             if stretch.damage:
                 line = next(numbers) - 1
-                behind = f" behind line {line:,}" if line else ""
+                after = f" after line {line:,}" if line else ""
                 yield _rest(
                     file,
-                    f"{file.name} cannot be read{behind}: {stretch.damage}. What is damaged there "
-                    "is lost.",
+                    f"{file.name} cannot be read{after}: {stretch.damage}. The damaged part is lost.",
                 )
                 if file.form == "text":
-                    break  # the text as a whole
-    advance(0, file.size_bytes - told)
+                    break  # the whole text is lost
+    advance(0, file.size_bytes - reported)
 
 
 def _documents(
@@ -499,7 +495,7 @@ def _documents(
     advance: Callable[[int, int], None],
     stretch: Stretch | None = None,
 ) -> Iterator[RawDocument]:
-    """Yield the documents of `stream`; what `stretch` cuts off, because damage follows, is none."""
+    """Yield the documents of `stream`, but not one that `stretch` cuts off before a damaged part."""
     if file.form == "text":
         raw = stream.read(RECORD_BYTES_MAX + 1)
         if not file.is_page:
@@ -536,7 +532,7 @@ def _documents(
 
 
 def _skip(stream: BinaryIO | io.BufferedReader, line: bytes) -> int:
-    """Read the rest of a line, or of a text that has none so far; return how many bytes it has."""
+    """Read the rest of a line, or of a text if `line` is empty; return its number of bytes."""
     size, is_text = 0, not line
     read = stream.read if is_text else stream.readline
     while (is_text or not line.endswith(b"\n")) and (line := read(_BUFFER_BYTES)):
@@ -550,10 +546,10 @@ def _too_large(name: str, form: Format) -> RawDocument:
 
 
 def _need_text(file: SourceFile, raw: bytes) -> None:
-    """Raise `InputError` if a file, as it begins, is neither JSON nor text."""
-    for begins, (what, remedy) in _OTHER_KINDS.items():
-        if re.match(begins, raw):
-            raise InputError(f"{file.name} is {what}: {remedy}.")
+    """Raise `InputError` if a file that begins with `raw` is neither JSON nor text."""
+    for beginning, (kind, remedy) in _OTHER_KINDS.items():
+        if re.match(beginning, raw):
+            raise InputError(f"{file.name} is {kind}: {remedy}.")
 
 
 def _line(file: SourceFile, name: str, raw: bytes) -> RawDocument:
@@ -569,5 +565,5 @@ def _line(file: SourceFile, name: str, raw: bytes) -> RawDocument:
 
 
 def form_of(path: Path) -> Format | None:
-    """Return how a file holds documents, by its name; None if that does not tell."""
+    """Return the format of a file by its name; None if the name does not show it."""
     return _BY_SUFFIX.get(suffixes_of(path)[0])

@@ -1,13 +1,12 @@
 """Pages in WARC files (ISO 28500; also WET), plain, gzip or zstd. Needs `crawl-dedup[files]`
 (fastwarc).
 
-A page is the body of an HTTP response with status 200, a `resource` that has an address of the web,
-or a `conversion` (the text that Common Crawl made of a page), of a type that is text. Everything
-else is counted by what it was, and passed over; but a type of record that nobody knows is lost.
+A page is the body of an HTTP response with status 200, a `resource` with a web address, or a
+`conversion` (the text that Common Crawl extracted from a page), of a type that is text. All other
+records are skipped and counted by kind; a record of an unknown type is lost.
 
-Invariants: the order is that of the file; a body is given as its server meant it, without chunks
-and content codings, and as a whole; a record that cannot be read stands as one with `lost` at its
-place, and costs no other.
+Invariants: the order is that of the file; a body is complete, without chunks and content codings; a
+record that cannot be read is a page with `lost` in its place, and all others are read.
 """
 
 from __future__ import annotations
@@ -44,25 +43,25 @@ _PAGE = re.compile(rb"\s*<(?:!doctype\s+html|html)[\s>]", re.IGNORECASE)
 
 
 class WarcPage(NamedTuple):
-    """`url` is the WARC-Target-URI, `body` the bytes of the page, `charset` what its server said,
-    `time` its WARC-Date.
+    """A page. `url` is the WARC-Target-URI, `body` its bytes, `charset` the encoding that its server
+    named, `time` its WARC-Date.
 
-    `is_html`: it is a web page, by its type, or by its beginning if it has none. `at` is where its
-    record, or its member of the packed file, begins. With `lost` there is no body, and that is why.
+    `is_html`: it is a web page, by its type, or by its first bytes if it has none. `offset` is that
+    of its record, or of its member in a compressed file. `lost` is the reason why there is no body.
     """
 
     url: str
     body: bytes
     charset: str | None
     time: str | None
-    at: int
+    offset: int
     is_html: bool = False
     lost: DeadLetter | None = None
 
 
 def read_pages(path: Path, name: str, passed_over: Counter[str]) -> Iterator[WarcPage]:
-    """Yield the pages of a file, which is called `name`; `passed_over` counts the records that are
-    none, by reason.
+    """Yield the pages of a file; `name` names it in messages, `passed_over` counts the records that
+    are no pages, by reason.
 
     Raises:
         InputError: fastwarc is not installed, or nothing in the file is a WARC record.
@@ -70,12 +69,11 @@ def read_pages(path: Path, name: str, passed_over: Counter[str]) -> Iterator[War
     """
     need("fastwarc", "WARC files")
     is_begun = False
-    losses: list[
-        WarcBlock
-    ] = []  # those before the first record: a file that has none is no WARC file
+    # Before the first valid record; a file without one is no WARC file.
+    losses: list[WarcBlock] = []
     with path.open("rb") as stream:
         first = stream.read(8)
-        # By its name only where its first member is damaged: names of WARC files say little.
+        # The name counts only if the first member is damaged: it is often wrong.
         packing = packing_of(first) or ("" if first.startswith(b"WARC/") else suffixes_of(path)[1])
         stream.seek(0)
         for block in read_blocks(
@@ -85,20 +83,20 @@ def read_pages(path: Path, name: str, passed_over: Counter[str]) -> Iterator[War
                 losses.append(block)
                 continue
             is_begun = True
-            for one in (*losses, block):
-                page = _lost(one, name, one.lost) if one.lost else _page(one, name, passed_over)
+            for part in (*losses, block):
+                page = _lost(part, name, part.lost) if part.lost else _page(part, name, passed_over)
                 if page is not None:
                     yield page
             losses.clear()
     if losses:
-        what = f"what stands at byte {losses[0].at:,} {losses[0].lost}"
         raise InputError(
-            f"{name} holds no WARC record that can be read: {what}. Is it a WARC file?"
+            f"{name} contains no readable WARC record: the data at byte {losses[0].offset:,} "
+            f"{losses[0].lost}. Is it a WARC file?"
         )
 
 
 def _need_warc(pieces: Iterator[Piece], name: str) -> Iterator[Piece]:
-    """Return the pieces again; raise `InputError` if they are those of an ARC file."""
+    """Return the same pieces; raise `InputError` if they are those of an ARC file."""
     first = next(pieces, None)
     if first is None:
         return pieces
@@ -138,13 +136,13 @@ def _page(block: WarcBlock, file: str, passed_over: Counter[str]) -> WarcPage | 
         raw = record.reader.read() if is_http else block.block
     except (OSError, ValueError) as error:
         return _lost(block, file, f"has a head that cannot be read: {error}")
-    said = record.http_headers if is_http else record.headers
-    kind_of = (said.get("Content-Type") or "").partition(";")[0].strip().lower()
-    status = said.status_code if is_http else _STATUS_OK
+    headers = record.http_headers if is_http else record.headers
+    content_type = (headers.get("Content-Type") or "").partition(";")[0].strip().lower()
+    status = headers.status_code if is_http else _STATUS_OK
     if status is not None and status != _STATUS_OK:
         passed_over[f"status {status}"] += 1
         return None
-    if kind_of not in _TEXT_TYPES:
+    if content_type not in _TEXT_TYPES:
         passed_over["not text"] += 1
         return None
     if status is None:
@@ -154,7 +152,7 @@ def _page(block: WarcBlock, file: str, passed_over: Counter[str]) -> WarcPage | 
     is_cut = bool(record.headers.get("WARC-Truncated"))
     try:
         body = (
-            body_of(raw, lambda name: said.get(name) or "", RECORD_BYTES_MAX, is_cut=is_cut)
+            body_of(raw, lambda name: headers.get(name) or "", RECORD_BYTES_MAX, is_cut=is_cut)
             if is_http
             else raw
         )
@@ -163,19 +161,21 @@ def _page(block: WarcBlock, file: str, passed_over: Counter[str]) -> WarcPage | 
     if body is None:
         return _lost(block, file, _TOO_LARGE, "TooLarge")
     charset = record.http_charset if is_http else None
-    is_html = kind_of in _PAGE_TYPES or (not kind_of and _PAGE.match(body) is not None)
-    return WarcPage(_url(block), body, charset, record.headers.get("WARC-Date"), block.at, is_html)
+    is_html = content_type in _PAGE_TYPES or (not content_type and _PAGE.match(body) is not None)
+    return WarcPage(
+        _url(block), body, charset, record.headers.get("WARC-Date"), block.offset, is_html
+    )
 
 
 def _record(block: WarcBlock) -> WarcRecord:
-    """Return the record as the library reads it, with the length that it has, not the one that its
-    head states.
-    """
+    """Return the library's record, with the actual length instead of that in its head."""
     from fastwarc.warc import WarcRecord  # noqa: PLC0415 - an extra
 
-    # The library finds the type by its usual spelling alone.
-    own = (b"content-length", b"warc-type")
-    lines = [line for line in block.head.splitlines() if line and not line.lower().startswith(own)]
+    # The library knows the type by its usual spelling only.
+    replaced = (b"content-length", b"warc-type")
+    lines = [
+        line for line in block.head.splitlines() if line and not line.lower().startswith(replaced)
+    ]
     body = (
         _CONTINUE.sub(b"", block.block, count=1)
         if block.block.startswith(b"HTTP/")
@@ -198,6 +198,8 @@ def _url(block: WarcBlock) -> str:
 
 def _lost(block: WarcBlock, file: str, why: str, kind: str = "DamagedRecord") -> WarcPage:
     url = _url(block)
-    whose = f" ({url})" if url else ""
-    letter = DeadLetter("decode", kind, f"The record at byte {block.at:,} of {file}{whose} {why}.")
-    return WarcPage(url, b"", None, None, block.at, lost=letter)
+    page = f" ({url})" if url else ""
+    letter = DeadLetter(
+        "decode", kind, f"The record at byte {block.offset:,} of {file}{page} {why}."
+    )
+    return WarcPage(url, b"", None, None, block.offset, lost=letter)

@@ -1,13 +1,12 @@
-"""Where the records of a WARC file begin and end, also where their headers, or the file, do not say
-it right. Pure.
+"""Find where the records of a WARC file begin and end, also if headers are wrong or the file is
+damaged. Pure.
 
-A record is believed to be as long as its Content-Length says if an end of a record stands there.
-Else it ends where the next one begins: at the member of gzip that begins with one, or at the next
-version line.
+A record has the length of its Content-Length if the end of a record follows. Otherwise it ends where
+the next one begins: at a gzip member that begins with a record, or at the next version line.
 
-Invariants: a record that is whole comes out whole, also among damaged ones; bytes that belong to
-none that can be read are a `WarcBlock` with `lost`, one for each stretch of them. At most
-`RECORD_BYTES_MAX` of a record are held.
+Invariants: a complete record is returned unchanged, also among damaged ones; bytes that belong to no
+readable record are a `WarcBlock` with `lost`, one for each run of them. At most `RECORD_BYTES_MAX` of
+a record are in memory.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _END: Final = b"\r\n\r\n"
 # Enough of a record to see that one begins.
 _BEGINNING_BYTES: Final = 200
 _VERSION: Final = re.compile(rb"WARC/\d\.\d{1,2}[ \t]*\r?\n(?=[A-Za-z][A-Za-z-]{1,60}[ \t]*:)")
-# What stands at the start of a member whose version line is wrong.
+# The start of a member whose version line is wrong.
 _ODD_START: Final = re.compile(rb"[^\r\n]{0,40}\r?\nWARC-[A-Za-z-]{1,60}[ \t]*:", re.IGNORECASE)
 _NAMES_A_RECORD: Final = re.compile(rb"^WARC-Type[ \t]*:", re.IGNORECASE | re.MULTILINE)
 _BLANK_LINE: Final = re.compile(rb"\r?\n\r?\n")
@@ -38,14 +37,14 @@ _NO_RECORD: Final = "has no head of a WARC record"
 
 
 class WarcBlock(NamedTuple):
-    """A record: `at` is where it, or its member, begins in the file, `head` its header lines
-    without the version's.
+    """A record. `offset` is that of the record, or of its member, in the file; `head` its header lines
+    without the version line.
 
-    `block` is what stands behind the head. Of a record that `is_large` it is the first 64 KiB. With
-    `lost` it is nothing that can be read, and `lost` says why; it goes on from "the record".
+    `block` are the bytes after the head; the first 64 KiB if the record `is_large`. `lost` is the
+    reason why it cannot be read, as the predicate of a sentence about "the record".
     """
 
-    at: int
+    offset: int
     head: bytes
     block: bytes
     lost: str = ""
@@ -53,30 +52,28 @@ class WarcBlock(NamedTuple):
 
 
 def read_blocks(pieces: Iterator[Piece], *, is_packed: bool) -> Iterator[WarcBlock]:
-    """Yield all records of a file, whose bytes are `pieces`, in their order.
+    """Yield all records of a file in their order; `pieces` are its unpacked bytes.
 
     Raises:
         OSError: as `pieces` does.
     """
     while True:
-        held = _Held(pieces, is_packed=is_packed)
-        yield from _records(held)
-        if held.is_last:
+        window = _Window(pieces, is_packed=is_packed)
+        yield from _records(window)
+        if window.is_last:
             return
-        if held.damage:
-            yield WarcBlock(held.damaged_at, b"", b"", f"is damaged: {held.damage}")
+        if window.damage:
+            yield WarcBlock(window.damaged_at, b"", b"", f"is damaged: {window.damage}")
 
 
 def content_length(head: bytes) -> int | None:
-    """Return what a head says of the length of its block; None if it says no number."""
+    """Return the Content-Length in a head; None if it is missing or no number."""
     found = _LENGTH.search(head)
     return int(found[1]) if found else None
 
 
-class _Held:
-    """What of the bytes up to the next damage is in memory. Offsets count from the first byte that
-    is held.
-    """
+class _Window:
+    """The bytes in memory, up to the next damage. Offsets count from the first byte in memory."""
 
     def __init__(self, pieces: Iterator[Piece], *, is_packed: bool) -> None:
         self.data = bytearray()
@@ -84,53 +81,53 @@ class _Held:
         self.damaged_at = 0
         self.is_over = self.is_last = False
         self._pieces, self._is_packed = pieces, is_packed
-        self._passed = 0  # bytes that were held and are not
-        self._places: deque[tuple[int, int, bool]] = (
-            deque()
-        )  # of each piece: its first byte, where in the file, a member's
+        self._passed = 0  # the number of bytes that were dropped
+        # Of each piece: the number of its first byte, its offset in the file, whether it begins a
+        # member.
+        self._places: deque[tuple[int, int, bool]] = deque()
 
     def reach(self, size: int) -> bool:
-        """Hold `size` bytes, and return whether the stream has them."""
+        """Read until `size` bytes are in memory; return whether the stream has them."""
         while len(self.data) < size and not self.is_over:
             piece = next(self._pieces, None)
             if piece is None or piece.damage:
                 self.is_over, self.is_last = True, piece is None
-                self.damage, self.damaged_at = (piece.damage, piece.at) if piece else ("", 0)
+                self.damage, self.damaged_at = (piece.damage, piece.offset) if piece else ("", 0)
                 break
-            self._places.append((self._passed + len(self.data), piece.at, piece.begins))
+            self._places.append((self._passed + len(self.data), piece.offset, piece.begins))
             self.data += piece.data
         return len(self.data) >= size
 
     def drop(self, size: int) -> None:
-        """Hold the first bytes no more."""
+        """Drop the first bytes."""
         del self.data[:size]
         self._passed += size
         while len(self._places) > 1 and self._places[1][0] <= self._passed:
             self._places.popleft()
 
     def skip_blank(self) -> None:
-        """Pass over the line ends between two records."""
+        """Drop the line ends between two records."""
         while self.reach(1) and (blank := self.blank(0)):
             self.drop(blank)
 
     def blank(self, begin: int) -> int:
-        """Return how many line ends are held from `begin` on."""
+        """Return the number of bytes of line ends at `begin`."""
         found = _LINE_ENDS.match(self.data, begin)
         return found.end() - begin if found else 0
 
     def place(self) -> int:
-        """Return where in the file the first byte is, or the member that has it."""
-        first, at, _ = self._places[0]
-        return at if self._is_packed else at + self._passed - first
+        """Return the offset in the file of the first byte, or of its member."""
+        first, offset, _ = self._places[0]
+        return offset if self._is_packed else offset + self._passed - first
 
     def is_damage_of_last(self) -> bool:
-        """Whether what is damaged is the member that the last byte held is in, and not the one
-        behind it.
+        """Return whether the damaged member contains the last byte in memory, and is not the next
+        one.
         """
         return bool(self.damage and self._places and self._places[-1][1] == self.damaged_at)
 
     def member(self, begin: int) -> int | None:
-        """Return where the first member from `begin` on that is held starts with a record."""
+        """Return the offset of the first member in memory, from `begin`, that starts with a record."""
         for first, _, begins in self._places:
             offset = first - self._passed
             if begins and offset >= begin and self._is_start(offset):
@@ -138,126 +135,133 @@ class _Held:
         return None
 
     def start(self, begin: int, end: int = sys.maxsize) -> int | None:
-        """Return where the next record from `begin` on starts, before `end` and among what is
-        held.
-        """
+        """Return the offset of the next record in memory from `begin` and before `end`."""
         found = _VERSION.search(self.data, begin, end)
         starts = (self.member(begin), found.start() if found else None)
-        return min((one for one in starts if one is not None and one < end), default=None)
+        return min((start for start in starts if start is not None and start < end), default=None)
 
     def _is_start(self, offset: int) -> bool:
         self.reach(offset + _BEGINNING_BYTES)
-        # A member may end within a head, too, as bgzip has them end anywhere.
-        is_behind_end = offset == 0 or self.data.endswith(_END, 0, offset)
+        # A member may also begin within a head: bgzip begins members anywhere.
+        is_after_end = offset == 0 or self.data.endswith(_END, 0, offset)
         return self.data.startswith(b"WARC/", offset) or (
-            is_behind_end and _ODD_START.match(self.data, offset) is not None
+            is_after_end and _ODD_START.match(self.data, offset) is not None
         )
 
 
-def _records(held: _Held) -> Iterator[WarcBlock]:
+def _records(window: _Window) -> Iterator[WarcBlock]:
     while True:
-        held.skip_blank()
-        if not held.reach(1):
+        window.skip_blank()
+        if not window.reach(1):
             return
-        at = held.place()
-        held.reach(_HEAD_BYTES_MAX)
-        blank = _BLANK_LINE.search(held.data, 0, _HEAD_BYTES_MAX)
+        offset = window.place()
+        window.reach(_HEAD_BYTES_MAX)
+        blank = _BLANK_LINE.search(window.data, 0, _HEAD_BYTES_MAX)
         head_end = blank.end() if blank else 0
-        lines = bytes(held.data[: blank.start()]) if blank else b""
+        lines = bytes(window.data[: blank.start()]) if blank else b""
         head = lines.partition(b"\n")[2]
-        is_head = _VERSION.match(held.data) or _NAMES_A_RECORD.search(head)
-        if not is_head or not blank or (held.start(1, head_end) or head_end) < head_end:
+        is_head = _VERSION.match(window.data) or _NAMES_A_RECORD.search(head)
+        if not is_head or not blank or (window.start(1, head_end) or head_end) < head_end:
             yield _lost(
-                held, at, _NO_RECORD if not is_head else "has a head that is cut off or too long"
+                window,
+                offset,
+                _NO_RECORD if not is_head else "has a head that is cut off or too long",
             )
             continue
         length = content_length(head)
         if (
             length is not None
             and length > RECORD_BYTES_MAX
-            and held.reach(head_end + RECORD_BYTES_MAX)
+            and window.reach(head_end + RECORD_BYTES_MAX)
         ):
-            if held.start(head_end, head_end + RECORD_BYTES_MAX) is None:
+            if window.start(head_end, head_end + RECORD_BYTES_MAX) is None:
                 yield WarcBlock(
-                    at, head, bytes(held.data[head_end : head_end + _HEAD_BYTES_MAX]), is_large=True
+                    offset,
+                    head,
+                    bytes(window.data[head_end : head_end + _HEAD_BYTES_MAX]),
+                    is_large=True,
                 )
-                _pass_over(held)
+                _pass_over(window)
                 continue
             length = None
-        yield _framed(held, at, head, head_end, length)
+        yield _framed(window, offset, head, head_end, length)
 
 
-def _framed(held: _Held, at: int, head: bytes, head_end: int, length: int | None) -> WarcBlock:
-    """Return the record whose block begins at `head_end`, and hold what follows it."""
-    if length is not None and _ends_at(held, head_end, head_end + length):
-        block = bytes(held.data[head_end : head_end + length])
-        held.drop(head_end + length)
-        return WarcBlock(at, head, block)
+def _framed(
+    window: _Window, offset: int, head: bytes, head_end: int, length: int | None
+) -> WarcBlock:
+    """Return the record whose block begins at `head_end`, and drop its bytes."""
+    if length is not None and _ends_at(window, head_end, head_end + length):
+        block = bytes(window.data[head_end : head_end + length])
+        window.drop(head_end + length)
+        return WarcBlock(offset, head, block)
     searched = head_end
-    while (end := held.start(searched)) is None:
-        if len(held.data) - head_end > RECORD_BYTES_MAX:
-            _pass_over(held)
-            return WarcBlock(at, head, b"", "says no length that can be, and is too large")
-        if held.is_over:
-            end = len(held.data)
+    while (end := window.start(searched)) is None:
+        if len(window.data) - head_end > RECORD_BYTES_MAX:
+            _pass_over(window)
+            return WarcBlock(offset, head, b"", "has no valid length, and is too large")
+        if window.is_over:
+            end = len(window.data)
             break
-        searched = max(head_end, len(held.data) - _BEGINNING_BYTES)
-        held.reach(len(held.data) + 1)
-    block = bytes(held.data[head_end:end])
-    is_short = length is not None and end == len(held.data) and held.is_last and len(block) < length
-    is_damaged = end == len(held.data) and held.is_damage_of_last()
-    held.drop(end)
-    ending = next((one for one in (_END, b"\n\n") if block.endswith(one)), b"")
-    # Where the file ends at a blank line, that may be one of the page's, or the one behind the head
-    # of HTTP.
+        searched = max(head_end, len(window.data) - _BEGINNING_BYTES)
+        window.reach(len(window.data) + 1)
+    block = bytes(window.data[head_end:end])
+    is_short = (
+        length is not None and end == len(window.data) and window.is_last and len(block) < length
+    )
+    is_damaged = end == len(window.data) and window.is_damage_of_last()
+    window.drop(end)
+    ending = next((ending for ending in (_END, b"\n\n") if block.endswith(ending)), b"")
+    # A blank line at the end of the file may belong to the page, or be the end of the HTTP head.
     is_short = is_short and (ending != _END or block.find(_END) + len(_END) == len(block))
     if is_damaged:
-        lost = f"is damaged: {held.damage}"
-        held.damage = ""  # told
+        lost = f"is damaged: {window.damage}"
+        window.damage = ""  # is reported by this block
     elif is_short or not ending:
         lost = "is cut off"
     elif _NAMES_A_RECORD.search(block):
-        lost = f"says {'no length' if length is None else 'a wrong length'}, and another one's head stands in it"
+        kind = "no length" if length is None else "a wrong length"
+        lost = f"has {kind}, and contains the head of another record"
     else:
-        return WarcBlock(at, head, block.removesuffix(ending))
-    return WarcBlock(at, head, b"", lost)
+        return WarcBlock(offset, head, block.removesuffix(ending))
+    return WarcBlock(offset, head, b"", lost)
 
 
-def _ends_at(held: _Held, begin: int, end: int) -> bool:
-    """Whether a record whose block begins at `begin` ends at `end`: no member of another in it, and
-    an end behind it.
+def _ends_at(window: _Window, begin: int, end: int) -> bool:
+    """Return whether a record whose block begins at `begin` ends at `end`: it contains no member of
+    another record, and the end of a record follows.
     """
-    is_there = held.reach(end + len(_END) + 1) or len(held.data) >= end
-    member = held.member(begin)
-    if not is_there or (member is not None and member < end):
+    is_present = window.reach(end + len(_END) + 1) or len(window.data) >= end
+    member = window.member(begin)
+    if not is_present or (member is not None and member < end):
         return False
-    following = end + held.blank(end)
-    is_last = held.is_over and following == len(held.data)
-    if is_last and held.is_damage_of_last():
+    following = end + window.blank(end)
+    is_last = window.is_over and following == len(window.data)
+    if is_last and window.is_damage_of_last():
         return False
-    if held.data.startswith((_END, b"\n\n"), end):
+    if window.data.startswith((_END, b"\n\n"), end):
         return True
-    if held.data.endswith(_END, begin, following):
-        return False  # it ends there, and not a byte or two further
-    return is_last or held.start(following, following + _BEGINNING_BYTES) == following
+    if window.data.endswith(_END, begin, following):
+        return False  # it ends some bytes later
+    return is_last or window.start(following, following + _BEGINNING_BYTES) == following
 
 
-def _lost(held: _Held, at: int, why: str) -> WarcBlock:
-    """Pass over what is no record, and say so."""
-    _pass_over(held)
-    if held.is_damage_of_last() and not held.data:
-        why, held.damage = f"is damaged: {held.damage}", ""
-    return WarcBlock(at, b"", b"", why)
+def _lost(window: _Window, offset: int, why: str) -> WarcBlock:
+    """Drop bytes that are no record; return the block that reports them."""
+    _pass_over(window)
+    if window.is_damage_of_last() and not window.data:
+        why, window.damage = f"is damaged: {window.damage}", ""
+    return WarcBlock(offset, b"", b"", why)
 
 
-def _pass_over(held: _Held) -> None:
-    """Hold the next record's first byte, or nothing if there is no other."""
+def _pass_over(window: _Window) -> None:
+    """Drop all bytes before the next record, or all if there is none."""
     begin = 1
-    while (start := held.start(begin)) is None:
-        size = len(held.data) if held.is_over else max(0, len(held.data) - _BEGINNING_BYTES)
-        held.drop(size)
-        if held.is_over:
+    while (start := window.start(begin)) is None:
+        size = len(window.data) if window.is_over else max(0, len(window.data) - _BEGINNING_BYTES)
+        window.drop(size)
+        if window.is_over:
             return
         begin = 0 if size else 1
-        held.reach(len(held.data) + 1)
-    held.drop(start)
+        window.reach(len(window.data) + 1)
+    window.drop(start)

@@ -282,7 +282,7 @@ def test_a_file_of_many_documents_is_no_text(
         ended = run(*words)
         assert (ended.code, ended.out) == (1, "")
         assert ended.err.startswith(
-            f"{name} is packed" if "txt" in name else f"{name} holds many documents"
+            f"{name} is compressed" if "txt" in name else f"{name} contains many documents"
         )
 
 

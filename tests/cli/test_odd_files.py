@@ -488,7 +488,7 @@ def test_texts_in_another_encoding_are_no_copies_of_each_other(
 
     ended = run("check", tmp_path / "a.jsonl", "--to", tmp_path / "out", "--json")
     with pytest.warns(
-        UserWarning, match=r"^20 of 21 rows cannot be read, the first: Row 0: .* are no UTF-8"
+        UserWarning, match=r"^20 of 21 rows cannot be read, the first: Row 0: .* are not UTF-8"
     ):
         kept = dedup(
             [*(one.encode("cp1251").decode("utf-8", "replace") for one in texts), good],

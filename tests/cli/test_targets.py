@@ -467,7 +467,7 @@ def test_what_a_folder_holds_beside_documents_is_named(
     data = tmp_path / "data"
     write_mixed(data)
     said = (
-        "6 files were not read: data.csv, deep/e.jsonl.bz2, gone.jsonl (a link to nothing), linked "
+        "6 files were not read: data.csv, deep/e.jsonl.bz2, gone.jsonl (a broken link), linked "
         "(a link to a folder), "
         "pipe.jsonl (no regular file) and 1 more. Name a file and its --format if its name does "
         "not show the format.\n"

@@ -154,7 +154,7 @@ def test_what_is_kept_of_schemas_is_bounded(stand: SchemaServer) -> None:
     asked = [path.rsplit("/", 1)[1] for path in stand.asked]
     assert asked == ["1", "2", "3", "4", "5", "6", "1"]
     assert len(by._registry._readers) < 6  # type: ignore[union-attr]
-    assert by._registry._kept_bytes < 6 << 20  # type: ignore[union-attr]
+    assert by._registry._cached_bytes < 6 << 20  # type: ignore[union-attr]
 
 
 def test_what_a_schema_refers_to_counts_as_its_own(stand: SchemaServer) -> None:

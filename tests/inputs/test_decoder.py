@@ -142,7 +142,7 @@ def test_a_text_in_another_encoding_is_a_dead_letter(settings: dict[str, Any]) -
         assert {(one.stage, one.error_class) for one in found.passed_over.values()} == {
             ("decode", "OtherEncoding")
         }
-        assert "are no UTF-8" in found.passed_over[1].message
+        assert "are not UTF-8" in found.passed_over[1].message
     assert decoder.decode_all(Messages.of([record(RUSSIAN.format("южный"), "utf-8")])).places == [0]
 
 

@@ -168,7 +168,7 @@ def test_a_text_that_is_cut_off_is_lost(tmp_path: Path) -> None:
     assert first.lost is not None
     assert (
         first.lost.message
-        == "a.txt.gz cannot be read: it is cut off. What is damaged there is lost."
+        == "a.txt.gz cannot be read: it is cut off. The damaged part is lost."
     )
     assert second.raw == b"whole"
 
@@ -560,6 +560,6 @@ def test_an_address_with_credentials_is_refused_before_a_library_sees_it(
         (lambda: find_files(address, "auto"), InputError),
         (lambda: storage_at(address), StoreError),
     ):
-        with pytest.raises(error, match="holds a user name or a password") as caught:
+        with pytest.raises(error, match="contains a user name or a password") as caught:
             read()
         assert "SEC" not in str(caught.value)
