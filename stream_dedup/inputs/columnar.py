@@ -1,15 +1,15 @@
-"""Rows of Parquet and Arrow files, one batch at a time. Needs `crawl-dedup[data]` (pyarrow).
+"""Read rows of Parquet and Arrow files, one batch at a time. Needs `crawl-dedup[data]` (pyarrow).
 
-Arrow files are read in both of their formats: with a footer (Feather, `.arrow` of most programs)
-and as a stream (the shards that Hugging Face `datasets` saves). Memory holds the chunks of one row
-group, and some rows: a value that a file has once may be that of every row, or of every element of
-a list, so rows are taken by the bytes of their JSON, and one of more than 64 MiB is not decoded.
+Arrow files are read in both formats: with a footer (Feather, `.arrow` of most programs) and as a
+stream (the shards that Hugging Face `datasets` saves). The chunks of one row group and some rows are
+in memory: a value that a file stores once may be that of every row, or of every element of a list, so
+batches are sized by the bytes of their JSON, and a row of more than 64 MiB is not decoded.
 
-Invariants: the order is that of the file; a row's JSON is a function of the row, so a row read
-again has the same bytes. NaN and infinity become null, times are cut to microseconds. Bytes are
-text if they are UTF-8; else the JSON leaves them out. What is damaged, a row, a batch or a row
-group, costs no other. Batches of Arrow are checked before they are used: pyarrow believes what
-stands in them, and ends the process where it is wrong.
+Invariants: the order is that of the file; a row's JSON is a function of the row, so a row read again
+has the same bytes. NaN and infinity become null, times are truncated to microseconds. Bytes are text
+if they are UTF-8; otherwise the JSON omits them. If a row, a batch or a row group is damaged, all
+others are read. Batches of Arrow are validated before use: pyarrow crashes the process on invalid
+ones.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ PARQUET, ARROW = ("parquet", "pq"), ("arrow", "feather", "ipc")
 SUFFIXES = tuple(f".{name}" for name in (*PARQUET, *ARROW))
 _ROWS_AT_ONCE = 256
 _READ_BYTES: Final = 512 << 20  # of rows read at once, if each has all bytes of its row group
-_PAGES_BYTES_MAX: Final = 256 << 20  # of one page of each column; Arrow takes three times as much
-_BYTES_AT_ONCE: Final = 16 << 20  # of rows that become Python's objects at once
+_PAGES_BYTES_MAX: Final = 256 << 20  # of one page of each column; Arrow needs three times as much
+_BYTES_AT_ONCE: Final = 16 << 20  # of rows that become Python objects at once
 # Types whose rows may share their bytes.
 _SHARING: Final = ("dictionary", "run_end_encoded", "view")
 _NO_TEXT = object()
@@ -41,12 +41,11 @@ _ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
 
 
 class ColumnarRows(NamedTuple):
-    """Some rows of a file: `batch` (a `pyarrow.RecordBatch`), the number of its first row, and
-    those of the file or None.
+    """Some rows of a file: `batch` (a `pyarrow.RecordBatch`), the number of its first row, and the
+    number of rows of the file or None.
 
-    With `lost`, a sentence, they cannot be read, and there is no batch; `is_row` then says that
-    they are one row, and `is_large` that the row has more bytes than a record may have. `codec` is
-    the compression of a Parquet file.
+    `lost` is an error message if they cannot be read; there is no batch then. `is_row`: one row is
+    lost; `is_large`: it is larger than a record may be. `codec` is the compression of a Parquet file.
     """
 
     batch: Any
@@ -82,14 +81,12 @@ def columns_of(path: Path) -> list[str]:
 
 
 def read_rows(path: Path, first: int = 0) -> Iterator[ColumnarRows]:
-    """Yield the rows of a file from number `first` on, in batches; whole batches before it are not
-    turned into anything.
-
-    In `first` what is lost together counts as one row.
+    """Yield the rows of a file from number `first`, in batches; rows that are lost together count as
+    one in `first`.
 
     Raises:
         InputError: pyarrow is not installed, or the file is damaged or of another format; rows
-        before the damage were given. OSError: it cannot be read.
+        before the damage were yielded. OSError: it cannot be read.
     """
     need_pyarrow("Parquet and Arrow files")
     number = 0
@@ -107,7 +104,7 @@ def read_rows(path: Path, first: int = 0) -> Iterator[ColumnarRows]:
 
 
 def _plain_columns(batch: Any) -> Any:
-    """Return a batch whose views of texts and bytes are plain columns: Arrow takes no rows of
+    """Return a batch with plain columns for views of texts and bytes: Arrow cannot select rows of
     views.
     """
     import pyarrow as pa  # noqa: PLC0415 - an extra
@@ -172,7 +169,7 @@ def _of_parquet(path: Path) -> Iterator[ColumnarRows]:
 def _listed_texts(schema: Any) -> list[str]:
     """Return the paths of the columns of texts within lists, by the schema of a Parquet file.
 
-    Read as dictionaries, these hold a value once that many elements of a list share.
+    They are read as dictionaries, in which elements with an equal value share its memory.
     """
     columns = [schema.column(place) for place in range(len(schema))]
     return [
@@ -183,17 +180,21 @@ def _listed_texts(schema: Any) -> list[str]:
 
 
 def _has_too_many_values(about: Any) -> bool:
-    """Return whether the rows of a row group have, on average, lists of more bytes than a record
-    may have.
+    """Return whether the lists in the rows of a row group are, on average, larger than a record may
+    be.
 
-    A value of a list has two bytes as JSON at least. Nothing is read: a kilobyte may be gigabytes.
+    A value of a list has at least two bytes as JSON. Only metadata is read: a kilobyte can be
+    gigabytes.
     """
-    values = max((about.column(at).num_values for at in range(about.num_columns)), default=0)
+    columns = map(about.column, range(about.num_columns))
+    values = max((column.num_values for column in columns), default=0)
     return bool(values > about.num_rows and 2 * values > about.num_rows * RECORD_BYTES_MAX > 0)
 
 
 def _largest_pages_bytes(file: BinaryIO, about: Any) -> int:
-    """Return what reading a row of a row group unpacks at most: the largest page of each column."""
+    """Return an upper bound of the bytes that reading one row unpacks: the largest page of each
+    column.
+    """
     total = 0
     for column in map(about.column, range(about.num_columns)):
         first = column.data_page_offset
@@ -213,12 +214,12 @@ def _codec(metadata: Any) -> str | None:
 def _of_arrow(path: Path) -> Iterator[ColumnarRows]:
     number = 0
     with _open_arrow(path) as opened:
-        count = getattr(opened, "num_record_batches", None)  # a stream does not know
-        batches = opened if count is None else (_batch_at(opened, at) for at in range(count))
-        for at, batch in enumerate(batches):
+        count = getattr(opened, "num_record_batches", None)  # a stream has none
+        batches = opened if count is None else (_batch_at(opened, i) for i in range(count))
+        for index, batch in enumerate(batches):
             damage = batch if isinstance(batch, Exception) else _damage_of(batch, full=False)
             if damage is not None:
-                yield ColumnarRows(None, number, None, _lost(path, f"batch {at + 1:,}", damage))
+                yield ColumnarRows(None, number, None, _lost(path, f"batch {index + 1:,}", damage))
                 continue
             for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
                 for rows in _sound(path, batch.slice(start, _ROWS_AT_ONCE), number):
@@ -234,7 +235,7 @@ def _of_arrow(path: Path) -> Iterator[ColumnarRows]:
 
 
 def decoded_parts(batch: Any) -> Iterator[Any]:
-    """Yield the rows in parts of at most `_BYTES_AT_ONCE` once they are decoded, or of one row."""
+    """Yield the rows in parts that have at most `_BYTES_AT_ONCE` after decoding, or one row."""
     is_shared = any(word in str(kind) for kind in batch.schema.types for word in _SHARING)
     size = max(0 if is_shared else batch.nbytes, _json_bytes_of(batch))
     if size <= _BYTES_AT_ONCE or batch.num_rows == 1:
@@ -250,7 +251,7 @@ def _is_large(batch: Any) -> bool:
 
 
 def _too_large(path: Path, number: int, rows_of_file: int | None, count: int = 1) -> ColumnarRows:
-    """Return rows that are lost: one, or a row group."""
+    """Return the lost rows of a row, or of a row group if `count` is larger than 1."""
     size = f"larger than {RECORD_BYTES_MAX >> 20} MiB"
     why = f"{path.name}:{number} is {size}."
     if count > 1:
@@ -259,13 +260,13 @@ def _too_large(path: Path, number: int, rows_of_file: int | None, count: int = 1
 
 
 def _of_large_pages(path: Path, number: int, rows_of_file: int, count: int) -> ColumnarRows:
-    """Return a row group that is lost, because a value of it may take gigabytes."""
+    """Return a lost row group, because reading one of its values could need gigabytes."""
     if count == 1:
         return _too_large(path, number, rows_of_file)
     why = (
         f"{path.name}: rows {number:,} to {number + count - 1:,} are not read: their pages have "
-        f"more than {_PAGES_BYTES_MAX >> 20} MiB, as where one value is very large. Write the file "
-        "with smaller pages or row groups, or without that value."
+        f"more than {_PAGES_BYTES_MAX >> 20} MiB, for example because of one very large value. Write "
+        "the file with smaller pages or row groups, or without that value."
     )
     return ColumnarRows(None, number, rows_of_file, why)
 
@@ -275,7 +276,7 @@ def _json_bytes_of(batch: Any) -> int:
 
 
 def _json_bytes(array: Any) -> int:
-    """Return how many bytes the values of a column have at least as JSON, without decoding them."""
+    """Return a lower bound of the bytes of a column as JSON, without decoding it."""
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
     kind, types = array.type, pa.types
@@ -298,7 +299,7 @@ def _json_bytes(array: Any) -> int:
         return _nested_bytes(array, names, array.flatten())
     if types.is_map(kind):
         pairs = array.drop_null() if array.null_count else array
-        parts = [pairs.keys, pairs.items]  # of all rows, also where this is a slice
+        parts = [pairs.keys, pairs.items]  # of all rows, also of a slice
         lists = [pa.ListArray.from_arrays(pairs.offsets, part).flatten() for part in parts]
         return _nested_bytes(array, 0, lists)
     if hasattr(array, "flatten"):
@@ -309,14 +310,14 @@ def _json_bytes(array: Any) -> int:
 
 
 def _nested_bytes(array: Any, names: int, children: list[Any]) -> int:
-    """Return the bytes of objects or lists: brackets, names, commas, and what they hold."""
-    own = 2 * len(array) + names * (len(array) - array.null_count)
+    """Return the bytes of objects or lists: brackets, names, commas and contents."""
+    brackets_and_names = 2 * len(array) + names * (len(array) - array.null_count)
     commas = max(0, max(map(len, children), default=0) - len(array))
-    return int(own + commas + sum(map(_json_bytes, children)))
+    return int(brackets_and_names + commas + sum(map(_json_bytes, children)))
 
 
 def _shared_bytes(values: Any, counts: Any) -> int:
-    """Return the bytes as JSON of values of which each is there `counts` times."""
+    """Return the bytes as JSON of values that occur `counts` times each."""
     if _is_text(values.type):
         return int(np.dot(_text_bytes(values)[: len(counts)], counts))
     return sum(
@@ -334,21 +335,21 @@ def _text_bytes(array: Any) -> Any:
 
     if "view" not in str(array.type):
         return pc.binary_length(array).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    # A view has 16 bytes, and begins with its length; Arrow counts none of them.
+    # A view has 16 bytes and begins with its length; Arrow has no function for it.
     sizes = np.frombuffer(array.buffers()[1] or b"", np.int32)[::4]
     return sizes[array.offset : array.offset + len(array)].astype(np.int64)
 
 
-def _batch_at(opened: Any, at: int) -> Any:
-    """Return a batch of an Arrow file, or why it cannot be read."""
+def _batch_at(opened: Any, index: int) -> Any:
+    """Return a batch of an Arrow file, or the error of reading it."""
     try:
-        return opened.get_batch(at)
+        return opened.get_batch(index)
     except _damages() as error:
         return error
 
 
 def _sound(path: Path, batch: Any, number: int) -> Iterator[ColumnarRows]:
-    """Yield the rows that are sound, as many at once as can be, and each of the others as lost."""
+    """Yield the valid rows in parts as large as possible, and each invalid row as lost."""
     damage = _damage_of(batch, full=True)
     if damage is None:
         yield ColumnarRows(batch, number, None)
@@ -369,14 +370,14 @@ def _damage_of(batch: Any, *, full: bool) -> Exception | None:
 
 
 def _damages() -> tuple[type[Exception], ...]:
-    """Return what pyarrow raises of damaged bytes."""
+    """Return the exceptions that pyarrow raises for damaged bytes."""
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
     return (pa.ArrowException, OSError, OverflowError, UnicodeDecodeError)
 
 
-def _lost(path: Path, what: str, error: Exception) -> str:
-    return f"Of {path.name} {what} cannot be read: {_reason(error)}."
+def _lost(path: Path, part: str, error: Exception) -> str:
+    return f"Of {path.name} {part} cannot be read: {_reason(error)}."
 
 
 def _reason(error: Exception) -> str:
@@ -384,9 +385,8 @@ def _reason(error: Exception) -> str:
 
 
 def json_of(value: object) -> str:
-    """Return the JSON of a value that a column of any type can hold.
-
-    Times are ISO 8601, bytes that are no text Base64, what is no number null.
+    """Return the JSON of a value of a column of any type: times as ISO 8601, bytes as Base64, NaN as
+    null.
     """
     try:
         return _ENCODER.encode(value).decode()
@@ -395,8 +395,7 @@ def json_of(value: object) -> str:
 
 
 def json_of_rows(batch: Any) -> list[tuple[bytes, dict[str, Any]] | str]:
-    """Return each row as JSON, and as the dictionary that it was made of; or why there is none of
-    it.
+    """Return each row as JSON and as its dictionary, or an error message.
 
     Raises:
         InputError: a column cannot be written as JSON; the sentence names its type.
@@ -404,12 +403,12 @@ def json_of_rows(batch: Any) -> list[tuple[bytes, dict[str, Any]] | str]:
     names = batch.schema.names
     encode = _ENCODER.encode
     try:
-        columns = [_values(batch.column(at)) for at in range(batch.num_columns)]
+        columns = [_values(column) for column in batch.columns]
         rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-        for at in (at for at, column in enumerate(batch.columns) if _holds_bytes(column.type)):
-            for row, value in zip(rows, columns[at], strict=True):
+        for name, column, values in zip(names, batch.columns, columns, strict=True):
+            for row, value in zip(rows, values, strict=True) if _is_binary(column.type) else ():
                 if value is _NO_TEXT:
-                    row.pop(names[at], None)
+                    row.pop(name, None)
         return [(encode(row), row) for row in rows]
     except TypeError as error:
         raise InputError(
@@ -425,15 +424,15 @@ def json_of_rows(batch: Any) -> list[tuple[bytes, dict[str, Any]] | str]:
 
 
 def _values(column: Any) -> list[Any]:
-    """Return a column's values; `_NO_TEXT` for bytes that are no text."""
+    """Return the values of a column; `_NO_TEXT` for bytes that are not UTF-8."""
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
     kind = column.type
     if pa.types.is_dictionary(kind):
         column, kind = column.dictionary_decode(), kind.value_type
-    if _holds_bytes(kind):
+    if _is_binary(kind):
         return [_text_of(value) for value in column.to_pylist()]
-    if getattr(kind, "unit", "") == "ns":  # which Python's own times do not have
+    if getattr(kind, "unit", "") == "ns":  # Python's times have microseconds
         coarse = pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else None
         column = column.cast(
             coarse or (pa.duration("us") if pa.types.is_duration(kind) else pa.time64("us")),
@@ -443,7 +442,7 @@ def _values(column: Any) -> list[Any]:
     return found
 
 
-def _holds_bytes(kind: Any) -> bool:
+def _is_binary(kind: Any) -> bool:
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
@@ -482,9 +481,8 @@ def _sentences(path: Path) -> Iterator[None]:
     except _damages() as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        what = "a Parquet file" if _is_parquet(path) else "an Arrow file"
+        kind = "a Parquet file" if _is_parquet(path) else "an Arrow file"
         raise InputError(
-            f"{path.name} cannot be read as {what}: {_reason(error)}. It is damaged, cut off or of "
-            "another format; fetch it "
-            "again."
+            f"{path.name} cannot be read as {kind}: {_reason(error)}. It is damaged, cut off or of "
+            "another format; fetch it again."
         ) from error

@@ -1,18 +1,18 @@
-"""Texts that lie elsewhere: fetched by their addresses, many at once and ahead of their taker.
+"""Fetch texts that are stored elsewhere by their addresses, many at once and ahead of the caller.
 
-A text is there, or missing for good, which is a dead letter of stage `fetch`, or away for now,
-which raises `TextAwayError`. Which of them is said in `stores`. An attempt that takes too long is
-away too. What is away is tried three times, after pauses that grow and differ. Then the taker is
-told, and asks again later. One that stays away while its store answers for others is given up in
-the end, which is a dead letter too; where nothing else is to be fetched, the store is asked for
-what it answered last.
+A text is found, or missing permanently (a dead letter of stage `fetch`), or unavailable now
+(`TextAwayError`); `stores` decides which. An attempt that takes too long is unavailable too. An
+unavailable text is tried three times, after growing random pauses; then the caller gets the error and
+asks again later. A text that stays unavailable while its store answers for others is given up in the
+end, as a dead letter; if no other text is fetched, the store is asked for the last text that it
+answered for.
 
-What was fetched and not yet taken is kept from one call to the next, as long as its address is
-asked for: while one text is away, those behind it are not read again and again.
+Fetched texts are buffered from one call to the next while their addresses are requested: while one
+text is unavailable, later texts are not read repeatedly.
 
-Invariants: a text is read whole or not at all. What is held for later has at most `ahead_bytes`,
-and one text more, so that the first always fits. What is packed stays packed until it is taken, and
-then gives at most `text_bytes`.
+Invariants: a text is read completely or not at all. At most `ahead_bytes` and one more text are
+buffered, so that the first always fits. Compressed texts are unpacked when they are returned, to at
+most `text_bytes`.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ PATIENCE_SECONDS = 600.0
 _ATTEMPT_BYTES_PER_SECOND: Final = 1_000_000
 _ATTEMPTS: Final = 3
 _RETRY_SECONDS: Final = 0.1
-# The taker is given what is there after this time, or once it is this much: a kernel does many
-# texts at once.
+# `fetch` returns the buffered texts after this time, or once there are this many: kernels process
+# many texts at once.
 _GATHER_SECONDS: Final = 0.25
 _GATHER_TEXTS: Final = 1_000
-_LOOK_SECONDS: Final = 0.02
+_POLL_SECONDS: Final = 0.02
 _UNKNOWN_BYTES: Final = 16 << 10
 _BINARY_WITHIN_BYTES: Final = 8 << 10
 _WIDE_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
 class FetchLimits(NamedTuple):
-    """The most texts at once, the most bytes of a text, packed or not, the most seconds of an
-    attempt, and the seconds after which a text is given up that is away while its store answers for
-    others.
+    """The largest number of concurrent fetches, of bytes of a text (compressed or not) and of seconds
+    of an attempt, and the seconds after which a text is given up that is unavailable while its store
+    answers for others.
     """
 
     at_once: int
@@ -74,23 +74,23 @@ class FetchLimits(NamedTuple):
 
 
 def fetch_limits(text_bytes: int) -> FetchLimits:
-    """Return the limits of a worker whose texts have at most `text_bytes`; an attempt has time to
-    read that many at 1 MB a second.
+    """Return the limits of a worker whose texts have at most `text_bytes`; an attempt can read that
+    many at 1 MB/s.
     """
     seconds = max(ATTEMPT_SECONDS, text_bytes / _ATTEMPT_BYTES_PER_SECOND)
     return FetchLimits(AT_ONCE, text_bytes, seconds, PATIENCE_SECONDS)
 
 
 class _Answer(NamedTuple):
-    """What a store answered last, and when."""
+    """The last address that a store answered for, and the time."""
 
     address: TextAddress
-    at: float
+    time: float
 
 
-class _HeldUp(NamedTuple):
-    """For how long a text was away while its store answered for others, and when it was asked for
-    the last time.
+class _Delay(NamedTuple):
+    """The time for which a text was unavailable while its store answered for others, and the time of
+    the last attempt.
     """
 
     seconds: float
@@ -98,7 +98,7 @@ class _HeldUp(NamedTuple):
 
 
 class TextFetcher:
-    """Fetches texts. One thread at a time calls it; the stores are read in another."""
+    """Fetches texts, for one caller at a time; the stores are read in another thread."""
 
     def __init__(
         self,
@@ -106,51 +106,49 @@ class TextFetcher:
         limits: FetchLimits,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take limits, and prefixes as `parse_prefixes` gives them; nothing is asked yet.
+        """Create a fetcher for the prefixes that `parse_prefixes` returned, without connecting.
 
         Raises:
-            ConfigurationError: a library is not installed, or cannot be used as its environment
-            says.
+            ConfigurationError: a library is not installed, or its environment is invalid.
         """
         self._prefixes = tuple(prefixes)
         self._at_once, self._text_bytes, self._seconds, self._patience_seconds = limits
         self._clock = clock
         self._stores = TextStores(self._prefixes, self._text_bytes, self._at_once)
-        self._news = threading.Condition()
-        # All below is read and written with `_news` held.
-        self._asked: Sequence[TextAddress] = ()
-        self._last: dict[str, int] = {}  # where each of them is asked for the last time
-        self._first: TextAddress | None = None  # what is waited for
-        self._order: list[
-            TextAddress
-        ] = []  # what is wanted, each once, and once more when it is taken and comes again
-        self._places: dict[str, int] = {}  # of those that were not taken, by address
-        self._next = 0  # the first of them that may have to be begun
+        self._changed = threading.Condition()
+        # All attributes below are read and written under `_changed`.
+        self._requested: Sequence[TextAddress] = ()
+        self._last: dict[str, int] = {}  # the last index of each address in `_requested`
+        self._first: TextAddress | None = None  # the text that the caller waits for
+        # The requested texts, each once, and again after it was returned if it is requested again.
+        self._order: list[TextAddress] = []
+        self._places: dict[str, int] = {}  # index in `_order` of those not returned yet
+        self._next = 0  # the first index in `_order` that may have to be started
         self._found: dict[str, Fetched] = {}
-        self._held: dict[str, int] = {}  # bytes of what is there, and room of what is being fetched
-        self._held_bytes = 0
+        self._reserved: dict[str, int] = {}  # bytes of each buffered text or running fetch
+        self._reserved_bytes = 0
         self._ahead_bytes = 0
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._sizes: dict[str, int] = {}  # of what had no room
+        self._sizes: dict[str, int] = {}  # of texts that did not fit
         self._away: dict[str, str] = {}
-        self._held_up: dict[str, _HeldUp] = {}  # of what is away, from one call to the next
+        self._delays: dict[str, _Delay] = {}  # of unavailable texts, kept between calls
         self._answers: dict[str, _Answer] = {}  # by origin
         self._proof: asyncio.Task[None] | None = None
         self._mean_bytes = _UNKNOWN_BYTES
         self._has_begun = False
 
     def check(self, address: str) -> TextAddress | DeadLetter:
-        """Return an address that may be read, or the dead letter of its record, which depends on
-        the settings only.
+        """Return an allowed address, or the dead letter of a refused one; the result depends on the
+        settings only.
         """
         found = checked(address, self._prefixes)
         return DeadLetter("fetch", "AddressRefused", found) if isinstance(found, str) else found
 
     def fetch_one(self, address: TextAddress) -> Fetched:
-        """Return one text, or why it is missing for good.
+        """Return one text, or the dead letter of a missing one.
 
         Raises:
-            TextAwayError: it is away for now.
+            TextAwayError: it is unavailable now.
         """
         return self.fetch([address], 0, self._text_bytes, self._text_bytes)[0]
 
@@ -162,34 +160,34 @@ class TextFetcher:
         ahead_bytes: int,
         is_hurried: Callable[[], bool] = lambda: False,
     ) -> list[Fetched]:
-        """Return what lies at one of these addresses, and at those behind it that are there soon.
+        """Return the text at index `start`, and the next ones that are available soon.
 
-        All behind it are fetched meanwhile, and kept for the next call that asks for them;
-        `ahead_bytes` bounds what is kept. What is returned has at most `stretch_bytes`, and one
-        text more. To go on, give the same list and a later start.
+        Later texts are fetched meanwhile, and buffered for the next call with the same list and a
+        later start; `ahead_bytes` limits the buffer. The result has at most `stretch_bytes` and one
+        more text.
 
         Raises:
-            TextAwayError: the first is away for now; or the taker `is_hurried`, and it has not
-            come.
+            TextAwayError: the first is unavailable now; or it is not fetched yet when `is_hurried`
+            returns True.
         """
         if start == len(addresses):
             return []
         self._want(addresses, start, ahead_bytes)
-        most = min(len(addresses), start + _GATHER_TEXTS)
-        until = time.monotonic() + _GATHER_SECONDS
+        end = min(len(addresses), start + _GATHER_TEXTS)
+        deadline = time.monotonic() + _GATHER_SECONDS
         ready = start
-        with self._news:
+        with self._changed:
             while True:
-                while ready < most and addresses[ready].whole in self._found:
+                while ready < end and addresses[ready].whole in self._found:
                     ready += 1
-                if ready == most:
+                if ready == end:
                     break
                 first = addresses[ready].whole
                 if ready > start and (
                     first in self._away
                     or self._is_full
                     or is_hurried()
-                    or time.monotonic() >= until
+                    or time.monotonic() >= deadline
                 ):
                     break
                 if first in self._away:
@@ -197,22 +195,22 @@ class TextFetcher:
                         f"The text at {shown(first)} {self._away[first]}; the records wait for it."
                     )
                 if is_hurried():
-                    raise TextAwayError(f"The text at {shown(first)} has not come yet.")
-                self._news.wait(_LOOK_SECONDS)
+                    raise TextAwayError(f"The text at {shown(first)} is not fetched yet.")
+                self._changed.wait(_POLL_SECONDS)
         return self._take(addresses, start, ready, stretch_bytes)
 
-    # -- the taker's side
+    # -- in the thread of the caller
 
     def _want(self, addresses: Sequence[TextAddress], start: int, ahead_bytes: int) -> None:
-        """Have these fetched, in this order, and nothing else; forget what is there and is not
-        among them.
+        """Request the texts from index `start`, in this order; drop buffered texts that are not among
+        them.
         """
-        with self._news:
+        with self._changed:
             self._first = addresses[start]
             self._ahead_bytes = ahead_bytes
             self._has_begun = False
-            if addresses is not self._asked:
-                self._asked = addresses
+            if addresses is not self._requested:
+                self._requested = addresses
                 self._last = {
                     addresses[place].whole: place for place in range(start, len(addresses))
                 }
@@ -221,14 +219,17 @@ class TextFetcher:
                 )
                 self._places = {address.whole: place for place, address in enumerate(self._order)}
                 self._next = 0
-                for whole in [one for one in self._found if one not in self._places]:
+                for whole in self._found.keys() - self._places.keys():
                     self._forget(whole)
                 self._sizes = {
                     whole: size for whole, size in self._sizes.items() if whole in self._places
                 }
-                since = self._clock() - self._patience_seconds  # one may come again in another list
-                self._held_up = {
-                    whole: one for whole, one in self._held_up.items() if one.failed_at >= since
+                # A text may be requested again in another list.
+                since = self._clock() - self._patience_seconds
+                self._delays = {
+                    whole: delay
+                    for whole, delay in self._delays.items()
+                    if delay.failed_at >= since
                 }
             else:
                 self._next = min([self._next, *(self._places[whole] for whole in self._away)])
@@ -238,30 +239,30 @@ class TextFetcher:
     def _take(
         self, addresses: Sequence[TextAddress], start: int, end: int, stretch_bytes: int
     ) -> list[Fetched]:
-        """Return what is there, unpacked, as far as it is not too much; it is not kept any
-        longer.
+        """Return buffered texts, unpacked, until `stretch_bytes` are reached; drop them from the
+        buffer.
         """
-        taken: list[Fetched] = []
+        result: list[Fetched] = []
         texts: dict[str, Fetched] = {}
         size = 0
         for address in addresses[start:end]:
-            if taken and size >= stretch_bytes:
+            if result and size >= stretch_bytes:
                 break
             if address.whole not in texts:
                 text = texts[address.whole] = self._text_of(address, self._found[address.whole])
                 size += len(text) if isinstance(text, bytes) else 0
-            taken.append(texts[address.whole])
-        with self._news:
+            result.append(texts[address.whole])
+        with self._changed:
             for whole in texts:
                 self._forget(whole)
                 address = self._order[self._places.pop(whole)]
-                if self._last[whole] >= start + len(taken):  # it comes once more
+                if self._last[whole] >= start + len(result):  # it is requested again
                     self._places[whole] = len(self._order)
                     self._order.append(address)
-        return taken
+        return result
 
     def _text_of(self, address: TextAddress, found: Fetched) -> Fetched:
-        """Return the text that these bytes are, unpacked, or why they are none."""
+        """Return fetched bytes unpacked, or the dead letter of bytes that are no text."""
         if isinstance(found, DeadLetter):
             return found
         named = next((suffix for suffix in SUFFIXES if address.path.lower().endswith(suffix)), "")
@@ -270,31 +271,31 @@ class TextFetcher:
             try:
                 unpacked = unpack(packing, found, self._text_bytes)
             except InputError as error:
-                return _letter(address, "Damaged", f"is packed, and {error}")
+                return _letter(address, "Damaged", f"is compressed, and {error}")
             except MemoryError:
                 raise
-            except Exception as error:  # noqa: BLE001 - no text may keep others from being read
+            except Exception as error:  # noqa: BLE001 - no text may stop others
                 return _letter(
                     address,
                     type(error).__name__,
-                    f"is packed, and cannot be unpacked: {printable(str(error))}",
+                    f"is compressed, and cannot be unpacked: {printable(str(error))}",
                 )
             if unpacked is None:
                 return _letter(
                     address,
                     "TooLarge",
-                    f"has more than {self._text_bytes} bytes once it is unpacked",
+                    f"has more than {self._text_bytes} bytes after it is unpacked",
                 )
             found = unpacked
-        begins = found[:_BINARY_WITHIN_BYTES]
-        if begins.startswith(b"%PDF-") or (b"\0" in begins and not begins.startswith(_WIDE_MARKS)):
-            return _letter(address, "NotText", "is no text: it holds zero bytes, or is a PDF")
+        head = found[:_BINARY_WITHIN_BYTES]
+        if head.startswith(b"%PDF-") or (b"\0" in head and not head.startswith(_WIDE_MARKS)):
+            return _letter(address, "NotText", "is no text: it contains zero bytes, or is a PDF")
         return found
 
-    # -- the side of the thread that reads
+    # -- in the thread that reads
 
     async def _begin(self) -> None:
-        with self._news:
+        with self._changed:
             gone = [task for whole, task in self._running.items() if whole not in self._places]
             self._has_begun = True
             self._launch()
@@ -302,8 +303,8 @@ class TextFetcher:
             task.cancel()
 
     def _launch(self) -> None:
-        """Begin to fetch what is wanted next, as far as there is room; an origin that is away is
-        asked for nothing more.
+        """Start the next fetches within the limits; start none of an origin with an unavailable
+        text.
         """
         if self._first is not None:
             self._start(self._first)
@@ -319,8 +320,8 @@ class TextFetcher:
             self._next += 1
 
     def _start(self, address: TextAddress) -> bool:
-        """Begin to fetch a text, unless it is there, away, taken or on its way; return False if
-        there is no room for it.
+        """Start to fetch a text, unless it is fetched, unavailable, returned or running; return False
+        if it does not fit into the buffer.
         """
         whole = address.whole
         if whole in self._places and not (
@@ -329,12 +330,12 @@ class TextFetcher:
             size = self._sizes.get(whole, self._mean_bytes)
             if not self._has_room(whole, size):
                 return False
-            self._hold(whole, size)
+            self._reserve(whole, size)
             self._running[whole] = asyncio.get_running_loop().create_task(self._fetch(address))
         return True
 
     async def _fetch(self, address: TextAddress) -> None:
-        """Fetch one text, or find out why not."""
+        """Fetch one text, and store it or the reason of the failure."""
         whole = address.whole
         found: Fetched | None = None
         away: str | None = None
@@ -350,16 +351,16 @@ class TextFetcher:
                 except AwayNowError as error:
                     away = str(error)
                 except TimeoutError:
-                    away = f"did not come within {self._seconds:g} s"
+                    away = f"was not read within {self._seconds:g} s"
         except MissingTextError as error:
             found = _letter(address, error.kind, str(error))
         except NoRoomError as error:
-            with self._news:
+            with self._changed:
                 self._sizes[whole] = error.size
-        except Exception as error:  # noqa: BLE001 - the taker must be told something, or waits for ever
-            away = f"is away ({printable(f'{type(error).__name__}: {error}')})"
+        except Exception as error:  # noqa: BLE001 - otherwise the caller would wait for ever
+            away = f"is unavailable ({printable(f'{type(error).__name__}: {error}')})"
         finally:
-            with self._news:
+            with self._changed:
                 if found is not None:
                     self._note_answer(address, found)
                 elif away is not None:
@@ -367,61 +368,61 @@ class TextFetcher:
                 self._end(whole, found, away)
 
     def _note_answer(self, address: TextAddress, found: Fetched) -> None:
-        """Note that a store answers: that a text is there, or is not."""
-        self._held_up.pop(address.whole, None)
+        """Store that a store answered, also if it does not contain the text."""
+        self._delays.pop(address.whole, None)
         if isinstance(found, bytes) or found.error_class == NOT_FOUND:
             self._answers[address.origin] = _Answer(address, self._clock())
 
     def _given_up(self, address: TextAddress, away: str, began: float) -> DeadLetter | None:
-        """Return the letter of a text that has been away for too long while its store answered for
-        others.
+        """Return the dead letter of a text that was unavailable for too long while its store answered
+        for others; otherwise None.
         """
         if self._patience_seconds == math.inf:
             return None
         now, recent = self._clock(), self._patience_seconds / 10
-        held_up, failed_at = self._held_up.get(address.whole, _HeldUp(0.0, began))
+        seconds, failed_at = self._delays.get(address.whole, _Delay(0.0, began))
         answer = self._answers.get(address.origin)
-        if answer is not None and answer.at >= min(failed_at, now - recent):
-            held_up += now - failed_at
-        if answer is not None and answer.at < now - recent / 2 and self._proof is None:
+        if answer is not None and answer.time >= min(failed_at, now - recent):
+            seconds += now - failed_at
+        if answer is not None and answer.time < now - recent / 2 and self._proof is None:
             self._proof = asyncio.get_running_loop().create_task(self._prove(answer.address))
-        if held_up < self._patience_seconds:
-            self._held_up[address.whole] = _HeldUp(held_up, now)
+        if seconds < self._patience_seconds:
+            self._delays[address.whole] = _Delay(seconds, now)
             return None
-        self._held_up.pop(address.whole, None)
+        self._delays.pop(address.whole, None)
         return _letter(
             address,
             "GivenUp",
-            f"{away}, for {held_up:.0f} s in which {shown(address.origin)} answered for others; "
+            f"{away}, for {seconds:.0f} s in which {shown(address.origin)} answered for other texts; "
             "redrive it later",
         )
 
     async def _prove(self, address: TextAddress) -> None:
-        """Ask a store for what it answered before, to know whether it answers now."""
+        """Ask a store for a text that it answered for before, to learn whether it answers now."""
         try:
             async with asyncio.timeout(self._seconds):
                 found: Fetched = await self._stores.read_text(address, lambda _size: None)
         except MissingTextError as error:
             found = _letter(address, error.kind, str(error))
-        except Exception:  # noqa: BLE001 - then it does not answer
+        except Exception:  # noqa: BLE001 - it does not answer
             return
         finally:
             self._proof = None
-        with self._news:
+        with self._changed:
             self._note_answer(address, found)
 
     def _end(self, whole: str, found: Fetched | None, away: str | None) -> None:
-        """Take in how fetching has ended: with a text or letter, away, without room, or because it
-        is not wanted any more.
+        """Store the result of a fetch: `found`, or the reason `away`, or neither if it did not fit or
+        was cancelled; start the next.
         """
         del self._running[whole]
-        self._let_go(whole)
+        self._release(whole)
         place = self._places.get(whole)
         if place is not None:
             if found is not None:
                 self._found[whole] = found
                 size = len(found) if isinstance(found, bytes) else 0
-                self._hold(whole, size)
+                self._reserve(whole, size)
                 self._mean_bytes = (7 * self._mean_bytes + size) // 8
             elif away is not None:
                 self._away[whole] = away
@@ -429,47 +430,48 @@ class TextFetcher:
                 self._next = min(self._next, place)
         self._launch()
         if not self._running:
-            # not for each text: the taker looks now and then, and to wake it costs as much
-            self._news.notify_all()
+            # Not for each text: the caller polls, and waking it is as expensive.
+            self._changed.notify_all()
 
     def _admit(self, whole: str, size: int) -> None:
-        """Hold room for these bytes.
+        """Reserve `size` bytes of the buffer.
 
         Raises:
-            NoRoomError: there is none.
+            NoRoomError: they do not fit.
         """
-        with self._news:
-            if size > self._held.get(whole, 0):
+        with self._changed:
+            if size > self._reserved.get(whole, 0):
                 if not self._has_room(whole, size):
                     raise NoRoomError(size)
-                self._hold(whole, size)
+                self._reserve(whole, size)
 
     def _has_room(self, whole: str, size: int) -> bool:
-        """Whether these bytes may be held of a text: as many as fit, and always those of the first
-        that is waited for.
-        """
+        """Return whether `size` bytes of a text fit into the buffer; those of the first always do."""
         is_first = self._first is not None and self._first.whole == whole
-        return is_first or self._held_bytes - self._held.get(whole, 0) + size <= self._ahead_bytes
+        return (
+            is_first
+            or self._reserved_bytes - self._reserved.get(whole, 0) + size <= self._ahead_bytes
+        )
 
-    def _hold(self, whole: str, size: int) -> None:
-        self._held_bytes += size - self._held.get(whole, 0)
-        self._held[whole] = size
+    def _reserve(self, whole: str, size: int) -> None:
+        self._reserved_bytes += size - self._reserved.get(whole, 0)
+        self._reserved[whole] = size
 
-    def _let_go(self, whole: str) -> None:
-        self._held_bytes -= self._held.pop(whole, 0)
+    def _release(self, whole: str) -> None:
+        self._reserved_bytes -= self._reserved.pop(whole, 0)
 
     def _forget(self, whole: str) -> None:
         del self._found[whole]
-        self._let_go(whole)
+        self._release(whole)
 
     @property
     def _is_full(self) -> bool:
-        """Whether no more is being fetched: what is there has to be taken first."""
+        """Whether no fetch is running, because the buffer is full."""
         return self._has_begun and not self._running
 
 
 def _letter(address: TextAddress, kind: str, why: str) -> DeadLetter:
-    """Return the dead letter for what a store said. Another worker may have found a text there, so
-    it is retracted first.
+    """Return the dead letter for the answer of a store; timed, because another worker may have read a
+    text there.
     """
     return DeadLetter("fetch", kind, f"The text at {shown(address.whole)} {why}.", is_timed=True)

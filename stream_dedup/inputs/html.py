@@ -1,15 +1,14 @@
-"""The main text of an HTML page: navigation, banners and footers left out. Needs
+"""Extract the main text of an HTML page, without navigation, banners and footers. Needs
 `crawl-dedup[html]`.
 
-Extraction runs in a process of its own (`html_child`), because pages exist on which any parser
-works for minutes: 500 kB of nested `div` keep this one busy for more than five. The process has a
-few seconds of CPU for each page, and is replaced when the kernel ended it.
+Extraction runs in a child process (`html_child`), because some pages keep any parser busy for
+minutes: 500 kB of nested `div` keep this one busy for more than five. The process has a few seconds
+of CPU for each page, and is replaced if the kernel ends it.
 
-Invariants: what a page becomes depends on the page, not on how busy the machine is: CPU time of the
-extractor is counted, never the clock. A page is given up once it used that up, or broke the process
-twice. A slower machine may still give up what another extracts, so `Failure.is_timed` says so, and
-the worker retracts such a page, which it remembers for as long as it lives. No page reaches the
-limit by its size: 1 MB takes about 100 ms.
+Invariants: the result depends on the page and not on the load of the machine: the limit is CPU time.
+A page is given up when it reaches the limit, or crashed the process twice. A slower machine may give
+up a page that another extracts; `Failure.is_timed` marks this, the worker retracts such a page, and
+remembers it until the process ends. No page reaches the limit by its size: 1 MB needs about 100 ms.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _MEMORY_BYTES = 2 << 30
 
 
 class Failure(NamedTuple):
-    """Why a page has no text: the class of the error, a sentence, and whether it was given up."""
+    """The reason why a page has no text. `is_timed`: it was given up, and might succeed elsewhere."""
 
     kind: str
     message: str
@@ -45,15 +44,13 @@ class Failure(NamedTuple):
 
 
 class Extractor:
-    """Extracts one page at a time; may be shared by threads. The process is started with the first
-    page.
-    """
+    """Extracts one page at a time, for all threads. The process is started with the first page."""
 
     def __init__(
         self, cpu_seconds: float = CPU_SECONDS, command: tuple[str, ...] | None = None
     ) -> None:
-        """Check that the extractor is installed; `command` is another program that speaks the
-        protocol of `html_child`.
+        """Check that the extractor is installed; `command` replaces `html_child`, with the same
+        protocol.
 
         Raises:
             ConfigurationError: it is not installed.
@@ -61,10 +58,9 @@ class Extractor:
         if command is None and importlib.util.find_spec("resiliparse") is None:
             raise ConfigurationError(
                 "The main text of web pages (STREAM_DEDUP_TEXT_IS=html, and pages in files) needs "
-                "an extractor that is not "
-                "installed; run: pip install 'crawl-dedup[html]'"
+                "an extractor that is not installed; run: pip install 'crawl-dedup[html]'"
             )
-        # -P: a file in the working directory must not take the place of a module.
+        # -P: a file in the working directory must not replace a module.
         self._command = command or (
             sys.executable,
             "-P",
@@ -79,7 +75,7 @@ class Extractor:
         self._given_up: OrderedDict[bytes, Failure] = OrderedDict()
 
     def extract(self, page: str) -> Page | Failure:
-        """Return the text and the title of a page, or why there is none.
+        """Return the text and the title of a page, or the reason of the failure.
 
         Raises:
             ExtractorAwayError: the process cannot be started now.
@@ -90,13 +86,13 @@ class Extractor:
             known = self._given_up.get(digest)
             if known is not None:
                 return known
-            why = "broke the extractor twice"
+            why = "crashed the extractor twice"
             for _ in range(_TRIES):
                 found = self._ask(raw)
                 if found is not None:
                     return found
                 if self._returncode == -signal.SIGPROF:
-                    why = f"took the extractor more than {self._cpu_seconds:g} s of CPU"
+                    why = f"needed more than {self._cpu_seconds:g} s of CPU of the extractor"
                     break
             failure = Failure("PageGivenUp", f"The page {why}, and was given up.", is_timed=True)
             self._given_up[digest] = failure
@@ -105,12 +101,12 @@ class Extractor:
             return failure
 
     def close(self) -> None:
-        """End the process; it ends by itself with ours, too."""
+        """End the child process; it also ends with this process."""
         with self._lock:
             self._stop()
 
     def _ask(self, raw: bytes) -> Page | Failure | None:
-        """Return the answer for a page; None if the process did not live to give one."""
+        """Return the answer for a page; None if the process ended before it."""
         if self._child is None:
             pipes = {
                 "stdin": subprocess.PIPE,
@@ -122,8 +118,7 @@ class Extractor:
             except OSError as error:
                 raise ExtractorAwayError(
                     f"The extractor of pages cannot be started now ({error}); the records wait. "
-                    "Give this process more memory, "
-                    "processes or open files."
+                    "Give this process more memory, processes or open files."
                 ) from error
         source, target = cast("IO[bytes]", self._child.stdin), cast("IO[bytes]", self._child.stdout)
         try:
@@ -158,8 +153,8 @@ class Extractor:
 
 
 class Pages:
-    """The texts of files: of a web page its main text with its title, of any other all of it; the extractor is
-    started with the first page.
+    """Reads the texts of files: the main text and title of a web page, the whole text of others. The
+    extractor is started with the first page.
     """
 
     def __init__(self) -> None:
@@ -172,7 +167,7 @@ class Pages:
             self._extractor = None
 
     def read(self, raw: RawDocument) -> Page | DeadLetter:
-        """Return the text and the title of a document that is no JSON, or why there is no text.
+        """Return the text and the title of a document that is no JSON, or a dead letter.
 
         Raises:
             ConfigurationError: it is a web page, and no extractor is installed.

@@ -1,15 +1,14 @@
-"""The process that extracts: pages come on standard input, texts leave on standard output; started
-by `html`.
+"""Extract texts in a child process of `html`: read pages from standard input, write texts to standard
+output.
 
-A request is 4 bytes (big-endian length) and UTF-8 of that length; an answer the same, led by one
-byte: 0 a title, a line feed and a text, 1 the class of an error. For each page the process sets itself a timer, of its own
-CPU and not of the clock; the kernel ends it (SIGPROF) when that is used up. Input that ends, ends
-it.
+A request is 4 bytes (big-endian length) and UTF-8 of that length; an answer the same after one byte:
+0 for a title, a line feed and a text, 1 for the class of an error. For each page the process sets a
+timer of its CPU time, at which the kernel ends it (SIGPROF). It ends with its input.
 
-The extractor is resiliparse (Apache-2.0). It takes the main content out of a page: without menus,
-banners, footers and the comments of readers, with which an article would be another one whenever
-somebody has written. Where it finds next to nothing, it has taken the article for something else,
-and the text that a reader sees is the page's text: unlike pages would be copies by their headings.
+The extractor is resiliparse (Apache-2.0). It returns the main content of a page without menus,
+banners, footers and the comments of readers, with which an article would change with each comment.
+If the result is very short, the extractor has missed the article, and the visible text is used:
+otherwise different pages would be copies by their headings.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ TEXT, FAILED = 0, 1
 
 # Fewer words are no main text: a heading and a notice, which all pages of a site share, have them.
 WORDS_MIN: Final = 25
-_VISIBLE_SHARE: Final = 10  # the main text has at least one word of so many visible ones
+_VISIBLE_SHARE: Final = 10  # the main text has at least a tenth of the visible words
 # Two characters of a script that is written without spaces count as a word.
 _UNSPACED: Final = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ua4cf\uf900-\ufaff\U00020000-\U0003ffff]{2}"
 )
-# Not read as text: alternatives of what a browser shows, and what is chosen or pressed.
+# Elements that are no text: alternatives for media, and controls.
 _NO_TEXT: Final = (
     *("img", "area", "svg", "canvas", "object", "audio", "video", "iframe", "noscript", "template"),
     *("button", "input", "select", "datalist"),
 )
-_MENUS: Final = ("a", "footer", "nav")  # may be longer than the article
+_MENUS: Final = ("a", "footer", "nav")  # can be longer than the article
 _BEHIND_A_DIALOG: Final = "[aria-hidden='true']:has(main, article, [role='main'])"
 _HIDDEN: Final = (
     *("body [hidden]", "body dialog:not([open])"),
@@ -43,7 +42,7 @@ _HIDDEN: Final = (
 
 
 class Page(NamedTuple):
-    """What a web page says: its text, and its title on one line, empty if it has none."""
+    """The text of a web page, and its title on one line, empty if it has none."""
 
     text: str
     title: str = ""
@@ -59,9 +58,10 @@ def read_page(page: str) -> Page:
 
 
 def main_text(page: Any) -> str:
-    """Return the main text of an HTML page, given as text or as its tree; where that is too short,
-    or little beside what is visible, the visible text; and where that is too short, too, the text
-    of the hidden parts with it.
+    """Return the main text of an HTML page, which is a text or its tree.
+
+    If that is too short, or a small part of the visible text, return the visible text; if that is too
+    short too, the text with the hidden parts.
     """
     from resiliparse.extract.html2text import extract_plain_text  # noqa: PLC0415 - only this process needs it
 
@@ -75,7 +75,7 @@ def main_text(page: Any) -> str:
         )
 
     def all_text(*skipped: str) -> str:
-        # The library takes captions of figures for alternative texts, and labels for form fields.
+        # The library treats captions of figures as alternative texts, and labels as form fields.
         return text_of(alt_texts=True, form_fields=True, skip_elements=skipped)
 
     main = text_of(main_content=True, alt_texts=False)
@@ -91,8 +91,8 @@ def main_text(page: Any) -> str:
 
 
 def _parse(page: str) -> Any:
-    """Return the tree of a page, without the readings of ruby, and without the mark that hides an
-    article from screen readers as long as a dialog is open.
+    """Return the tree of a page without the readings of ruby, and without the attribute that hides an
+    article from screen readers while a dialog is open.
     """
     from resiliparse.parse.html import HTMLTree  # noqa: PLC0415 - only this process needs it
 
@@ -108,7 +108,7 @@ def _parse(page: str) -> Any:
         while ruby.first_child is not None:
             ruby.parent.insert_before(ruby.first_child, ruby)
         ruby.decompose()
-    # Parsed anew, so that a word is one node: the library drops nodes of a single Chinese character.
+    # Parsed again, so that a word is one node: the library drops nodes of one Chinese character.
     return HTMLTree.parse(tree.document.html)
 
 
@@ -117,7 +117,7 @@ def _count_words(text: str) -> int:
 
 
 def read_exactly(stream: BinaryIO | IO[bytes], size: int) -> bytes | None:
-    """Return exactly these bytes; None if the stream ends before."""
+    """Return exactly `size` bytes; None if the stream ends before."""
     data = stream.read(size)
     return data if data is not None and len(data) == size else None
 
@@ -125,7 +125,7 @@ def read_exactly(stream: BinaryIO | IO[bytes], size: int) -> bytes | None:
 def main(cpu_seconds: float) -> None:
     """Answer pages until the input ends."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    read_page("")  # the library is loaded now, on nobody's account
+    read_page("")  # loads the library outside of any page's limit
     source, target = sys.stdin.buffer, sys.stdout.buffer
     while (header := read_exactly(source, LENGTH_BYTES)) is not None:
         raw = read_exactly(source, int.from_bytes(header, "big"))

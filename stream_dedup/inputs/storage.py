@@ -1,13 +1,11 @@
-"""A folder, or an address such as `s3://bucket/folder`, in which files are put, looked at, taken
-back and removed.
+"""Read, write and remove files in a folder or at an address such as `s3://bucket/folder`.
 
-An address needs the extra of its scheme (`s3`, `gs`, `abfs`); credentials and endpoint are those of
-the environment, as for texts (docs/how-to/object-storage.md). Names are parts joined by `/`, below
-what was opened.
+An address needs the extra of its scheme (`s3`, `gs`, `abfs`); credentials and endpoint are read from
+the environment (docs/how-to/object-storage.md). Names are relative, with `/` between their parts.
 
-Invariants: `write` is seen whole or not at all; what any method has written survives the machine's
-end, as far as the store promises it; every error is a `StoreError` that names the place, but a file
-that is not there: `FileNotFoundError`.
+Invariants: readers see a `write` completely or not at all; written files survive a crash of the
+machine, as far as the store guarantees it; every error is a `StoreError` that names the place, but
+for a missing file: `FileNotFoundError`.
 """
 
 from __future__ import annotations
@@ -29,39 +27,37 @@ _PART_BYTES: Final = 8 << 20
 
 
 class Storage(Protocol):
-    """Where files are kept. From any thread."""
+    """A place for files; safe for all threads."""
 
     where: str
 
     def folders(self) -> list[str]:
-        """Return the names of the folders that lie directly in it."""
+        """Return the names of the folders directly in it."""
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Return the sizes in bytes of the regular files of a folder, by their names in it."""
 
     def parts(self, name: str, size: int) -> Iterator[bytes]:
-        """Yield `size` bytes of a file, which has as many, part by part."""
+        """Yield the bytes of a file of `size` bytes in parts."""
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a small file, or put it in the place of the one that is there."""
+        """Write a small file, or replace it."""
 
     def put(self, source: Path, name: str) -> None:
-        """Copy a file of this machine there."""
+        """Upload a file of this machine."""
 
     def copy(self, source: str, target: str) -> None:
-        """Let a file that is there, and that nobody changes, have a second name, without bringing
-        it there again.
-        """
+        """Give a stored file, which must not change, a second name without uploading it again."""
 
     def remove(self, folder: str) -> None:
-        """Remove a folder and all that it holds."""
+        """Remove a folder and its contents."""
 
 
 def storage_at(where: str | Path) -> Storage:
-    """Return what keeps files in a folder or at an address; nothing is asked or made yet.
+    """Return the storage in a folder or at an address, without connecting or creating anything.
 
     Raises:
-        StoreError: a package is not installed, or cannot be used as the environment says.
+        StoreError: a package is not installed, or its environment is invalid.
     """
     return _Addressed(str(where)) if is_address(str(where)) else _Folder(Path(where))
 
@@ -74,7 +70,7 @@ class _Folder:
     def folders(self) -> list[str]:
         with self._sentences("read"):
             return (
-                [one.name for one in self._path.iterdir() if one.is_dir()]
+                [path.name for path in self._path.iterdir() if path.is_dir()]
                 if self._path.exists()
                 else []
             )
@@ -84,9 +80,9 @@ class _Folder:
         with self._sentences("read"):
             return (
                 {
-                    one.name: one.stat().st_size
-                    for one in root.iterdir()
-                    if one.is_file() and not one.is_symlink()
+                    path.name: path.stat().st_size
+                    for path in root.iterdir()
+                    if path.is_file() and not path.is_symlink()
                 }
                 if root.exists()
                 else {}
@@ -107,8 +103,8 @@ class _Folder:
                 file.write(data)
             sync(partial)
             partial.replace(path)
-            for one in (path.parent, *path.parents[1 : 1 + name.count("/")], self._path.parent):
-                sync(one)
+            for folder in (path.parent, *path.parents[1 : 1 + name.count("/")], self._path.parent):
+                sync(folder)
 
     def put(self, source: Path, name: str) -> None:
         with self._sentences("written to"):
@@ -117,10 +113,10 @@ class _Folder:
     def copy(self, source: str, target: str) -> None:
         with self._sentences("written to"):
             make_folder((self._path / target).parent)
-            os.close(open_file(self._path / source))  # no link leads to what it shares
+            os.close(open_file(self._path / source))  # raises if the source is a symbolic link
             try:
                 (self._path / target).hardlink_to(self._path / source)
-            except OSError:  # not every file system has them
+            except OSError:  # not every file system has hard links
                 _copy(self._path / source, self._path / target)
 
     def remove(self, folder: str) -> None:
@@ -136,8 +132,8 @@ class _Folder:
         except OSError as error:
             why = error.strerror or str(error)
             raise StoreError(
-                f"{error.filename or self.where} cannot be {doing}: {why}. Make room there, or "
-                "correct its rights."
+                f"{error.filename or self.where} cannot be {doing}: {why}. Free space there, or "
+                "correct its permissions."
             ) from error
 
 
@@ -156,13 +152,13 @@ class _Addressed:
             except FileNotFoundError:
                 return []
             return [
-                one["name"].rstrip("/").rpartition("/")[2]
-                for one in found
-                if one["type"] == "directory"
+                entry["name"].rstrip("/").rpartition("/")[2]
+                for entry in found
+                if entry["type"] == "directory"
             ]
 
     def sizes(self, folder: str) -> dict[str, int]:
-        root = self._at(folder)
+        root = self._full_name(folder)
         with self._sentences("read"):
             try:
                 found = self._system.ls(root, detail=True)
@@ -175,7 +171,7 @@ class _Addressed:
             }
 
     def parts(self, name: str, size: int) -> Iterator[bytes]:
-        path = self._at(name)
+        path = self._full_name(name)
         with self._sentences("read"):
             for first in range(0, size, _PART_BYTES):
                 end = min(first + _PART_BYTES, size)
@@ -183,21 +179,21 @@ class _Addressed:
 
     def write(self, name: str, data: bytes) -> None:
         with self._sentences("written to"):
-            self._system.pipe_file(self._at(name), data)
+            self._system.pipe_file(self._full_name(name), data)
 
     def put(self, source: Path, name: str) -> None:
         with self._sentences("written to"):
-            self._system.put_file(str(source), self._at(name))
+            self._system.put_file(str(source), self._full_name(name))
 
     def copy(self, source: str, target: str) -> None:
         with self._sentences("written to"):
-            self._system.cp_file(self._at(source), self._at(target))
+            self._system.cp_file(self._full_name(source), self._full_name(target))
 
     def remove(self, folder: str) -> None:
         with self._sentences("written to"), contextlib.suppress(FileNotFoundError):
-            self._system.rm(self._at(folder), recursive=True)
+            self._system.rm(self._full_name(folder), recursive=True)
 
-    def _at(self, name: str) -> str:
+    def _full_name(self, name: str) -> str:
         return f"{self._root}/{name}"
 
     def _sentences(self, doing: str) -> Any:

@@ -1,21 +1,21 @@
-"""What reads the bytes at an address: beside `addressed` the only file that knows fsspec. Needs
-`crawl-dedup[fetch]`.
+"""Read the bytes at an address with fsspec. Needs `crawl-dedup[fetch]`.
 
-An attempt gives the bytes, or one of three errors:
+An attempt returns the bytes, or raises one of three errors:
 
-    MissingTextError   for good: 404 and other 4xx, 403 once its origin has given something, too large, a redirect elsewhere
-    AwayNowError       for now: refused or broken connection, 5xx, 401, 408, 425, 429, expired credentials; and 403 while its
-                       origin has given nothing at all, because then the credentials are sooner at
-                       fault than a text
+    MissingTextError   permanent: 404 and other 4xx, 403 if its origin has returned a text before,
+                       too large, a redirect elsewhere
+    AwayNowError       temporary: refused or broken connection, 5xx, 401, 408, 425, 429, expired
+                       credentials; and 403 while its origin has returned no text, because then
+                       probably the credentials are wrong
     NoRoomError        the caller has no room for it now
 
-Credentials, endpoints and proxies are those of the environment, as each library reads them
-(`AWS_*`, `FSSPEC_S3_*`, ...).
+Each library reads credentials, endpoints and proxies from the environment (`AWS_*`, `FSSPEC_S3_*`,
+...).
 
-Invariants: no redirect leads to another host or to what no prefix allows. At most a part more than
-`bytes_max` is ever read. The place that a file leads to lies below a prefix too, also behind links.
-An error that says nothing known counts as away: a text that is held can still be had, and a fault
-of the store must not make dead letters of all that it has.
+Invariants: redirects to another host, or to an address that no prefix allows, are not followed. At
+most `bytes_max` and one part are read. The target of a link to a file must also be below a prefix. An
+unknown error counts as temporary: the records wait, and a fault of the store does not make dead
+letters of all its texts.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _FORBIDDEN: Final = 403
 _AWAY: Final = (401, 407, 408, 425, 429)
 _ENCODINGS: Final = ("", "identity", "gzip", "x-gzip", "zstd")
-# What S3 answers with 400 or 403 and is no fault of the object: credentials, clocks, regions,
-# haste.
+# Codes that S3 returns with 400 or 403 for reasons other than the object: credentials, clocks,
+# regions, request rates.
 _AWAY_CODES: Final = (
     *(
         "AuthorizationHeaderMalformed",
@@ -71,8 +71,8 @@ _IMPOSSIBLE_NUMBERS: Final = (errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
 
 
 class MissingTextError(Exception):
-    """There is no such text, for good; `kind` is the class of its dead letter, the message what is
-    said of its address.
+    """The text is missing permanently. `kind` is the class of its dead letter; the message is the
+    predicate of a sentence about its address.
     """
 
     def __init__(self, kind: str, why: str) -> None:
@@ -81,13 +81,13 @@ class MissingTextError(Exception):
 
 
 class AwayNowError(Exception):
-    """This attempt found nothing, and a later one may; the message is what is said of its
-    address.
+    """The text is unavailable now, and may be available later; the message is the predicate of a
+    sentence about its address.
     """
 
 
 class NoRoomError(Exception):
-    """There is no room for these bytes now."""
+    """The caller has no room for `size` bytes now."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
@@ -95,21 +95,18 @@ class NoRoomError(Exception):
 
 
 class TextStores:
-    """Reads what lies at addresses. `read_text` is a coroutine for the loop that `run` runs it in,
-    a thread of fsspec's own.
-    """
+    """Reads texts at addresses. `read_text` is a coroutine for the loop of `run`, in fsspec's thread."""
 
     def __init__(self, prefixes: Sequence[str], bytes_max: int, at_once: int) -> None:
-        """Make what reads at these prefixes; nothing is asked yet.
+        """Create the file systems of the prefixes, without connecting.
 
         Raises:
-            ConfigurationError: a library is not installed, or cannot be used as its environment
-            says.
+            ConfigurationError: a library is not installed, or its environment is invalid.
         """
         self._prefixes = prefixes
         self._bytes_max = bytes_max
         self._at_once = at_once
-        self._giving: set[str] = set()
+        self._answering: set[str] = set()
         self._systems: dict[str, Any] = {}
         self._threads = ThreadPoolExecutor(min(at_once, _THREADS_MAX), "texts")
         for scheme in sorted(set(map(scheme_of, prefixes))):
@@ -120,32 +117,31 @@ class TextStores:
             except ImportError as error:
                 raise ConfigurationError(
                     f"Texts at {scheme}:// need libraries that are not installed; run: pip install "
-                    f"'crawl-dedup[{extra}]' "
-                    f"({error})"
+                    f"'crawl-dedup[{extra}]' ({error})"
                 ) from error
         for prefix in prefixes:
             try:
                 self._system(TextAddress(prefix, scheme_of(prefix), prefix, ""))
-            except Exception as error:  # each library raises what it likes
+            except Exception as error:  # each library raises errors of its own classes
                 raise ConfigurationError(
-                    f"Texts at {shown(prefix)} cannot be read as the environment says: "
-                    f"{printable(str(error))}; correct the "
-                    "credentials and addresses there, or STREAM_DEDUP_TEXT_PREFIXES."
+                    f"Texts at {shown(prefix)} cannot be read with the settings of the environment: "
+                    f"{printable(str(error))}; correct the credentials and addresses there, or "
+                    "STREAM_DEDUP_TEXT_PREFIXES."
                 ) from error
 
     @staticmethod
     def run(coroutine: Coroutine[Any, Any, None]) -> Future[None]:
-        """Run something in the loop."""
+        """Run a coroutine in fsspec's loop."""
         from fsspec.asyn import get_loop  # noqa: PLC0415 - an extra
 
         return asyncio.run_coroutine_threadsafe(coroutine, get_loop())
 
     async def read_text(self, address: TextAddress, admit: Admit) -> bytes:
-        """Return the bytes that lie there; `admit` is asked with their number before they are held,
-        and raises `NoRoomError`.
+        """Return the bytes at an address; `admit` is called with their number before they are in
+        memory, and may raise `NoRoomError`.
 
         Raises:
-            MissingTextError, AwayNowError, NoRoomError: there are none, or not now.
+            MissingTextError, AwayNowError, NoRoomError: see this module.
         """
         try:
             system = self._system(address)
@@ -161,9 +157,9 @@ class TextStores:
                 found = await self._read_at_once(system, address, admit)
         except (MissingTextError, AwayNowError, NoRoomError):
             raise
-        except Exception as error:  # each library raises what it likes
-            raise self._told(address, error) from error
-        self._giving.add(address.origin)
+        except Exception as error:  # each library raises errors of its own classes
+            raise self._classified(address, error) from error
+        self._answering.add(address.origin)
         return found
 
     def _system(self, address: TextAddress) -> Any:
@@ -189,36 +185,36 @@ class TextStores:
         return self._systems[key]
 
     async def _read_web(self, system: Any, address: TextAddress, admit: Admit) -> bytes:
-        # By the session itself: what fsspec opens loses what it is told of redirects.
+        # With the session itself: fsspec's files ignore options for redirects.
         session = await system.set_session()
-        asked: dict[str, Any] = {
+        options: dict[str, Any] = {
             "allow_redirects": False,
             "headers": {"Accept-Encoding": "gzip, identity"},
         }
-        at = address
+        current = address
         for _ in range(_REDIRECTS_MAX + 1):
-            async with session.get(system.encode_url(at.whole), **asked) as response:
+            async with session.get(system.encode_url(current.whole), **options) as response:
                 if response.status not in _REDIRECTS:
                     response.raise_for_status()
                     encoding = response.headers.get("Content-Encoding", "").strip().lower()
                     if encoding not in _ENCODINGS:
                         raise MissingTextError(
                             "NotText",
-                            f"is packed with {printable(encoding, 40)}, which is not read",
+                            f"is compressed with {printable(encoding, 40)}, which is not supported",
                         )
                     length = response.headers.get("Content-Length", "")
                     return await self._read_parts(
                         response.content, int(length) if length.isdecimal() else 0, admit
                     )
-                to = urljoin(at.whole, response.headers.get("Location", ""))
+                to = urljoin(current.whole, response.headers.get("Location", ""))
             found = checked(to, self._prefixes)
             if isinstance(found, str) or found.origin != address.origin:
                 raise MissingTextError(
                     "Redirected",
-                    f"leads on to {shown(to)}, which is another host or may not be read",
+                    f"redirects to {shown(to)}, which is another host or is not allowed",
                 )
-            at = found
-        raise MissingTextError("Redirected", f"leads on more than {_REDIRECTS_MAX} times")
+            current = found
+        raise MissingTextError("Redirected", f"redirects more than {_REDIRECTS_MAX} times")
 
     async def _read_stream(self, stream: Any, admit: Admit) -> bytes:
         try:
@@ -239,7 +235,7 @@ class TextStores:
         return bytes(found)
 
     async def _read_at_once(self, system: Any, address: TextAddress, admit: Admit) -> bytes:
-        """Read from a store that gives no stream: only once its size is known."""
+        """Read from a store without streams, after asking for the size."""
         size = int((await system._info(address.whole))["size"] or 0)
         self._measure(size)
         admit(size)
@@ -253,7 +249,9 @@ class TextStores:
                 "file://" + os.path.realpath(address.path), _true_prefixes(self._prefixes)
             )
             if isinstance(leads_to, str):
-                raise MissingTextError("AddressRefused", "leads to a place that no prefix allows")
+                raise MissingTextError(
+                    "AddressRefused", "is a link to a path that no prefix allows"
+                )
             whole = leads_to.whole
         info = system.info(whole)
         if info["type"] != "file":
@@ -269,41 +267,39 @@ class TextStores:
         if size > self._bytes_max:
             raise MissingTextError(
                 "TooLarge",
-                f"has more than {self._bytes_max} bytes, as many as STREAM_DEDUP_TEXT_BYTES allows",
+                f"has more than {self._bytes_max} bytes, the limit of STREAM_DEDUP_TEXT_BYTES",
             )
 
-    def _told(self, address: TextAddress, error: Exception) -> Exception:
-        """Return what an error of a library says of a text."""
+    def _classified(self, address: TextAddress, error: Exception) -> Exception:
+        """Return the `MissingTextError` or `AwayNowError` for an error of a library."""
         chain = list(_chain(error))
         status = next(filter(None, map(_status, chain)), 0)
         code = next(filter(None, map(_code, chain)), "")
         why = _why(address, error, code)
         if status == 404 or isinstance(error, FileNotFoundError):
-            self._giving.add(address.origin)  # a caller that may not look is told so
-            return MissingTextError(NOT_FOUND, "is not there (404)")
+            self._answering.add(address.origin)  # without permission the answer is 403
+            return MissingTextError(NOT_FOUND, "does not exist (404)")
         if code in _AWAY_CODES or status in _AWAY:
             return AwayNowError(f"is refused now ({status}, {why})")
         if status == _FORBIDDEN or isinstance(error, PermissionError):
-            if address.origin in self._giving:
+            if address.origin in self._answering:
                 return MissingTextError("Forbidden", "may not be read (403)")
             return AwayNowError(
-                f"may not be read (403), and {shown(address.origin)} has given nothing yet: are "
-                "the credentials right?"
+                f"may not be read (403), and {shown(address.origin)} has returned no text yet: check "
+                "the credentials"
             )
         if 400 <= status < 500:
             return MissingTextError("Refused", f"is refused ({status}, {why})")
         if status:
-            return AwayNowError(f"is away ({status}, {why})")
+            return AwayNowError(f"is unavailable ({status}, {why})")
         is_impossible = isinstance(error, _IMPOSSIBLE) or type(error).__name__ in _IMPOSSIBLE_NAMES
         if is_impossible or (isinstance(error, OSError) and error.errno in _IMPOSSIBLE_NUMBERS):
-            return MissingTextError("Impossible", f"cannot be asked for ({why})")
-        return AwayNowError(f"is away ({why})")
+            return MissingTextError("Impossible", f"cannot be requested ({why})")
+        return AwayNowError(f"is unavailable ({why})")
 
 
 async def _web_client(*, loop: Any, **options: Any) -> Any:
-    """Return what asks web servers: nothing is unpacked, no cookie kept, and the caller counts
-    connections and time.
-    """
+    """Return an HTTP session that unpacks nothing, stores no cookies and has no limits of its own."""
     import aiohttp  # noqa: PLC0415 - an extra
 
     del loop
@@ -323,9 +319,9 @@ def _streams(system: Any) -> bool:
 
 
 def _true_prefixes(prefixes: Sequence[str]) -> list[str]:
-    """Return where the prefixes of files lead: a folder that is allowed may itself be a link."""
-    files = [one.removeprefix("file://") for one in prefixes if scheme_of(one) == "file"]
-    return ["file://" + os.path.realpath(one or "/").rstrip("/") for one in files]
+    """Return the prefixes of files with links resolved: an allowed folder may itself be a link."""
+    folders = [prefix.removeprefix("file://") for prefix in prefixes if scheme_of(prefix) == "file"]
+    return ["file://" + os.path.realpath(folder or "/").rstrip("/") for folder in folders]
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -343,20 +339,20 @@ def _status(error: BaseException) -> int:
     response = getattr(error, "response", None)
     if isinstance(response, dict):
         return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode") or 0)
-    # `code` means that in gcsfs only: aiohttp gives the code 400 to an error of its own, of an
-    # answer that broke off.
+    # `code` is a status in gcsfs only: aiohttp's own error of an answer that is cut off has the code
+    # 400.
     found = getattr(error, "status", None) or getattr(error, "status_code", None)
     found = getattr(error, "code", None) if type(error).__name__ == "HttpError" else found
     return found if isinstance(found, int) and found >= 300 else 0
 
 
 def _why(address: TextAddress, error: Exception, code: str) -> str:
-    """Return what an error says, without what stands behind `?`, where signed addresses carry their
-    secret.
+    """Return the message of an error without the queries of addresses: signed addresses have their
+    secret there.
     """
-    said = str(getattr(error, "message", "") or error).replace(address.whole, shown(address.whole))
-    said = re.sub(r"\?[^\s'\")]+", "?...", said)
-    return printable(": ".join(filter(None, (code or type(error).__name__, said))))
+    text = str(getattr(error, "message", "") or error).replace(address.whole, shown(address.whole))
+    text = re.sub(r"\?[^\s'\")]+", "?...", text)
+    return printable(": ".join(filter(None, (code or type(error).__name__, text))))
 
 
 def _code(error: BaseException) -> str:

@@ -296,7 +296,8 @@ def test_nothing_to_judge_is_a_failure(
         )
     assert folder.code == 1
     assert (
-        "contains no .jsonl, .ndjson, .parquet, .arrow, .txt, .html, .warc or .wet files" in folder.err
+        "contains no .jsonl, .ndjson, .parquet, .arrow, .txt, .html, .warc or .wet files"
+        in folder.err
     )
 
 

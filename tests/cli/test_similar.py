@@ -234,7 +234,9 @@ def test_what_check_has_kept_is_found(run: Callable[..., Any], tmp_path: Path) -
         "distance",
         "id",
     ]  # it has no position in Kafka, and no time
-    assert "has 1 feature (words" in run("similar", "word", "--volume", tmp_path / "kept").err
+    assert (
+        "has 1 feature (such as words)" in run("similar", "word", "--volume", tmp_path / "kept").err
+    )
 
 
 def test_what_cannot_be_asked_is_a_sentence(
@@ -254,7 +256,7 @@ def test_what_cannot_be_asked_is_a_sentence(
     assert "is empty after normalisation" in run("similar", " \n ", "--volume", volume).err
     assert "no index volume" in run("similar", PAGE, "--volume", tmp_path / "none").err
     recipe = run("similar", PAGE, "--volume", volume, "--set", f"key_file={tmp_path / 'key'}")
-    assert (recipe.code, "Use the recipe and the key that the workers have" in recipe.err) == (
+    assert (recipe.code, "Set the recipe and the key that the workers use" in recipe.err) == (
         78,
         True,
     )

@@ -79,7 +79,7 @@ def test_what_is_impossible_missing_too_large_or_empty(store: str) -> None:
 def test_a_store_that_is_gone_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     by = TextFetcher(parse_prefixes("s3://crawl"), LIMITS)
-    with pytest.raises(TextAwayError, match="is away"):
+    with pytest.raises(TextAwayError, match="is unavailable"):
         fetch(by, "s3://crawl/pages/0.gz")
 
 
@@ -227,7 +227,7 @@ def large(number: int) -> bytes:
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("fault", "seconds", "says"),
-    [("cut", 20, "is away"), ("half-closed", 20, "is away"), ("stalled", 3, "within 3 s")],
+    [("cut", 20, "is unavailable"), ("half-closed", 20, "is away"), ("stalled", 3, "within 3 s")],
 )
 def test_an_answer_that_breaks_comes_whole_at_the_third_attempt_or_is_away_and_never_half_a_text(
     store: str, proxy: FaultyProxy, fault: Fault, seconds: float, says: str
@@ -238,7 +238,7 @@ def test_an_answer_that_breaks_comes_whole_at_the_third_attempt_or_is_away_and_n
     with pytest.raises(TextAwayError, match=says):
         fetch(by, "s3://crawl/pages/large")
     assert fault in proxy.struck
-    assert by._held_bytes == 0
+    assert by._reserved_bytes == 0
     proxy.faults = [fault] * 2
     proxy.struck.clear()
     assert fetch(by, "s3://crawl/pages/large") == large(1)
@@ -264,8 +264,8 @@ def test_many_texts_come_in_order_and_bounded_though_answers_break(
             found += by.fetch(addresses, len(found), 200_000, 400_000)
         except TextAwayError:
             continue
-        most = max(most, by._held_bytes)
+        most = max(most, by._reserved_bytes)
     assert found == [large(number) for number in range(40)]
     assert len(proxy.struck) >= 6
     assert most <= 400_000 + LIMITS.text_bytes
-    assert by._held_bytes == 0
+    assert by._reserved_bytes == 0

@@ -166,10 +166,7 @@ def test_a_text_that_is_cut_off_is_lost(tmp_path: Path) -> None:
     first, second = read_documents(find_files(str(tmp_path), "auto"))
 
     assert first.lost is not None
-    assert (
-        first.lost.message
-        == "a.txt.gz cannot be read: it is cut off. The damaged part is lost."
-    )
+    assert first.lost.message == "a.txt.gz cannot be read: it is cut off. The damaged part is lost."
     assert second.raw == b"whole"
 
 
