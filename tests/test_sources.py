@@ -227,7 +227,7 @@ def test_rows_without_a_text(null: object) -> None:
     same."""
     texts = [ONE, null, TEXTS[2], null]
 
-    with pytest.raises(InputError, match=r"^Row 1 holds no text in 'text' but"):
+    with pytest.raises(InputError, match=r"^Row 1 contains .* instead of a text in 'text'"):
         dedup({"text": texts})
     for nulls, mask in (("keep", [True, True, False, True]), ("drop", [True, False, False, False])):
         assert dedup({"text": texts}, nulls=nulls, returns="mask").tolist() == mask  # type: ignore[arg-type]
@@ -264,7 +264,7 @@ def test_vectors_are_judged_as_texts_are(tmp_path: Path) -> None:
         ]
         assert [match.id for match in index.query(rows[2])] == ["a"]
         with pytest.raises(
-            InputError, match=r"^A vector or a Print is needed, and a str was given"
+            InputError, match=r"^A vector or a Print is expected, and a str was given"
         ):
             index.add("d", "a text")
         with pytest.raises(InputError, match=r"^Row 0: A vector holds a number that is not finite"):
@@ -273,9 +273,9 @@ def test_vectors_are_judged_as_texts_are(tmp_path: Path) -> None:
         InputError, match=r"and a ndarray was given. A vector needs a recipe that takes those"
     ):
         fingerprint(one)
-    with pytest.raises(ConfigurationError, match="takes texts, and vector= names vectors"):
+    with pytest.raises(ConfigurationError, match="expects texts, and vector= names vectors"):
         dedup(table, vector="at", recipe=Recipe())
-    with pytest.raises(InputError, match=r"^Row 0 holds no vector but a str"):
+    with pytest.raises(InputError, match=r"^Row 0 contains a str instead of a vector"):
         dedup(table, vector="id")
     with pytest.raises(InputError, match=r"^Row 1: A vector holds something that is not a number"):
         dedup([[1.0, 2.0, 3.0], ["a", 1.0, 2.0]], recipe=recipe)

@@ -91,10 +91,9 @@ class Print:
         )
         if not is_valid:
             raise InputError(
-                "A Print has the id of its recipe, hexadecimal digits, a number of features, a "
-                f"digest of {DIGEST_BYTES} bytes "
-                f"and a sketch of {SKETCH_BYTES} or 0; this is none: {self!r:.200}, "
-                f"{self.digest!r:.80}, {self.sketch!r:.80}."
+                "A Print must have the id of its recipe, hexadecimal digits, a number of features, a "
+                f"digest of {DIGEST_BYTES} bytes and a sketch of {SKETCH_BYTES} or 0 bytes; this one "
+                f"is invalid: {self!r:.200}, {self.digest!r:.80}, {self.sketch!r:.80}."
             )
 
     def distance(self, other: Print) -> int:
@@ -118,13 +117,13 @@ class Print:
         self._check(other)
         if not self.sketch or not other.sketch:
             raise ConfigurationError(
-                f"The recipe {self.recipe} makes no sketches, so only the distance of prints is "
+                f"Prints of the recipe {self.recipe} have no sketches, so only their distance is "
                 "known."
             )
         return sketch_similarity(self.sketch, other.sketch)
 
     def _check(self, other: Print) -> None:
-        if checked(other, Print, "What a print is compared with", "a Print").recipe != self.recipe:
+        if checked(other, Print, "The other print", "a Print").recipe != self.recipe:
             raise ConfigurationError(
                 f"A print of the recipe {self.recipe} and one of {other.recipe} cannot be "
                 "compared; make both with one recipe."
@@ -262,7 +261,7 @@ class Index:
         """The plan in force, which contains the thresholds of near texts."""
         plan = self._index.plan
         if plan is None:
-            raise InvariantError("The index was begun, and no plan is in force.")
+            raise InvariantError("The index has a declaration without a plan.")
         return plan
 
     def add(
@@ -354,7 +353,7 @@ class Index:
         names, texts = column_of(ids, "The ids"), column_of(contents, "The contents")
         if len(names) != len(texts):
             raise InputError(
-                f"The columns are not equally long: {len(names):,} ids and {len(texts):,} contents."
+                f"The columns have different lengths: {len(names):,} ids and {len(texts):,} contents."
             )
         return self.add_many(zip(names, texts, strict=True), scope=scope, site=site, title=title)
 
@@ -403,7 +402,7 @@ class Index:
         self, wanted: Print, scope: int, limit: int, site: str, title: str
     ) -> list[Match]:
         if checked(limit, int, "A limit", "a whole number") < 1:
-            raise InputError(f"A limit must be at least 1, and {limit} was given.")
+            raise InputError(f"The limit is {limit}; it must be at least 1.")
         if wanted.is_empty:
             return []
         similar = self._index.similar(
@@ -497,15 +496,15 @@ class Index:
             where = "" if first_row is None else f"Row {first_row + row}: "
             if print_.recipe != self.recipe.id:
                 raise ConfigurationError(
-                    f"{where}The index has the recipe {self.recipe.id}, and a print of "
-                    f"{print_.recipe} was given; make it with the recipe of the index."
+                    f"{where}The print has the recipe {print_.recipe}, and the index has "
+                    f"{self.recipe.id}; make it with the recipe of the index."
                 )
             bits = 4 * len(print_.hex)
             if len(print_.sketch) != self.recipe.sketch_bytes or bits != self.recipe.width:
                 raise InputError(
-                    f"{where}A print of the recipe {print_.recipe} has {self.recipe.width} bits "
-                    f"and a sketch of {self.recipe.sketch_bytes} bytes, and one of {bits} bits "
-                    f"with a sketch of {len(print_.sketch)} was given; make the print anew."
+                    f"{where}The print has {bits} bits and a sketch of {len(print_.sketch)} bytes; "
+                    f"prints of the recipe {print_.recipe} have {self.recipe.width} bits and "
+                    f"{self.recipe.sketch_bytes} bytes. Make the print again."
                 )
         return prints
 
@@ -591,8 +590,8 @@ def _as_content(content: object, where: str, recipe: Recipe) -> Content:
         except InputError as error:
             raise InputError(f"{where}{error}") from error
     wanted = "vector" if takes_vectors else "text"
-    hint = ' A vector needs a recipe that takes those: Recipe("vector").' if is_vector else ""
-    raise InputError(f"{where}A {wanted} or a Print is needed, and {given(content)}.{hint}")
+    hint = ' A vector needs a recipe for vectors: Recipe("vector").' if is_vector else ""
+    raise InputError(f"{where}A {wanted} or a Print is expected, and {given(content)}.{hint}")
 
 
 def _limbs(print_: Print) -> list[int]:
@@ -606,7 +605,7 @@ def _as_pair(document: object, where: str = "") -> tuple[str, Any]:
     """Return the id of a document, as text, and its content."""
     if not isinstance(document, tuple | list) or len(document) != 2:
         raise InputError(
-            f"{where}A pair of an id and a text or Print is needed, and {given(document)}."
+            f"{where}A pair of an id and a text or Print is expected, and {given(document)}."
         )
     identifier, content = document
     return _id_text(identifier, where), content
@@ -622,7 +621,7 @@ def _id_text(identifier: object, where: str = "") -> str:
         return str(int(identifier))
     text = checked(identifier, str, "An id", "a text or a whole number", where)
     if not text:
-        raise InputError(f"{where}An id is needed; an empty one is nobody's.")
+        raise InputError(f"{where}The id is empty; give every document an id.")
     return text
 
 
@@ -646,7 +645,7 @@ def _names_of(given_names: object, what: str, count: int) -> list[str]:
     names = column_of(given_names, f"The {what}s")
     if len(names) != count:
         raise InputError(
-            f"The columns are not equally long: {count:,} documents and {len(names):,} {what}s."
+            f"The columns have different lengths: {count:,} documents and {len(names):,} {what}s."
         )
     return [
         "" if name is None else checked(name, str, f"A {what}", "a text or None", f"Row {row}: ")

@@ -175,7 +175,7 @@ class CheckTask:
         if self.old and not count:
             names = first_of([file.name for file in self.old])
             raise InputError(
-                f"Nothing in --against ({names}) can be judged; name other files, or leave it out."
+                f"No document in --against ({names}) can be judged; name other files, or leave it out."
             )
 
     def need_any(self, count: int) -> None:
@@ -354,7 +354,7 @@ def check_into(task: CheckTask, folder: Path, part_format: PartFormat) -> int:
     settings, files = task.settings, task.files
     if not all(file.can_be_read_again for file in files):
         raise InputError(
-            "Standard input and pipes cannot be gone back to; name a file or a folder with --to."
+            "Standard input and pipes cannot be read again, as --to requires; name a file or a folder."
         )
     identity = {
         "files": [[file.name, file.size_bytes, file.stamp] for file in (*files, *task.old)],
@@ -495,8 +495,7 @@ def need_columns(files: Sequence[SourceFile], field_path: str, what: str) -> Non
             if not {field_path, field_path.split(".", maxsplit=1)[0]} & set(names):
                 raise InputError(
                     f"{file.name} has no column {field_path!r}; its columns are "
-                    f"{', '.join(names)}. Name the one with the "
-                    f"{what} by --{what}-field."
+                    f"{', '.join(names)}. Name the one with the {what} by --{what}-field."
                 )
 
 
@@ -530,7 +529,10 @@ def decode_documents(
                 pending.append((raw.name, raw.lost))
                 continue
             if takes_vectors and not is_json:
-                sentence = f"{raw.name} is a text, and the recipe takes vectors: give JSONL with a list of numbers."
+                sentence = (
+                    f"{raw.name} is a text, and the recipe expects vectors: give JSONL with a list "
+                    "of numbers."
+                )
                 pending.append((raw.name, DeadLetter("field", "NotAVector", sentence)))
                 continue
             key = key_of(raw.fields, None) if is_json else raw.name
@@ -576,7 +578,7 @@ def decode_documents(
                 )
             else:
                 raise InvariantError(
-                    f"{raw.name} was passed on as {decoded.label}, which a file cannot ask for."
+                    f"{raw.name} was passed on as {decoded.label}, which no file can request."
                 )
 
 

@@ -165,8 +165,8 @@ def rows_of(table: Any, recipe: Recipe, what: str) -> Iterator[PrintedRows]:
         for recipe_id in {str(part["recipe"][row]) for row in rows}:
             if recipe_id != recipe.id:
                 raise ConfigurationError(
-                    f"{what} holds prints of the recipe {recipe_id}, and {recipe.id} was asked "
-                    "for; judge them with the recipe and the key that made them."
+                    f"{what} contains prints of the recipe {recipe_id}, and the settings have "
+                    f"{recipe.id}; judge them with the recipe and key with which they were made."
                 )
         try:
             letters = [None if problem is None else DeadLetter(**problem) for problem in problems]
@@ -192,7 +192,7 @@ def rows_of(table: Any, recipe: Recipe, what: str) -> Iterator[PrintedRows]:
             times = np.array([part["time_ms"][row] for row in rows], np.int64)
         except (TypeError, ValueError, OverflowError) as error:
             raise InputError(
-                f"{what} holds prints that are damaged ({error}); make them anew."
+                f"{what} contains damaged prints ({error}); make them again."
             ) from error
         ids = [_stored(part["id"][row]) for row in rows]
         places = part.get("where") or [f"{what}:{start + row}" for row in range(count)]
@@ -208,7 +208,7 @@ def rows_of(table: Any, recipe: Recipe, what: str) -> Iterator[PrintedRows]:
 def _need_prints(names: Sequence[str], what: str) -> None:
     if missing := [name for name in _NEEDED if name not in names]:
         raise InputError(
-            f"{what} holds no prints: it has no column {missing[0]!r}. Make them with prints."
+            f"{what} contains no prints: it has no column {missing[0]!r}. Make them with prints."
         )
 
 
@@ -226,7 +226,7 @@ def files_of_prints(targets: Sequence[str], others: list[str] | None = None) -> 
     tables = [file for file in files if file.form == "columns"]
     if targets and not tables:
         raise InputError(
-            f"There are no prints in {first_of(targets)}. Make them: stream-dedup prints DATA --to "
+            f"{first_of(targets)} contains no prints. Make them with: stream-dedup prints DATA --to "
             "FOLDER"
         )
     for file in tables:
@@ -252,7 +252,7 @@ def batches_of(file: SourceFile) -> Iterator[Any]:
     with file.here() as local:
         for rows in () if local.path is None else read_rows(local.path):
             if rows.lost:
-                raise InputError(f"{rows.lost} Make the prints anew.")
+                raise InputError(f"{rows.lost} Make the prints again.")
             yield rows.batch
 
 
@@ -314,9 +314,7 @@ def _existing_schema(path: Path, column: str, what: str) -> Any:
     except (pa.ArrowException, OSError):
         schema = pa.schema([])
     if column not in schema.names:
-        raise InputError(
-            f"{path} is there already, and is no file of {what}; name another folder with --to."
-        )
+        raise InputError(f"{path} exists and is no file of {what}; name another folder with --to.")
     return schema
 
 

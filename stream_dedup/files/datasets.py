@@ -91,8 +91,8 @@ def dedup(
     _check_choice("returns", returns, ("columns", "mask", "kept"))
     if returns == "kept" and isinstance(source, str | os.PathLike):
         raise ConfigurationError(
-            "Kept rows of files are written by `stream-dedup check FILE --to FOLDER`; or take the "
-            "mask."
+            "returns='kept' is not possible for files: write the kept rows with `stream-dedup check "
+            "FILE --to FOLDER`, or use returns='mask'."
         )
     if returns == "kept":  # the source is read twice
         if isinstance(source, Mapping) and any(
@@ -217,8 +217,7 @@ def _recipe(recipe: Recipe | str | None, vector: str | None) -> Recipe:
     made_by = as_recipe(recipe, "vector")
     if not made_by.method.takes_vectors:
         raise ConfigurationError(
-            f"The recipe {made_by.id} takes texts, and vector= names vectors; leave one of the two "
-            "out."
+            f"The recipe {made_by.id} expects texts, and vector= names vectors; remove one of them."
         )
     return made_by
 
@@ -295,7 +294,7 @@ def _warn_of_unreadable(rows: DocumentRows, count: int) -> None:
     if rows.unreadable:
         first = next(iter(rows.unreadable.values()))
         if len(rows.unreadable) == count:
-            raise InputError(f"Nothing can be read: {first}")
+            raise InputError(f"No row can be read: {first}")
         warn_caller(
             f"{len(rows.unreadable):,} of {count:,} rows cannot be read, the first: {first}"
         )
@@ -363,11 +362,11 @@ def _tables(source: Any) -> Iterator[tuple[Any, str]]:
         try:
             yield pa.Table.from_pandas(source), "The table"
         except pa.ArrowException as error:
-            raise InputError(f"The table holds no prints: {error}") from error
+            raise InputError(f"The table contains no prints: {error}") from error
     elif is_table(source) and hasattr(source, "to_pylist"):
         yield source, "The table"
     else:
-        needed = "Prints in a table are needed"
+        needed = "A table with prints is expected"
         if isinstance(source, Mapping):
             raise InputError(f"{needed}, and {given(source)}.")
         for table in rows_in(source, needed):

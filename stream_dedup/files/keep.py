@@ -31,7 +31,7 @@ def need_no_index(keep: str, index: Path | None) -> None:
     """
     if keep != FIRST and index is not None:
         raise ConfigurationError(
-            "An index that is kept has kept what came first; leave out --keep or --index."
+            "An index keeps the first copy of earlier runs; leave out --keep or --index."
         )
 
 
@@ -48,7 +48,7 @@ def check_keep(keep: str, files: Sequence[SourceFile], time_field: str | None) -
         if "warc" in forms:
             return
         if time_field is None:
-            _refuse("newest needs the field that holds the time: add --set time_field=PATH.")
+            _refuse("newest needs the field with the time: add --set time_field=PATH.")
     path = time_field if keep == NEWEST and time_field is not None else keep
     no_word = "" if keep == NEWEST else f"none of {', '.join(_WORDS)}, and "
     columns: dict[str, None] = {}
@@ -61,7 +61,7 @@ def check_keep(keep: str, files: Sequence[SourceFile], time_field: str | None) -
         if not {path, path.split(".", maxsplit=1)[0]} & columns.keys():
             _refuse(f"{path!r} is {no_word}no column; the columns are {', '.join(columns)}.")
     elif forms <= {"text", "lines", "warc"}:
-        _refuse(f"{path!r} is {no_word}no column: the files hold texts without any.")
+        _refuse(f"{path!r} is {no_word}no column: the files contain texts without columns.")
     elif keep.lower() in _WORDS:
         need_word(keep)
 
@@ -118,8 +118,7 @@ class Ranks:
             _refuse(f"None of {self._documents:,} documents has a {what}{in_field}{names}{hint}.")
         note(
             f"--keep {printable(self.keep)}: {self._without:,} of {self._documents:,} documents "
-            f"have no {what}{in_field}; "
-            "they come last."
+            f"have no {what}{in_field}; they rank last."
         )
 
 

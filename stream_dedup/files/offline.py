@@ -106,7 +106,7 @@ class Judged:
         verdict = self.reason.verdict
         if verdict is None:
             raise InvariantError(
-                f"Document {self.number} was answered {self.reason.label}, which is no outcome."
+                f"Document {self.number} has the reason {self.reason.label}, which is no verdict."
             )
         return verdict
 
@@ -215,9 +215,9 @@ def check_widths(recipe: Recipe, plan: Plan) -> None:
     """
     if plan.width > recipe.width:
         raise ConfigurationError(
-            f"The plan {plan.id} judges {plan.width} bits, and the recipe {recipe.id} makes "
-            f"{recipe.width}; choose a plan of "
-            "at most that width, such as classic for 64 bits."
+            f"The plan {plan.id} compares {plan.width} bits, and fingerprints of the recipe "
+            f"{recipe.id} have {recipe.width}; choose a plan of at most that width, such as classic "
+            "for 64 bits."
         )
     if plan.needs_sketch and not recipe.sketch_bytes:
         raise ConfigurationError(
@@ -262,9 +262,8 @@ def open_index(
     if index.declared is not None and index.plan is not None:
         if index.declared.recipe != recipe.id:
             raise ConfigurationError(
-                f"The index holds prints of the recipe {index.declared.recipe}, and {recipe.id} "
-                "was asked for; open it with "
-                "the recipe and the key that began it."
+                f"The index contains prints of the recipe {index.declared.recipe}, and {recipe.id} "
+                "is set; open it with the recipe and the key of its first run."
             )
         chosen = plan_of(index.plan if plan is None else plan, recipe, **similarities)
         if chosen != index.plan:

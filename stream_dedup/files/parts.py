@@ -121,8 +121,8 @@ class PartedOutput:
                 progress = json.loads((self.folder / _PROGRESS).read_bytes())
                 if progress["identity"] != json.loads(json.dumps(self.identity)):
                     raise InputError(
-                        f"{self.folder} was begun with other files or other settings; name another "
-                        "folder, or remove this one."
+                        f"{self.folder} was written from other files or with other settings; name "
+                        "another folder, or remove this one."
                     )
                 self.counts, self.is_done = Counter(progress["counts"]), progress["done"]
                 self._next, self._parts = tuple(progress["next"]), progress["parts"]
@@ -132,14 +132,14 @@ class PartedOutput:
                 self._drop_index()
             elif any(self.folder.iterdir()):
                 raise InputError(
-                    f"{self.folder} is not empty, and was not begun by this command; name another "
+                    f"{self.folder} is not empty, and was not written by this command; name another "
                     "folder."
                 )
             elif self.index is not None:  # the index contains documents of other runs, too
                 self.run_id = secrets.token_bytes(TOPIC_ID_BYTES)
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(
-                f"{self.folder / _PROGRESS} is damaged; remove the folder, and begin anew."
+                f"{self.folder / _PROGRESS} is damaged; remove the folder, and run the command again."
             ) from error
         except OSError as error:
             raise InputError(
@@ -313,9 +313,7 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     temporary = path.with_name(f".{path.name}.new")
     try:
         if path.exists() and not path.is_file():
-            raise InputError(
-                f"{path} is there already, and is no file; name another folder, or remove it."
-            )
+            raise InputError(f"{path} exists and is no file; name another folder, or remove it.")
         path.parent.mkdir(parents=True, exist_ok=True)
         write(temporary)
     except OSError as error:

@@ -64,16 +64,19 @@ def print_files(
     files = [file for target in request.targets for file in find_files(target, form, others)]
     names = [file.name for file in files]
     if not all(file.can_be_read_again for file in files):
-        raise InputError("Prints are written by the names of files; name files or a folder.")
+        raise InputError(
+            "Prints need the names of their source files, which standard input and pipes do not "
+            "have; name files or a folder."
+        )
     _need_distinct_paths(to, names)
     task = CheckTask(request, settings_for(files, overrides, config), files)
     work = _PrintsWork(task, to)
     due = [file for file in files if not work.is_done(file)]
     if len(due) < len(files):
-        note(f"{len(files) - len(due):,} files of prints were there already.")
+        note(f"{len(files) - len(due):,} files of prints exist and are up to date.")
     lost, remarks, count = Losses(request.rows_max), Remarks(task.settings), 0
     lost.pass_over(others)
-    what = f"printing {' '.join(request.targets)}"
+    what = f"fingerprinting {' '.join(request.targets)}"
     with progress(what, sum(file.size_bytes for file in due)) as advance:
         for file, printed in zip(due, _print_each(work, due, jobs), strict=True):
             count += printed.documents
@@ -203,9 +206,9 @@ class _PrintsWork:
         )
         if orphans:
             note(
-                f"In {self.to} judge counts also {counted(len(orphans), 'file')} of prints "
-                f"without a source among these files: {first_of(orphans)}. Delete by hand what "
-                "has no source any more."
+                f"{self.to} also contains {counted(len(orphans), 'file')} of prints without a source "
+                f"among these files, which judge reads too: {first_of(orphans)}. Delete those whose "
+                "source does not exist any more."
             )
 
     def _path(self, file: SourceFile) -> Path:

@@ -122,13 +122,13 @@ class Remarks:
                 f"{counts['markup']:,} of {counted(counts['texts'], 'document')} look like web pages, and "
                 "are judged with their tags, which pages of one site share; the first is "
                 f"{self._firsts['markup']}. If the texts are pages, set STREAM_DEDUP_TEXT_IS=html "
-                "(--set text_is=html), and their main text is judged."
+                "(--set text_is=html) to judge their main text."
             )
         if sentence := self.repeated_ids.note():
             note(sentence)
         if counts["no UTF-8"]:
             note(
-                "Bytes that are no UTF-8 were judged as U+FFFD, in "
+                "Bytes that are not UTF-8 were judged as U+FFFD, in "
                 f"{counted(counts['no UTF-8'], 'document')}; the first is "
                 f"{self._firsts['no UTF-8']}."
             )
@@ -136,19 +136,19 @@ class Remarks:
             note(
                 f"{counts['without an id']:,} of {counts['documents']:,} documents have no "
                 f"{self.settings.id_field!r} "
-                "(STREAM_DEDUP_ID_FIELD, --id-field); they are known by their id, url or place in "
-                "the file instead."
+                "(STREAM_DEDUP_ID_FIELD, --id-field); their id, url or position in the file is used "
+                "instead."
             )
         if counts["without a site"] > counts["rows"] // 2 and counts["rows"] >= 20:
             note(
                 f"{counts['without a site']:,} of {counts['rows']:,} documents have no web site, because their "
-                "ids are not addresses, so pages of one site cannot be told from copies on others. "
+                "ids are not addresses, so pages of one site cannot be distinguished from copies on others. "
                 "Name the field with the site or the address: --site-field "
                 "(STREAM_DEDUP_SITE_FIELD)."
             )
         if (page := self._most_alike) is not None and page.sibling is not None:
             note(
-                f"Kept only for its site or title, though it would be a copy on another site: "
+                f"Kept only because of its site or title, and a copy if it were on another site: "
                 f"{counted(counts['siblings'], 'document')}; the most similar is {_name(page.id)}, "
                 f"similarity {page.sibling.similarity:.2f} to {_name(page.sibling.id)}. Pages of one site "
                 f"are copies from {_share(self.settings, Relation.SAME_TITLE)} with one title, "
@@ -246,4 +246,4 @@ def report_passed_over(counts: Counter[str]) -> None:
     """Print the numbers of WARC records that are no pages, by type."""
     if counts:
         parts = ", ".join(f"{count:,} {kind}" for kind, count in counts.most_common())
-        note(f"Records of WARC files that are no pages, passed over: {parts}.")
+        note(f"Skipped records of WARC files that are no pages: {parts}.")

@@ -45,7 +45,10 @@ class EquallyLong:
         self._length = self._length or len(vector)
         if len(vector) in (0, self._length):
             return ""
-        return f"The vector has {len(vector):,} numbers, and the first one {self._length:,}; those of a column are of one length."
+        return (
+            f"The vector has {len(vector):,} numbers, and the first one {self._length:,}; all "
+            "vectors of a column must have one length."
+        )
 
 
 @dataclass(slots=True)
@@ -133,7 +136,7 @@ class DocumentRows:
         elif self.takes_vectors or isinstance(row, str) or (self.allows_nulls and _is_null(row)):
             content = row
         else:
-            what = f"{where}: a dictionary, a text, or a pair of id and text is needed, and {given(row)}"
+            what = f"{where}: a dictionary, a text, or a pair of id and text is expected, and {given(row)}"
             is_numbers = hasattr(row, "dtype") or (
                 isinstance(row, tuple | list) and row and isinstance(row[0], int | float)
             )
@@ -166,7 +169,7 @@ class DocumentRows:
             what = (
                 f"has no column {self.content!r}"
                 if value is _MISSING
-                else f"holds no vector but {kind_of(value)}"
+                else f"contains {kind_of(value)} instead of a vector"
             )
             raise InputError(f"{where} {what}; name the column of vectors with vector=.")
         try:
@@ -188,7 +191,7 @@ class DocumentRows:
             raise InputError(row.lost.message)
         if row.form != "jsonl":
             if self.takes_vectors:
-                raise InputError(f"{row.name} is a text, and the recipe takes vectors.")
+                raise InputError(f"{row.name} is a text, and the recipe expects vectors.")
             page = pages.read(row)
             if isinstance(page, DeadLetter):
                 raise InputError(f"{row.name}: {page.message}")
@@ -210,8 +213,8 @@ class DocumentRows:
     def _warn_of_markup(self) -> None:
         if self._markup and is_worth_a_remark(self._markup, len(self.ids)):
             warn_caller(
-                f"{self._first_markup} looks like a web page, and is judged with its tags, as "
-                f"{self._markup:,} of {counted(len(self.ids), 'row')} are; take the text with "
+                f"{self._markup:,} of {counted(len(self.ids), 'row')} look like web pages, and are "
+                f"judged with their tags; the first is {self._first_markup}. Extract their texts with "
                 "stream_dedup.page_text first."
             )
 
@@ -239,7 +242,7 @@ class DocumentRows:
         elif not is_table(source) and (values := column_values(source)) is not None:
             yield from values
         else:
-            for row in rows_in(source, "A table, rows or a path is needed"):
+            for row in rows_in(source, "A table, rows or a path is expected"):
                 yield from (
                     self._rows_of(row) if not isinstance(row, Mapping) and is_table(row) else (row,)
                 )
@@ -249,7 +252,7 @@ class DocumentRows:
         needed = [column_of(columns[name], f"The column {name!r}") for name in names]
         for name, column in {**columns, **dict(zip(names, needed, strict=True))}.items():
             if hasattr(column, "__len__") and len(column) != len(needed[0]):
-                raise InputError(f"The columns {names[0]} and {name} are not equally long.")
+                raise InputError(f"The columns {names[0]} and {name} have different lengths.")
         for values in zip(*needed, strict=True):
             yield dict(zip(names, values, strict=True))
 
@@ -365,16 +368,16 @@ def _encoded(name: object) -> bytes:
 
 def _without_id(where: str, value: object) -> str:
     what = "has no id" if value is _MISSING else f"has the id {value!r}"
-    return f"{where} {what}; a text or a whole number is needed, in the column that id= names."
+    return f"{where} {what}; a text or a whole number is expected in the column that id= names."
 
 
 def _without_text(where: str, value: object, column: str) -> str:
     what = (
         f"has no column {column!r}"
         if value is _MISSING
-        else f"holds no text in {column!r} but {kind_of(value)}"
+        else f"contains {kind_of(value)} instead of a text in {column!r}"
     )
-    return f"{where} {what}; drop such rows first, or name another column with text=."
+    return f"{where} {what}; remove such rows first, or name another column with text=."
 
 
 def _text_at(fields: object, path: str) -> str:

@@ -221,7 +221,7 @@ def test_rude_input_is_reported_line_by_line_and_the_rest_is_judged(
     # The field of the text is there, so that nothing is said of it.
     assert (
         remark
-        == "Bytes that are no UTF-8 were judged as U+FFFD, in 1 document; the first is rude.jsonl:5."
+        == "Bytes that are not UTF-8 were judged as U+FFFD, in 1 document; the first is rude.jsonl:5."
     )
     assert run("check", path, "--rows", 2).err.splitlines()[2:] == [
         "... and 4 more that cannot be read.",
@@ -292,7 +292,7 @@ def test_nothing_to_judge_is_a_failure(
         assert (ended.code, ended.out) == (1, "")
         assert (
             ended.err.splitlines()[-1]
-            == f"Nothing in --against ({name}) can be judged; name other files, or leave it out."
+            == f"No document in --against ({name}) can be judged; name other files, or leave it out."
         )
     assert folder.code == 1
     assert (

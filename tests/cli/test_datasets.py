@@ -52,12 +52,12 @@ def test_every_kind_of_source_gives_the_same_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "arguments", "sentence"),
     [
-        (5, {}, "^A table, rows or a path is needed, and an int was given"),
+        (5, {}, "^A table, rows or a path is expected, and an int was given"),
         (
             [5],
             {},
             (
-                "^Row 0: a dictionary, a text, or a pair of id and text is needed, and an int was "
+                "^Row 0: a dictionary, a text, or a pair of id and text is expected, and an int was "
                 "given"
             ),
         ),
@@ -65,17 +65,17 @@ def test_every_kind_of_source_gives_the_same_columns(tmp_path: Path) -> None:
         (
             [{"text": "a"}, {"text": None}],
             {},
-            "^Row 1 holds no text in 'text' but None; drop such rows",
+            "^Row 1 contains None instead of a text in 'text'; remove such rows",
         ),
         ([{"body": "a"}], {}, "^Row 0 has no column 'text'"),
         ([{"text": "a"}], {"id": "url"}, "^Row 0 has no id"),
         (TABLE, {}, "^There is no column 'text'; the columns are n, page"),
-        (TABLE, {"text": "page"}, "^Row 0 holds no text in 'page' but a dict"),
-        ({"text": ["a"], "id": []}, {"id": "id"}, "not equally long"),
+        (TABLE, {"text": "page"}, "^Row 0 contains a dict instead of a text in 'page'"),
+        ({"text": ["a"], "id": []}, {"id": "id"}, "have different lengths"),
         (
             {"text": ["a", "b"], "other": [1]},
             {"returns": "kept"},
-            "^The columns text and other are not equally long",
+            "^The columns text and other have different lengths",
         ),
         ("/no/such/file", {}, "does not exist"),
     ],

@@ -163,7 +163,7 @@ def test_a_run_goes_on_and_sees_what_has_changed(
     again = run(*command)
 
     assert json.loads(again.out)["files"] == 2
-    assert "3 files of prints were there already" in again.err
+    assert "3 files of prints exist and are up to date" in again.err
     after = tree(tmp_path / "prints")
     assert {name for name in after if after[name] != before[name]} == {"z.jsonl.parquet"}
     assert json.loads(run(*command, "--recipe", "chars").out)["files"] == 5
@@ -183,8 +183,8 @@ def test_prints_without_a_source_are_named(
     said = run(*command).err
 
     assert (
-        f"judge counts also 1 file of prints without a source among these files: {left}. Delete by "
-        "hand" in said
+        "1 file of prints without a source among these files, which judge reads too: "
+        f"{left}. Delete" in said
     )
     assert left.exists()
     assert (
@@ -311,13 +311,13 @@ def test_tables_of_prints_are_judged_as_the_documents_are(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("source", "error", "sentence"),
     [
-        (TABLE, InputError, "^The table holds no prints: it has no column 'id'"),
+        (TABLE, InputError, "^The table contains no prints: it has no column 'id'"),
         (
             prints(TABLE.slice(0, 3), recipe=Recipe("chars")),
             ConfigurationError,
-            "^The table holds prints of the recipe chars",
+            "^The table contains prints of the recipe chars",
         ),
-        (5, InputError, "^Prints in a table are needed, and an int was given"),
+        (5, InputError, "^A table with prints is expected, and an int was given"),
         *(
             (
                 pa.table(
@@ -327,7 +327,7 @@ def test_tables_of_prints_are_judged_as_the_documents_are(tmp_path: Path) -> Non
                     }
                 ),
                 InputError,
-                "^The table holds prints that are damaged",
+                "^The table contains damaged prints",
             )
             for name, odd in (
                 ("print", b"ab"),
@@ -395,17 +395,17 @@ def test_what_holds_no_prints_is_refused(
     (tmp_path / "prints" / "more.jsonl").write_text("{}")
 
     for target, says in {
-        data / "deep": "There are no prints in",
-        data / "b.jsonl": "There are no prints in",
-        tmp_path / "none.parquet": "none.parquet holds no prints: it has no column 'id'",
-        data / "b.parquet": "b.parquet holds no prints: it has no column 'recipe'",
+        data / "deep": "contains no prints. Make them with",
+        data / "b.jsonl": "contains no prints. Make them with",
+        tmp_path / "none.parquet": "none.parquet contains no prints: it has no column 'id'",
+        data / "b.parquet": "b.parquet contains no prints: it has no column 'recipe'",
         tmp_path / "prints" / "empty.jsonl.parquet": "There is no document in",
     }.items():
         for words in (["judge", target], ["judge", tmp_path / "prints", "--against", target]):
             ended = run(*words)
             is_empty = "no document" in says and "--against" in words
             assert ended.code == 1
-            assert ("Nothing in --against" if is_empty else says) in ended.err
+            assert ("No document in --against" if is_empty else says) in ended.err
     beside = run("judge", tmp_path / "prints", "--strict")
     said = (
         "2 files were not read: more.jsonl (no prints), notes.csv (no prints).\n"
@@ -415,7 +415,7 @@ def test_what_holds_no_prints_is_refused(
         "title, 0.97 with different titles, else 0.85.\n"
     )
     assert (beside.code, beside.err) == (1, said)
-    with pytest.raises(InputError, match=r"^There are no prints in"):
+    with pytest.raises(InputError, match=r"^XX"):
         judge(data / "deep")
 
 
@@ -490,11 +490,11 @@ def test_nothing_of_another_kind_is_written_over(
             ended = run(*words, "--to", to)
             assert ended.code == 1
             assert (
-                f"{to / 'b.jsonl.parquet'} is there already, and is no file of {what}; name "
+                f"{to / 'b.jsonl.parquet'} exists and is no file of {what}; name "
                 "another folder" in ended.err
             )
         with (
-            pytest.raises(InputError, match="is there already, and is no file")
+            pytest.raises(InputError, match="exists and is no file")
             if number < 2
             else nullcontext()
         ):

@@ -131,7 +131,7 @@ def test_an_index_takes_sites_and_titles(monkeypatch: pytest.MonkeyPatch) -> Non
             [address, "3"], ["z", "w"], site=["", "d.example"], title=pa.array(["U", "T"])
         )
         for wrong in ({"site": ["only one"]}, {"title": [5, "x"]}, {"title": 5}):
-            with pytest.raises(InputError, match=r"not equally long|Row 0|titles"):
+            with pytest.raises(InputError, match=r"different lengths|Row 0|titles"):
                 index.add_many([("4", "v"), ("5", "u")], **wrong)
         assert "4" not in index
 

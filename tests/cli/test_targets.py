@@ -148,7 +148,7 @@ def test_which_copy_is_kept(run: Callable[..., Any], tmp_path: Path, keep: str, 
             ["--set", "time_field=nosuch"],
             "the columns are id, text, stars, when",
         ),
-        ("txt", "stars", [], "the files hold texts without any"),
+        ("txt", "stars", [], "the files contain texts without columns"),
         ("jsonl", "LONGEST", [], "did you mean longest"),
         (
             "jsonl",
@@ -226,11 +226,11 @@ def test_copies_without_a_number_come_last_and_are_counted(
     }
     assert (
         by["a.jsonl", "stars"].err
-        == "--keep stars: 2 of 5 documents have no number in 'stars'; they come last.\n"
+        == "--keep stars: 2 of 5 documents have no number in 'stars'; they rank last.\n"
     )
     assert (
         by["a.jsonl", "newest"].err
-        == "--keep newest: 2 of 5 documents have no time in 'when'; they come last.\n"
+        == "--keep newest: 2 of 5 documents have no time in 'when'; they rank last.\n"
     )
     assert by["b.parquet", "newest"].err == by["c.warc", "newest"].err == ""
 

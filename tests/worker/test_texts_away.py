@@ -128,7 +128,7 @@ def test_those_before_one_that_is_away_go_on_their_way(pages: Pages) -> None:
     assert len(batch.messages) == 5
     left = messages.part(5, COUNT)
     for _ in range(3):
-        with pytest.raises(TextAwayError, match="/5 is away"):
+        with pytest.raises(TextAwayError, match="/5 is unavailable"):
             preparer.prepare(left, SOURCES, b"")
     pages.by_path["/5"] = there
     batch_of_rest = preparer.prepare(left, SOURCES, b"")
