@@ -18,20 +18,23 @@ UNTOLD = "outputs_trimmed"
 RELEASED = "released"
 
 
-class Kind(enum.StrEnum):
-    """Which promise is broken."""
-
-    LOST = "lost"
-    TWICE = "twice"
-    NOWHERE = "from-nowhere"
-    CHANGED = "changed"
-    ORDER = "order"
-    VERDICT = "verdict"
-    REPRESENTATIVE = "representative"
-    REACH = "reach"
-    UNEMITTED = "unemitted"
-    COMMITTED = "committed"
-    OPEN = "open"
+# The promise that a violation breaks.
+Kind = enum.StrEnum(
+    "Kind",
+    [
+        ("LOST", "lost"),
+        ("TWICE", "twice"),
+        ("NOWHERE", "from-nowhere"),
+        ("CHANGED", "changed"),
+        ("ORDER", "order"),
+        ("VERDICT", "verdict"),
+        ("REPRESENTATIVE", "representative"),
+        ("REACH", "reach"),
+        ("UNEMITTED", "unemitted"),
+        ("COMMITTED", "committed"),
+        ("OPEN", "open"),
+    ],
+)
 
 
 @dataclass(frozen=True, slots=True)

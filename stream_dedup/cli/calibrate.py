@@ -1,4 +1,4 @@
-"""`calibrate`: show how similar the documents of a sample are, and what each threshold would drop."""
+"""`calibrate`: print how similar the documents of a sample are, and what each threshold drops."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stream_dedup.domain.document import DeadLetter
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.domain.terminal import console, note, print_json, print_table, progress
 from stream_dedup.files.checking import decode_documents, settings_for
-from stream_dedup.files.threshold import BINS, DOCUMENTS_MIN, THRESHOLDS, analyse_sample
+from stream_dedup.files.threshold import DOCUMENTS_MIN, THRESHOLDS, analyse_sample, histogram_rows
 from stream_dedup.inputs.sources import find_files, not_read, read_documents
 from stream_dedup.settings.recipe import recipe_of
 
@@ -41,16 +41,16 @@ def calibrate_command(
     as_json: JsonOption = False,
 ) -> int:
     """Show how similar documents are, what each threshold drops, and pairs on either side of it."""
-    others, read = list[str](), deque[tuple[str, DeadLetter | None]]()
+    others, results = list[str](), deque[tuple[str, DeadLetter | None]]()
     files = find_files(path, document_format.value, others)
     settings = settings_for(files, command_line.overrides(), command_line.config)
     plan = settings.judging_plan if settings.judging_plan.needs_sketch else PLANS["bands"]
     with progress(f"reading {path}", None):
-        sample = list(islice(decode_documents(read_documents(files), settings, read), documents))
+        sample = list(islice(decode_documents(read_documents(files), settings, results), documents))
         report = analyse_sample(sample, recipe_of(settings), plan)
     if others:
         note(not_read(others))
-    for sentence in [f"{name}: {letter.message}" for name, letter in read if letter][:3]:
+    for sentence in [f"{name}: {letter.message}" for name, letter in results if letter][:3]:
         note(sentence)
     if as_json:
         print_json(report)
@@ -60,14 +60,9 @@ def calibrate_command(
 
 
 def _print(report: dict[str, Any]) -> None:
-    sites, out = (report["two_sites"], report["one_site"]), console()
-    most = max(1, *sites[0], *sites[1])
-    rows = [
-        [f"{number / BINS:.2f} to {(number + 1) / BINS:.2f}"]
-        + [f"{counts[number]:,} {'█' * -(-24 * counts[number] // most)}" for counts in sites]
-        for number in range(BINS)
-    ]
-    print_table(["nearest earlier document", "of another site", "of one site, or unknown"], rows)
+    out = console()
+    headings = ["nearest earlier document", "of another site", "of one site, or unknown"]
+    print_table(headings, histogram_rows(report))
     for threshold in report["thresholds"]:
         drops, compared = threshold["drops"], report["compared"]
         out.print(
@@ -80,6 +75,4 @@ def _print(report: dict[str, Any]) -> None:
                     f"  {side:7}  {pair['similarity']:.2f}  {pair['id']}: {pair['words'] or '-'}"
                 )
                 out.print(f"                 {pair['of']}: {pair['of_words'] or '-'}")
-    out.print(
-        f"\nOf {report['documents']:,} documents, {report['compared']:,} have texts of their own."
-    )
+    out.print(f"\n{report['compared']:,} of {report['documents']:,} documents were compared.")

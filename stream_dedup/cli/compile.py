@@ -67,9 +67,13 @@ def compile_command(
     processor = target.processor if target is not None else "this machine's processor"
     if as_json:
         print_json({"directory": str(directory), "processor": processor, **counts})
-        return 0
-    seconds = time.monotonic() - started
-    print(f"{directory} contains {counts['kernels']} kernels for {processor} ({seconds:.0f} s).")
-    if to is not None:
-        print(f"Set STREAM_DEDUP_CACHE_DIR={directory.parent} for the roles; it may be read-only.")
+    else:
+        seconds = time.monotonic() - started
+        print(
+            f"{directory} contains {counts['kernels']} kernels for {processor} ({seconds:.0f} s)."
+        )
+        if to is not None:
+            print(
+                f"Set STREAM_DEDUP_CACHE_DIR={directory.parent} for the roles; it may be read-only."
+            )
     return 0

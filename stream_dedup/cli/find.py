@@ -98,13 +98,12 @@ def find_command(
         rows = list(map(csv_row, answer["documents"]))
     if as_json:
         print_json(answer)
-        return 0
-    if as_csv:
+    elif as_csv:
         sys.stdout.write(csv_text(CSV_COLUMNS, rows))
-        return 0
-    for line in lines:
-        console().print(line, soft_wrap=True)
-    note(summary)
+    else:
+        for line in lines:
+            console().print(line, soft_wrap=True)
+        note(summary)
     return 0
 
 

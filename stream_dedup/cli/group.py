@@ -1,4 +1,4 @@
-"""`group`: a kept document with all its copies, from a running search."""
+"""`group`: print a kept document with its copies, or groups of copies, from a running search."""
 
 from __future__ import annotations
 
@@ -13,6 +13,16 @@ from stream_dedup.domain.printable import counted, printable
 from stream_dedup.domain.terminal import note, print_json, print_table
 from stream_dedup.search.client import ask_search, of_this_version, time_of
 from stream_dedup.settings.settings import Settings
+
+_COPY_COLUMNS = ["copy", "host", "time", "similarity", "reason", "better by", "bytes", "position"]
+_GROUP_COLUMNS = [
+    "kept document",
+    "copies",
+    "bytes wasted",
+    "first copy",
+    "newest copy",
+    "best copy",
+]
 
 
 @command("group", example="stream-dedup group duplicates-3@17", asks_kafka=False)
@@ -40,99 +50,76 @@ def group_command(
     as_json: JsonOption = False,
 ) -> int:
     """Show a kept document with its copies, or the largest groups of copies."""
-    if named is None:
-        return list_groups(settings, search, newest=newest, limit=limit, as_json=as_json)
-    return show_group(settings, search, named, limit=limit, as_json=as_json)
-
-
-def show_group(
-    settings: Settings, search: str | None, named: str, *, limit: int, as_json: bool
-) -> int:
-    """Print a group with its newest copies, at most `limit`; return 0."""
-    query = urllib.parse.urlencode({"of": named, "limit": limit}, errors="replace")
-    answer = ask_search(settings, search, f"/v1/groups?{query}")
+    order = "newest" if newest else "largest"
+    query = {"limit": limit} | ({"order": order} if named is None else {"of": named})
+    path = f"/v1/groups?{urllib.parse.urlencode(query, errors='replace')}"
+    answer = ask_search(settings, search, path)
     with of_this_version():
-        rows = [_row(member) for member in answer["members"]]
-        line = (
-            f"{_name(answer)} was kept, and {answer['copies']:,} "
-            f"{'copy' if answer['copies'] == 1 else 'copies'} of it judged "
-            f"{'a duplicate' if answer['copies'] == 1 else 'duplicates'}"
+        columns = [*_GROUP_COLUMNS, "position"] if named is None else _COPY_COLUMNS
+        rows = list(
+            map(_group_row, answer["groups"])
+            if named is None
+            else map(_copy_row, answer["members"])
         )
-        again, total = answer["fetched_again"], answer["copies"] + answer["fetched_again"]
-        line += f"; it was fetched again {counted(again, 'time')}" if again else ""
-        more = _more(answer, total)
+        sentence = (_list_sentence if named is None else _group_sentence)(answer, len(rows))
     if as_json:
         print_json(answer)
-        return 0
-    print_table(
-        ["copy", "host", "time", "similarity", "reason", "better by", "bytes", "position"], rows
-    )
-    listed = f"; listed are the newest {len(rows)} (--limit)" if total > len(rows) else ""
-    note(f"{line}{listed}. It lies at {answer['position']}.{more}")
+    else:
+        print_table(columns, rows)
+        note(sentence)
     return 0
 
 
-def _more(answer: dict[str, Any], total: int) -> str:
-    """Return what else is told of a group of `total` members: what the log counts, since when, the
-    best copy.
-    """
-    counted, best = answer["counted"], answer["best"]
-    found = f" The log has counted {counted:,}." if counted is not None and counted != total else ""
-    if answer["oldest_ms"] and total == 1:
-        found += f" It came at {time_of(answer['newest_ms'])}."
-    elif answer["oldest_ms"]:
-        found += f" All came from {time_of(answer['oldest_ms'])} to {time_of(answer['newest_ms'])}."
+def _list_sentence(answer: dict[str, Any], shown: int) -> str:
+    total = answer["total"]
+    return (
+        f"{shown:,} of {total:,} groups (--limit)."
+        if total > shown
+        else f"{counted(shown, 'group')}."
+    )
+
+
+def _group_sentence(answer: dict[str, Any], shown: int) -> str:
+    """Return the numbers of copies, the position, the times and the best copy of a group."""
+    copies, again, in_log = answer["copies"], answer["fetched_again"], answer["counted"]
+    total, best = copies + again, answer["best"]
+    parts = [
+        f"{_name(answer)} was kept, and {copies:,} {'copy' if copies == 1 else 'copies'} of it judged "
+        f"{'a duplicate' if copies == 1 else 'duplicates'}"
+        + (f"; it was fetched again {counted(again, 'time')}" if again else "")
+        + (f"; the newest {shown} are shown (--limit)" if total > shown else "")
+        + ".",
+        f"Its position is {answer['position']}.",
+    ]
+    if in_log is not None and in_log != total:
+        parts.append(f"The log has counted {in_log:,}.")
+    newest = time_of(answer["newest_ms"])
+    if answer["oldest_ms"]:
+        times = f"It came at {newest}." if total == 1 else ""
+        parts.append(times or f"All came from {time_of(answer['oldest_ms'])} to {newest}.")
     if best is not None:
-        found += f" The best copy so far, by the rule {printable(str(best['better']), 40)}, is {_name(best)}."
-    return found
+        rule = printable(str(best["better"]), 40)
+        parts.append(f"The best copy so far, by the rule {rule}, is {_name(best)}.")
+    return " ".join(parts)
 
 
-def list_groups(
-    settings: Settings, search: str | None, *, newest: bool, limit: int, as_json: bool
-) -> int:
-    """Print the largest groups, or the newest; return 0."""
-    query = urllib.parse.urlencode({"order": "newest" if newest else "largest", "limit": limit})
-    answer = ask_search(settings, search, f"/v1/groups?{query}")
-    with of_this_version():
-        rows = [
-            [
-                _name(group),
-                f"{group['copies']:,}",
-                f"{group['bytes_wasted']:,}",
-                time_of(group["oldest_ms"]),
-                time_of(group["newest_ms"]),
-                ""
-                if group["best"] is None
-                else f"{_name(group['best'])} ({printable(str(group['best']['better']), 40)})",
-                group["position"],
-            ]
-            for group in answer["groups"]
-        ]
-    if as_json:
-        print_json(answer)
-        return 0
-    print_table(
-        [
-            "kept document",
-            "copies",
-            "bytes wasted",
-            "first copy",
-            "newest copy",
-            "best copy",
-            "position",
-        ],
-        rows,
-    )
-    of = f" of {answer['total']:,}" if answer["total"] > len(rows) else ""
-    note(f"{len(rows):,}{of} groups (--limit)." if of else f"{counted(len(rows), 'group')}.")
-    return 0
-
-
-def _row(member: dict[str, Any]) -> list[str]:
-    similarity = "" if member["similarity"] is None else f"{member['similarity']:.2f}"
-    name = printable(str(member["id"] or "-"), 120)
+def _group_row(group: dict[str, Any]) -> list[str]:
+    best = group["best"]
     return [
-        name,
+        _name(group),
+        f"{group['copies']:,}",
+        f"{group['bytes_wasted']:,}",
+        time_of(group["oldest_ms"]),
+        time_of(group["newest_ms"]),
+        "" if best is None else f"{_name(best)} ({printable(str(best['better']), 40)})",
+        group["position"],
+    ]
+
+
+def _copy_row(member: dict[str, Any]) -> list[str]:
+    similarity = "" if member["similarity"] is None else f"{member['similarity']:.2f}"
+    return [
+        printable(str(member["id"] or "-"), 120),
         printable(str(member["host"]), 80),
         time_of(member["time_ms"]),
         similarity,

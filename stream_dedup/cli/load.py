@@ -1,13 +1,12 @@
-"""`load`: documents from files into `documents`.
+"""`load`: write documents from files to `documents`.
 
-Invariants: a line of JSONL is sent byte for byte, also when it is broken: what the filter cannot
-decode is its business and becomes a dead letter, which is how one sees that decoding works; every
-broken line is counted, the first few named. The totals say what was acknowledged by Kafka, not what
-was handed to the client.
+Invariants: a line of JSONL is sent unchanged, also if it is invalid: the filter makes a dead letter
+of a value that it cannot decode, which shows that decoding works. Invalid lines are counted, and the
+first few are named. The totals count documents that Kafka acknowledged, not those given to the
+client.
 
-A run that ends early says how many documents, in the order of the files, Kafka has acknowledged;
-`--skip` passes over as many. After a kill the filter sees those that are sent again as the same
-page again (`unchanged`).
+A run that ends early prints the number of documents, in the order of the files, that Kafka has
+acknowledged; `--skip` skips as many. Documents that are sent again after a kill are `unchanged`.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ from stream_dedup.inputs.sources import (
 from stream_dedup.kafka import Admin, LoadProducer
 from stream_dedup.settings.settings import Settings
 
-_PROBLEMS_NAMED = 5
+_PROBLEMS_SHOWN = 5
 _INTERRUPTED = 130
 CHECKPOINT_SECONDS = 1.0
-_HURRIED_SECONDS = 60.0
+_INTERRUPTED_FLUSH_SECONDS = 60.0
 
 
 @command("load", example="stream-dedup load pages.jsonl.gz --key-field url")
@@ -79,10 +78,9 @@ def load_command(
     topic = topic or settings.topic_names.documents
     if settings.value_format in ("confluent-json", "avro"):
         raise ConfigurationError(
-            "load cannot frame values for a schema registry, because it knows no schema id; load "
-            "plain JSON into a filter with "
-            "STREAM_DEDUP_VALUE_FORMAT=json, or let the producer with the schema send the "
-            "documents."
+            "load cannot frame values for a schema registry, because it has no schema id; load plain "
+            "JSON into a filter with STREAM_DEDUP_VALUE_FORMAT=json, or send the documents with the "
+            "producer that has the schema."
         )
     others: list[str] = []
     files = find_files(target, document_format.value, others)
@@ -90,7 +88,7 @@ def load_command(
         raise ConfigurationError(
             f"The topic {topic} does not exist; create it with: stream-dedup topics apply"
         )
-    _hint(settings, files)
+    _print_hints(settings, files)
     loading = Loading(
         settings, topic, key_field, LoadProducer(settings, report=note), skip, is_strict=strict
     )
@@ -100,10 +98,10 @@ def load_command(
 
 @dataclass(slots=True)
 class Loading:
-    """One run over files. `documents` were handed to the client, behind the first `skip`; all up to
-    number `acknowledged` were written to Kafka.
+    """One run over files. `documents` were given to the client, after the first `skip`; Kafka has all
+    up to number `acknowledged`.
 
-    `is_strict`: end with 1 if anything cannot be read.
+    `is_strict`: exit with 1 if anything cannot be read.
     """
 
     settings: Settings
@@ -119,7 +117,7 @@ class Loading:
     without_key: int = 0
     passed_over: Counter[str] = field(default_factory=Counter)
     failed: int = 0
-    lost: Losses = field(default_factory=lambda: Losses(_PROBLEMS_NAMED))
+    lost: Losses = field(default_factory=lambda: Losses(_PROBLEMS_SHOWN))
     _checkpoint: float = 0.0
 
     def run(self, files: Sequence[SourceFile], *, as_json: bool) -> int:
@@ -127,18 +125,18 @@ class Loading:
         is_interrupted = False
         self.acknowledged = self.skip
         began = self._checkpoint = time.monotonic()
-        what = f"loading into {self.topic}"
+        size = sum(file.size_bytes for file in files)
         try:
-            with progress(what, sum(file.size_bytes for file in files)) as advance:
+            with progress(f"loading into {self.topic}", size) as advance:
                 self._send(read_documents(files, advance, self.passed_over))
             self._flush()
         except KeyboardInterrupt:
             is_interrupted = True
-            note("Interrupted; waiting for what was sent.")
-            self._flush(_HURRIED_SECONDS)
+            note("Interrupted; waiting until Kafka acknowledges the documents that were sent.")
+            self._flush(_INTERRUPTED_FLUSH_SECONDS)
         self._print(len(files), time.monotonic() - began, as_json=as_json)
         twice = self.skip + self.documents - self.acknowledged
-        hint = f"To go on: --skip {self.acknowledged}, which sends at most {twice:,} twice."
+        hint = f"Continue with --skip {self.acknowledged}, which sends at most {twice:,} twice."
         if self.failed:
             raise BrokerError(
                 f"{self.failed} of {self.documents} documents were not written to {self.topic}. "
@@ -151,18 +149,18 @@ class Loading:
         return 1 if self.producer.too_large else is_lossy
 
     def _send(self, documents: Iterator[RawDocument]) -> None:
-        left = self.skip
+        to_skip = self.skip
         for document in documents:
             if document.lost is not None:
                 self.lost.report(document.name, document.lost)
                 continue
-            if left:
-                left -= 1
+            if to_skip:
+                to_skip -= 1
                 continue
             if document.problem:
                 self.broken += 1
-                if self.broken <= _PROBLEMS_NAMED:
-                    note(f"{document.problem} It is sent as it is.")
+                if self.broken <= _PROBLEMS_SHOWN:
+                    note(f"{document.problem} It is sent unchanged.")
             key, value = record_of(self.settings, document, self.key_field)
             self.producer.send(self.topic, key, value, name=(document.name, len(value)))
             self.documents += 1
@@ -174,26 +172,25 @@ class Loading:
                 self._flush()
 
     def _flush(self, seconds: float = math.inf) -> None:
-        """Wait for what was sent, and note how far all of it was acknowledged."""
+        """Wait until Kafka acknowledges the documents that were sent; update `acknowledged`."""
         self.failed = self.producer.flush(seconds)
         if not self.failed:
             self.acknowledged = self.skip + self.documents
         self._checkpoint = time.monotonic()
 
     def _print(self, files: int, seconds: float, *, as_json: bool) -> None:
-        if self.broken > _PROBLEMS_NAMED:
-            note(f"... and {self.broken - _PROBLEMS_NAMED} more lines that are not JSON objects.")
+        if self.broken > _PROBLEMS_SHOWN:
+            note(f"... and {self.broken - _PROBLEMS_SHOWN} more lines that are not JSON objects.")
         report_passed_over(self.passed_over)
         self.lost.close()
-        for name, size in self.producer.too_large[:_PROBLEMS_NAMED]:
+        for name, size in self.producer.too_large[:_PROBLEMS_SHOWN]:
             note(
-                f"{name} is larger than Kafka takes ({size:,} bytes) and was passed over. The "
-                "topic's max.message.bytes and "
-                "the client's message.max.bytes say how much that is."
+                f"{name} was skipped: it has {size:,} bytes, more than the topic's max.message.bytes "
+                "or the client's message.max.bytes."
             )
         too_large = len(self.producer.too_large)
-        if too_large > _PROBLEMS_NAMED:
-            note(f"... and {too_large - _PROBLEMS_NAMED:,} more documents that are too large.")
+        if too_large > _PROBLEMS_SHOWN:
+            note(f"... and {too_large - _PROBLEMS_SHOWN:,} more documents that are too large.")
         written = self.documents - self.failed - too_large
         counts = {
             "files": files,
@@ -216,31 +213,31 @@ class Loading:
             note(f"{written / seconds:,.0f} documents/s.")
 
 
-def _hint(settings: Settings, files: Sequence[SourceFile]) -> None:
+def _print_hints(settings: Settings, files: Sequence[SourceFile]) -> None:
     if settings.value_format == "raw" and hold_objects(files):
         note(
-            "The values are JSON, and the filter is set to take a whole value as text "
-            "(STREAM_DEDUP_VALUE_FORMAT=raw); "
-            "set it to json, here and for the worker, so that it judges the text alone."
+            "The values are JSON, and the filter judges whole values as texts "
+            "(STREAM_DEDUP_VALUE_FORMAT=raw); set it to json, here and for the worker, to judge the "
+            "field with the text only."
         )
-    hint_of_pages(settings, files)
+    print_hint_of_pages(settings, files)
 
 
-def hint_of_pages(settings: Settings, files: Sequence[SourceFile]) -> None:
-    """Say it if these files hold web pages, and the filter is set to judge them as they are."""
+def print_hint_of_pages(settings: Settings, files: Sequence[SourceFile]) -> None:
+    """Print a note if the files contain web pages, and the filter judges texts with tags."""
     pages = (file for file in files if file.form == "warc" or file.is_page)
     if settings.text_is == "text" and any(".wet" not in file.name.lower() for file in pages):
         note(
-            "These are web pages, and the filter is set to judge them with their tags "
-            "(STREAM_DEDUP_TEXT_IS=text), which pages "
-            "of one site share; set it to html, here and for the worker."
+            "These are web pages, and the filter judges them with their tags "
+            "(STREAM_DEDUP_TEXT_IS=text), which pages of one site share; set it to html, here and "
+            "for the worker."
         )
 
 
 def record_of(
     settings: Settings, document: RawDocument, key_field: str | None
 ) -> tuple[bytes | None, bytes]:
-    """Return (key, value) as a crawler with these settings would have sent the document."""
+    """Return (key, value) of the record that a crawler with these settings would send."""
     if document.form == "jsonl":
         key = key_of(document.fields, key_field or settings.id_field)
         return (None if key is None else key.encode("utf-8", "surrogatepass")), document.raw
@@ -268,9 +265,8 @@ def _put(fields: dict[str, object], path: str, value: str) -> None:
         child = inner.setdefault(parent, {})
         if not isinstance(child, dict):
             raise ConfigurationError(
-                f"The fields of text and id cannot both be written: {parent!r} would be a text and "
-                "an object at once. "
-                "Set STREAM_DEDUP_TEXT_FIELD and STREAM_DEDUP_ID_FIELD to separate paths."
+                f"The fields of text and id contradict each other: {parent!r} would be a text and an "
+                "object. Set STREAM_DEDUP_TEXT_FIELD and STREAM_DEDUP_ID_FIELD to separate paths."
             )
         inner = child
     inner[name] = value

@@ -1,4 +1,4 @@
-"""`run`: one role in this process, with logs, signals and exit codes."""
+"""`run`: run a role in this process, with logs, signals and exit codes, or all as child processes."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ def run_role(
     log_format: LogFormat = LogFormat.AUTO,
     stop_with_parent: bool = False,
 ) -> int:
-    """Run a role until it is told to stop; return its exit code. What ends it is one log line,
-    traceback if unexpected.
+    """Run a role until a signal stops it; return its exit code. An error that ends it is one log line,
+    with a traceback if it is a fault of the program.
     """
     import structlog
 
@@ -122,7 +122,7 @@ def run_role(
     logs.configure(settings.log_level, log_format, role=role)
     log = structlog.get_logger("stream_dedup.run")
     allow_many_files()
-    os.umask(0o077)  # RocksDB, the full-text engine and Faust make files with the rights it leaves
+    os.umask(0o077)  # RocksDB, the full-text engine and Faust use the default permissions
     with stop_on_signals() as stop:
         if stop_with_parent:
             threading.Thread(
@@ -132,13 +132,13 @@ def run_role(
             _run(role, settings, stop)
         except StreamDedupError as error:
             if stop.is_set() and isinstance(error, GoneError | NoAnswerError):
-                log.warning("stopped while it waited", reason=str(error))
+                log.warning("stopped while waiting", reason=str(error))
                 return 0
             is_debug = logging.getLogger("stream_dedup").isEnabledFor(logging.DEBUG)
             log.critical(str(error), exit_code=error.exit_code, exc_info=is_debug)
             return error.exit_code
         except StoppedError:
-            log.warning("stopped while it compiled kernels")
+            log.warning("stopped while compiling kernels")
         except Exception as error:
             log.critical(
                 f"The {role} ends because of a fault of the program: {type(error).__name__}: "
@@ -150,16 +150,14 @@ def run_role(
 
 
 def _run(role: Role, settings: Settings, stop: threading.Event) -> None:
-    if lack := lacking(role):
-        raise ConfigurationError(lack)
+    if problem := lacking(role):
+        raise ConfigurationError(problem)
     importlib.import_module(MODULES[role]).run(settings, stop)
 
 
 def _stop_at_end_of_input(stop: threading.Event) -> None:
-    """Wait until standard input ends, which it does when the supervising process dies, however it
-    dies.
-    """
-    # Not sys.stdin: a thread blocked in its lock would keep the interpreter from ending.
+    """Set `stop` when standard input ends, as it does when the supervising process ends or is killed."""
+    # Not sys.stdin: a thread that blocks in its lock would keep the interpreter from ending.
     while os.read(0, 4096):
         pass
     stop.set()

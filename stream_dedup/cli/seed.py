@@ -1,9 +1,8 @@
-"""`seed`: documents that were delivered elsewhere become representatives, by seed records in the
-log.
+"""`seed`: add documents that were delivered elsewhere as representatives, by seed records in the log.
 
-The steps: read the log for its declaration and for how far a former run came; read the documents
-from there on; fingerprint and append them in records as large as a worker's. What cannot be read is
-counted and named, and passed over.
+The steps: read the log for its declaration and the progress of earlier runs; read the later
+documents; fingerprint and append them in records of a worker's size. Documents that cannot be read
+are counted, reported and skipped.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Annotated
 
 import typer
 
-from stream_dedup.cli.load import hint_of_pages, record_of
+from stream_dedup.cli.load import print_hint_of_pages, record_of
 from stream_dedup.cli.options import DocumentFormat, FormatOption, JsonOption, StrictOption, command
 from stream_dedup.domain.document import NONCE_BYTES, DeadLetter, Message, Reason
 from stream_dedup.domain.errors import ConfigurationError, InputError
@@ -39,8 +38,8 @@ from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker.prepare import Preparer
 
-_DOCUMENTS_AT_ONCE = 5000
-_PROBLEMS_NAMED = 5
+_BATCH_DOCUMENTS = 5000
+_PROBLEMS_SHOWN = 5
 _INTERRUPTED = 130
 Advance = Callable[[int, int], None]
 
@@ -102,8 +101,8 @@ def seed_command(
         except KeyboardInterrupt:
             is_interrupted = True
             note(
-                "Interrupted; what is in the log stays there, and the same command goes on behind "
-                "it."
+                "Interrupted; the log keeps the documents written so far, and the same command "
+                "continues after them."
             )
         finally:
             appender.flush()
@@ -117,7 +116,7 @@ class _Totals:
     seeded: int = 0
     resumed: int = 0
     empty: int = 0
-    lost: Losses = field(default_factory=lambda: Losses(_PROBLEMS_NAMED))
+    lost: Losses = field(default_factory=lambda: Losses(_PROBLEMS_SHOWN))
     passed_over: Counter[str] = field(default_factory=Counter)
     records: int = 0
 
@@ -126,13 +125,12 @@ def _topic(settings: Settings, target: str) -> list[str]:
     names = settings.topic_names
     if target == names.documents:
         raise ConfigurationError(
-            f"The topic {target} is what the workers read: its documents are judged anyway. Name a "
-            "topic or file of documents "
-            "that were delivered elsewhere."
+            f"The workers read the topic {target}, so its documents are judged anyway. Name a topic "
+            "or file of documents that were delivered elsewhere."
         )
     if target not in Admin(settings).topic_ids([target]):
         raise InputError(
-            f"There is neither a file nor a topic {printable(target)!r}; name one of them, or - "
+            f"There is neither a file nor a topic {printable(target)!r}; name an existing one, or - "
             "for standard input."
         )
     return [target]
@@ -146,10 +144,10 @@ def _of_files(
     totals.lost.pass_over(others)
     if settings.value_format == "raw" and any(file.form == "jsonl" for file in files):
         note(
-            "Each line is taken whole as its text, since VALUE_FORMAT is raw; if a field holds it: "
+            "Each whole line is a text, because VALUE_FORMAT is raw; if a field contains the text, add "
             "--set value_format=json."
         )
-    hint_of_pages(settings, files)
+    print_hint_of_pages(settings, files)
     for found in files:
         with found.here() as file:
             source = file_source(file.name, file.path)
@@ -182,18 +180,19 @@ def _append(
     totals: _Totals,
     advance: Advance,
 ) -> None:
-    """Append the documents of one source from an offset on, in the source's order."""
-    while batch := list(islice(messages, _DOCUMENTS_AT_ONCE)):
-        fresh = [message for message in batch if message.offset >= first]
-        totals.resumed += len(batch) - len(fresh)
-        while fresh:
-            prepared = preparer.prepare(fresh, {(source.topic, source.partition): source}, b"")
-            done = len(
-                prepared.messages
-            )  # not all, where the text behind them lies elsewhere and is away
-            for message, decided in zip(fresh[:done], prepared.decided, strict=True):
-                _count(message, decided, totals)
-            fresh = fresh[done:]
+    """Append the documents of a source from offset `first`, in the order of the source."""
+    while batch := list(islice(messages, _BATCH_DOCUMENTS)):
+        pending = [message for message in batch if message.offset >= first]
+        totals.resumed += len(batch) - len(pending)
+        while pending:
+            prepared = preparer.prepare(pending, {(source.topic, source.partition): source}, b"")
+            # Fewer than pending if a text that is stored elsewhere is unavailable now.
+            done = len(prepared.messages)
+            for message, outcome in zip(pending[:done], prepared.decided, strict=True):
+                if isinstance(outcome, DeadLetter):
+                    totals.lost.report(message.position, outcome)
+                totals.empty += isinstance(outcome, Reason)
+            pending = pending[done:]
             for part in prepared.parts:
                 appender.send(part.raw, None, lambda _: None)
                 totals.seeded += len(part.places)
@@ -202,22 +201,13 @@ def _append(
         advance(len(batch), sum(len(message.value or b"") for message in batch))
 
 
-def _count(message: Message, decided: object, totals: _Totals) -> None:
-    if isinstance(decided, DeadLetter):
-        totals.lost.report(message.position, decided)
-    elif isinstance(decided, Reason):
-        totals.empty += 1
-
-
 def _print(totals: _Totals, *, as_json: bool) -> None:
-    unreadable = totals.lost.count
     report_passed_over(totals.passed_over)
     totals.lost.close()
     counts = {"seeded": totals.seeded, "seeded_before": totals.resumed, "empty": totals.empty}
-    print_counts(
-        counts | {"unreadable": unreadable, "log_records": totals.records}, as_json=as_json
-    )
+    counts |= {"unreadable": totals.lost.count, "log_records": totals.records}
+    print_counts(counts, as_json=as_json)
     note(
-        "Each becomes a representative unless one within reach stands already; the index takes "
-        "them in as it reads the log."
+        "Each becomes a representative, unless an earlier one is similar, as soon as the index reads "
+        "it from the log."
     )

@@ -213,15 +213,9 @@ class TopicAdmin(Protocol):
     def add_partitions(self, name: str, total: int) -> Any: ...  # noqa: D102
 
 
-class Action(enum.StrEnum):
-    """What must be done about one topic. `REFUSE` is what cannot be done; its sentence says what an
-    operator can.
-    """
-
-    CREATE = "create"
-    GROW = "grow"
-    SET = "set"
-    REFUSE = "refuse"
+# What must be done about a topic. `REFUSE`: it cannot be done; the sentence says what an operator can
+# do.
+Action = enum.StrEnum("Action", ["CREATE", "GROW", "SET", "REFUSE"])
 
 
 @dataclass(frozen=True, slots=True)

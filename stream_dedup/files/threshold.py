@@ -85,6 +85,17 @@ def analyse_sample(
     }
 
 
+def histogram_rows(report: dict[str, Any]) -> list[list[str]]:
+    """Return a row for each bin of a report: its bounds, and the counts of both histograms with bars."""
+    sites = (report["two_sites"], report["one_site"])
+    largest = max(1, *sites[0], *sites[1])
+    return [
+        [f"{index / BINS:.2f} to {(index + 1) / BINS:.2f}"]
+        + [f"{counts[index]:,} {'█' * -(-24 * counts[index] // largest)}" for counts in sites]
+        for index in range(BINS)
+    ]
+
+
 def _histogram(kinds: list[NearestPairs], count: int) -> list[int]:
     """Return for each bin the number of documents whose most similar earlier one is in it."""
     best = np.full(count, -1)

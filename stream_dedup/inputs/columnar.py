@@ -186,8 +186,9 @@ def _has_too_many_values(about: Any) -> bool:
     A value of a list has at least two bytes as JSON. Only metadata is read: a kilobyte can be
     gigabytes.
     """
-    columns = map(about.column, range(about.num_columns))
-    values = max((column.num_values for column in columns), default=0)
+    values = max(
+        (column.num_values for column in map(about.column, range(about.num_columns))), default=0
+    )
     return bool(values > about.num_rows and 2 * values > about.num_rows * RECORD_BYTES_MAX > 0)
 
 

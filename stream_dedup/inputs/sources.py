@@ -256,8 +256,8 @@ def _all_of(
     Raises:
         InputError: there is none; the message begins with `where`.
     """
-    root = pattern[: min(pattern.find(sign) % (len(pattern) + 1) for sign in GLOB)]
-    root = root.rpartition("/")[0]
+    fixed = min(pattern.find(sign) % (len(pattern) + 1) for sign in GLOB)
+    root = pattern[:fixed].rpartition("/")[0]
     shows_hidden = any(sign in pattern for sign in GLOB) and _is_hidden(pattern.removeprefix(root))
     files, names = [], list[str]()
     for path, name, elsewhere in found:

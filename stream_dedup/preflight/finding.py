@@ -8,14 +8,16 @@ from dataclasses import dataclass, field
 
 from stream_dedup.domain.errors import ConfigurationError
 
-
-class CheckState(enum.StrEnum):
-    """The state of a check's result."""
-
-    OK = "ok"
-    WARNING = "warning"
-    REFUSED = "refused"
-    NOT_CHECKED = "not checked"
+# The state of a check's result.
+CheckState = enum.StrEnum(
+    "CheckState",
+    [
+        ("OK", "ok"),
+        ("WARNING", "warning"),
+        ("REFUSED", "refused"),
+        ("NOT_CHECKED", "not checked"),
+    ],
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,7 @@ def test_a_group_and_the_groups_are_shown(ask: Callable[..., Any]) -> None:
     ):
         assert part in shown.out
     assert (
-        "kept was kept, and 1 copy of it judged a duplicate. It lies at documents-0@3. The log has "
+        "kept was kept, and 1 copy of it judged a duplicate. Its position is documents-0@3. The log has "
         "counted 3. It came at "
         "2023-11-14 "
         "22:13:20Z. The best copy so far, by the rule longest, is https://b.example/."
@@ -138,8 +138,8 @@ def test_a_group_is_shown_as_far_as_asked_for(ask: Callable[..., Any]) -> None:
     said = " ".join((shown.out + shown.err).split())
     assert [f"duplicates-2@{offset}" in said for offset in range(3)] == [False, True, True]
     assert (
-        "kept was kept, and 2 copies of it judged duplicates; it was fetched again 1 time; listed "
-        "are the newest 2 (--limit). It lies at documents-0@5."
+        "kept was kept, and 2 copies of it judged duplicates; it was fetched again 1 time; the "
+        "newest 2 are shown (--limit). Its position is documents-0@5."
     ) in said
     assert "1 of 2 groups (--limit)" in " ".join(ask("group", "--limit", "1")[1:])
 

@@ -127,7 +127,7 @@ def test_what_is_too_large_is_named_and_passed_over(
 
     assert loaded(tmp_path, broker) == (1, [value for value in values if b'"a7"' not in value])
     assert (
-        "a.jsonl:8 is larger than Kafka takes (11 bytes) and was passed over."
+        "a.jsonl:8 was skipped: it has 11 bytes, more than the topic's max.message.bytes"
         in capsys.readouterr().err
     )
 
@@ -219,7 +219,7 @@ def test_a_seed_of_whole_lines_is_told(
     )
 
     assert [one.key for one in messages] == [b"http://1/"]
-    assert ("Each line is taken whole as its text" in capsys.readouterr().err) is told
+    assert ("Each whole line is a text" in capsys.readouterr().err) is told
 
 
 @pytest.mark.parametrize(

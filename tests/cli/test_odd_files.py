@@ -466,7 +466,7 @@ def test_seeds_keep_their_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[
     )
     said = capsys.readouterr().err
     assert f"a.warc@{len(NEIGHBOURS[0])}: The record at byte" in said
-    assert "These are web pages, and the filter is set to judge them with their tags" in said
+    assert "These are web pages, and the filter judges them with their tags" in said
 
 
 def test_texts_in_another_encoding_are_no_copies_of_each_other(
