@@ -214,7 +214,7 @@ LONG_COMMANDS = {
     "run.py": 165,
     "seed.py": 223,
     "similar.py": 137,
-    "tap.py": 220,
+    "tap.py": 218,
 }
 """Command modules that have more than 80 lines; none may grow, none may be added."""
 

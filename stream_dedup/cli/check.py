@@ -1,4 +1,4 @@
-"""`check`: the duplicates in files, without Kafka."""
+"""`check`: find the duplicates in files, without Kafka."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def check_command(
     as_json: JsonOption = False,
 ) -> int:
     """Find the duplicates in files, without Kafka. With --json print one object for each document."""
-    asked = FileRequest(
+    request = FileRequest(
         targets=targets,
         against=against or [],
         index=index,
@@ -76,5 +76,5 @@ def check_command(
     )
     part_format = PartFormat(written_as, compression and compression.value.upper(), rows_per_file)
     return check(
-        asked, document_format.value, command_line.overrides(), command_line.config, part_format
+        request, document_format.value, command_line.overrides(), command_line.config, part_format
     )

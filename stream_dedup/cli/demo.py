@@ -1,4 +1,4 @@
-"""`demo`: the way into the demo's own room, which is loaded only when the command runs."""
+"""`demo`: run the filter on a generated crawl; see `demo.run`."""
 
 from __future__ import annotations
 

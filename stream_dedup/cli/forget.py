@@ -1,4 +1,4 @@
-"""`forget`: what is kept of an id taken down. The work: `orders.forgetting`."""
+"""`forget`: delete an id and its representatives; see `orders.forgetting`."""
 
 from __future__ import annotations
 
@@ -43,21 +43,22 @@ def forget_command(
             ["id", "documents in the log", "since it was last forgotten"],
             [[identifier, str(found.documents), str(found.since)]],
         )
-        print_table(["what stays", "of it", "until"], [list(kept) for kept in found.stays])
+        print_table(["remains in", "contents", "until"], [list(kept) for kept in found.stays])
     if found.log_offset is not None:
         note(
-            f"Written at log offset {found.log_offset}; each index, and the search, forgets it when it "
-            "comes there."
+            f"Written at log offset {found.log_offset}; each index and each search deletes it when it "
+            "reads this record."
         )
     elif not found.since:
         note(
-            f"Nothing was written: it was forgotten at log offset {found.forgotten_at}, and has not come again."
+            f"Nothing was written: it was forgotten at log offset {found.forgotten_at}, and no document "
+            "with this id was read since."
         )
     else:
         note("Nothing was written (--dry-run).")
     if settings.log_ids == "plain":
         note(
-            "A log that is begun with STREAM_DEDUP_LOG_IDS=digest has no ids in it; this one has, "
-            "and keeps them."
+            "This log contains ids, and keeps them; a log that is begun with "
+            "STREAM_DEDUP_LOG_IDS=digest contains none."
         )
     return 0

@@ -1,4 +1,4 @@
-"""`judge`: what `check` says of documents, from the prints that `prints` made of them."""
+"""`judge`: find the duplicates among fingerprints that `prints` wrote, with the results of `check`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def judge_command(
     need_pyarrow("Files of fingerprints")
     from stream_dedup.files.printing import judge_files  # which needs pyarrow
 
-    asked = FileRequest(
+    request = FileRequest(
         targets=targets,
         against=against or [],
         index=index,
@@ -61,4 +61,4 @@ def judge_command(
         as_json=as_json,
         is_strict=strict,
     )
-    return judge_files(asked, command_line.settings())
+    return judge_files(request, command_line.settings())

@@ -1,4 +1,4 @@
-"""`prints`: the part of `check` that many machines can do at once; see `judge`."""
+"""`prints`: fingerprint files, on many machines at once, for `judge`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def prints_command(
     need_pyarrow("Files of fingerprints")
     from stream_dedup.files.printing import print_files  # which needs pyarrow
 
-    asked = FileRequest(targets=targets, rows_max=rows, as_json=as_json, is_strict=strict)
+    request = FileRequest(targets=targets, rows_max=rows, as_json=as_json, is_strict=strict)
     return print_files(
-        asked, to, document_format.value, jobs, command_line.overrides(), command_line.config
+        request, to, document_format.value, jobs, command_line.overrides(), command_line.config
     )

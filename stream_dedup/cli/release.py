@@ -1,4 +1,4 @@
-"""`release`: documents wrongly dropped go to `unique` after all. The work: `orders.releasing`."""
+"""`release`: send wrongly dropped documents to `unique`; see `orders.releasing`."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def _print_many(names: TopicNames, many: ManyReleased, *, dry_run: bool, as_json
         print_json(figures | {"refused": dict(many.refused)})
         return
     print_counts(figures, heading="documents")
-    for why, count in many.refused.items():
-        note(f"{count:,} cannot be released: {why}")
+    for reason, count in many.refused.items():
+        note(f"{count:,} cannot be released: {reason}")
     if many.written:
         note(f"Written to {names.unique}: {many.written:,}. Each represents itself from now on.")
     else:

@@ -1,7 +1,7 @@
-"""`tap`: verdicts as they are given, from the output topics.
+"""`tap`: print decisions from the output topics as they are made.
 
-Invariants: only committed records are shown; all text of a record is made printable first; a record
-without our headers (somebody else's) is shown as such, never a crash.
+Invariants: only committed records are printed; all text of a record is made printable first; a record
+without the headers of this product has the verdict `unknown`.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def tap_command(
     id_of = ids_of(settings)
     try:
         if not as_json and not until_now:
-            note(f"Verdicts from {', '.join(topics)}; Ctrl-C ends.")
+            note(f"Decisions from {', '.join(topics)}; end with Ctrl-C.")
         messages = (
-            _kept(settings, topics)
+            _read_stored(settings, topics)
             if until_now
             else reader(settings, topics, from_beginning=from_beginning)
         )
@@ -92,8 +92,8 @@ def tap_command(
     return 0
 
 
-def _kept(settings: Settings, topics: Sequence[str]) -> Iterator[Message]:
-    """Yield the records that topics hold now, by partition."""
+def _read_stored(settings: Settings, topics: Sequence[str]) -> Iterator[Message]:
+    """Yield the records that topics contain now, by partition."""
     admin = Admin(settings)
     for topic in topics:
         _, partitions = admin.topic_ids([topic]).get(topic, ("", 0))
@@ -104,9 +104,7 @@ def _kept(settings: Settings, topics: Sequence[str]) -> Iterator[Message]:
 
 @dataclass(frozen=True, slots=True)
 class Tapped:
-    """One record of an output topic, as text: what `--json` prints. What a record does not say is
-    None.
-    """
+    """A record of an output topic as `--json` prints it; a missing header is None."""
 
     time: str | None
     topic: str
@@ -129,8 +127,8 @@ class Tapped:
 
 
 def describe(message: Message, dead_letters: str, identifier: bytes | None) -> Tapped:
-    """Return what a record of an output topic says."""
-    found = dict(message.headers or [])  # ours come last, so they win
+    """Return the verdict and other headers of a record of an output topic."""
+    found = dict(message.headers or [])  # the last header of a name is ours
     is_dead = message.topic == dead_letters
     verdict = "dead-letter" if is_dead else _text(found, headers.VERDICT) or "unknown"
     reason = _text(found, headers.ERROR_STAGE if is_dead else headers.REASON)
@@ -164,10 +162,10 @@ def _text(found: Mapping[str, bytes | None], name: str) -> str | None:
 
 
 def lines(tapped: Tapped, width: int | None) -> Iterator[Text]:
-    """Yield the lines of one record for a terminal that is `width` wide; None: a pipe, and one
-    line.
+    """Yield the lines of one record for a terminal with `width` columns, or one line if it is None.
 
-    A part that has no room begins a line of its own. No part is broken: a position is copied whole.
+    A part that does not fit begins a new line; parts are never broken, so that positions can be
+    copied.
     """
     line = Text(no_wrap=True, overflow="ignore")
     line.append(f"{_clock(tapped.time):<12} ", "dim")
@@ -175,16 +173,16 @@ def lines(tapped: Tapped, width: int | None) -> Iterator[Text]:
     line.append(f"{printable(tapped.reason or '-', 12):<10} ")
     alike = tapped.similarity or (tapped.distance and f"{tapped.distance} bits")
     line.append(f"{printable(alike or '', 8):>4} ", "cyan")
-    for place, part in enumerate(_parts(tapped)):
+    for index, part in enumerate(_parts(tapped)):
         if (
             width is not None
-            and line.cell_len + (2 if place else 0) + part.cell_len > width
+            and line.cell_len + (2 if index else 0) + part.cell_len > width
             and line.plain.strip()
         ):
             line.rstrip()
             yield line
             line = Text(_INDENT, no_wrap=True, overflow="ignore")
-        elif place:
+        elif index:
             line.append("  ")
         line.append(part)
     yield line
@@ -212,7 +210,7 @@ def _parts(tapped: Tapped) -> Iterator[Text]:
 
 
 def _clock(time: str | None) -> str:
-    """Return the local time of day, with the date if that is not today."""
+    """Return the local time of a record of today, and the date of older ones."""
     if time is None:
         return "-"
     moment = dt.datetime.fromisoformat(time).astimezone()
