@@ -205,11 +205,8 @@ def examine(
     outputs.close()
     _check_committed(settings, state, spans, outline, findings)
     report.reasons, report.compared = outputs.reasons, outputs.compared
-    report.in_flight, report.unemitted, report.remarks = (
-        outputs.in_flight,
-        outputs.unemitted,
-        ledger.counts,
-    )
+    report.in_flight, report.unemitted = outputs.in_flight, outputs.unemitted
+    report.remarks = ledger.counts
     return report
 
 

@@ -68,9 +68,9 @@ def compile_command(
     if as_json:
         print_json({"directory": str(directory), "processor": processor, **counts})
     else:
-        seconds = time.monotonic() - started
         print(
-            f"{directory} contains {counts['kernels']} kernels for {processor} ({seconds:.0f} s)."
+            f"{directory} contains {counts['kernels']} kernels for {processor} "
+            f"({time.monotonic() - started:.0f} s)."
         )
         if to is not None:
             print(

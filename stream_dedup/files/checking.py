@@ -529,10 +529,7 @@ def decode_documents(
                 pending.append((raw.name, raw.lost))
                 continue
             if takes_vectors and not is_json:
-                sentence = (
-                    f"{raw.name} is a text, and the recipe expects vectors: give JSONL with a list "
-                    "of numbers."
-                )
+                sentence = f"{raw.name} is a text; the recipe expects JSONL with lists of numbers."
                 pending.append((raw.name, DeadLetter("field", "NotAVector", sentence)))
                 continue
             key = key_of(raw.fields, None) if is_json else raw.name

@@ -94,7 +94,7 @@ def test_patterns_and_several_targets(run: Callable[..., Any], tmp_path: Path) -
             (f"{tmp_path}/two/a.jsonl:1", "new", None),
             (f"{tmp_path}/two/a.jsonl:2", "exact", "a"),
         ]
-    assert "as a pattern, holds no" in run("check", f"{tmp_path}/*/b.jsonl").err
+    assert "as a pattern, contains no" in run("check", f"{tmp_path}/*/b.jsonl").err
 
 
 @pytest.mark.parametrize(

@@ -259,7 +259,7 @@ def test_a_json_value_of_too_many_values_is_refused_and_no_text_is(
     monkeypatch.setattr(fields, "VALUES_MAX", 20)
     assert fields.parse_json(b'["%s"]' % (b"{[," * 50)) == ["{[," * 50]
     assert len(fields.parse_json(json.dumps([7] * 19).encode())) == 19
-    with pytest.raises(ValueError, match="holds more than 20 values"):
+    with pytest.raises(ValueError, match="has more than 20 values"):
         fields.parse_json(json.dumps([7] * 20).encode())
 
 
