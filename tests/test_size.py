@@ -10,32 +10,32 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 34_545
+WHOLE = 34_540
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
 CEILINGS = {
-    "audit": 1_800,
+    "audit": 1_953,
     "broker": 512,
-    "cli": 2_716,
-    "console": 1_546,
+    "cli": 1_802,
+    "console": 1_545,
     "demo": 994,
-    "domain": 1_788,
-    "files": 2_181,
+    "domain": 1_822,
+    "files": 2_393,
     "fingerprinting": 2_809,
     "index": 5_955,
     "indexer": 655,
-    "inputs": 2_939,
+    "inputs": 2_931,
     "insights": 490,
-    "kafka": 1_883,
+    "kafka": 1_879,
     "kernels": 273,
-    "log": 1_118,
-    "orders": 970,
-    "preflight": 706,
-    "search": 1_391,
-    "serving": 1_039,
-    "settings": 749,
-    "worker": 1_987,
+    "log": 1_164,
+    "orders": 1_096,
+    "preflight": 808,
+    "search": 1_409,
+    "serving": 1_268,
+    "settings": 752,
+    "worker": 1_985,
     "": 44,
 }
 """Statements of each package; "" is the modules beside them. Lower a ceiling with each step that

@@ -167,16 +167,14 @@ def judgement_text(judgement: Judgement) -> str:
         return judgement.reason.label
     if judgement.sibling is not None:
         position = judgement.sibling.position
-        return (
-            f"{judgement.reason.label}, sibling {position}, similarity {judgement.alike or 0:.2f}"
-        )
+        return f"{judgement.reason.label}, sibling {position}, similarity {judgement.similarity or 0:.2f}"
     better = (
         f", better than all before by the rule {BETTER_LABELS[judgement.better]}"
         if judgement.better
         else ""
     )
-    alike = "" if judgement.alike is None else f", similarity {judgement.alike:.2f}"
-    return f"{judgement.reason.label} of {judgement.of.position} at {judgement.distance} bits{alike}{better}"
+    similarity = "" if judgement.similarity is None else f", similarity {judgement.similarity:.2f}"
+    return f"{judgement.reason.label} of {judgement.of.position} at {judgement.distance} bits{similarity}{better}"
 
 
 @dataclass(frozen=True, slots=True)

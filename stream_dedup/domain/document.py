@@ -35,11 +35,8 @@ def maker_of(kind: type[Named]) -> Callable[[Iterable[Any]], Named]:
     return cast("Callable[[Iterable[Any]], Named]", partial(tuple.__new__, kind))
 
 
-class Verdict(enum.StrEnum):
-    """What the filter says of one document; the value of the header `dedup.verdict`."""
-
-    UNIQUE = "unique"
-    DUPLICATE = "duplicate"
+# The verdict of the filter on a document; the value of the header `dedup.verdict`.
+Verdict = enum.StrEnum("Verdict", ["UNIQUE", "DUPLICATE"])
 
 
 class Mode(enum.IntEnum):

@@ -77,12 +77,11 @@ class PackedOutputs(Sequence[Output]):
         """The columns, with a row for each output."""
 
 
-class Outcome(enum.Enum):
-    """The result of a transaction. After UNKNOWN, read the committed offsets from the broker first."""
-
-    COMMITTED = "committed"
-    ABORTED = "aborted"
-    UNKNOWN = "unknown"
+# The result of a transaction. After UNKNOWN, read the committed offsets from the broker first.
+Outcome = enum.Enum(
+    "Outcome",
+    [("COMMITTED", "committed"), ("ABORTED", "aborted"), ("UNKNOWN", "unknown")],
+)
 
 
 class Result(NamedTuple):

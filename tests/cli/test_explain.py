@@ -206,7 +206,7 @@ def test_the_recipe_is_that_of_the_settings(
     assert found["features_all"] == len(weights[0] | weights[1])
     assert {one["feature"] for one in found["differing"]} <= weights[0].keys() | weights[1].keys()
     if digits < 32:
-        assert "judges 128 bits" in run(*asked, "--plan", "blocks").err
+        assert "compares 128 bits" in run(*asked, "--plan", "blocks").err
 
 
 def test_vectors_are_explained_by_their_numbers(run: Callable[..., Any], tmp_path: Path) -> None:

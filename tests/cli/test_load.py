@@ -88,9 +88,9 @@ def test_interrupted_it_repeats_nothing(tmp_path: Path, capsys: pytest.CaptureFi
     values, broker = make_files(tmp_path / "files"), Broker()
 
     assert loaded(tmp_path, broker, 25) == (130, values[:25])
-    assert "To go on: --skip 25, which sends at most 0 twice." in capsys.readouterr().err
+    assert "Continue with --skip 25, which sends at most 0 twice." in capsys.readouterr().err
     assert loaded(tmp_path, broker, 10, skip=25) == (130, values[25:35])
-    assert "To go on: --skip 35, which sends at most 0 twice." in capsys.readouterr().err
+    assert "Continue with --skip 35, which sends at most 0 twice." in capsys.readouterr().err
     assert loaded(tmp_path, broker, skip=35) == (0, values[35:])
     assert loaded(tmp_path, broker) == (0, values)
 

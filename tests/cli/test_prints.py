@@ -409,7 +409,7 @@ def test_what_holds_no_prints_is_refused(
     beside = run("judge", tmp_path / "prints", "--strict")
     said = (
         "2 files were not read: more.jsonl (no prints), notes.csv (no prints).\n"
-        "Kept only for its site or title, though it would be a copy on another site: 2 documents; "
+        "Kept only because of its site or title, and a copy if it were on another site: 2 documents; "
         "the most similar is https://chronicle.example/en/00142, similarity 0.77 to "
         "https://chronicle.example/en/00002. Pages of one site are copies from 0.70 with one "
         "title, 0.97 with different titles, else 0.85.\n"

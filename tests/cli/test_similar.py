@@ -111,7 +111,7 @@ def test_a_page_is_looked_up_by_its_main_text(
 
     assert found(run("similar", page, "--volume", volume, "--json")) == [("http://a/", 0)]
     ended = run("similar", tmp_path / "page.html.gz", "--volume", volume)
-    assert (ended.code, ended.err.startswith("page.html.gz is packed")) == (1, True)
+    assert (ended.code, ended.err.startswith("page.html.gz is compressed")) == (1, True)
 
 
 def test_a_record_s_text_is_looked_up_as_explain_reads_it(
