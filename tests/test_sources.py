@@ -269,9 +269,7 @@ def test_vectors_are_judged_as_texts_are(tmp_path: Path) -> None:
             index.add("d", "a text")
         with pytest.raises(InputError, match=r"^Row 0: A vector holds a number that is not finite"):
             index.add_many([("d", np.array([np.inf]))])
-    with pytest.raises(
-        InputError, match=r"and a ndarray was given. A vector needs a recipe for vectors"
-    ):
+    with pytest.raises(InputError, match=r"ndarray was given. A vector needs a recipe for vectors"):
         fingerprint(one)
     with pytest.raises(ConfigurationError, match="expects texts, and vector= names vectors"):
         dedup(table, vector="at", recipe=Recipe())

@@ -12,10 +12,14 @@ from stream_dedup.domain.errors import FormatError
 from stream_dedup.domain.hosts import named_site
 from stream_dedup.domain.plan import parse_similarity
 from stream_dedup.domain.printable import counted
+from stream_dedup.domain.sketch import as_text as similarity_text
 from stream_dedup.domain.terminal import note, print_json, print_table
 from stream_dedup.files.one_text import read_text
 from stream_dedup.files.similar import LookUp
 from stream_dedup.inputs.fields import scope_number
+from stream_dedup.serving import asking
+from stream_dedup.serving.ports import addresses
+from stream_dedup.settings.settings import Settings
 
 _COLUMNS = ["similarity", "distance", "id", "position", "time", "log"]
 
@@ -86,9 +90,36 @@ def similar_command(
     if title is not None:
         document = document._replace(title=title)
     look_up = LookUp.of(settings, document, limit, similarity)
-    answer = look_up.read_volume(volume) if volume else look_up.ask_index(settings, index)
+    answer = look_up.read_volume(volume) if volume else _ask_index(look_up, settings, index)
     _print(look_up, answer, as_json=as_json)
     return 0
+
+
+def _ask_index(look_up: LookUp, settings: Settings, url: str | None) -> dict[str, Any]:
+    """Return the answer of the index at `url`, or of the one on this machine.
+
+    Raises:
+        InputError: no index answers, or it refuses the request.
+        ConfigurationError: the index has another recipe.
+        StreamDedupError: it cannot answer now.
+    """
+    least = (
+        {} if look_up.similarity is None else {"similarity": similarity_text(look_up.similarity)}
+    )
+    path = asking.similar_path(
+        look_up.recipe.id,
+        look_up.limbs,
+        look_up.query.digest,
+        look_up.features,
+        look_up.scope,
+        look_up.query.sketch,
+        look_up.query.origin,
+        limit=look_up.limit,
+        **least,
+    )
+    remedy = "Name one with --index http://HOST:PORT, or read its volume with --volume DIR."
+    bases = [url] if url is not None else addresses(settings)
+    return asking.ask_role("index", bases, path, remedy)[1]
 
 
 def _print(look_up: LookUp, answer: dict[str, Any], *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""Look up the kept documents that are similar to a text, in a running index or in a volume.
+"""Look up the kept documents that are similar to a text.
 
 The text is fingerprinted here, with the recipe and key of the settings; an index receives the
 fingerprint only.
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from stream_dedup.domain.errors import ConfigurationError, InputError
-from stream_dedup.domain.sketch import as_text
 from stream_dedup.files.offline import LIBRARY_LOG
 from stream_dedup.fingerprinting import (
     Content,
@@ -28,8 +27,6 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.look_up import Query
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.inputs.decoder import DecodedDocument
-from stream_dedup.serving import asking
-from stream_dedup.serving.ports import addresses
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 
@@ -77,32 +74,8 @@ class LookUp:
         """The fingerprint's limbs of 64 bits, low limb first."""
         return [(self.number >> 64 * place) & (2**64 - 1) for place in range(self.recipe.limbs)]
 
-    def ask_index(self, settings: Settings, url: str | None) -> dict[str, Any]:
-        """Return the answer of the index at `url`, or of the one on this machine.
-
-        Raises:
-            InputError: no index answers, or it refuses the request.
-            ConfigurationError: the index has another recipe.
-            StreamDedupError: it cannot answer now.
-        """
-        least = {} if self.similarity is None else {"similarity": as_text(self.similarity)}
-        path = asking.similar_path(
-            self.recipe.id,
-            self.limbs,
-            self.query.digest,
-            self.features,
-            self.scope,
-            self.query.sketch,
-            self.query.origin,
-            limit=self.limit,
-            **least,
-        )
-        remedy = "Name one with --index http://HOST:PORT, or read its volume with --volume DIR."
-        bases = [url] if url is not None else addresses(settings)
-        return asking.ask_role("index", bases, path, remedy)[1]
-
     def read_volume(self, volume: Path) -> dict[str, Any]:
-        """Return the same from a volume, also while an index runs on it.
+        """Return the similar documents in a volume, also while an index runs on it.
 
         Raises:
             ConfigurationError: the volume has another recipe.

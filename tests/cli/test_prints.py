@@ -415,7 +415,7 @@ def test_what_holds_no_prints_is_refused(
         "title, 0.97 with different titles, else 0.85.\n"
     )
     assert (beside.code, beside.err) == (1, said)
-    with pytest.raises(InputError, match=r"^XX"):
+    with pytest.raises(InputError, match=r"contains no prints"):
         judge(data / "deep")
 
 
