@@ -283,7 +283,7 @@ def test_vectors_are_judged_as_texts_are(tmp_path: Path) -> None:
     ):
         with pytest.raises(
             InputError,
-            match=r"^Row 1: The vector has 63 numbers, and the first one 64; those of a column",
+            match=r"^Row 1: The vector has 63 numbers, and the first one 64",
         ):
             dedup(given, **named)
     (tmp_path / "b.jsonl").write_text('{"at": [1.0, 2.0]}\n{"at": [3.0]}\n{"at": [2.0, -1.0]}\n')
