@@ -16,15 +16,13 @@ from stream_dedup.domain.document import Headers, Message
 from stream_dedup.log import headers
 from stream_dedup.log.letters import split_dead_letter
 
-# The parts of a source record that were cut because the dead letter would be too large.
-Cut = enum.Enum(
-    "Cut",
-    [
-        ("NOTHING", "nothing"),
-        ("VALUE", "a part of its value"),
-        ("ENVELOPE", "a part of its key, or headers"),
-    ],
-)
+
+class Cut(enum.Enum):
+    """The parts of a source record that were cut because the dead letter would be too large."""
+
+    NOTHING = "nothing"
+    VALUE = "a part of its value"
+    ENVELOPE = "a part of its key, or headers"
 
 
 class Content(NamedTuple):

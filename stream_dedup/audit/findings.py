@@ -18,23 +18,20 @@ UNTOLD = "outputs_trimmed"
 RELEASED = "released"
 
 
-# The promise that a violation breaks.
-Kind = enum.StrEnum(
-    "Kind",
-    [
-        ("LOST", "lost"),
-        ("TWICE", "twice"),
-        ("NOWHERE", "from-nowhere"),
-        ("CHANGED", "changed"),
-        ("ORDER", "order"),
-        ("VERDICT", "verdict"),
-        ("REPRESENTATIVE", "representative"),
-        ("REACH", "reach"),
-        ("UNEMITTED", "unemitted"),
-        ("COMMITTED", "committed"),
-        ("OPEN", "open"),
-    ],
-)
+class Kind(enum.StrEnum):
+    """The promise that a violation breaks."""
+
+    LOST = "lost"
+    TWICE = "twice"
+    NOWHERE = "from-nowhere"
+    CHANGED = "changed"
+    ORDER = "order"
+    VERDICT = "verdict"
+    REPRESENTATIVE = "representative"
+    REACH = "reach"
+    UNEMITTED = "unemitted"
+    COMMITTED = "committed"
+    OPEN = "open"
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,11 @@ def maker_of(kind: type[Named]) -> Callable[[Iterable[Any]], Named]:
     return cast("Callable[[Iterable[Any]], Named]", partial(tuple.__new__, kind))
 
 
-# The verdict of the filter on a document; the value of the header `dedup.verdict`.
-Verdict = enum.StrEnum("Verdict", ["UNIQUE", "DUPLICATE"])
+class Verdict(enum.StrEnum):
+    """The verdict of the filter on a document; the value of the header `dedup.verdict`."""
+
+    UNIQUE = "unique"
+    DUPLICATE = "duplicate"
 
 
 class Mode(enum.IntEnum):

@@ -213,9 +213,15 @@ class TopicAdmin(Protocol):
     def add_partitions(self, name: str, total: int) -> Any: ...  # noqa: D102
 
 
-# What must be done about a topic. `REFUSE`: it cannot be done; the sentence says what an operator can
-# do.
-Action = enum.StrEnum("Action", ["CREATE", "GROW", "SET", "REFUSE"])
+class Action(enum.StrEnum):
+    """What must be done about a topic. `REFUSE`: it cannot be done; the sentence says what an operator
+    can do.
+    """
+
+    CREATE = "create"
+    GROW = "grow"
+    SET = "set"
+    REFUSE = "refuse"
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,11 +77,12 @@ class PackedOutputs(Sequence[Output]):
         """The columns, with a row for each output."""
 
 
-# The result of a transaction. After UNKNOWN, read the committed offsets from the broker first.
-Outcome = enum.Enum(
-    "Outcome",
-    [("COMMITTED", "committed"), ("ABORTED", "aborted"), ("UNKNOWN", "unknown")],
-)
+class Outcome(enum.Enum):
+    """The result of a transaction. After UNKNOWN, read the committed offsets from the broker first."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
 
 
 class Result(NamedTuple):

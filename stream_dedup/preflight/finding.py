@@ -8,16 +8,14 @@ from dataclasses import dataclass, field
 
 from stream_dedup.domain.errors import ConfigurationError
 
-# The state of a check's result.
-CheckState = enum.StrEnum(
-    "CheckState",
-    [
-        ("OK", "ok"),
-        ("WARNING", "warning"),
-        ("REFUSED", "refused"),
-        ("NOT_CHECKED", "not checked"),
-    ],
-)
+
+class CheckState(enum.StrEnum):
+    """The state of a check's result."""
+
+    OK = "ok"
+    WARNING = "warning"
+    REFUSED = "refused"
+    NOT_CHECKED = "not checked"
 
 
 @dataclass(frozen=True, slots=True)
