@@ -30,11 +30,11 @@ from stream_dedup.domain.errors import InvariantError
 from stream_dedup.domain.plan import parse
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.snapshot import restore
+from stream_dedup.index.storage import layout
+from stream_dedup.index.storage.contract import Store
+from stream_dedup.index.storage.memory import MemoryStore
+from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.index.tables.budget import Budget
-from stream_dedup.index.volume import layout
-from stream_dedup.index.volume.contract import Store
-from stream_dedup.index.volume.memory import MemoryStore
-from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.serving.process import collect_rarely
 
 APPLY_RECORDS: Final = 16  # as the role takes them
@@ -56,7 +56,7 @@ def main(job: dict[str, Any]) -> None:
         restore(Path(job["snapshot"]), volume)
     began, spent = time.perf_counter(), time.process_time()
     store = RocksStore(volume)
-    index = LogIndex(store, budget, keep_in=volume / "tables")
+    index = LogIndex(store, budget, table_folder=volume / "tables")
     opened, spent = time.perf_counter() - began, time.process_time() - spent
     collect_rarely()  # as the role does
     if job["do"] == "fill":

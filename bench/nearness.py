@@ -20,7 +20,7 @@ from stream_dedup.domain.plan import PLANS, Plan
 from stream_dedup.domain.sketch import SKETCH_BYTES, per_cents
 from stream_dedup.fingerprinting import Fingerprinter
 from stream_dedup.index.tables.neighbours import Neighbours
-from stream_dedup.index.tables.rows import ORIGIN_BYTES, Columns, no_columns, take_rows
+from stream_dedup.index.tables.rows import ORIGIN_BYTES, Columns, make_columns, select_rows
 
 _BATCH: Final = 50
 
@@ -57,17 +57,17 @@ def generated(plan: Plan, count: int, seed: int, *, template: bool = False) -> C
 def candidates(plan: Plan, texts: Columns) -> float:
     """Return how many entries are looked up for a document, while all come in."""
     index = Neighbours(
-        plan, WORDS, lambda numbers: take_rows(texts, numbers), threads=1, values=SKETCH_BYTES
+        plan, WORDS, lambda numbers: select_rows(texts, numbers), threads=1, values=SKETCH_BYTES
     )
     count = len(texts.features)
     for first in range(0, count, _BATCH):
-        batch = take_rows(texts, slice(first, first + _BATCH))
+        batch = select_rows(texts, slice(first, first + _BATCH))
         index.judge(batch, batch.features, 1)
     return index.candidates / count
 
 
 def _columns(prints: np.ndarray, sketches: np.ndarray, features: np.ndarray) -> Columns:
-    columns = no_columns(WORDS, len(features), SKETCH_BYTES + ORIGIN_BYTES)
+    columns = make_columns(WORDS, len(features), SKETCH_BYTES + ORIGIN_BYTES)
     columns.prints[:], columns.features[:] = prints, features
     columns.sketches[:, :SKETCH_BYTES] = sketches
     columns.offsets[:] = np.arange(len(features))

@@ -36,7 +36,7 @@ from stream_dedup.domain.hosts import site_of
 from stream_dedup.domain.plan import PLANS, parse
 from stream_dedup.files.offline import OfflineDocument, judge_documents
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.log.records import DOCUMENTS_MAX
 from tests.examples import run
 

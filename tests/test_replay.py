@@ -14,7 +14,7 @@ from stream_dedup.audit.scan import PlainScan
 from stream_dedup.domain.errors import ConfigurationError, InputError
 from stream_dedup.domain.plan import PLANS, parse
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.log import answers
 from tests.index.logs import APPEND_MS, Doc, RandomLog, batch, control, declare, read
 

@@ -10,32 +10,32 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 34_540
+WHOLE = 34_569
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
 CEILINGS = {
-    "audit": 1_953,
+    "audit": 1_969,
     "broker": 512,
     "cli": 1_813,
-    "console": 1_545,
+    "console": 1_546,
     "demo": 994,
-    "domain": 1_822,
+    "domain": 1_830,
     "files": 2_383,
     "fingerprinting": 2_809,
-    "index": 5_955,
+    "index": 5_946,
     "indexer": 655,
     "inputs": 2_931,
     "insights": 490,
-    "kafka": 1_879,
+    "kafka": 1_883,
     "kernels": 273,
     "log": 1_164,
     "orders": 1_096,
-    "preflight": 808,
-    "search": 1_409,
-    "serving": 1_268,
+    "preflight": 813,
+    "search": 1_410,
+    "serving": 1_269,
     "settings": 752,
-    "worker": 1_985,
+    "worker": 1_987,
     "": 44,
 }
 """Statements of each package; "" is the modules beside them. Lower a ceiling with each step that

@@ -30,7 +30,7 @@ from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.plan import Plan
 from stream_dedup.domain.topics import TopicState
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.kafka import (
     Admin,
     Bounds,

@@ -19,11 +19,11 @@ from stream_dedup.domain.errors import (
 from stream_dedup.domain.plan import Plan
 from stream_dedup.domain.terminal import console, note, print_json, print_table, progress
 from stream_dedup.index import contents, report, snapshot
-from stream_dedup.index.digest import StateDigest, digest_of, state_digest
+from stream_dedup.index.digest import StateDigest, compute_digest, state_digest
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.snapshot import Snapshot
-from stream_dedup.index.volume.place import volume_in
-from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.index.storage.place import volume_in
+from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.indexer.snapshots import SNAPSHOTS_KEPT
 from stream_dedup.inputs.addressed import sentences
 from stream_dedup.kafka import Admin, Bounds, read_log, topic_bounds
@@ -59,7 +59,7 @@ def index_stats_command(
     directory = volume_in(volume or settings.index_dir)
     with closing(RocksStore(directory, read_only=True)) as store:
         index = LogIndex(store)
-        found = report.stats(index, hottest) | report.of_digest(
+        found = report.stats(index, hottest) | report.digest_field(
             state_digest(store) if digest else None
         )
     if as_json:
@@ -169,10 +169,10 @@ def index_verify_command(
     name = _log_name(settings)
     with (
         closing(RocksStore(directory, read_only=True)) as store,
-        contents.damage_refuses_the_volume(),
+        contents.raise_volume_errors(),
     ):
         state = contents.read(store)
-        stored = digest_of(state)
+        stored = compute_digest(state)
     if state.log is not None and state.log != name:
         raise ConfigurationError(
             f"The volume {directory} is of the log {state.log!r}, and the log of this cluster is "

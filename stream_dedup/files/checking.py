@@ -47,8 +47,8 @@ from stream_dedup.files.remarks import Losses, Remarks, what_is_judged
 from stream_dedup.files.rows import EquallyLong
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.volume.contract import Store
-from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.index.storage.contract import Store
+from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.inputs.columnar import columns_of, need_pyarrow
 from stream_dedup.inputs.decoder import PLAIN_TEXT, DecodedDocument, Decoder
 from stream_dedup.inputs.fields import time_ms_of

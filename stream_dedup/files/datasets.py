@@ -31,7 +31,7 @@ from stream_dedup.files.offline import (
 )
 from stream_dedup.files.rows import DocumentRows, is_table, rows_in, warn_caller
 from stream_dedup.fingerprinting import Recipe, as_recipe
-from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.inputs.columnar import need_pyarrow
 from stream_dedup.inputs.sources import not_read
 

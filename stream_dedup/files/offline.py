@@ -42,8 +42,8 @@ from stream_dedup.fingerprinting import (
     format_prints,
 )
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.volume.contract import Store
-from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.index.storage.contract import Store
+from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.log import answers, records
 from stream_dedup.log.schema import Judgement
 
@@ -235,7 +235,7 @@ def open_store(path: str | os.PathLike[str] | None) -> Store:
     """
     if path is None:
         return MemoryStore()
-    from stream_dedup.index.volume.store import RocksStore  # noqa: PLC0415 - an index in memory needs no RocksDB
+    from stream_dedup.index.storage.store import RocksStore  # noqa: PLC0415 - an index in memory needs no RocksDB
 
     return RocksStore(os.fspath(path))
 

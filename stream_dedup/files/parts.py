@@ -34,7 +34,7 @@ from stream_dedup.domain.printable import counted
 from stream_dedup.files.offline import Judged, OfflineDocument, open_store
 from stream_dedup.fingerprinting import Content
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.volume.contract import Store
+from stream_dedup.index.storage.contract import Store
 from stream_dedup.inputs.charset import decode_page
 from stream_dedup.inputs.columnar import json_of
 from stream_dedup.inputs.sources import DAMAGED_FILE, RawDocument, SourceFile, read_documents

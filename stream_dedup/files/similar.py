@@ -25,7 +25,7 @@ from stream_dedup.fingerprinting import (
 from stream_dedup.index import report
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.look_up import Query
-from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.inputs.decoder import DecodedDocument
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings

@@ -1,11 +1,11 @@
-"""From fingerprints to verdicts: the index, in three rooms, each of which imports only those before
-it.
+"""From fingerprints to verdicts: the index, in three packages, each of which imports only those
+before it.
 
-    tables   finding and judging in memory: `rows`, `neighbours`, and how they find. Files named `*_kernels` are compiled
-    volume   what is kept, as bytes, and where: `layout`, `entries`, `store`, the only user of rocksdict, and its twin `memory`;
-             files beside them, for quick opening: `beside`
-    rules    what the log means: `apply` (a record), `judging` (a batch), `orders`, and the state that they change
+    tables    finding and judging in memory: `rows`, `neighbours`, and how they find. Files named `*_kernels` are compiled
+    storage   stored bytes: `layout`, `entries`, `store`, the only user of rocksdict, and its twin in memory, `memory`;
+              files beside them, for quick opening: `table_files`
+    rules     meaning of the log: `apply` (a record), `judging` (a batch), `orders`, and the state that they change
 
-On top of them, `index` puts all together; `look_up` and `report` are what is asked of it;
-`contents`, `digest`, `verify` and `snapshot` look at a volume as a whole.
+Above them, `index` joins all three; `look_up` and `report` answer questions; `contents`, `digest`,
+`verify` and `snapshot` process a volume as a whole.
 """

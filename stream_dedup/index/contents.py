@@ -1,7 +1,6 @@
-"""What a volume holds, read from its store: the state that a log's prefix led to, without the
-tables in memory.
+"""Read the contents of a volume: the state after a prefix of the log, without the tables in memory.
 
-Invariants: reading changes nothing; what is missing or damaged is a `FormatError`, never a smaller
+Invariants: reading changes nothing; a missing or damaged value is a `FormatError`, never a smaller
 state.
 """
 
@@ -37,21 +36,20 @@ from stream_dedup.index.rules.window import (
     Window,
     format_of,
 )
-from stream_dedup.index.volume import layout
-from stream_dedup.index.volume.contract import Store
-from stream_dedup.index.volume.entries import Entries
-from stream_dedup.index.volume.layout import Meta
+from stream_dedup.index.storage import layout
+from stream_dedup.index.storage.contract import Store
+from stream_dedup.index.storage.entries import Entries
+from stream_dedup.index.storage.layout import Meta
 from stream_dedup.log.frame import FIRST_FORMAT, other_format
 from stream_dedup.log.records import FORMATS
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """A volume's state, without `entries` and `neighbours`, and what else lies there.
+    """A volume's state, without `entries` and `neighbours`, and its other values.
 
-    `log` is None until the volume was bound to one; `unanswered` are log offsets with a stored
-    answer. `restored` tells that the volume came from a
-    snapshot and has not answered since.
+    `log` is None until the volume is bound to one; `unanswered` are log offsets with a stored
+    answer. `restored`: the volume is from a snapshot and has not answered since.
     """
 
     store: Store
@@ -62,15 +60,15 @@ class Contents:
     restored: bool
 
     def live_entries(self) -> Iterator[tuple[NDArray[Any], NDArray[np.int64], bytes]]:
-        """Yield (rows, the sizes of their ids, the ids one after another) of the live
-        representatives in log order.
+        """Yield (rows, the sizes of their ids, the joined ids) of the live representatives in log
+        order.
         """
         if not self.meta.print_limbs:
             return
         count = 0
         for rows, sizes, ids in Entries(
             self.store, self.meta.print_limbs, self.meta.sketch_bytes
-        ).live():
+        ).scan_live():
             count += len(rows)
             yield rows, sizes, ids
         if count != self.meta.live:
@@ -82,10 +80,10 @@ class Contents:
 
 
 def read(store: Store) -> Contents:
-    """Read a volume; an empty one holds the state before the first log record.
+    """Read a volume; an empty one contains the state before the first log record.
 
     Raises:
-        OtherFormatError: it was written by a newer version, or of a log in a newer format.
+        OtherFormatError: it is of a newer version, or of a log in a newer format.
         FormatError: it is damaged, or not an index's.
         StoreError: it cannot be read.
     """
@@ -96,14 +94,14 @@ def read(store: Store) -> Contents:
         layout.KEY_LOG,
         layout.KEY_RESTORED,
     ]
-    form, raw_meta, raw_declared, log, restored = store.get_many(keys)
-    if form is not None:
-        layout.check_format(form)
+    format_value, raw_meta, raw_declared, log, restored = store.get_many(keys)
+    if format_value is not None:
+        layout.check_format(format_value)
     elif next(iter(store.scan(b"")), None) is not None:
         raise FormatError(
             "The volume holds data that no index wrote; point the index at an empty directory."
         )
-    if form is not None and raw_meta is None:
+    if format_value is not None and raw_meta is None:
         raise FormatError(
             "The index volume lacks its meta value; give the index an empty volume to rebuild it."
         )
@@ -122,14 +120,12 @@ def read(store: Store) -> Contents:
             "The index volume lacks the log time; give the index an empty volume to rebuild it."
         )
     state = IndexState(
-        *(
-            sources,
-            positions,
-            CopyCounts(store),
-            LastTexts(store),
-            meta.chain,
-            Generations((time, generations)),
-        ),
+        sources=sources,
+        positions=positions,
+        copies=CopyCounts(store),
+        last_texts=LastTexts(store),
+        chain=meta.chain,
+        generations=Generations((time, generations)),
         print_limbs=meta.print_limbs,
         sketch_bytes=meta.sketch_bytes,
         rejected=meta.rejected,
@@ -137,15 +133,23 @@ def read(store: Store) -> Contents:
         ignored=meta.ignored,
     )
     if raw_declared is not None:
-        state.declared, in_force, state.past_plans = _declared(raw_declared)
-        state.plan, state.window, state.better, state.format = in_force
-    named = None if log is None else log.decode("utf-8", "replace")
-    return Contents(store, meta, state, named, unanswered, restored is not None)
+        state.declared, rules, state.past_plans = _declared(raw_declared)
+        state.plan, state.window = rules.plan, rules.window
+        state.better, state.format = rules.better, rules.format
+    log_name = None if log is None else log.decode("utf-8", "replace")
+    return Contents(
+        store=store,
+        meta=meta,
+        state=state,
+        log=log_name,
+        unanswered=unanswered,
+        restored=restored is not None,
+    )
 
 
 @contextlib.contextmanager
-def damage_refuses_the_volume() -> Iterator[None]:
-    """Raise VolumeError for a FormatError within, but for what a newer version wrote."""
+def raise_volume_errors() -> Iterator[None]:
+    """Raise VolumeError for a FormatError within, except for values of a newer version."""
     try:
         yield
     except OtherFormatError:
@@ -156,18 +160,20 @@ def damage_refuses_the_volume() -> Iterator[None]:
 
 def _declared(value: bytes) -> tuple[Declaration, RulesInForce, list[tuple[int, int, str]]]:
     fields = layout.decode_object(value)
-    past_plans = [(at, ms, plan) for at, ms, plan in fields.pop("past_plans", [])]
-    form = fields.pop("format_in_force", FIRST_FORMAT)
-    if isinstance(form, int) and form > max(FORMATS):
+    past_plans = [
+        (log_offset, time_ms, plan) for log_offset, time_ms, plan in fields.pop("past_plans", [])
+    ]
+    format_number = fields.pop("format_in_force", FIRST_FORMAT)
+    if isinstance(format_number, int) and format_number > max(FORMATS):
         raise OtherFormatError(
-            other_format("What the index volume was written of", form, FORMATS, UPGRADE)
+            other_format("What the index volume was written of", format_number, FORMATS, UPGRADE)
         )
     try:
         plan = Plan.from_fields(fields.pop("plan_in_force", None))
         raw_window = fields.pop("window_in_force", None)
         window = None if raw_window is None else Window.from_fields(raw_window)
         better = BetterRule.named(fields.pop("better_in_force", None))
-        in_force = RulesInForce(plan, window, better, format_of(form))
+        in_force = RulesInForce(plan, window, better, format_of(format_number))
         return Declaration.from_fields(fields), in_force, past_plans
     except ConfigurationError as error:
         raise FormatError(

@@ -1,20 +1,20 @@
-"""The state digest: one number for all that a log's prefix has led to.
+"""The state digest: one number for the whole state after a prefix of the log.
 
-Two replicas that applied the same prefix have equal digests, however their volumes lie on disk,
-whatever was compacted, and whatever they answered so far. What goes in, each with its length or
-count before it (BLAKE2b-128):
+Two replicas that applied the same prefix have equal digests, for any layout of their volumes on
+disk, any compaction and any delivered answers. Contents, each with its length or count before it
+(BLAKE2b-128):
 
     head        JSON: log offset, declaration, plan, window and format in force, log time and generations, chain of answers,
-                records rejected and passed over
+                numbers of rejected and ignored records
     sources     the source partitions by number, with their watermarks
-    verdicts    those kept, by source, offset and value digest
+    verdicts    the cached verdicts, by source, offset and value digest
     copies      of each entry that has some, by its number: the row, then, the same way, the id of the best copy
-    last texts  the same way, of the entries whose id had another text last
+    last texts  the same way, of the entries whose id has a later text
     entries     the live representatives in log order: rows (`_row_type`), then ids
 
-Left out: the answered offset, stored answers and the log's name, which are each replica's own.
+Left out: the answered offset, stored answers and the log's name, which differ between replicas.
 
-It is read from what is stored, so it also tells of a volume that no longer holds what was written.
+It is read from the stored state, so it also detects a volume that has changed since it was written.
 Cost: one pass over the volume, in order.
 """
 
@@ -33,9 +33,9 @@ from stream_dedup.index import contents
 from stream_dedup.index.contents import Contents
 from stream_dedup.index.rules.positions import Positions, Sources
 from stream_dedup.index.rules.state import IndexState
-from stream_dedup.index.volume import layout
-from stream_dedup.index.volume.contract import Store
-from stream_dedup.index.volume.layout import Meta
+from stream_dedup.index.storage import layout
+from stream_dedup.index.storage.contract import Store
+from stream_dedup.index.storage.layout import Meta
 from stream_dedup.log.schema import COLUMNS
 
 _DIGEST_BYTES = 16
@@ -56,51 +56,51 @@ class StateDigest:
 
 
 def state_digest(store: Store) -> StateDigest:
-    """Return the digest of the state that a store holds.
+    """Return the digest of a store's state.
 
     Raises:
         StoreError: the volume cannot be read, or is damaged.
-        OtherFormatError: it was written by a newer version.
+        OtherFormatError: it is of a newer version.
     """
-    with contents.damage_refuses_the_volume():
-        return digest_of(contents.read(store))
+    with contents.raise_volume_errors():
+        return compute_digest(contents.read(store))
 
 
-def digest_of(found: Contents) -> StateDigest:
+def compute_digest(volume: Contents) -> StateDigest:
     """Return the digest of a volume's contents."""
-    state, meta = found.state, found.meta
-    whole = hashlib.blake2b(_VERSION, digest_size=_DIGEST_BYTES)
+    state, meta = volume.state, volume.meta
+    state_hash = hashlib.blake2b(_VERSION, digest_size=_DIGEST_BYTES)
     for part in (
         _head(state, meta),
         _sources(state.sources, state.positions),
         _verdicts(state.sources, state.positions),
     ):
-        whole.update(_COUNT.pack(len(part)) + part)
+        state_hash.update(_COUNT.pack(len(part)) + part)
     for prefix in (layout.PREFIX_COPIES, layout.PREFIX_BEST_ID, layout.PREFIX_LAST_TEXT):
-        held, held_digest = 0, hashlib.blake2b()
-        for key, value in found.store.scan(prefix):
-            held += 1
-            held_digest.update(key + _COUNT.pack(len(value)) + value)
-        whole.update(_COUNT.pack(held) + held_digest.digest())
+        count_stored, stored_digest = 0, hashlib.blake2b()
+        for key, value in volume.store.scan(prefix):
+            count_stored += 1
+            stored_digest.update(key + _COUNT.pack(len(value)) + value)
+        state_hash.update(_COUNT.pack(count_stored) + stored_digest.digest())
     rows_digest, ids_digest = hashlib.blake2b(), hashlib.blake2b()
     count = 0
-    kind = _row_type(meta.print_limbs, meta.sketch_bytes)
-    for rows, sizes, ids in found.live_entries():
-        logical = np.zeros(len(rows), kind)
-        for name in kind.names or ():
+    row_dtype = _row_type(meta.print_limbs, meta.sketch_bytes)
+    for rows, sizes, ids in volume.live_entries():
+        logical = np.zeros(len(rows), row_dtype)
+        for name in row_dtype.names or ():
             if name != "id_bytes":
                 logical[name] = rows[name]
         logical["id_bytes"] = sizes
         rows_digest.update(logical.tobytes())
         ids_digest.update(ids)
         count += len(rows)
-    whole.update(_COUNT.pack(count) + rows_digest.digest() + ids_digest.digest())
-    return StateDigest(meta.applied, whole.hexdigest())
+    state_hash.update(_COUNT.pack(count) + rows_digest.digest() + ids_digest.digest())
+    return StateDigest(meta.applied, state_hash.hexdigest())
 
 
 @lru_cache
 def _row_type(limbs: int, values: int) -> np.dtype[Any]:
-    """Return what of an entry goes into the digest; the fields are named as in
+    """Return the type of an entry's fields in the digest, which are named as in
     `layout.row_type`.
     """
     return np.dtype(
@@ -142,9 +142,16 @@ def _sources(sources: Sources, positions: Positions) -> bytes:
 def _verdicts(sources: Sources, positions: Positions) -> bytes:
     parts = []
     for (source, offset, value_digest), judgement in positions.verdicts():
-        of, of_bytes = judgement.of, b""
-        if of is not None:
-            of_bytes = _OF.pack(*sources.place(of.position), of.time_ms, len(of.id)) + of.id
+        representative, of_bytes = judgement.of, b""
+        if representative is not None:
+            of_bytes = (
+                _OF.pack(
+                    *sources.place(representative.position),
+                    representative.time_ms,
+                    len(representative.id),
+                )
+                + representative.id
+            )
         parts.append(
             _VERDICT.pack(source, offset, value_digest, *judgement.row(), len(of_bytes)) + of_bytes
         )

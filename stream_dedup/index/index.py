@@ -1,20 +1,20 @@
-"""The index: log records in, answers out, everything that they led to in one atomic write.
+"""The index: reads log records, returns answers, and writes all their effects in one atomic write.
 
 The order of `LogIndex.apply`:
-  1  check that the records follow on what was applied
+  1  check that the records follow the applied ones
   2  decode them
-  3  step by step: `apply.step`, in memory
-  4  gather entries, verdicts, watermarks, answers, chain and the next log offset into one write
-  5  write it; only then the answers are given out
+  3  record by record: `apply.step`, in memory
+  4  collect entries, verdicts, watermarks, answers, chain and the next log offset into one write
+  5  write it; only then the answers are returned
 
-Invariants: the volume always holds the state after a whole number of log records, and says which;
-an answer given out can be read back until its delivery was confirmed; after any failure between 3
-and 5 memory may be ahead of the volume, so the index refuses all further work until it is opened
+Invariants: the volume always contains the state after a whole number of log records, and that
+number; a returned answer can be read again until its delivery is confirmed; after any failure
+between 3 and 5 memory may be ahead of the volume, so the index rejects all calls until it is opened
 again.
 
-Threads: one thread applies; `similar` and `statistics` may be called from others at any time. A
-lock is held for one log record at a time (some milliseconds), so a look-up never waits for a whole
-backlog; it may see entries whose write is still under way.
+Threads: one thread applies; others may call `similar` and `statistics` at any time. A lock is held
+for one log record at a time (some milliseconds), so a look-up never waits for a whole backlog; it
+may see entries that are not yet written.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ from stream_dedup.index.digest import StateDigest, state_digest
 from stream_dedup.index.look_up import (
     BucketSizes,
     Similar,
-    asked_limbs,
+    check_limbs,
     check_sketch,
-    described,
-    ids_of,
+    describe_entries,
+    read_ids,
 )
 from stream_dedup.index.rules.apply import check_offsets, step
 from stream_dedup.index.rules.declaration import Declaration
 from stream_dedup.index.rules.state import IndexState
 from stream_dedup.index.rules.window import Window
+from stream_dedup.index.storage import layout
+from stream_dedup.index.storage.contract import Store, Undelivered, Writes
+from stream_dedup.index.storage.entries import Entries
+from stream_dedup.index.storage.table_files import TableFiles
 from stream_dedup.index.tables.budget import Budget, PlanMemory
 from stream_dedup.index.tables.neighbours import Neighbours
-from stream_dedup.index.volume import layout
-from stream_dedup.index.volume.beside import KeptFiles
-from stream_dedup.index.volume.contract import Store, Undelivered, Writes
-from stream_dedup.index.volume.entries import Entries
 from stream_dedup.log.records import LogRecord, decode
 
 
 class LogIndex:
     """An index on one store. Opening it reads the volume; an empty one begins at log offset 0.
 
-    `budget` bounds the process's memory: see `index.tables.budget`. `beat` is called now and then
-    in a step that may take long. In the folder `keep_in`, which is this index's alone, rows and tables
-    are kept, so that opening is quick: see `beside`.
+    `budget` limits the process's memory: see `index.tables.budget`. `beat` is called during long
+    work to show progress. With `table_folder`, a folder of this index alone, rows and tables are
+    also in table files, so that opening is quick: see `table_files`.
 
     Raises:
         ConfigurationError: the entries do not fit into the budget.
@@ -74,7 +74,7 @@ class LogIndex:
         budget: Budget | None = None,
         beat: Callable[[], None] = lambda: None,
         *,
-        keep_in: Path | None = None,
+        table_folder: Path | None = None,
     ) -> None:
         self._store = store
         self._beat = beat
@@ -85,8 +85,8 @@ class LogIndex:
         self._applied = self._answered = 0
         self._log: str | None = None
         self._restored = False
-        with contents.damage_refuses_the_volume():
-            self._read_volume(keep_in)
+        with contents.raise_volume_errors():
+            self._read_volume(table_folder)
 
     @property
     def applied(self) -> int:
@@ -95,32 +95,32 @@ class LogIndex:
 
     @property
     def answered_offset(self) -> int:
-        """All answers to log offsets below it were delivered."""
+        """All answers to log offsets below it are delivered."""
         return self._answered
 
     @property
     def declared(self) -> Declaration | None:
-        """What the log declared; None before its first declaration."""
+        """The log's declaration; None before the first."""
         return self._state.declared
 
     @property
     def plan(self) -> Plan | None:
-        """The plan in force: the declared one, or what a control record changed it to."""
+        """The plan in force: the declared one, or that of a later control record."""
         return self._state.plan
 
     @property
     def past_plans(self) -> list[tuple[int, int, str]]:
-        """The plans before it: (log offset and log time of the record that ended it, its id)."""
+        """Earlier plans: (log offset and log time of the record that ended it, its id)."""
         return self._state.past_plans
 
     @property
     def window(self) -> Window | None:
-        """The window in force, likewise; None is no window."""
+        """The window in force, likewise; None for no window."""
         return self._state.window
 
     @property
     def format(self) -> int:
-        """The format in which answers are written, likewise."""
+        """The format of answers in force, likewise."""
         return self._state.format
 
     @property
@@ -130,18 +130,18 @@ class LogIndex:
 
     @property
     def log(self) -> str | None:
-        """The log that the volume follows, as `bind` named it."""
+        """The log that the volume follows, as passed to `bind`."""
         return self._log
 
     @property
     def restored(self) -> bool:
-        """Whether the volume came from a snapshot and nobody was told since from where it answers;
-        see `announced`.
+        """Whether the volume is from a snapshot and has not yet announced its first answer: see
+        `announced`.
         """
         return self._restored
 
     def announced(self, answers_from: int) -> None:
-        """Take note that the answers below a log offset, which others gave long ago, are not owed;
+        """Record that answers below a log offset need no delivery, because others gave them;
         durable at once.
         """
         self.answered(answers_from)
@@ -150,8 +150,8 @@ class LogIndex:
         self._restored = False
 
     def bind(self, log: str) -> None:
-        """Tie the volume to one log, named by its cluster and topic id; the first call writes it
-        down.
+        """Bind the volume to one log, named by its cluster and topic id; the first call stores the
+        name.
 
         Raises:
             ConfigurationError: the volume follows another log.
@@ -168,22 +168,21 @@ class LogIndex:
         elif self._log != log:
             raise ConfigurationError(
                 f"The index volume follows the log {self._log!r}, and this is {log!r}: the topic "
-                "was made anew, or the volume belongs to another cluster. Give the index the "
-                "volume of this log, or an "
-                "empty one to rebuild."
+                "was created again, or the volume belongs to another cluster. Give the index the "
+                "volume of this log, or an empty one to rebuild."
             )
 
     def apply(self, records: Sequence[tuple[int, int, bytes | None]]) -> list[tuple[int, bytes]]:
-        """Apply (log offset, append time in ms, value) in log order and return (log offset, answer)
-        where there is one.
+        """Apply (log offset, append time in ms, value) in log order; return (log offset, answer) of
+        each answer.
 
-        Everything is durable when it returns. How records are grouped into calls changes nothing.
+        Everything is durable when it returns. The result does not depend on how records are grouped
+        into calls.
 
         Raises:
-            InvariantError: the records do not follow on `applied`: some were trimmed, skipped, or
-            applied before. OtherFormatError: a record says what this version does not know; those
-            before it are applied, and their
-                answers can be read with `answers_since`.
+            InvariantError: the records do not follow `applied`: some are missing, or applied already.
+            OtherFormatError: a record is of a newer format; those before it are applied, and their answers
+                can be read with `answers_since`.
             StoreError: the volume failed; open it again.
         """
         self._check()
@@ -200,7 +199,7 @@ class LogIndex:
             answers = self._apply(decoded)
             if answers or future is None or self._applied > records[0][0]:
                 self._write()
-        except FormatError as error:  # a page of the volume, not a record: those are values
+        except FormatError as error:  # of a page; errors of records are values
             self._failure = str(error)
             raise VolumeError(str(error)) from error
         except BaseException as error:
@@ -216,27 +215,27 @@ class LogIndex:
         answers: list[tuple[int, bytes]] = []
         for log_offset, append_ms, record in records:
             with self._lock:
-                answer = step(self._state, log_offset, append_ms, record, self._open_rooms)
+                answer = step(self._state, log_offset, append_ms, record, self._open_entries)
                 self._applied = log_offset + 1
             if answer is not None:
                 answers.append((log_offset, answer))
                 if log_offset >= self._answered:
-                    self._unanswered.keep(self._writes, log_offset, answer)
+                    self._unanswered.add(self._writes, log_offset, answer)
         return answers
 
     def answers_since(self, offset: int) -> Iterator[tuple[int, bytes]]:
-        """Return (log offset, answer) of the stored answers from a log offset on, as they were
-        first given out.
+        """Yield (log offset, answer) of the stored answers from a log offset on, as they were first
+        returned.
         """
         self._check()
         yield from self._unanswered.since(offset)
 
     def answered(self, offset: int) -> None:
-        """Take note that all answers below a log offset were delivered; the next write makes it
+        """Record that all answers below a log offset are delivered; the next write makes it
         durable.
 
-        An offset above `applied` says that nobody waits for the answers up to there: they are not
-        stored at all.
+        With an offset above `applied`, nobody waits for the answers up to there, and they are not
+        stored.
         """
         if offset <= self._answered:
             return
@@ -253,18 +252,16 @@ class LogIndex:
             raise
 
     def keep_up(self) -> None:
-        """Have the volume name the files beside it that were finished since the last write; costs
-        nothing if there are none.
+        """Write the names of table files that were finished since the last write, if there are
+        any.
         """
-        if self._beside is not None and self._beside.is_behind:
+        if self._files is not None and self._files.is_behind:
             self.flush()
 
     @property
-    def made_anew(self) -> tuple[str, ...]:
-        """What of the files beside the volume did not fit at opening, and was made anew; empty
-        after most openings.
-        """
-        return () if self._beside is None else tuple(self._beside.refused)
+    def rebuild_reasons(self) -> tuple[str, ...]:
+        """Why parts of the table files were rebuilt at opening; empty after most openings."""
+        return () if self._files is None else tuple(self._files.refused)
 
     def similar(
         self,
@@ -276,21 +273,20 @@ class LogIndex:
         sketch: bytes = b"",
         similarity: int | None = None,
     ) -> Similar:
-        """Return what the index keeps of a text: the representative with its digest, then those
-        within reach, nearest first.
+        """Return the representatives near a text: the one with its digest, then others, nearest
+        first.
 
-        `print_limbs` are the print's 64-bit limbs, low limb first; `features` its feature count:
-        below the floor it is found by its digest alone. `similarity`, in per cent, takes the place
-        of the plan's. Safe from any thread.
+        `print_limbs` are the print's 64-bit limbs, low limb first; `features` is its number of
+        features: a text below the floor is found by its digest alone. `similarity`, in per cent,
+        replaces the plan's. Any thread may call it.
 
         Raises:
-            ConfigurationError: the print has not as many limbs as those in the index, or nothing
-            was declared yet; or the plan
-                compares no sketches, and a similarity is given.
+            ConfigurationError: the print has another number of limbs than those in the index, nothing was
+                declared yet, or the plan compares no sketches and a similarity is given.
         """
         self._check()
         with self._lock:
-            state, tables, entries = self._state, self._state.neighbours, self._state.entries
+            state, neighbours, entries = self._state, self._state.neighbours, self._state.entries
             if state.declared is None or state.plan is None:
                 raise ConfigurationError(
                     "No record of the log declares a recipe yet, so nothing can be looked up in "
@@ -298,86 +294,90 @@ class LogIndex:
                 )
             plan = state.plan if similarity is None else state.plan.with_similarity(similarity)
             is_short = features < state.declared.floor
-            if tables is None or entries is None:
+            if neighbours is None or entries is None:
                 return Similar(self._applied, plan, (), 0, by_digest_only=is_short)
-            limbs = asked_limbs(tables, print_limbs)
-            number = tables.find_digest(text_digest, scope)
+            limbs = check_limbs(neighbours, print_limbs)
+            number = neighbours.find_digest(text_digest, scope)
             if not is_short:
-                check_sketch(state.plan, tables, sketch)
+                check_sketch(state.plan, neighbours, sketch)
             near = (
-                [] if is_short else tables.alike(limbs, scope, features, sketch, plan.alike_mins[0])
+                []
+                if is_short
+                else neighbours.find_alike(limbs, scope, features, sketch, plan.alike_mins[0])
             )
-            # The same text has the same print, unless the entry is short: then only its digest was
-            # kept to be compared.
-            found = [(distance, entry) for distance, entry in near if entry != number]
-            found = [(0, number), *found] if number >= 0 else found
-            shown = tuple(described(entries, state.sources, found[:most]))
-            return Similar(self._applied, plan, shown, len(found), is_short)
+            # The same text has the same print; a short entry is compared by its digest alone.
+            ranked = [(distance, entry) for distance, entry in near if entry != number]
+            ranked = [(0, number), *ranked] if number >= 0 else ranked
+            shown = tuple(describe_entries(entries, state.sources, ranked[:most]))
+            return Similar(self._applied, plan, shown, len(ranked), is_short)
 
     def kept_ids(self, ids: Sequence[bytes] | None = None) -> list[bytes]:
-        """Return the id of each representative, in log order; with `ids` of those that have one of
-        these. Any thread.
+        """Return the ids of the representatives, in log order; with `ids`, only those. Any thread
+        may call it.
         """
         self._check()
         with self._lock:
-            return [] if self._state.entries is None else ids_of(self._state.entries, ids)
+            return [] if self._state.entries is None else read_ids(self._state.entries, ids)
 
     def memory_for(self, plan: Plan) -> PlanMemory:
-        """Return what the live entries need under a plan, and what there is. Safe from any thread;
-        changes nothing.
+        """Return the memory that the live entries need under a plan, and the memory allowed. Any
+        thread may call it.
         """
         self._check()
         with self._lock:
-            tables = self._state.neighbours
-            entries, least = (0, 0) if tables is None else (tables.live, tables.least_bytes(plan))
-            allowed, beside = (
-                (self._budget.memory_bytes, self._budget.beside_bytes) if self._budget else (0, 0)
+            neighbours = self._state.neighbours
+            entries, least_bytes = (
+                (0, 0) if neighbours is None else (neighbours.live, neighbours.least_bytes(plan))
             )
-            return PlanMemory(entries, Budget.least_for(least + beside), allowed)
+            allowed, other_process = (
+                (self._budget.memory_bytes, self._budget.other_process_bytes)
+                if self._budget
+                else (0, 0)
+            )
+            return PlanMemory(entries, Budget.least_for(least_bytes + other_process), allowed)
 
     def buckets(self, most: int = 10) -> BucketSizes:
-        """Return how full the buckets are, with the `most` hottest. Safe from any thread: one table
-        is held at a time.
+        """Return the sizes of all buckets, with the `most` largest.
+
+        Any thread may call it: the lock is held for one table at a time.
         """
         self._check()
         parts: list[BucketSizes] = []
-        counted: Plan | None = None
+        counted_plan: Plan | None = None
         while True:
             with self._lock:
                 tables = self._state.neighbours
                 if tables is None:
                     break
-                if counted != tables.plan:  # other tables than those before
-                    counted = tables.plan
+                if counted_plan != tables.plan:  # the tables were rebuilt meanwhile
+                    counted_plan = tables.plan
                     parts.clear()
                 lengths, count = tables.bucket_lengths(len(parts)), tables.tables
                 full = tables.full_blocks(len(parts))
             parts.append(BucketSizes.of(len(parts), lengths, most, full))
             if len(parts) == count:
                 break
-        return BucketSizes.together(parts, most)
+        return BucketSizes.merge(parts, most)
 
     def state_digest(self) -> StateDigest:
-        """Return the digest of the stored state (see `digest`), by a pass over the volume; call it
-        from the applying thread.
+        """Return the digest of the stored state (see `digest`), read from the volume, in the
+        applying thread.
         """
         self._check()
         return state_digest(self._store)
 
     def checkpoint(self, path: Path) -> None:
-        """Make a second volume at `path`, which must not exist, of what is stored; the index goes
-        on whether it works or not.
+        """Copy the volume to `path`, which must not exist; the index continues even if this fails.
 
         Raises:
-            StoreError: it could not be made; there is nothing at `path` that could be taken for a
-            whole one.
+            StoreError: it failed; `path` does not contain anything that looks like a whole volume.
         """
         self._check()
         self._store.checkpoint(path)
 
     def statistics(self) -> dict[str, int]:
-        """Return figures for metrics and `stats`; sizes in bytes. One table's buckets are looked
-        at, another at each call.
+        """Return figures for metrics and `stats`, sizes in bytes. Each call measures the buckets of
+        one table.
         """
         self._check()
         with self._lock:
@@ -407,35 +407,35 @@ class LogIndex:
                 "bytes_in_memory": 0 if tables is None else tables.bytes_used,
                 "bytes_mapped": 0 if tables is None else tables.bytes_mapped,
                 "bytes_on_disk": self._store.size_bytes()
-                + (self._beside.size_bytes() if self._beside else 0),
-                "tables_unwritten": self._beside.unwritten if self._beside else 0,
+                + (self._files.size_bytes() if self._files else 0),
+                "tables_unwritten": self._files.unwritten if self._files else 0,
             }
 
     def searches(self) -> tuple[int, ...]:
-        """Return how many documents were searched for since opening, by how many prints that
-        compared.
+        """Return how many documents were searched for since opening, by the number of compared
+        prints.
 
         Place k counts those with 2^(k-1) to 2^k - 1, place 0 those with none; empty before the
-        first batch. Any thread.
+        first batch. Any thread may call it.
         """
         with self._lock:
             tables = self._state.neighbours
             return () if tables is None else tables.searches
 
     def close(self) -> None:
-        """Release the volume; what `answered` noted since the last write is lost unless `flush` was
+        """Close the volume; calls of `answered` since the last write are lost unless `flush` was
         called.
         """
         with self._lock:
             self._failure = "It was closed."
-            if self._beside is not None:
-                self._beside.close()
+            if self._files is not None:
+                self._files.close()
             self._store.close()
 
     def _check(self) -> None:
         if self._failure is not None:
             raise StoreError(
-                f"The index cannot go on: {self._failure} Open it again; it resumes from its "
+                f"The index cannot continue: {self._failure} Open it again; it resumes from its "
                 "volume."
             )
 
@@ -443,16 +443,18 @@ class LogIndex:
         writes = self._writes
         with self._lock:
             self._state.add_writes(writes, self._applied, self._answered)
-            if self._beside is not None and self._state.neighbours is not None:
-                self._beside.add_writes(writes, self._state.neighbours.as_kept())
+            if self._files is not None and self._state.neighbours is not None:
+                self._files.add_writes(writes, self._state.neighbours.rows_in_files())
             self._store.write(writes.puts, writes.deletes, writes.ranges)
-            if self._beside is not None:
-                self._beside.written()
+            if self._files is not None:
+                self._files.note_written()
         self._writes = Writes()
 
-    def _open_rooms(self, state: IndexState, live: int = 0) -> tuple[int, int]:
-        """Make the rooms of a state; return how many of its `live` entries files gave, and the
-        first entry after them.
+    def _open_entries(self, state: IndexState, live: int = 0) -> tuple[int, int]:
+        """Open the entries of a state.
+
+        Returns (how many of its `live` entries were loaded from table files, the first entry after
+        them).
         """
         if state.plan is None:
             raise InvariantError(
@@ -461,50 +463,54 @@ class LogIndex:
         entries = state.entries = Entries(
             self._store, state.print_limbs, state.sketch_bytes, self._beat
         )
-        held = state.plan, state.print_limbs, entries.identities
-        limits = self._budget, state.sketch_bytes, self._beat
-        state.neighbours = Neighbours(*held, None, *limits, beside=self._beside)
+        state.neighbours = Neighbours(
+            state.plan,
+            state.print_limbs,
+            entries.identities,
+            budget=self._budget,
+            values=state.sketch_bytes,
+            beat=self._beat,
+            files=self._files,
+        )
         state.neighbours.ask_for_memory(state.plan)
-        return state.neighbours.take_rows(live)
+        return state.neighbours.load_rows(live)
 
-    def _read_volume(self, keep_in: Path | None) -> None:
-        found = contents.read(self._store)
-        meta = found.meta
-        self._beside = None if keep_in is None else KeptFiles(self._store, keep_in)
-        self._state = found.state
+    def _read_volume(self, table_folder: Path | None) -> None:
+        stored = contents.read(self._store)
+        meta = stored.meta
+        self._files = None if table_folder is None else TableFiles(self._store, table_folder)
+        self._state = stored.state
         self._applied, self._answered = meta.applied, meta.answered
-        self._unanswered = Undelivered(self._store, layout.answer_key, found.unanswered)
-        self._log, self._restored = found.log, found.restored
+        self._unanswered = Undelivered(self._store, layout.answer_key, stored.unanswered)
+        self._log, self._restored = stored.log, stored.restored
         if meta.print_limbs:
             self._read_entries(meta.entries, meta.live)
 
     def _read_entries(self, count: int, live: int) -> None:
-        """Read the rows beside the volume, and the entries that came after them; all of these where
-        that does not fit.
+        """Load rows from table files, and later entries from the volume; all from the volume if
+        files are wrong.
         """
         state = self._state
-        kept, first = self._open_rooms(state, live)
-        entries, neighbours = state.rooms()
+        loaded, first = self._open_entries(state, live)
+        entries, neighbours = state.require_stores()
         try:
-            neighbours.load(entries.load(count, live - kept, first), live, count)
+            neighbours.load(entries.load(count, live - loaded, first), live, count)
         except FormatError as error:
-            if self._beside is None or not kept:
+            if self._files is None or not loaded:
                 raise
-            self._beside.refused.append(str(error))
-            self._beside.begin()
+            self._files.refused.append(str(error))
+            self._files.withdraw_names()
             self._read_entries(count, live)
             return
-        if self._beside is not None:
-            said = Writes()
-            self._beside.add_writes(said, neighbours.as_kept())
-            self._store.write(said.puts, said.deletes, said.ranges)
-            self._beside.written()
+        if self._files is not None:
+            writes = Writes()
+            self._files.add_writes(writes, neighbours.rows_in_files())
+            self._store.write(writes.puts, writes.deletes, writes.ranges)
+            self._files.note_written()
 
 
 def _decode(log_offset: int, value: bytes | None) -> LogRecord | FormatError:
-    """Return what a log record holds; a malformed one is a value too, because it is answered like
-    any other.
-    """
+    """Return the decoded log record, or its error, which is answered like a record."""
     try:
         return decode(value, f"Log record {log_offset}")
     except FormatError as error:

@@ -1,7 +1,6 @@
-"""What an index holds, as fields for `index stats`, `/v1/stats` and `/v1/similar`: plain values
-that JSON can carry.
+"""Reports of an index for `index stats`, `/v1/stats` and `/v1/similar`, as values for JSON.
 
-Invariant: ids from outside are text here, with what is not UTF-8 replaced; 64-bit numbers that
+Invariant: ids are text here, with characters that are not UTF-8 replaced; 64-bit numbers that
 JavaScript would round are written in hexadecimal digits.
 """
 
@@ -63,8 +62,8 @@ def stats(index: LogIndex, hottest: int = 10) -> dict[str, Any]:
     }
 
 
-def of_digest(digest: StateDigest | None) -> dict[str, Any]:
-    """Return the field of the report that tells the state digest, if it was computed."""
+def digest_field(digest: StateDigest | None) -> dict[str, Any]:
+    """Return the report's field with the state digest; None if it was not computed."""
     return {
         "state_digest": None
         if digest is None
@@ -72,38 +71,38 @@ def of_digest(digest: StateDigest | None) -> dict[str, Any]:
     }
 
 
-def shortened(found: dict[str, Any], hottest: int) -> dict[str, Any]:
-    """Return the report with the `hottest` first of the buckets that it lists."""
-    return found | {
-        "buckets": found["buckets"] | {"hottest": found["buckets"]["hottest"][:hottest]}
+def limit_hottest(report: dict[str, Any], hottest: int) -> dict[str, Any]:
+    """Return the report with only the first `hottest` of its buckets."""
+    return report | {
+        "buckets": report["buckets"] | {"hottest": report["buckets"]["hottest"][:hottest]}
     }
 
 
-def similar(index: LogIndex, found: Similar, asked: Query) -> dict[str, Any]:
-    """Return what a look-up found, and why a document with that text would be a copy or not."""
+def similar(index: LogIndex, result: Similar, query: Query) -> dict[str, Any]:
+    """Return the result of a look-up, and why a document with that text would be a copy or not."""
     declared = index.declared
     return {
-        "applied": found.applied,
+        "applied": result.applied,
         "recipe": None if declared is None else declared.recipe,
-        "plan": found.plan.id,
+        "plan": result.plan.id,
         "floor": None if declared is None else declared.floor,
-        "by_digest_only": found.by_digest_only,
-        "total": found.total,
-        "found": [_entry(distance, one, found.plan, asked) for distance, one in found.found],
+        "by_digest_only": result.by_digest_only,
+        "total": result.total,
+        "found": [_entry(distance, entry, result.plan, query) for distance, entry in result.found],
     }
 
 
-def _entry(distance: int, entry: Entry, plan: Plan, asked: Query) -> dict[str, Any]:
-    is_copy, why = asked.compared(plan, entry)
-    share = per_cent(asked.sketch, entry.sketch) if asked.sketch and entry.sketch else None
+def _entry(distance: int, entry: Entry, plan: Plan, query: Query) -> dict[str, Any]:
+    is_copy, reason = query.compared(plan, entry)
+    similarity = per_cent(query.sketch, entry.sketch) if query.sketch and entry.sketch else None
     return {
         "id": entry.id.decode("utf-8", "replace"),
         "position": str(entry.position),
         "topic_id": entry.position.topic_id.hex(),
         "distance": distance,
-        "similarity": None if share is None else share / 100,
+        "similarity": None if similarity is None else similarity / 100,
         "is_copy": is_copy,
-        "why": why,
+        "why": reason,
         "time": rfc3339(entry.time_ms),
         "log": str(entry.decided),
         "fingerprint": f"{entry.print:032x}",
@@ -114,9 +113,7 @@ def _entry(distance: int, entry: Entry, plan: Plan, asked: Query) -> dict[str, A
 
 
 def rfc3339(time_ms: int) -> str | None:
-    """Return a time in milliseconds since 1970 as RFC 3339 in UTC, or None if it has no such
-    form.
-    """
+    """Return a time in milliseconds since 1970 as RFC 3339 in UTC; None if it is out of range."""
     try:
         moment = dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC)
     except (OverflowError, ValueError, OSError):

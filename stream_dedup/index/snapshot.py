@@ -1,28 +1,27 @@
-"""Snapshots: copies of an index's volume in a folder or an object store, each with a manifest of
-what it is and must be.
+"""Snapshots: copies of an index's volume in a folder or an object store, each with a manifest.
 
     PLACE/NAME/snapshot.json   the manifest, written last: without it a snapshot is unfinished
     PLACE/NAME/volume/         the volume's files
 
-NAME is the time, so that names in their order are snapshots in theirs, and whose it is.
+NAME is the time and the owner, so that names sort by time.
 
-    1  a volume that nobody writes to: RocksDB's checkpoint of a running index (hard links, made between two steps), or that of
-       an index which does not run, under RocksDB's own lock
-    2  it is read whole for its state digest
-    3  each file is digested; one that an earlier snapshot has is copied within the place, another one is put there
-    4  what lies there is held against what was sent, and the manifest is written
-    5  older snapshots of the same log go but for the number kept, and what others left unfinished a day ago
+    1  the source is a volume without a writer: RocksDB's checkpoint of a running index (hard links, made between two steps), or
+       the volume of a stopped index, under RocksDB's lock
+    2  it is read as a whole for its state digest
+    3  each file is hashed; a file of an earlier snapshot is copied within the place, any other is uploaded
+    4  sizes in the place are compared with the uploaded ones, and the manifest is written
+    5  older snapshots of the same log are deleted except the number kept, and those unfinished for a day
 
 Restoring: the list of files is checked (names that RocksDB gives, CURRENT and the file it names,
-sizes in the place) before the first byte is fetched; each file goes into VOLUME/restoring, against
-its digest; what came is opened there, and its state digest made anew; then all goes up, CURRENT
-last. What lies beside the volume (`beside`) is left out: the restored index makes it anew, sooner
-than it would be fetched.
+sizes in the place) before the first byte is fetched; each file is written to VOLUME/restoring, and
+its digest is checked; the volume there is opened and its state digest computed; then all files are
+moved up, CURRENT last. Table files (`table_files`) are left out: the restored index builds them
+sooner than it would fetch them.
 
-Invariants: a snapshot never shares bytes with the volume; one is whole within a day of its name, or
-never; an interrupted writer harms no other snapshot; nothing outside VOLUME/restoring is opened for
-a name of the manifest, and of no file more bytes are fetched than it names; a restored volume has
-the state digest of the manifest.
+Invariants: a snapshot never shares bytes with the volume; it is complete within a day of its name,
+or never; an interrupted writer harms no other snapshot; no file outside VOLUME/restoring is opened
+for a name in the manifest, and no more bytes of a file are fetched than the manifest says; a
+restored volume has the state digest of the manifest.
 """
 
 from __future__ import annotations
@@ -58,10 +57,10 @@ from stream_dedup.domain.paths import below, create_file, make_folder
 from stream_dedup.domain.printable import printable
 from stream_dedup.domain.version import __version__
 from stream_dedup.index import contents
-from stream_dedup.index.digest import digest_of
-from stream_dedup.index.volume import layout
-from stream_dedup.index.volume.beside import NAMES
-from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.index.digest import compute_digest
+from stream_dedup.index.storage import layout
+from stream_dedup.index.storage.store import RocksStore
+from stream_dedup.index.storage.table_files import NAME_RANGES
 from stream_dedup.inputs.fields import parse_json
 from stream_dedup.inputs.storage import Storage, storage_at
 
@@ -81,12 +80,12 @@ _STORED: Final = re.compile(
 )
 _FILES_MAX: Final = 100_000
 _MANIFEST_BYTES_MAX: Final = 32 << 20
-_KEPT: Final = ("lost+found",)
+_IGNORED: Final = ("lost+found",)
 _NAME: Final = re.compile(r"\d{8}T\d{6}\.\d{6}Z-[\w.-]+")
 _NAME_TIME: Final = "%Y%m%dT%H%M%S.%fZ"
 _UNFINISHED: Final = dt.timedelta(days=1)
 _COPIES_AT_ONCE: Final = 3
-_LATE: Final = 1.25
+_OTHER_OWNER_FACTOR: Final = 1.25
 _LOOK_SECONDS: Final = 0.5
 
 # Bounds of what sentences quote.
@@ -94,12 +93,12 @@ _Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 _Text = Annotated[str, msgspec.Meta(max_length=256)]
 
 Advance = Callable[[int], None]
-"""Told how many bytes more were copied, by several threads."""
+"""Called with the number of copied bytes, by several threads."""
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One file of a snapshot: a name that the store gives to its files, size, and digest."""
+    """One file of a snapshot: the store's name for it, its size, and its digest."""
 
     name: str
     bytes: _Number
@@ -108,8 +107,10 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a snapshot is. `applied`: it holds the log below this offset; `plan` as in control
-    records, `taken` RFC 3339.
+    """The description of a snapshot.
+
+    `applied`: it contains the log below this offset; `plan` as in control records, `taken` RFC
+    3339.
     """
 
     format: int
@@ -131,13 +132,13 @@ class Manifest:
 
     @property
     def taken_at(self) -> float:
-        """When it was taken, in seconds since 1970."""
+        """The time at which it was taken, in seconds since 1970."""
         return dt.datetime.fromisoformat(self.taken).timestamp()
 
 
 class Snapshot(NamedTuple):
-    """One that is whole, how many of its bytes were brought to its place for it, and why older ones
-    could not be removed.
+    """A complete snapshot, the bytes that were uploaded for it, and why older ones could not be
+    removed.
     """
 
     name: str
@@ -158,14 +159,13 @@ def take(
     every_seconds: float = 0.0,
     advance: Advance = lambda _: None,
 ) -> Snapshot:
-    """Take a snapshot of the volume of an index that does not run, or of a checkpoint of one that
-    does.
+    """Take a snapshot of the volume of a stopped index, or of a checkpoint of a running one.
 
-    `by` says in its name who took it. Of the same log `keep` snapshots stay, all if it is None. If
-    none is `due_at` yet, the newest is returned, and nothing is taken.
+    `by` is the owner in its name. `keep` snapshots of the same log remain, all if it is None. If
+    none is `due_at` yet, returns the newest.
 
     Raises:
-        InputError: there is no index, or `place` lies within its volume.
+        InputError: there is no index, or `place` is within its volume.
         StoreError: the index runs; `place` cannot be used; the volume is damaged.
     """
     if not (volume / _CURRENT).exists():
@@ -175,13 +175,14 @@ def take(
     storage = storage_at(place)
     if volume.resolve() in (Path(storage.where).resolve(), *Path(storage.where).resolve().parents):
         raise InputError(
-            f"{storage.where} lies within the volume, and would be lost with it; name another "
-            "place."
+            f"{storage.where} is within the volume, and would be lost with it; name another place."
         )
-    with _at_rest(volume):
+    with _lock_volume(volume):
         earlier = list(whole(storage))
         with _contents(volume) as state:
-            last = next((one for one in earlier if _is_of(one.manifest, state.log)), None)
+            last = next(
+                (snapshot for snapshot in earlier if _is_of(snapshot.manifest, state.log)), None
+            )
             if (
                 last is not None
                 and every_seconds
@@ -189,11 +190,11 @@ def take(
             ):
                 return last
             manifest = _describe(state)
-        begun = dt.datetime.now(dt.UTC)
-        name = f"{begun:{_NAME_TIME}}-{_owner(by)}"
+        started = dt.datetime.now(dt.UTC)
+        name = f"{started:{_NAME_TIME}}-{_owner(by)}"
         try:
-            sent, files = _put(storage, volume, name, earlier, advance)
-            if dt.datetime.now(dt.UTC) - begun > _UNFINISHED - dt.timedelta(hours=1):
+            sent_bytes, files = _copy_files(storage, volume, name, earlier, advance)
+            if dt.datetime.now(dt.UTC) - started > _UNFINISHED - dt.timedelta(hours=1):
                 raise StoreError(
                     f"A snapshot took a day on its way to {storage.where}, and was given up; see "
                     "to a faster way there."
@@ -209,14 +210,16 @@ def take(
             _prune(storage, manifest.log, keep)
     except StoreError as error:
         return Snapshot(
-            name, manifest, sent, f"The snapshot is whole, and older ones were not removed. {error}"
+            name,
+            manifest,
+            sent_bytes,
+            f"The snapshot is whole, and older ones were not removed. {error}",
         )
-    return Snapshot(name, manifest, sent)
+    return Snapshot(name, manifest, sent_bytes)
 
 
 def whole(storage: Storage) -> Iterator[Snapshot]:
-    """Yield the snapshots of a place that are whole and of which this version can tell what they
-    are, the newest first.
+    """Yield the complete snapshots of a place whose manifest this version can read, newest first.
 
     Raises:
         StoreError: the place cannot be read.
@@ -227,18 +230,18 @@ def whole(storage: Storage) -> Iterator[Snapshot]:
 
 
 def _names(storage: Storage) -> list[str]:
-    """Return the names of the snapshots of a place, whole or not, the newest first."""
+    """Return the names of all snapshots of a place, newest first."""
     return sorted(filter(_NAME.fullmatch, storage.folders()), reverse=True)
 
 
 def due_at(last: Snapshot, by: str, every_seconds: float) -> float:
-    """Return when the next one is due, in seconds since 1970: where another one than `by` takes
-    them, a quarter later.
+    """Return when the next snapshot is due, in seconds since 1970; a quarter later for another
+    owner.
 
-    So as a rule the same replica goes on, and finds most files of its volume in the place.
+    So the same replica usually continues, and finds most files of its volume in the place.
     """
     return last.manifest.taken_at + every_seconds * (
-        1 if last.name.endswith(f"Z-{_owner(by)}") else _LATE
+        1 if last.name.endswith(f"Z-{_owner(by)}") else _OTHER_OWNER_FACTOR
     )
 
 
@@ -247,12 +250,14 @@ def _owner(by: str) -> str:
 
 
 def newest(place: str, log: str) -> Snapshot | None:
-    """Return the newest whole snapshot of a log in this version's layout.
+    """Return the newest complete snapshot of a log in this version's layout.
 
     Raises:
         StoreError: the place cannot be read.
     """
-    return next((one for one in whole(storage_at(place)) if _is_of(one.manifest, log)), None)
+    return next(
+        (snapshot for snapshot in whole(storage_at(place)) if _is_of(snapshot.manifest, log)), None
+    )
 
 
 def _is_of(manifest: Manifest, log: str | None) -> bool:
@@ -267,10 +272,10 @@ def is_running(volume: Path) -> bool:
 
 
 def ask(volume: Path, place: Path | str, wait_seconds: float) -> Snapshot:
-    """Ask the index that runs on a volume for a snapshot, and return it once it is whole.
+    """Ask the running index of a volume for a snapshot, and return it once it is complete.
 
     Raises:
-        StoreError: the place cannot be read, or none came in time.
+        StoreError: the place cannot be read, or there was none in time.
     """
     storage = storage_at(place)
     before = set(_names(storage))
@@ -278,28 +283,28 @@ def ask(volume: Path, place: Path | str, wait_seconds: float) -> Snapshot:
     until = time.monotonic() + wait_seconds
     while time.monotonic() < until:
         for name in set(_names(storage)) - before:
-            with contextlib.suppress(InputError):  # it is on its way
+            with contextlib.suppress(InputError):  # unfinished
                 return Snapshot(name, read_manifest(storage, name))
         time.sleep(_LOOK_SECONDS)
     (volume / WANTED).unlink(missing_ok=True)
     raise StoreError(
         f"The index that has {volume} open brought no snapshot to {storage.where} within "
         f"{wait_seconds:g} s; its log says why. "
-        "Does it run with STREAM_DEDUP_SNAPSHOTS as it stands here?"
+        "Does it run with the same STREAM_DEDUP_SNAPSHOTS?"
     )
 
 
 def _lock(file: IO[Any]) -> bool:
     try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the very kind of lock that RocksDB takes
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the same kind of lock as RocksDB's
     except OSError:
         return False
     return True
 
 
 @contextlib.contextmanager
-def _at_rest(volume: Path) -> Iterator[None]:
-    """Hold the lock that RocksDB takes on a volume."""
+def _lock_volume(volume: Path) -> Iterator[None]:
+    """Hold RocksDB's lock on a volume."""
     with (volume / _LOCK_OF_ROCKSDB).open("a") as file:
         if not _lock(file):
             raise StoreError(f"The volume {volume} is open in an index that runs.")
@@ -327,14 +332,14 @@ def _contents(volume: Path) -> Iterator[contents.Contents]:
         store.close()
 
 
-def _describe(found: contents.Contents) -> Manifest:
-    """Return the manifest of a volume, which is read whole, without its files."""
-    digest, state = digest_of(found), found.state
+def _describe(volume: contents.Contents) -> Manifest:
+    """Return the manifest of a volume without its files; reads the whole volume."""
+    digest, state = compute_digest(volume), volume.state
     return Manifest(
         format=FORMAT,
         program=__version__,
         taken=dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-        log=found.log,
+        log=volume.log,
         applied=digest.log_offset,
         recipe=None if state.declared is None else state.declared.recipe,
         plan=None if state.plan is None else state.plan.to_fields(),
@@ -345,55 +350,52 @@ def _describe(found: contents.Contents) -> Manifest:
     )
 
 
-def _put(
+def _copy_files(
     storage: Storage, volume: Path, name: str, earlier: list[Snapshot], advance: Advance
 ) -> tuple[int, list[File]]:
-    """Bring a volume's files into the snapshot `name`; return how many bytes had to be sent, and
-    what the files are.
-    """
+    """Copy a volume's files to the snapshot `name`; return (uploaded bytes, the files)."""
     current = (volume / _CURRENT).read_text("ascii").strip()
     paths = [
-        one
-        for one in sorted(volume.iterdir())
-        if _STORED.fullmatch(one.name) and (one.name == current or one.name[0] != "M")
+        path
+        for path in sorted(volume.iterdir())
+        if _STORED.fullmatch(path.name) and (path.name == current or path.name[0] != "M")
     ]
-    there = {
-        (file.bytes, file.blake2b): f"{one.name}/{VOLUME}/{file.name}"
-        for one in reversed(earlier)
-        for file in one.manifest.files
+    stored_paths = {
+        (file.bytes, file.blake2b): f"{snapshot.name}/{VOLUME}/{file.name}"
+        for snapshot in reversed(earlier)
+        for file in snapshot.manifest.files
         if _STORED.fullmatch(file.name)
     }
 
-    def put(path: Path) -> tuple[int, File]:
+    def copy_file(path: Path) -> tuple[int, File]:
         file = File(path.name, path.stat().st_size, _digest(path))
         target = f"{name}/{VOLUME}/{path.name}"
         advance(file.bytes)
-        found = there.get((file.bytes, file.blake2b))
-        if found is not None and path.suffix == ".sst":  # the others are small, and change
-            with contextlib.suppress(
-                StoreError, FileNotFoundError
-            ):  # another writer may have removed that snapshot
-                storage.copy(found, target)
+        stored = stored_paths.get((file.bytes, file.blake2b))
+        if stored is not None and path.suffix == ".sst":  # the others are small, and change
+            # Another writer may have removed that snapshot.
+            with contextlib.suppress(StoreError, FileNotFoundError):
+                storage.copy(stored, target)
                 return 0, file
         storage.put(path, target)
         return file.bytes, file
 
-    # One by one: a library of a store may hold a whole file in memory.
-    done = [put(path) for path in paths]
-    _check_list([file for _, file in done], str(volume))
-    found = storage.sizes(f"{name}/{VOLUME}")
-    for _, file in done:
-        if found.get(file.name) != file.bytes:
+    # One by one: a store's library may load a whole file into memory.
+    copied = [copy_file(path) for path in paths]
+    _check_file_list([file for _, file in copied], str(volume))
+    stored = storage.sizes(f"{name}/{VOLUME}")
+    for _, file in copied:
+        if stored.get(file.name) != file.bytes:
             raise StoreError(
-                f"{storage.where} holds {found.get(file.name, 0)} bytes of {file.name}, and was "
+                f"{storage.where} holds {stored.get(file.name, 0)} bytes of {file.name}, and was "
                 f"given {file.bytes}; no "
                 "snapshot was taken."
             )
-    return sum(sent for sent, _ in done), [file for _, file in done]
+    return sum(sent_bytes for sent_bytes, _ in copied), [file for _, file in copied]
 
 
 def _prune(storage: Storage, log: str | None, keep: int) -> None:
-    """Remove what is older than the snapshots kept of a log, and what nobody will finish."""
+    """Remove a log's snapshots beyond the number kept, and unfinished ones older than a day."""
     kept = 0
     limit = f"{dt.datetime.now(dt.UTC) - _UNFINISHED:{_NAME_TIME}}"
     for name in _names(storage):
@@ -421,12 +423,12 @@ def _manifest_bytes(manifest: Manifest) -> bytes:
 
 
 def read_manifest(storage: Storage, name: str) -> Manifest:
-    """Return the manifest of a snapshot; the name is empty where it lies in the place itself.
+    """Return the manifest of a snapshot; with an empty name, of the place itself.
 
     Raises:
-        InputError: there is no snapshot, or it was never finished.
+        InputError: there is no snapshot, or it is unfinished.
         FormatError: the manifest is damaged.
-        OtherFormatError: it was written by a newer version.
+        OtherFormatError: it is of a newer version.
         StoreError: it cannot be read now.
     """
     path, file = f"{storage.where}/{name}".rstrip("/"), f"{name}/{MANIFEST}".lstrip("/")
@@ -447,10 +449,10 @@ def read_manifest(storage: Storage, name: str) -> Manifest:
         raise FormatError(
             f"The manifest {path}/{MANIFEST} cannot be read: {error}. Take another snapshot."
         ) from error
-    form = fields.get("format") if isinstance(fields, dict) else None
-    if isinstance(form, int) and form > FORMAT:
+    format_number = fields.get("format") if isinstance(fields, dict) else None
+    if isinstance(format_number, int) and format_number > FORMAT:
         raise OtherFormatError(
-            f"The snapshot {path} is of format {printable(str(form), 40)}, and this program reads "
+            f"The snapshot {path} is of format {printable(str(format_number), 40)}, and this program reads "
             f"up to {FORMAT}; restore it with the version "
             f"that took it ({printable(str(fields.get('program')), 40)}) or a newer one."
         )
@@ -460,41 +462,41 @@ def read_manifest(storage: Storage, name: str) -> Manifest:
             "edited. Take another snapshot."
         )
     try:
-        found = msgspec.convert(fields, Manifest)
-        found.taken_at  # noqa: B018 - raises if it is no time
+        manifest = msgspec.convert(fields, Manifest)
+        manifest.taken_at  # noqa: B018 - raises if it is no time
     except (msgspec.ValidationError, ValueError, OverflowError) as error:
         raise FormatError(
             f"The manifest {path}/{MANIFEST} lacks what a manifest says ({error}); take another "
             "snapshot."
         ) from error
-    return found
+    return manifest
 
 
-def _check_list(files: Sequence[File], where: str) -> None:
-    """Check that a list of files is that of a volume: names of the store, each once, and CURRENT
-    with the one file that it names.
+def _check_file_list(files: Sequence[File], where: str) -> None:
+    """Check that files are those of a volume: valid unique names, and CURRENT with the one file it
+    names.
 
     Raises:
-        FormatError: it is not.
+        FormatError: they are not.
     """
     listed = {file.name: file for file in files}
     foreign = next((name for name in listed if not _STORED.fullmatch(name)), None)
     manifests = [name for name in listed if name.startswith("MANIFEST-")]
     current = f"{manifests[0]}\n".encode() if len(manifests) == 1 else b""
     if foreign is not None:
-        why = f"{printable(foreign)!r} is no name of a file of the index"
+        problem = f"{printable(foreign)!r} is no name of a file of the index"
     elif len(listed) < len(files):
-        why = "a name is there twice"
+        problem = "a name is there twice"
     elif len(files) > _FILES_MAX:
-        why = f"it has {len(files)} entries, and {_FILES_MAX} are the most"
+        problem = f"it has {len(files)} entries, and {_FILES_MAX} are the most"
     elif _MARKER not in listed or listed.get(_CURRENT) != File(
         _CURRENT, len(current), _blake2b(current).hexdigest()
     ):
-        why = f"it lacks {_MARKER}, or {_CURRENT} with the one MANIFEST that it names"
+        problem = f"it lacks {_MARKER}, or {_CURRENT} with the one MANIFEST that it names"
     else:
         return
     raise FormatError(
-        f"The list of files of {where} is not that of an index volume: {why}. Take another "
+        f"The list of files of {where} is not that of an index volume: {problem}. Take another "
         "snapshot."
     )
 
@@ -516,29 +518,29 @@ def restore(
     log: str | None = None,
     advance: Advance = lambda _: None,
 ) -> Snapshot:
-    """Make an index volume of a snapshot, the newest if none is named; the index goes on from
+    """Restore a snapshot, by default the newest, to an index volume; the index continues from
     there.
 
-    `log`, where it is given, is the log that the volume must follow. The directory is left empty if
-    anything is wrong.
+    `log` is the log that the volume must follow, if given. The directory is empty after any error.
 
     Raises:
-        InputError: there is no finished snapshot, or `volume` is not empty. ConfigurationError: the
-        snapshot follows another log. FormatError: a file of it is missing, cut or changed. The
-        sentence names the snapshot before it. OtherFormatError: it was written by a newer version,
-        or this one reads its bytes otherwise. StoreError: the place or the volume cannot be used.
+        InputError: there is no finished snapshot, or `volume` is not empty.
+        ConfigurationError: the snapshot follows another log.
+        FormatError: a file is missing, cut or changed; the sentence names the snapshot before it.
+        OtherFormatError: it is of a newer version, or of another layout.
+        StoreError: the place or the volume cannot be used.
     """
     storage = storage_at(place)
     if name and not _NAME.fullmatch(name):
         raise InputError(f"{printable(name)!r} is no name of a snapshot; {storage.where} has some.")
-    names = _finished(storage)
+    names = _finished_names(storage)
     if name is None and not names:
         read_manifest(storage, "")
     chosen = names[0] if name is None else name
     try:
         return _restore(storage, chosen, volume, log, advance)
     except (FormatError, ConfigurationError) as error:
-        before = next((one for one in names if one < chosen), None)
+        before = next((earlier for earlier in names if earlier < chosen), None)
         if before is None:
             raise
         raise type(error)(f"{error} The one before it: --snapshot {before}") from error
@@ -548,31 +550,30 @@ def restore_any(
     place: str,
     volume: Path,
     log: str,
-    tell: Callable[[str], None],
+    on_problem: Callable[[str], None],
     advance: Advance = lambda _: None,
 ) -> Snapshot | None:
-    """Make an index volume of the newest snapshot that is good; `tell` is told what is wrong with
-    each that is not.
+    """Restore the newest valid snapshot to an index volume; call `on_problem` for each invalid one.
 
     Returns None, with an empty `volume`, if there is none.
     """
     try:
         storage = storage_at(place)
-        names = _finished(storage)
+        names = _finished_names(storage)
     except StreamDedupError as error:
-        tell(str(error))
+        on_problem(str(error))
         return None
     for name in names:
         try:
             return _restore(storage, name, volume, log, advance)
         except StreamDedupError as error:
-            tell(str(error))
+            on_problem(str(error))
     return None
 
 
 def clear_unfinished(volume: Path) -> None:
-    """Remove what a process left that died while it took or restored a snapshot; a volume that is
-    whole stays.
+    """Remove the files of a process that ended while it took or restored a snapshot; not a whole
+    volume.
     """
     clear_checkpoint(volume)
     if not (volume / RESTORING).exists():
@@ -580,21 +581,21 @@ def clear_unfinished(volume: Path) -> None:
     if (volume / _CURRENT).exists():
         shutil.rmtree(volume / RESTORING)
     else:
-        _clear(volume)
+        _remove_contents(volume)
 
 
 def clear_checkpoint(volume: Path) -> None:
-    """Remove the checkpoint that lies in a volume, which holds files that RocksDB has replaced."""
+    """Remove the checkpoint in a volume, which contains files that RocksDB has replaced."""
     for path in volume.glob(f"{CHECKPOINT}*"):  # RocksDB makes one under another name first
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _finished(storage: Storage) -> list[str]:
-    """Return the names of snapshots that have a manifest, good or not, the newest first; "" is one
-    that is the place itself.
+def _finished_names(storage: Storage) -> list[str]:
+    """Return the names of snapshots with a manifest, newest first; "" for a snapshot in the place
+    itself.
     """
-    found = [name for name in _names(storage) if MANIFEST in storage.sizes(name)]
-    return found or ([""] if MANIFEST in storage.sizes("") else [])
+    names = [name for name in _names(storage) if MANIFEST in storage.sizes(name)]
+    return names or ([""] if MANIFEST in storage.sizes("") else [])
 
 
 def _restore(
@@ -610,18 +611,16 @@ def _restore(
     if log is not None and manifest.log != log:
         raise ConfigurationError(
             f"The snapshot {where} follows the log {printable(str(manifest.log))!r}, and this is "
-            f"{log!r}: the "
-            "topic was made anew, or the "
-            "snapshot belongs to another cluster. Take a snapshot of an index of this log, or let "
-            "the new one read the log."
+            f"{log!r}: the topic was created again, or the snapshot belongs to another cluster. "
+            "Take a snapshot of an index of this log, or let the new one read the log."
         )
-    _check_list(manifest.files, where)
+    _check_file_list(manifest.files, where)
     files = f"{name}/{VOLUME}".lstrip("/")
     _check_sizes(manifest.files, storage.sizes(files), where)
     _check_is_empty(volume)
     restoring = volume / RESTORING
 
-    def get(file: File) -> None:
+    def fetch(file: File) -> None:
         digest = _blake2b()
         try:
             with os.fdopen(create_file(below(restoring, file.name)), "wb") as target:
@@ -631,91 +630,93 @@ def _restore(
                 target.flush()
                 os.fsync(target.fileno())
         except FileNotFoundError as error:
-            raise _lacks(where, file.name) from error
+            raise _missing_file_error(where, file.name) from error
         if digest.hexdigest() != file.blake2b:
-            raise _changed(f"{where}/{VOLUME}/{file.name}", "its checksum differs")
+            raise _changed_file_error(f"{where}/{VOLUME}/{file.name}", "its checksum differs")
         advance(file.bytes)
 
     try:
         make_folder(volume)
         make_folder(restoring)
         with ThreadPoolExecutor(_COPIES_AT_ONCE) as pool:
-            for _ in pool.map(get, sorted(manifest.files, key=lambda one: -one.bytes)):
+            for _ in pool.map(fetch, sorted(manifest.files, key=lambda item: -item.bytes)):
                 pass
-        _prove(restoring, manifest, where)
+        _check_state(restoring, manifest, where)
         # CURRENT last: without it a directory is never taken for a volume.
-        for path in sorted(restoring.iterdir(), key=lambda one: one.name == _CURRENT):
+        for path in sorted(restoring.iterdir(), key=lambda item: item.name == _CURRENT):
             if path.name == _CURRENT:
                 sync(volume)
             path.rename(volume / path.name)
         sync(volume)
         restoring.rmdir()
     except OSError as error:
-        _clear(volume)
+        _remove_contents(volume)
         raise StoreError(
             f"The index could not be written to {volume}: {error.strerror or error}. The directory "
             "is empty again."
         ) from error
     except BaseException:
-        _clear(volume)
+        _remove_contents(volume)
         raise
     return Snapshot(name, manifest)
 
 
 def _check_sizes(files: Sequence[File], sizes: Mapping[str, int], where: str) -> None:
-    """Check that the place has all files of a list, with the sizes that the list names.
+    """Check that the place contains all files of a list, with these sizes.
 
     Raises:
-        FormatError: it has not.
+        FormatError: it does not.
     """
     for file in files:
         if file.name not in sizes:
-            raise _lacks(where, file.name)
+            raise _missing_file_error(where, file.name)
         if sizes[file.name] != file.bytes:
-            raise _changed(f"{where}/{VOLUME}/{file.name}", f"it has {sizes[file.name]} bytes")
+            raise _changed_file_error(
+                f"{where}/{VOLUME}/{file.name}", f"it has {sizes[file.name]} bytes"
+            )
 
 
-def _lacks(where: str, name: str) -> FormatError:
+def _missing_file_error(where: str, name: str) -> FormatError:
     return FormatError(
         f"The snapshot {where} lacks its file {name}; take another one, or copy it again."
     )
 
 
-def _changed(path: str, why: str) -> FormatError:
+def _changed_file_error(path: str, problem: str) -> FormatError:
     return FormatError(
-        f"The file {path} is not what it was when the snapshot was taken ({why}); take another "
+        f"The file {path} is not what it was when the snapshot was taken ({problem}); take another "
         "snapshot, or copy it again."
     )
 
 
-def _prove(volume: Path, manifest: Manifest, where: str) -> None:
-    """Prove that a new volume holds the state that the manifest names, and mark it as restored."""
+def _check_state(volume: Path, manifest: Manifest, where: str) -> None:
+    """Check that a new volume has the state in the manifest, and mark it as restored."""
     try:
         store = RocksStore(volume)
         try:
             state = contents.read(store)
-            found, named = asdict(_describe(state)), asdict(manifest)
-            for field in sorted(found.keys() - {"program", "taken", "files"}):
-                if found[field] != named[field]:
+            state_fields, expected_fields = asdict(_describe(state)), asdict(manifest)
+            for field in sorted(state_fields.keys() - {"program", "taken", "files"}):
+                if state_fields[field] != expected_fields[field]:
                     raise FormatError(
                         f"the state read from them is not the one that was taken: its {field} is "
-                        f"{printable(str(found[field]))}, and the manifest says "
-                        f"{printable(str(named[field]))}"
+                        f"{printable(str(state_fields[field]))}, and the manifest says "
+                        f"{printable(str(expected_fields[field]))}"
                     )
-            # Others gave those answers long ago; the restored index announces from where it
-            # answers. It has no files beside it.
+            # Other replicas delivered these answers; the restored index announces its first answer.
+            # It has no table files.
             answers = [layout.answer_key(offset) for offset in state.unanswered]
-            store.write({layout.KEY_RESTORED: b""}, [*answers, layout.KEY_BESIDE], NAMES)
+            store.write({layout.KEY_RESTORED: b""}, [*answers, layout.KEY_TABLE_FILES], NAME_RANGES)
         finally:
             store.close()
     except OtherFormatError:
         raise
     except (FormatError, VolumeError) as error:
-        kind, hint = FormatError, "let the index read the log"
+        error_class, hint = FormatError, "let the index read the log"
         if manifest.program != __version__:
-            kind = OtherFormatError
+            error_class = OtherFormatError
             hint += f", or restore it with version {printable(manifest.program, 40)}"
-        raise kind(
+        raise error_class(
             f"The files of the snapshot {where} are those of its list, and do not hold what its "
             f"manifest says: {error}. Restore another one, or {hint}."
         ) from error
@@ -727,7 +728,7 @@ def _prove(volume: Path, manifest: Manifest, where: str) -> None:
 def _check_is_empty(directory: Path) -> None:
     if directory.is_dir():
         clear_unfinished(directory)
-        names = sorted({file.name for file in directory.iterdir()} - set(_KEPT))
+        names = sorted({file.name for file in directory.iterdir()} - set(_IGNORED))
         if names:
             raise InputError(
                 f"An index is only put into an empty directory, and {directory} holds "
@@ -747,14 +748,12 @@ def _blake2b(data: bytes = b"") -> hashlib.blake2b:
     return hashlib.blake2b(data, digest_size=32)
 
 
-def _clear(folder: Path) -> None:
-    """Remove all that lies in a folder, but not the folder: it may be where a file system is
-    mounted.
-    """
-    for one in folder.iterdir() if folder.is_dir() else ():
-        if one.name in _KEPT:
+def _remove_contents(folder: Path) -> None:
+    """Remove the contents of a folder, but not the folder: it may be a mount point."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.name in _IGNORED:
             continue
-        if one.is_dir() and not one.is_symlink():
-            shutil.rmtree(one, ignore_errors=True)
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
         else:
-            one.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)

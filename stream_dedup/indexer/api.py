@@ -125,7 +125,7 @@ class IndexApi:
                 f"of {declared.recipe!r}; "
                 "they cannot be compared. Use the recipe and the key that the workers have.",
             )
-        asked = Query(digest, sketch, Origin(site, title, id_crc))
+        document = Query(digest, sketch, Origin(site, title, id_crc))
         number = int(print_digits, 16)
         limbs = [(number >> shift) & (2**64 - 1) for shift in range(0, 4 * len(print_digits), 64)]
         try:
@@ -139,7 +139,7 @@ class IndexApi:
                 lambda: report.similar(
                     index,
                     index.similar(limbs, digest, features, scope, limit, sketch, similarity),
-                    asked,
+                    document,
                 )
             )
         finally:
@@ -164,7 +164,7 @@ class IndexApi:
         self, _: LogIndex, answer: KeptAnswer[dict[str, Any]], query: Mapping[str, str]
     ) -> object:
         hottest = _number(query, "hottest", 10, 0, _HOTTEST_MAX)
-        return report.shortened(await answer.get(), hottest) | {"started_ms": self._started_ms}
+        return report.limit_hottest(await answer.get(), hottest) | {"started_ms": self._started_ms}
 
 
 def _problem(status: int, error: Exception) -> Response:

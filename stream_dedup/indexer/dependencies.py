@@ -9,15 +9,16 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import structlog
+from structlog.typing import FilteringBoundLogger
 
 from stream_dedup.domain.failpoints import VARIABLE
 from stream_dedup.domain.threads import SideThread
 from stream_dedup.domain.topics import TopicNames, TopicState
-from stream_dedup.index.volume.contract import Store
-from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.index.storage.contract import Store
+from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.kafka import (
     Admin,
     LogReader,
@@ -26,7 +27,7 @@ from stream_dedup.kafka import (
 from stream_dedup.preflight.start import check_topics
 from stream_dedup.settings.settings import Settings
 
-_logger = structlog.get_logger("stream_dedup.index")
+_logger: FilteringBoundLogger = structlog.get_logger("stream_dedup.index")
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,9 @@ class IndexerDependencies:
         [Literal["index"], Settings, TopicNames, Admin], Mapping[str, TopicState]
     ] = check_topics
     open_store: Callable[[Path], Store] = RocksStore
-    beside: Callable[[Path], Path | None] = lambda folder: folder / "tables"
+    table_folder: Callable[[Path], Path | None] = lambda folder: folder / "tables"
     make_thread: Callable[[str], SideThread] = SideThread
-    logger: Any = _logger
+    logger: FilteringBoundLogger = _logger
 
     @classmethod
     def of_process(cls) -> Self:

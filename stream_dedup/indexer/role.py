@@ -19,9 +19,9 @@ from stream_dedup.domain.errors import ConfigurationError, GoneError, StreamDedu
 from stream_dedup.domain.failpoints import Failpoints
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.snapshot import clear_unfinished
+from stream_dedup.index.storage.place import volume_in
 from stream_dedup.index.tables.budget import Budget
 from stream_dedup.index.tables.neighbours import ROWS_MAX
-from stream_dedup.index.volume.place import volume_in
 from stream_dedup.indexer.api import IndexApi
 from stream_dedup.indexer.dependencies import IndexerDependencies
 from stream_dedup.indexer.metrics import IndexMetrics
@@ -107,18 +107,15 @@ class Indexer:
         self._warned: set[str] = set()
         self._announced_at: int | None = None
         self._undelivered: dict[int, bool] = {}
-        self._next_gauges = 0.0
-        self._recipe = ""
-        self._rejected = 0
+        self._next_gauges = self._next_log = 0.0
+        self._recipe, self._rejected = "", 0
         self._pace = CatchUpPace()
-        self._next_log = 0.0
         names = settings.topic_names
         # Kafka requests come before the volume is opened, so that a failure leaves nothing open.
         admin = dependencies.make_admin(settings)
         topics = dependencies.check_topics("index", settings, names, admin)
         log_id = f"{admin.cluster_id()}/{topics[names.fingerprints].topic_id.hex()}"
-        self._log = names.fingerprints
-        self._log_topic_id = topics[names.fingerprints].topic_id
+        self._log, self._log_topic_id = names.fingerprints, topics[names.fingerprints].topic_id
         self._topic_ids = TopicIdWatcher(
             lambda: dependencies.make_admin(settings).topic_ids([names.fingerprints]),
             dependencies.make_thread("asking"),
@@ -132,47 +129,48 @@ class Indexer:
         self._insist, self._settings, self._dependencies = insist, settings, dependencies
         self._writer = self._make_writer()
         folder = volume_in(settings.index_dir)
-        if folder != settings.index_dir:
-            self._logger.warning(
-                "the folder was begun by a version with another layout, whose volume stays as it "
-                "is; once nobody goes back to "
-                "that version, remove the files beside this one's volume",
-                volume=str(folder),
-                files=str(settings.index_dir),
-            )
-        clear_unfinished(folder)
         self._snapshots: Snapshots | None = None
-        if settings.snapshots is not None:
-            self._snapshots = Snapshots(settings, folder, dependencies.host, metrics, self._logger)
-            if not (folder / "CURRENT").exists():
-                self._snapshots.restore(log_id, self._restoring)
-        beside_it = CHILD_BYTES if self._snapshots is not None else 0
-        store, budget = (
-            dependencies.open_store(folder),
-            Budget(self._memory or 0, folder, beside_it),
-        )
-        self._index = LogIndex(
-            store,
-            budget,
-            health.beat,
-            keep_in=dependencies.beside(folder),
-        )
+        self._index = self._open_index(folder, log_id)
         try:
             self._begin(folder, log_id, low, names.fingerprints)
         except BaseException:
             self._index.close()
             raise
         api.serve(self._index)
-        for what in self._index.made_anew:
+        for reason in self._index.rebuild_reasons:
             self._logger.warning(
-                "rebuilt from the volume, which is slower and loses nothing", what=what
+                "rebuilt from the volume, which is slower and loses nothing", what=reason
             )
-        metrics.made_anew.inc(len(self._index.made_anew))
+        metrics.made_anew.inc(len(self._index.rebuild_reasons))
         self._logger.info(
             "index started",
             folder=str(folder),
             applied=self._index.applied,
             log_end=self._catch_up_to,
+        )
+
+    def _open_index(self, folder: Path, log_id: str) -> LogIndex:
+        """Open the volume in `folder`; fill an empty one from a snapshot if that is configured."""
+        settings = self._settings
+        if folder != settings.index_dir:
+            self._logger.warning(
+                "the folder was created by a version with another layout, whose volume is left as "
+                "it is. If nobody goes back to that version, delete the other files of the folder",
+                volume=str(folder),
+                files=str(settings.index_dir),
+            )
+        clear_unfinished(folder)
+        if settings.snapshots is not None:
+            self._snapshots = Snapshots(
+                settings, folder, self._dependencies.host, self._metrics, self._logger
+            )
+            if not (folder / "CURRENT").exists():
+                self._snapshots.restore(log_id, self._restoring)
+        return LogIndex(
+            self._dependencies.open_store(folder),
+            Budget(self._memory or 0, folder, 0 if self._snapshots is None else CHILD_BYTES),
+            self._health.beat,
+            table_folder=self._dependencies.table_folder(folder),
         )
 
     def _begin(self, folder: Path, log_id: str, low: int, topic: str) -> None:
@@ -196,9 +194,8 @@ class Indexer:
             self._metrics.restored_empty.inc()
             self._logger.warning(
                 "the volume is empty and the log was answered before: the index is rebuilt from "
-                "the log's beginning. If this "
-                "is not a new replica, its volume was lost; with STREAM_DEDUP_SNAPSHOTS it would "
-                "begin with a copy",
+                "the log's beginning. If this is not a new replica, its volume was lost; with "
+                "STREAM_DEDUP_SNAPSHOTS it would begin with a copy",
                 folder=str(folder),
                 log_end=self._catch_up_to,
             )
@@ -287,8 +284,9 @@ class Indexer:
             low, end = self._log_reader.watermarks()
             if low <= self._index.applied:
                 raise
-            folder, applied = self._settings.index_dir, self._index.applied
-            raise ConfigurationError(_gap(folder, applied, self._log, low, end)) from error
+            raise ConfigurationError(
+                _gap(self._settings.index_dir, self._index.applied, self._log, low, end)
+            ) from error
         if messages:
             self._apply(messages)
         self._writer.poll()
@@ -449,18 +447,16 @@ class Indexer:
             )
         if statistics["tables_unwritten"]:
             self._warn_once(
-                "A table could not be written beside the volume, so the next start takes longer; "
-                "nothing is lost. Make room on "
-                "that disk.",
+                "A table file could not be written, so the next start takes longer; nothing is "
+                "lost. Make room on that disk.",
                 tables=statistics["tables_unwritten"],
             )
         full = statistics["representatives_full"]
         if statistics["hottest_bucket"] > max(_HOT_BUCKET, full // 100):
             self._warn_once(
-                "One bucket holds far more representatives than its share; each look-up that "
-                "visits it reads all of it. Many "
-                "documents agree in a block of their prints: a template that they share, or an "
-                "attack.",
+                "One bucket contains far more representatives than its share; each look-up that "
+                "visits it reads all of it. Many documents agree in a block of their prints: a "
+                "template that they share, or an attack.",
                 hottest_bucket=statistics["hottest_bucket"],
                 representatives=full,
             )

@@ -25,8 +25,8 @@ def carry_out(job: dict[str, Any]) -> dict[str, Any]:
     """Carry out a job and return its result; `failed` is the reason of a failure."""
     warnings: list[str] = []
     is_new = False
-    if job["do"] == "restore" and (why := _refusal(job["place"])):
-        return {"failed": why, "is_refused": True}
+    if job["do"] == "restore" and (refusal := _refusal(job["place"])):
+        return {"failed": refusal, "is_refused": True}
     try:
         if job["do"] == "restore":
             stored = snapshot.restore_any(
@@ -35,16 +35,16 @@ def carry_out(job: dict[str, Any]) -> dict[str, Any]:
         elif job["do"] == "look":
             stored = snapshot.newest(job["place"], job["log"])
         else:
-            begun = time.time()
-            every = 0.0 if job.get("is_wanted") else job["every_seconds"]
+            started_seconds = time.time()
+            every_seconds = 0.0 if job.get("is_wanted") else job["every_seconds"]
             stored = snapshot.take(
                 Path(job["volume"]),
                 job["place"],
                 by=job["by"],
                 keep=job["keep"],
-                every_seconds=every,
+                every_seconds=every_seconds,
             )
-            is_new = stored.manifest.taken_at >= int(begun)
+            is_new = stored.manifest.taken_at >= int(started_seconds)
     except StreamDedupError as error:
         return {"failed": str(error)}
     if stored is None:

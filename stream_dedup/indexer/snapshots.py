@@ -19,6 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from structlog.typing import FilteringBoundLogger
+
 from stream_dedup.domain.errors import ConfigurationError, StoreError
 from stream_dedup.index import snapshot
 from stream_dedup.index.index import LogIndex
@@ -45,7 +47,7 @@ class Snapshots:
         folder: Path,
         host: str,
         metrics: IndexMetrics,
-        logger: Any,
+        logger: FilteringBoundLogger,
         start: Child | None = None,
     ) -> None:
         self._place = str(settings.snapshots)
@@ -90,9 +92,11 @@ class Snapshots:
                 "snapshot restored", seconds=round(time.monotonic() - begun, 1), **_figures(result)
             )
         else:
-            what = "no snapshot can be used" if problems else "there is no snapshot to begin with"
+            outcome = (
+                "no snapshot can be used" if problems else "there is no snapshot to begin with"
+            )
             self._logger.info(
-                f"{what}; the log is read from its beginning",
+                f"{outcome}; the log is read from its beginning",
                 place=self._place,
             )
 
@@ -157,9 +161,11 @@ class Snapshots:
             "snapshot taken" if result["is_new"] else "the last snapshot", **_figures(result)
         )
 
-    def _failed(self, why: str) -> None:
+    def _failed(self, reason: str) -> None:
         self._due = time.time() + min(EVERY_SECONDS, _AGAIN_SECONDS)
-        self._logger.warning("no snapshot was taken; it is tried again", place=self._place, why=why)
+        self._logger.warning(
+            "no snapshot was taken; it is tried again", place=self._place, why=reason
+        )
 
 
 def _figures(result: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The columns of a verdict, declared once, and verdicts in memory.
 
 `COLUMNS` declares what a verdict contains for each document. The bytes of an answer
-(`log.answers`), the rows of kept verdicts (`index.volume.layout`), and the state digest
+(`log.answers`), the rows of kept verdicts (`index.storage.layout`), and the state digest
 (`index.digest`) derive from it. A new column is an entry in `COLUMNS` and a field of `Judgement` and
 of `Verdicts`.
 """

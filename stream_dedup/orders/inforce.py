@@ -13,9 +13,9 @@ from typing import Any
 from stream_dedup.domain.better import BetterRule
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.plan import Plan
-from stream_dedup.index.rules.apply import refusal
+from stream_dedup.index.rules.apply import find_refusal
 from stream_dedup.index.rules.declaration import Declaration
-from stream_dedup.index.rules.window import RulesInForce, Window, changed
+from stream_dedup.index.rules.window import RulesInForce, Window, change_rules
 from stream_dedup.log.frame import FIRST_FORMAT
 from stream_dedup.log.records import Batch, Control, LogRecord, Release, Seed
 
@@ -37,7 +37,7 @@ class InForce:
         """Apply the next record; ignore those that the index ignores."""
         if self._values is None and isinstance(record, Batch | Seed | Release):
             batch = record if isinstance(record, Batch) else record.batch
-            if refusal(self.declared, self.plan, (0, 0), batch) is None:
+            if find_refusal(self.declared, self.plan, (0, 0), batch) is None:
                 self._limbs, self._values = batch.prints.shape[1], batch.sketches.shape[1]
         if not isinstance(record, Control):
             return
@@ -60,7 +60,9 @@ class InForce:
             return
         values = self.declared.sketch_bytes if self._values is None else self._values
         current = RulesInForce(self.plan, self.window, self.better, self.format)
-        rules = changed(fields, current, self.declared.width or self._limbs * 64 or None, values)
+        rules = change_rules(
+            fields, current, self.declared.width or self._limbs * 64 or None, values
+        )
         if rules is not None and rules != current:
             self.plan, self.window, self.better, self.format = rules
             self.changes += 1

@@ -11,8 +11,8 @@ from pathlib import Path
 from stream_dedup.domain.errors import FormatError, OtherFormatError, StreamDedupError
 from stream_dedup.domain.memory_limit import limit_of_group, machine_bytes
 from stream_dedup.index import contents
-from stream_dedup.index.volume.place import volume_in
-from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.index.storage.place import volume_in
+from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.preflight.finding import CheckFinding, not_checked, ok, refused, warning
 from stream_dedup.settings.settings import Settings
 

@@ -25,19 +25,20 @@ from stream_dedup.fingerprinting import Fingerprinter, Languages, Recipe, explai
 from stream_dedup.fingerprinting.grammar import PRESETS
 from stream_dedup.fingerprinting.variants import keywords, segmenter
 from stream_dedup.index.rules.copies import Copies, CopyCounts
+from stream_dedup.index.storage.layout import row_type
+from stream_dedup.index.storage.memory import MemoryStore
+from stream_dedup.index.storage.pages import EntryPage, gather, same_ids
+from stream_dedup.index.tables.entry_columns import TAGS
 from stream_dedup.index.tables.neighbours import Neighbours
 from stream_dedup.index.tables.rows import (
     FULL,
     ORIGIN_BYTES,
     Columns,
     StoredRows,
-    no_columns,
-    take_rows,
+    make_columns,
+    select_rows,
 )
 from stream_dedup.index.tables.tags import crcs_of
-from stream_dedup.index.volume.layout import row_type
-from stream_dedup.index.volume.memory import MemoryStore
-from stream_dedup.index.volume.pages import EntryPage, gather, same_ids
 from stream_dedup.kafka import warm_up_writer
 from stream_dedup.kernels import compiled
 from stream_dedup.log import header_columns
@@ -79,7 +80,7 @@ def use_index() -> None:
     """Call the kernels that judge, look up, remove, load and reorganise, for every plan."""
     for plan in PLANS.values():
         limbs = -(-plan.width // 64)
-        batch = no_columns(limbs, _DOCUMENTS, SKETCH_BYTES + ORIGIN_BYTES)
+        batch = make_columns(limbs, _DOCUMENTS, SKETCH_BYTES + ORIGIN_BYTES)
         for row in range(_DOCUMENTS):
             batch.prints[row] = row * 0x0123456789ABCDEF
             batch.digests[row] = row
@@ -88,7 +89,7 @@ def use_index() -> None:
         identified = batch
 
         def identities(numbers: NDArray[np.int64], columns: Columns = identified) -> Columns:
-            return take_rows(columns, numbers)
+            return select_rows(columns, numbers)
 
         index = Neighbours(plan, limbs, identities, values=SKETCH_BYTES)
         index.judge(batch, batch.features, 48)
@@ -99,23 +100,20 @@ def use_index() -> None:
         index.find_ids(batch.ids, batch.scopes, lambda asked, _: asked >= 0, 0)
         index.bucket_lengths(0)
         index.look_at_buckets()
-        index.alike(batch.prints[0], 0, 48, bytes(SKETCH_BYTES))
+        index.find_alike(batch.prints[0], 0, 48, bytes(SKETCH_BYTES))
         index._tables.finder.merge(0)
-        index._seal([0])
+        index._freeze([0])
         index.change_plan(plan)
         index.drop(np.arange(1))
         tags, states = np.zeros(_DOCUMENTS, np.uint32), np.full(_DOCUMENTS, FULL, np.uint8)
-        numbers = np.arange(_DOCUMENTS)
         stored = StoredRows(
-            numbers,
-            batch.prints,
-            batch.scopes,
-            batch.features,
-            states,
-            batch.sketches,
-            tags,
-            tags,
-            tags,
+            numbers=np.arange(_DOCUMENTS),
+            prints=batch.prints,
+            scopes=batch.scopes,
+            features=batch.features,
+            states=states,
+            sketches=batch.sketches,
+            **dict.fromkeys(TAGS, tags),
         )
         Neighbours(plan, limbs, identities, values=SKETCH_BYTES).load(
             [stored], _DOCUMENTS, _DOCUMENTS
@@ -126,7 +124,9 @@ def use_index() -> None:
     same_ids(ids, ids)
     narrow = first.astype(np.uint32)
     copies = Copies(narrow, first, narrow, first)
-    CopyCounts(MemoryStore()).count(first, copies, copies, [b""], BetterRule.LONGEST, counts=True)
+    CopyCounts(MemoryStore()).count(
+        first, copies, copies, [b""], BetterRule.LONGEST, is_counting=True
+    )
 
 
 def use_outputs() -> None:

@@ -12,7 +12,7 @@ from stream_dedup.audit.fold import Fold
 from stream_dedup.audit.scan import AskedTexts, KeyedScan, PlainScan, Reach, Rows, as_number
 from stream_dedup.domain.plan import parse
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.log import answers
 from tests.index.logs import RandomLog, append_time, random_sketch, read
 from tests.index.machine import KINDS, QUICK_KINDS

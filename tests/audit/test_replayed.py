@@ -14,7 +14,7 @@ from stream_dedup.audit.verdicts import expected_headers
 from stream_dedup.domain.document import Headers, Message
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.log import answers, headers, records
 from stream_dedup.log.answers import LogAnswer
 from stream_dedup.log.frame import unless_damaged

@@ -20,7 +20,7 @@ from stream_dedup.domain.document import Reason
 from stream_dedup.domain.errors import InvariantError
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.log.answers import LogAnswer, Rejected, decode, encode
 from stream_dedup.log.schema import Judgement
 

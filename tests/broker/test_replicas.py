@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dedup.index.volume import layout
-from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.index.storage import layout
+from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.log import answers
 from tests.broker.harness import Filter, Outcome, synthetic, wait_until
 

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from stream_dedup.domain.document import TopicPartitionKey
 from stream_dedup.domain.topics import TopicNames
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.kafka import OwnedOffset, SourceConsumer
 from stream_dedup.log import records
 from stream_dedup.settings.layers import load_settings

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.index.storage.store import RocksStore
 from tests.index.logs import APPEND_MS
 from tests.index.test_verify import small_log
 
@@ -86,7 +86,7 @@ def test_bad_arguments(run: Callable[..., Any], volume: Path, tmp_path: Path) ->
     )
     nowhere = run("index", "checkpoint")
     ended = run("index", "restore", volume, tmp_path / "new", "--offline")
-    program = f"from stream_dedup.index.volume.store import RocksStore as R; s = R({str(volume)!r}); print(1, flush=True); input()"
+    program = f"from stream_dedup.index.storage.store import RocksStore as R; s = R({str(volume)!r}); print(1, flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:

@@ -15,7 +15,7 @@ from stream_dedup.broker.process import BoundChild
 from stream_dedup.cli import run
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.search.texts import TextIndex
 from stream_dedup.settings.settings import Settings
 from tests.index.logs import RandomLog, number
@@ -38,7 +38,9 @@ def test_what_roles_keep_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """The volume, the files beside it, and the words of all texts."""
 
     def keep(_role: str, _settings: Settings, _stop: threading.Event) -> None:
-        index = LogIndex(RocksStore(tmp_path / "a" / "index"), keep_in=tmp_path / "a" / "tables")
+        index = LogIndex(
+            RocksStore(tmp_path / "a" / "index"), table_folder=tmp_path / "a" / "tables"
+        )
         index.apply(number(RandomLog(1, PLANS["blocks"]).records(20)))
         index.flush()
         TextIndex(tmp_path / "a" / "search").close()

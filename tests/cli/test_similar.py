@@ -19,7 +19,7 @@ from stream_dedup.domain.document import Mode
 from stream_dedup.domain.plan import PLANS, Plan
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.indexer.api import IndexApi
 from stream_dedup.log import records
 from stream_dedup.serving.http import HttpServer

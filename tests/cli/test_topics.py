@@ -17,8 +17,8 @@ from stream_dedup.domain.plan import PLANS
 from stream_dedup.domain.sketch import SKETCH_BYTES
 from stream_dedup.domain.topics import Action, TopicState, read_topics
 from stream_dedup.index.index import LogIndex
+from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.index.tables.budget import Budget
-from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.indexer.api import IndexApi
 from stream_dedup.serving.ports import free_ports
 from stream_dedup.settings.settings import Settings

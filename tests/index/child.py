@@ -25,10 +25,10 @@ from typing import Any
 
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.tables import held, neighbours
-from stream_dedup.index.volume import beside
-from stream_dedup.index.volume.memory import MemoryStore
-from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.index.storage import table_files
+from stream_dedup.index.storage.memory import MemoryStore
+from stream_dedup.index.storage.store import RocksStore
+from stream_dedup.index.tables import entry_columns, neighbours
 from tests.index.logs import APPEND_MS, Doc, batch, declare
 
 _ANSWER_SECONDS = 60
@@ -52,7 +52,7 @@ class Volume:
 
     def __init__(self, path: Path) -> None:
         self._store = DyingStore(path)
-        self._index = LogIndex(self._store, keep_in=path / "tables")
+        self._index = LogIndex(self._store, table_folder=path / "tables")
 
     def apply(
         self, records: list[tuple[int, int, bytes]], dies: str | None = None
@@ -154,7 +154,9 @@ def _server() -> str:
 
 def _serve_children(address: str) -> None:
     """Fork a child for each connection, until standard input ends."""
-    beside.GROUP_ROWS = held.GROUP_ROWS = 8  # so that there are files beside small volumes
+    table_files.GROUP_ROWS = entry_columns.GROUP_ROWS = (
+        8  # so that there are files beside small volumes
+    )
     neighbours._ACTIVE_MIN = 12
     index = LogIndex(MemoryStore())  # compiles what the children will need
     index.apply(

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.index.volume.contract import Store
-from stream_dedup.index.volume.memory import MemoryStore
-from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.index.storage.contract import Store
+from stream_dedup.index.storage.memory import MemoryStore
+from stream_dedup.index.storage.store import RocksStore
 
 
 @pytest.fixture(params=["memory", "rocks"])

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.snapshot import take
-from stream_dedup.index.volume import layout
-from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.index.storage import layout
+from stream_dedup.index.storage.store import RocksStore
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 VOLUME = GOLDEN / "volumes" / f"{layout.VERSION}.json"

@@ -8,7 +8,7 @@ import numpy as np
 
 from stream_dedup.audit.fold import Fold
 from stream_dedup.domain.document import Position
-from stream_dedup.index.volume import layout
+from stream_dedup.index.storage import layout
 
 
 def held(volume: dict[bytes, bytes]) -> dict[str, tuple[Any, ...]]:

@@ -15,7 +15,7 @@ from stream_dedup.domain.document import Mode
 from stream_dedup.domain.errors import FormatError
 from stream_dedup.domain.plan import Plan
 from stream_dedup.domain.sketch import SKETCH_BYTES, SKETCH_VALUES
-from stream_dedup.index.volume import layout
+from stream_dedup.index.storage import layout
 from stream_dedup.log import answers
 from stream_dedup.log.answers import LogAnswer
 from stream_dedup.log.records import (

@@ -38,7 +38,7 @@ from hypothesis.stateful import (
 from stream_dedup.domain.document import Reason
 from stream_dedup.domain.plan import Plan, parse
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.index.storage.memory import MemoryStore
 from tests.index.child import Child
 from tests.index.logs import APPEND_MS, FLOOR, Doc, batch, declare, judged, random_sketch, retract
 from tests.index.oracle import BYTES, Text, near, siblings

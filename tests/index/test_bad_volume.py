@@ -21,9 +21,9 @@ from stream_dedup.domain.errors import (
 )
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.volume import layout
-from stream_dedup.index.volume.memory import MemoryStore
-from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.index.storage import layout
+from stream_dedup.index.storage.memory import MemoryStore
+from stream_dedup.index.storage.store import RocksStore
 from tests.index.damage import cut, flip
 from tests.index.logs import APPEND_MS, RandomLog
 
@@ -192,7 +192,7 @@ BAD: dict[str, tuple[Callable[[Path], object], type[StreamDedupError], str]] = {
     "the log is another one": (
         lambda v: put(v, layout.KEY_LOG, b"cluster/4567"),
         ConfigurationError,
-        "follows the log 'cluster/4567'.*made anew.*another cluster",
+        "follows the log 'cluster/4567'.*created again.*another cluster",
     ),
     **{
         f"{what} is damaged": (

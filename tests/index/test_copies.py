@@ -14,8 +14,8 @@ from stream_dedup.domain.document import Position
 from stream_dedup.domain.errors import VolumeError
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.volume import layout
-from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.index.storage import layout
+from stream_dedup.index.storage.memory import MemoryStore
 from tests.index.held import held, named
 from tests.index.logs import APPEND_MS, TOPIC, TOPIC_ID, Doc, batch, declare, forget, judged
 

@@ -39,7 +39,7 @@ def test_frozen_segments_equal_a_plain_stable_sort(
     chance = np.random.default_rng(int(os.environ["TEST_SEED"]))
     tables = RowFinder(TABLES)
     if in_file:
-        tables.to_file(tmp_path)
+        tables.move_to_files(tmp_path)
     with ThreadPoolExecutor(3) as pool:
 
         def each(work: Callable[[Any], None], parts: Sequence[Any]) -> None:
@@ -64,7 +64,7 @@ def test_frozen_segments_equal_a_plain_stable_sort(
                 order = np.argsort(bucket, kind="stable")
                 wanted = keys[number, counting][order]
                 begin, end = number * places, number * places + len(counting)
-                assert np.array_equal(tables._rows_at(number, 0, len(counting)), counting[order])
+                assert np.array_equal(tables._read_rows(number, 0, len(counting)), counting[order])
                 assert np.array_equal(tables.table.tags[begin:end], wanted >> np.uint64(56))
                 halves = tables.table.more[begin // 2 : end // 2 + 1]
                 more = np.stack([halves & 15, halves >> 4], axis=1).ravel()
@@ -134,7 +134,7 @@ def test_tables_merged_one_at_a_time_find_what_lists_find(
         elif did == "remove":
             states[dice.random(len(states)) < 0.05] = REMOVED
         elif chance.random() < 0.1:
-            tables.to_file(tmp_path)
+            tables.move_to_files(tmp_path)
         apart += len({tables.buckets(number) for number in range(TABLES)}) > 1
         for number in range(TABLES):
             wanted, buckets = defaultdict(list), np.uint64(tables.buckets(number))
@@ -189,9 +189,11 @@ def test_room_that_was_never_written_takes_none(tmp_path: Path) -> None:
             in_turn,
         )
         assert tables.bytes_used - empty == TABLES * entries * row_bytes
-        tables.to_file(tmp_path)
+        tables.move_to_files(tmp_path)
         assert tables.bytes_in_file == TABLES * entries * 4
-        on_disk = sum(os.fstat(column.number).st_blocks * 512 for column in tables._in.values())
+        on_disk = sum(
+            os.fstat(column.number).st_blocks * 512 for column in tables._row_files.values()
+        )
         assert tables.bytes_in_file <= on_disk < tables.bytes_in_file + TABLES * 8192
 
 
@@ -201,10 +203,10 @@ def test_a_merge_ends_where_a_file_is_too_short(tmp_path: Path) -> None:
         RowFinder(TABLES),
         np.random.default_rng(1).integers(0, 1 << 64, (2000, TABLES), np.uint64),
     )
-    tables.to_file(tmp_path)
+    tables.move_to_files(tmp_path)
     tables.add(np.arange(1000), keys[:1000])
     assert tables.merge(1)
-    os.truncate(tables._in[1].number, 4 * 999)
+    os.truncate(tables._row_files[1].number, 4 * 999)
     tables.add(np.arange(1000, 2000), keys[1000:])
     with pytest.raises(StoreError, match="the file is too short"):
         tables.merge(1)

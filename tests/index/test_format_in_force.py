@@ -17,7 +17,7 @@ from stream_dedup.domain.errors import ConfigurationError, OtherFormatError
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.rules.window import RulesInForce
-from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.log import answers, records
 from stream_dedup.log.frame import format_of
 from stream_dedup.orders.inforce import InForce, change_fields

@@ -21,8 +21,8 @@ from stream_dedup.domain.errors import (
 )
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.volume.contract import Store
-from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.index.storage.contract import Store
+from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.log import answers
 from stream_dedup.log.answers import CHAIN_START, LogAnswer, Rejected
 from stream_dedup.log.frame import framed

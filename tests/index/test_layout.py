@@ -20,15 +20,15 @@ from stream_dedup.domain.lazy import Ids
 from stream_dedup.domain.plan import PLANS, Plan
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.snapshot import restore, take
+from stream_dedup.index.storage import layout
+from stream_dedup.index.storage.contract import Writes
+from stream_dedup.index.storage.entries import Entries
+from stream_dedup.index.storage.memory import MemoryStore
+from stream_dedup.index.storage.pages import EntryPage, gather, same_ids, select_ids
+from stream_dedup.index.storage.place import layout_of, volume_in
+from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.index.tables.rows import StoredRows
 from stream_dedup.index.tables.tags import crcs_of
-from stream_dedup.index.volume import layout
-from stream_dedup.index.volume.contract import Writes
-from stream_dedup.index.volume.entries import Entries
-from stream_dedup.index.volume.memory import MemoryStore
-from stream_dedup.index.volume.pages import EntryPage, gather, same_ids, taken
-from stream_dedup.index.volume.place import layout_of, volume_in
-from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.preflight.volume import check_volume
 from stream_dedup.settings.settings import Settings
 from tests.index.golden import VOLUME
@@ -277,7 +277,7 @@ def test_ids_in_one_piece_are_what_they_are_one_by_one(ids: list[bytes], number:
     places = [chance.randrange(len(ids)) for _ in range(len(ids))]
 
     assert list(blob) == [blob[at] for at in range(len(blob))] == ids
-    assert list(taken(blob, np.array(places, np.int64))) == [ids[at] for at in places]
+    assert list(select_ids(blob, np.array(places, np.int64))) == [ids[at] for at in places]
     assert same_ids(blob, Ids.of(others)).tolist() == [
         one == other != b"" for one, other in zip(ids, others, strict=True)
     ]

@@ -14,10 +14,10 @@ import pytest
 from stream_dedup.domain.errors import ConfigurationError, StreamDedupError
 from stream_dedup.domain.plan import PLANS, Plan
 from stream_dedup.index.index import LogIndex
+from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.index.tables.budget import Budget
-from stream_dedup.index.tables.neighbours import MERGED_AGAIN_IN_FILES, Neighbours
-from stream_dedup.index.tables.rows import ORIGIN_BYTES, no_columns, take_rows
-from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.index.tables.neighbours import MERGE_SHARE_IN_FILES, Neighbours
+from stream_dedup.index.tables.rows import ORIGIN_BYTES, make_columns, select_rows
 from tests.index.logs import APPEND_MS, Doc, batch, control, declare, judged, random_sketch, retract
 
 _MANY = Plan(128, 8, 0, 24, key_blocks=2)  # 28 tables
@@ -135,9 +135,9 @@ def test_what_changes_no_table_needs_no_memory(docs: list[Doc], tmp_path: Path) 
 
 
 def test_memory_of_a_process_beside_it_is_asked_for_too(tmp_path: Path) -> None:
-    def least(beside_bytes: int) -> int:
+    def least(other_process_bytes: int) -> int:
         with pytest.raises(ConfigurationError) as refused:
-            Budget(512 << 20, tmp_path, beside_bytes).demand(1 << 30)
+            Budget(512 << 20, tmp_path, other_process_bytes).demand(1 << 30)
         return int(re.findall(r"at least (\d+) MiB", str(refused.value))[0])
 
     assert least(320 << 20) == least(0) + 320
@@ -146,11 +146,11 @@ def test_memory_of_a_process_beside_it_is_asked_for_too(tmp_path: Path) -> None:
 class Tight(Budget):
     """Holds what has to be in memory, and nothing that may lie in files."""
 
-    def room(self, bytes_needed: int) -> int:
+    def free_bytes(self, needed_bytes: int) -> int:
         """Return that there is none."""
-        return -bytes_needed
+        return -needed_bytes
 
-    def demand(self, bytes_needed: int) -> None:
+    def demand(self, needed_bytes: int) -> None:
         """Refuse nothing."""
 
 
@@ -158,18 +158,22 @@ def test_a_budget_is_told_what_the_arrays_hold_at_most(tmp_path: Path) -> None:
     """What the least budget is told from bounds an index that grows, and is not far off."""
     dice = np.random.default_rng(int(os.environ["TEST_SEED"]))
     plan, count, shares = PLANS["bands"], 1_200_000, []
-    columns = no_columns(2, count, 120 + ORIGIN_BYTES)
+    columns = make_columns(2, count, 120 + ORIGIN_BYTES)
     columns.sketches[:] = dice.integers(0, 256, columns.sketches.shape, np.uint8)
     columns.prints[:], columns.digests[:] = dice.integers(0, 1 << 64, (2, count, 2), np.uint64)
     columns.offsets[:] = np.arange(count)
     index = Neighbours(
-        plan, 2, lambda numbers: take_rows(columns, numbers), budget=Tight(1, tmp_path), values=120
+        plan,
+        2,
+        lambda numbers: select_rows(columns, numbers),
+        budget=Tight(1, tmp_path),
+        values=120,
     )
     for first in range(0, count, 5_000):
-        part = take_rows(columns, slice(first, first + 5_000))
+        part = select_rows(columns, slice(first, first + 5_000))
         index.add(part, np.ones(5_000, np.bool_))
         index.judge(
-            take_rows(part, slice(0, 1)), np.full(1, 100, np.uint32), 1
+            select_rows(part, slice(0, 1)), np.full(1, 100, np.uint32), 1
         )  # which sorts when it is due
         shares.append(
             index.bytes_used
@@ -178,7 +182,7 @@ def test_a_budget_is_told_what_the_arrays_hold_at_most(tmp_path: Path) -> None:
                 index.live,
                 index.live,
                 in_files=True,
-                active_share=1 / MERGED_AGAIN_IN_FILES,
+                active_share=1 / MERGE_SHARE_IN_FILES,
             )
         )
 

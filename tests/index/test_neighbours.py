@@ -36,8 +36,8 @@ from stream_dedup.index.tables.rows import (
     SHORT,
     Columns,
     StoredRows,
-    no_columns,
-    take_rows,
+    make_columns,
+    select_rows,
     with_origins,
 )
 from stream_dedup.index.tables.tags import crcs_of, digest_tags, id_tags, position_tags
@@ -91,7 +91,7 @@ def test_compiled_tables_and_reach_equal_plain_python(plan: Plan) -> None:
         ):
             other ^= 1 << bit
         features = (chance.randint(0, 60), chance.randint(0, 60))
-        pair = no_columns(4, 2, ROW_BYTES)
+        pair = make_columns(4, 2, ROW_BYTES)
         sketches = (
             bytes(SKETCH_BYTES),
             bytes(int(chance.random() < 0.4) for _ in range(SKETCH_BYTES)),
@@ -113,14 +113,14 @@ def test_compiled_tables_and_reach_equal_plain_python(plan: Plan) -> None:
             features,
         )
         keys = np.empty((2, table_count(tables)), np.uint64)
-        near_kernels.keys_of(tables, pair, keys)
+        near_kernels.hash_keys(tables, pair, keys)
         shared = [
-            near_kernels.shares(tables, table, pair, 0, pair, 1)
+            near_kernels.has_equal_key(tables, table, pair, 0, pair, 1)
             for table in range(table_count(tables))
         ]
         assert (keys[0] == keys[1]).tolist() == shared
         likeness = plan.likeness(number, other, features, sketches, (origins[0], origins[1]))
-        found = near_kernels.near_if_found(tables, pair, 0, pair, 1) if any(shared) else -1
+        found = near_kernels.near_distance(tables, pair, 0, pair, 1) if any(shared) else -1
         is_found = plan.within_reach(number, other, features, sketches, (origins[0], origins[1]))
         if is_found:
             assert found == plan.distance(number, other)
@@ -187,7 +187,7 @@ def is_named_as(one: Modelled, other: Modelled) -> bool:
 
 
 def columns_of_all(documents: Sequence[Modelled], limbs: int) -> Columns:
-    columns = no_columns(limbs, len(documents), ROW_BYTES)
+    columns = make_columns(limbs, len(documents), ROW_BYTES)
     for row, one in enumerate(documents):
         columns.prints[row] = to_limbs(one.print, limbs)
         columns.scopes[row] = one.scope
@@ -205,13 +205,13 @@ def columns_of_all(documents: Sequence[Modelled], limbs: int) -> Columns:
 class HoldsNoTable(budget.Budget):
     """What has to be in memory may be there, and no frozen table."""
 
-    def room(self, bytes_needed: int) -> int:
+    def free_bytes(self, needed_bytes: int) -> int:
         """Return that there is none, until what may lie in files lies there."""
-        assert bytes_needed >= 0
+        assert needed_bytes >= 0
         return -1
 
-    def demand(self, bytes_needed: int) -> None:
-        assert bytes_needed >= 0
+    def demand(self, needed_bytes: int) -> None:
+        assert needed_bytes >= 0
 
 
 class AgainstAList(RuleBasedStateMachine):
@@ -356,7 +356,7 @@ class AgainstAList(RuleBasedStateMachine):
                 ]
                 assert entry == (same[-1] if same else -1)
 
-    def have_the_id_of(self, documents: list[Modelled]) -> neighbours.Same:
+    def have_the_id_of(self, documents: list[Modelled]) -> neighbours.IsSame:
         def same(places: NDArray[np.int64], entries: NDArray[np.int64]) -> NDArray[np.bool_]:
             pairs = zip(places.tolist(), entries.tolist(), strict=True)
             return np.array(
@@ -386,7 +386,7 @@ class AgainstAList(RuleBasedStateMachine):
         self.plan = plan
         limbs = to_limbs(document.print, self.limbs)
 
-        found = self.tables.alike(limbs, document.scope, document.features, document.sketch)
+        found = self.tables.find_alike(limbs, document.scope, document.features, document.sketch)
         assert found == expected
 
     @rule()
@@ -438,7 +438,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finder, "_BUCKET_ENTRIES", 4)
     monkeypatch.setattr(finder, "_ROOM_BUCKETS", 16)
     monkeypatch.setattr(finder, "_ENTRIES_AT_ONCE", 50)
-    monkeypatch.setattr(keyed, "_PASSED", 3)
+    monkeypatch.setattr(keyed, "_MATCHES", 3)
     monkeypatch.setattr(neighbours, "_THREAD_DOCUMENTS", 8)
 
 
@@ -449,7 +449,7 @@ TestAgainstAList.settings = settings(
 
 
 def columns_of(prints: list[int], limbs: int = 2) -> Columns:
-    columns = no_columns(limbs, len(prints))
+    columns = make_columns(limbs, len(prints))
     for row, number in enumerate(prints):
         columns.prints[row] = to_limbs(number, limbs)
         columns.digests[row] = row, 1
@@ -460,13 +460,13 @@ def columns_of(prints: list[int], limbs: int = 2) -> Columns:
 def strangers(numbers: NDArray[np.int64]) -> Columns:
     """Return identities that are none of the documents' that these tests make: all of them are
     distinct."""
-    return no_columns(2, len(numbers))._replace(sources=np.full(len(numbers), 9, np.uint32))
+    return make_columns(2, len(numbers))._replace(sources=np.full(len(numbers), 9, np.uint32))
 
 
 def random_columns(count: int, seed: int | None = None) -> Columns:
     """Return texts of random prints and sketches, each with a digest and a position of its own."""
     chance = np.random.default_rng(int(os.environ["TEST_SEED"]) if seed is None else seed)
-    columns = no_columns(2, count, ROW_BYTES)
+    columns = make_columns(2, count, ROW_BYTES)
     columns.prints[:] = chance.integers(0, 1 << 63, (count, 2), np.uint64)
     columns.sketches[:, :SKETCH_BYTES] = chance.integers(0, 256, (count, SKETCH_BYTES), np.uint8)
     columns.digests[:, 0] = columns.offsets[:] = np.arange(count)
@@ -551,7 +551,7 @@ def test_the_earliest_that_is_held_wins_whatever_table_has_it() -> None:
     strangers_of_the_first = [
         number << 24 | number << 40 | number << 56 for number in (0b111 << at for at in range(5))
     ]
-    kept = [earlier, *strangers_of_the_first[: keyed._PASSED - 1], later]
+    kept = [earlier, *strangers_of_the_first[: keyed._MATCHES - 1], later]
     tables = Neighbours(PLANS["classic"], 2, strangers)
     tables.judge(columns_of(kept), np.full(len(kept), FLOOR, np.uint32), FLOOR)
     assert tables.entries == len(kept)
@@ -566,11 +566,11 @@ def test_searches_are_counted_by_how_many_prints_they_compare() -> None:
     its text with none."""
     columns = columns_of(list(range(9)))
     tables = Neighbours(
-        Plan(128, 0, 0, 0), 2, lambda numbers: take_rows(columns, np.array(numbers))
+        Plan(128, 0, 0, 0), 2, lambda numbers: select_rows(columns, np.array(numbers))
     )
     for number in range(9):
         tables.judge(
-            take_rows(columns, slice(number, number + 1)), np.full(1, FLOOR, np.uint32), FLOOR
+            select_rows(columns, slice(number, number + 1)), np.full(1, FLOOR, np.uint32), FLOOR
         )
     tables.judge(columns, np.full(9, FLOOR, np.uint32), FLOOR)
 
@@ -610,7 +610,7 @@ def test_tables_are_frozen_one_at_a_time(plan: str, monkeypatch: pytest.MonkeyPa
     columns, frozen = random_columns(step * steps), np.zeros((steps, tables.count), np.bool_)
     for number in range(steps):
         before = tables.active.copy()
-        batch = take_rows(columns, slice(step * number, step * number + step))
+        batch = select_rows(columns, slice(step * number, step * number + step))
         index.judge(batch, np.full(step, FLOOR, np.uint32), FLOOR)
         frozen[number] = tables.active < before + step
         assert tables.active.sum() <= (tables.count + 1) * limit / 2
@@ -641,7 +641,7 @@ def test_who_lays_tables_out_anew_says_that_it_goes_on(plan: str, tables: int) -
         values=SKETCH_BYTES,
         beat=lambda: beats.append(threading.get_ident()),
     )
-    index.judge(no_columns(2, 1, ROW_BYTES), np.full(1, FLOOR, np.uint32), FLOOR)
+    index.judge(make_columns(2, 1, ROW_BYTES), np.full(1, FLOOR, np.uint32), FLOOR)
     beats.clear()
 
     index.change_plan(PLANS[plan])
@@ -656,9 +656,9 @@ def test_what_a_budget_does_not_hold_is_found_all_the_same(
 ) -> None:
     """With some or all tables in files, look-ups find what they find in memory; what cannot be held
     is refused."""
-    monkeypatch.setattr(budget, "_OTHER_BYTES", 0)
+    monkeypatch.setattr(budget, "_FIXED_BYTES", 0)
     kept = random_columns(40_000, seed=4)
-    asked = take_rows(kept, slice(0, 300))
+    asked = select_rows(kept, slice(0, 300))
     asked = asked._replace(
         prints=asked.prints ^ np.uint64(3), digests=asked.digests + np.uint64(1 << 20)
     )
@@ -715,12 +715,12 @@ def test_rows_in_a_file_are_those_that_were_written(
         column.write(len(model), more)
         model = np.concatenate([model, more])
         kept = chance.random(len(model)) < chance.choice([0.2, 0.9, 1.0])
-        column.keep(kept)
+        column.keep_rows(kept)
         model = model[kept]
         assert np.array_equal(column.read(0, len(model)), model)
         assert column.bytes_in_file + column.array.nbytes == model.nbytes
         assert (column.number >= 0) == (column.bytes_in_file > 0)
-        column.to_file(tmp_path)
+        column.move_to_file(tmp_path)
     assert list(tmp_path.iterdir()) == []  # the file has no name: it goes with the process
 
 
@@ -732,7 +732,7 @@ def test_a_full_disk_is_told_of_sketches(tmp_path: Path, monkeypatch: pytest.Mon
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "pwrite", full)
-    with pytest.raises(StoreError, match=r"Could not write sketches .*No space left.*make room"):
+    with pytest.raises(StoreError, match=r"Could not write sketches .*No space left.*Make room"):
         sketches.write(0, np.zeros((4, SKETCH_BYTES), np.uint8))
 
 
@@ -744,15 +744,17 @@ def test_a_file_that_cannot_be_read_is_told(lost: str, tmp_path: Path) -> None:
     plan = PLANS["blocks" if lost == "features" else "bands"]  # which looks at lengths
     tables = Neighbours(plan, 2, strangers, budget=HoldsNoTable(1, tmp_path), values=SKETCH_BYTES)
     tables.judge(documents, np.full(3_000, FLOOR, np.uint32), FLOOR)
-    finders = {"rows": tables._tables.finder, "known": tables._known}
-    columns = [*finders[lost]._in.values()] if lost in finders else [tables._columns._columns[lost]]
+    finders = {"rows": tables._tables.finder, "known": tables._known_finder}
+    columns = (
+        [*finders[lost]._row_files.values()]
+        if lost in finders
+        else [tables._columns._columns[lost]]
+    )
     asked = documents._replace(digests=documents.digests + np.uint64(lost != "known"))
     assert columns
     for column in columns:
         assert os.fstat(column.number).st_size > 0
         os.truncate(column.number, 0)
 
-    with pytest.raises(
-        StoreError, match=r"Could not read sketches or tables back .*look after that disk"
-    ):
+    with pytest.raises(StoreError, match=r"Could not read sketches or tables .*Check that disk"):
         tables.judge(asked, np.full(3_000, FLOOR, np.uint32), FLOOR)

@@ -34,7 +34,7 @@ from stream_dedup.audit.fold import Fold
 from stream_dedup.audit.scan import PlainScan
 from stream_dedup.domain.plan import PLANS, Plan
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.log import answers
 from stream_dedup.log.answers import LogAnswer
 from stream_dedup.log.schema import Judgement

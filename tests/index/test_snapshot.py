@@ -45,8 +45,8 @@ from stream_dedup.index.snapshot import (
     take,
     whole,
 )
-from stream_dedup.index.volume import layout
-from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.index.storage import layout
+from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.inputs.storage import Storage, storage_at
 from tests.index.damage import cut, flip
 from tests.index.golden import NAME, SNAPSHOT, half_of_the_log
@@ -400,7 +400,7 @@ def test_a_restore_that_is_killed_begins_again(
             monkeypatch.context() as killed,
             faulty(killed, place, step if steps == "store" else 0, tears),
         ):
-            killed.setattr(snapshot, "_clear", lambda _: None)
+            killed.setattr(snapshot, "_remove_contents", lambda _: None)
             if steps == "move":
                 killed.setattr(Path, "rename", move)
             try:
@@ -479,7 +479,7 @@ BAD = {
     "another log": (
         lambda s: edit_manifest(s, log="cluster/4567"),
         ConfigurationError,
-        "the log 'cluster/4567'.*made anew",
+        "the log 'cluster/4567'.*created again",
     ),
     "another state": (
         lambda s: edit_manifest(s, state_digest="0" * 32),
@@ -808,7 +808,7 @@ def test_nothing_is_put_where_something_is(volume: Path, tmp_path: Path) -> None
         restore(tmp_path / "s", tmp_path / "file")
     with pytest.raises(InputError, match="no index volume"):
         take(tmp_path / "nothing", tmp_path / "t")
-    with pytest.raises(InputError, match="lies within the volume"):
+    with pytest.raises(InputError, match="is within the volume"):
         take(volume, volume / "snapshots")
     with (volume / "LOCK").open("a") as lock:  # another process's
         fcntl.lockf(lock, fcntl.LOCK_EX)

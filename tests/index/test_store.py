@@ -14,9 +14,9 @@ import pytest
 from rocksdict import Options, Rdict
 
 from stream_dedup.domain.errors import StoreError
-from stream_dedup.index.volume.contract import Store
-from stream_dedup.index.volume.memory import MemoryStore
-from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.index.storage.contract import Store
+from stream_dedup.index.storage.memory import MemoryStore
+from stream_dedup.index.storage.store import RocksStore
 from tests.index.damage import flip
 
 Opener = Callable[[], Store]
@@ -155,7 +155,7 @@ def test_a_reader_needs_a_volume(tmp_path: Path) -> None:
 
 WRITER = """
 import sys
-from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.index.storage.store import RocksStore
 store = RocksStore(sys.argv[1])
 for number in range(1_000_000):
     name = number.to_bytes(8, "big")
@@ -195,7 +195,7 @@ def test_a_killed_process_loses_no_write_and_leaves_none_half_done(tmp_path: Pat
 FILLER = """
 import resource, signal, sys
 from stream_dedup.domain.errors import StoreError
-from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.index.storage.store import RocksStore
 store = RocksStore(sys.argv[1])
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
@@ -253,7 +253,7 @@ def filled(path: Path) -> Path:
 
 
 OPENER = (
-    "import sys; from stream_dedup.index.volume.store import RocksStore; RocksStore(sys.argv[1])"
+    "import sys; from stream_dedup.index.storage.store import RocksStore; RocksStore(sys.argv[1])"
 )
 
 

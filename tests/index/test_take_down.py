@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.rules import positions
-from stream_dedup.index.volume.entries import Entries
-from stream_dedup.index.volume.layout import (
+from stream_dedup.index.storage.entries import Entries
+from stream_dedup.index.storage.layout import (
     PREFIX_ID_TAGS,
     PREFIX_LAST_TEXT,
     PREFIX_PAGE,
     SEGMENT_ENTRIES,
 )
-from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.index.storage.memory import MemoryStore
 from tests.index.logs import APPEND_MS, Doc, batch, control, declare, forget, judged, retract
 
 SEED = int(os.environ["TEST_SEED"])
@@ -287,7 +287,11 @@ def test_what_was_noted_goes_with_its_records() -> None:
     memory = filled.index._state.positions
 
     assert len(memory) == _PARTITIONS
-    assert (len(memory._records), memory._naming, memory._noted) == (1, {}, {})
+    assert (len(memory._records), memory._offsets_by_handle, memory._handles_by_offset) == (
+        1,
+        {},
+        {},
+    )
 
 
 # What text an id had last: what is written of it goes with the entry, and is found in one step

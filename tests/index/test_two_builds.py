@@ -26,12 +26,15 @@ RECORDS = 60
 NEEDED = (
     "stream_dedup/domain/errors.py",
     "stream_dedup/index/index.py",
-    "stream_dedup/index/volume/place.py",
-    "stream_dedup/index/volume/store.py",
+    "stream_dedup/index/storage/place.py",
+    "stream_dedup/index/storage/store.py",
     "tests/index/logs.py",
 )
 # Packages that older builds call otherwise.
-FORMER = {"stream_dedup/domain/": "stream_dedup/ground/"}
+FORMER = {
+    "stream_dedup/domain/": "stream_dedup/ground/",
+    "stream_dedup/index/storage/": "stream_dedup/index/volume/",
+}
 
 # Both builds answer the same two orders: a log, and a log applied to a folder up to an offset, as
 # far as it was not yet.
@@ -41,8 +44,8 @@ from pathlib import Path
 from stream_dedup.domain.errors import StreamDedupError
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.volume.place import volume_in
-from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.index.storage.place import volume_in
+from stream_dedup.index.storage.store import RocksStore
 from tests.index.logs import RandomLog
 for line in sys.stdin:
     order = json.loads(line)

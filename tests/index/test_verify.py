@@ -14,9 +14,9 @@ from stream_dedup.domain.errors import StoreError
 from stream_dedup.domain.plan import PLANS, Plan
 from stream_dedup.index.digest import state_digest
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.volume import layout
-from stream_dedup.index.volume.memory import MemoryStore
-from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.index.storage import layout
+from stream_dedup.index.storage.memory import MemoryStore
+from stream_dedup.index.storage.store import RocksStore
 from tests.index.logs import APPEND_MS, Doc, RandomLog, batch, bytes_in_page, declare, retract
 
 SEED = int(os.environ["TEST_SEED"])

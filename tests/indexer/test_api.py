@@ -14,7 +14,7 @@ import pytest
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.look_up import Similar
-from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.indexer import api as index_api
 from stream_dedup.indexer.api import IndexApi
 from stream_dedup.serving.http import HttpServer
@@ -114,7 +114,7 @@ def test_scope_digest_and_floor_are_heeded(server: HttpServer) -> None:
         ({"print": "zz"}, 400, "print must be 16 or 32 or 48 or 64 hexadecimal digits, not 'zz'"),
         ({"print": "0" * 33}, 400, "print must be"),
         ({"print": None}, 400, "print must be"),
-        ({"print": "0" * 16}, 409, "holds prints of 128 bits, and 64 were asked for"),
+        ({"print": "0" * 16}, 409, "contains prints of 128 bits, and 64 were asked for"),
         ({"digest": "ab"}, 400, "digest must be 32"),
         ({"features": "-1"}, 400, "features must be a whole number"),
         ({"features": None}, 400, "features must be"),
@@ -201,7 +201,7 @@ def test_an_index_that_is_opening_or_closed_says_so(
     index.close()
 
     assert similar(server)[0] == 503
-    assert "cannot go on" in similar(server)[1]["detail"]
+    assert "cannot continue" in similar(server)[1]["detail"]
 
 
 def test_more_look_ups_than_may_wait_are_sent_away(

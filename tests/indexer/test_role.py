@@ -16,8 +16,8 @@ from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import ConfigurationError, GoneError, StreamDedupError
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.index.index import LogIndex
+from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.index.tables import neighbours
-from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.indexer import role as indexer_role
 from stream_dedup.indexer.role import Indexer
 from stream_dedup.kafka import LostTopicError, TopicIdWatcher

@@ -23,7 +23,7 @@ from stream_dedup.domain.plan import PLANS
 from stream_dedup.index import snapshot
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.snapshot import whole
-from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.indexer import snapshot_child
 from stream_dedup.indexer import snapshots as module
 from stream_dedup.indexer.metrics import IndexMetrics

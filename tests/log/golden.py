@@ -15,7 +15,7 @@ from pathlib import Path
 
 from stream_dedup.domain.plan import Plan
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.log import answers, records
 from tests.index.logs import RandomLog, append_time
 from tests.log.test_answers import ANSWER, REJECTED

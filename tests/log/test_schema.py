@@ -99,7 +99,7 @@ from stream_dedup.audit.scan import PlainScan
 from stream_dedup.domain.document import Position
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.log import answers, header_columns, headers
 from stream_dedup.log.schema import Verdicts
 from tests.index.logs import RandomLog, append_time, read

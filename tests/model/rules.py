@@ -25,8 +25,8 @@ from stream_dedup.index.rules import orders
 from stream_dedup.index.rules.copies import CopyCounts
 from stream_dedup.index.rules.positions import Positions, WholeRecord
 from stream_dedup.index.rules.state import IndexState
-from stream_dedup.index.volume import layout
-from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.index.storage import layout
+from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.indexer import role as indexer
 from stream_dedup.kafka import transaction
 from stream_dedup.kafka.transaction import Outcome, Result
@@ -102,12 +102,12 @@ def _keeps_the_id_of_its_start(assigned: Any, assignment: Assignment, keys: Any)
 
 @_instead(IndexState, "drop")
 def _expires_with_its_representative(drop: Any, state: IndexState, entries: Any, why: str) -> None:
-    of = state.rooms()[0].origins(entries)
+    of = state.require_stores()[0].origins(entries)
     gone = set(zip(of.log_offsets.tolist(), of.places.tolist(), strict=True))
     drop(state, entries, why)
     positions = state.positions
-    positions.split()
-    for key, (record, row) in list(positions._kept.items()):
+    positions.split_records()
+    for key, (record, row) in list(positions._cached.items()):
         if divmod(record.about[row], 1 << 16) in gone and why == "window":
             positions._drop(key)
             positions._changed[record.log_offset] = record
@@ -138,7 +138,7 @@ def _swallows_what_memory_refuses(
         return carry_out(state, log_offset, control)
     except ConfigurationError:
         if state.neighbours is not None:
-            state.neighbours._lay_tables()
+            state.neighbours._create_tables()
         return False
 
 
@@ -345,7 +345,7 @@ REWINDS = Tuning(weights={**MANY, "rewind": 25, "crash": 6})
 RULES = [
     Rule("positions are looked up, and verdicts kept",
          _all(_set(Positions, "keep", lambda *_: None),
-              _set(Positions, "keep_whole", lambda _, *record: WholeRecord(*record))), ("verdict",), REREAD, first=21),
+              _set(Positions, "cache_whole", lambda _, *record: WholeRecord(*record))), ("verdict",), REREAD, first=21),
     Rule("a kept verdict outlives its representative", _expires_with_its_representative, ("verdict",), REREAD, first=7),
     Rule("what lies below the watermark is stale", _no_stale, ("verdict",),
          Tuning(weights={"documents": 60, "pause": 50, "rebalance": 20, "replace": 10}, happenings=26, window_ms=None,

@@ -28,7 +28,7 @@ from stream_dedup.domain.messages import Messages
 from stream_dedup.domain.plan import Plan
 from stream_dedup.domain.topics import TopicNames, TopicState
 from stream_dedup.fingerprinting.recipe import Prints
-from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.indexer.dependencies import IndexerDependencies
 from stream_dedup.inputs.decoder import Decoder, Documents
 from stream_dedup.inputs.elsewhere import Fetched
@@ -467,7 +467,7 @@ def dependencies_of_index(slot: str) -> IndexerDependencies:
             name: SimpleNamespace(topic_id=one.id) for name, one in WORLD.broker.topics.items()
         },
         "open_store": lambda _: Volume(WORLD.volumes[slot]),
-        "beside": lambda _: None,  # a twin has no folder, and two replicas must not share one
+        "table_folder": lambda _: None,  # a twin has no folder, and two replicas must not share one
         "make_thread": SideThread,
         "logger": Log(),
     }

@@ -27,7 +27,7 @@ from stream_dedup.domain.document import Mode
 from stream_dedup.domain.errors import BrokerError, ConfigurationError, FirstStartError, InputError
 from stream_dedup.domain.plan import parse as parse_plan
 from stream_dedup.domain.topics import TopicNames
-from stream_dedup.index.volume import layout
+from stream_dedup.index.storage import layout
 from stream_dedup.indexer import role as indexer
 from stream_dedup.log import records
 from stream_dedup.log.begun import encode_reading

@@ -13,7 +13,7 @@ from stream_dedup.domain.plan import PLANS
 from stream_dedup.domain.topics import TopicNames
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.kafka.client import property_problems
 from stream_dedup.preflight import clients, machine, volume
 from stream_dedup.preflight.clients import check_clients

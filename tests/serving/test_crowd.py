@@ -27,7 +27,7 @@ from starlette.routing import Route
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.index import report
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.indexer.api import IndexApi
 from stream_dedup.serving import door
 from stream_dedup.serving.http import HttpServer

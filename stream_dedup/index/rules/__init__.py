@@ -1,6 +1,6 @@
-"""What the log means: one record after another, applied to the state that all before led to.
+"""Meaning of the log: one record after another is applied to the state.
 
 In reading order: `state`, `apply` (a record), `judging` (a batch) with `reasons`, `orders` (control
-records), `declaration`, `positions` (what was said before), `window`, `copies` and
+records), `declaration`, `positions` (earlier verdicts by position), `window`, `copies` and
 `last_texts` (of ids).
 """

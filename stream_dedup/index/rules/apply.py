@@ -1,12 +1,11 @@
-"""One log record applied: state and record in, answer out; what is to be written is gathered in the
-state's rooms.
+"""Apply one log record: from state and record to an answer; writes are collected in the state.
 
 Every record first moves log time, and drops the generations whose window has passed (`window`). A
-batch is refused if it breaks a rule of the log, and else judged (`judging`) and answered; the
-answer is chained to the one before. What operators tell the log is carried out (`orders`).
+batch that breaks a rule of the log is rejected; any other is judged (`judging`) and answered, and
+the answer is chained to the one before. Operators' orders are applied (`orders`).
 
-Invariants: the answer is a function of the log's prefix alone; no record can make a step fail: what
-its fields may hold is checked before anything changes.
+Invariants: the answer depends on the log's prefix alone; no record can make a step fail: all fields
+are checked before anything changes.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ def step(
     log_offset: int,
     append_ms: int,
     record: LogRecord | FormatError,
-    open_rooms: Callable[[IndexState], object],
+    open_stores: Callable[[IndexState], object],
 ) -> bytes | None:
-    """Apply one log record and return the bytes of its answer; only batches and malformed records
-    get one.
+    """Apply one log record; return the bytes of its answer, which batches and malformed records
+    get.
 
-    A record that could not be decoded is given as its error. `open_rooms(state)` makes `entries`
-    and `neighbours` when the first batch tells how wide prints are.
+    For a record that could not be decoded, `record` is its error. `open_stores(state)` creates
+    `entries` and `neighbours` once the first batch shows the width of prints.
     """
     state.generations.advance(append_ms, state.window)
     state.expire()
@@ -55,20 +54,22 @@ def step(
             state.ignored += 1
         return None
     batch = record if isinstance(record, Batch) else record.batch
-    why = refusal(state.declared, state.plan, (state.print_limbs, state.sketch_bytes), batch)
-    if why is None and not state.print_limbs:
+    refusal = find_refusal(
+        state.declared, state.plan, (state.print_limbs, state.sketch_bytes), batch
+    )
+    if refusal is None and not state.print_limbs:
         state.print_limbs, state.sketch_bytes = batch.prints.shape[1], batch.sketches.shape[1]
-        open_rooms(state)
+        open_stores(state)
     if not isinstance(record, Batch):
-        if why is not None or state.declared is None:
+        if refusal is not None or state.declared is None:
             state.ignored += 1
         elif isinstance(record, Seed):
             orders.seed(state, log_offset, append_ms, batch, state.declared.floor)
         else:
             orders.release(state, log_offset, append_ms, batch, state.declared.floor)
         return None
-    if why is not None or state.declared is None:
-        return _reject(state, log_offset, record.nonce, record.number, why or _UNDECLARED)
+    if refusal is not None or state.declared is None:
+        return _reject(state, log_offset, record.nonce, record.number, refusal or _UNDECLARED)
     verdicts = judge_batch(state, LoggedBatch(log_offset, append_ms, record), state.declared.floor)
     head = Head(log_offset, record.nonce, record.number)
     ((answer, state.chain),) = encode_verdicts(
@@ -77,32 +78,30 @@ def step(
     return answer
 
 
-def _reject(state: IndexState, log_offset: int, nonce: bytes, number: int, why: str) -> bytes:
+def _reject(state: IndexState, log_offset: int, nonce: bytes, number: int, refusal: str) -> bytes:
     state.rejected, state.rejected_at = state.rejected + 1, log_offset
     answer, state.chain = encode(
-        Rejected(log_offset, nonce, number, why), state.chain, state.format
+        Rejected(log_offset, nonce, number, refusal), state.chain, state.format
     )
     return answer
 
 
-def refusal(
-    declared: Declaration | None, plan: Plan | None, held: tuple[int, int], batch: Batch
+def find_refusal(
+    declared: Declaration | None, plan: Plan | None, sizes: tuple[int, int], batch: Batch
 ) -> str | None:
-    """Return the sentence that refuses a batch, or None.
+    """Return the sentence that rejects a batch, or None.
 
-    `held`: of how many limbs the log's prints are, 0 as long as no batch told, and of how many
-    bytes its sketches.
+    `sizes`: the number of limbs of the log's prints, 0 before the first batch, and of bytes of its
+    sketches.
     """
-    print_limbs, sketch_bytes = held
+    print_limbs, sketch_bytes = sizes
     if declared is None or plan is None:
         return _UNDECLARED
     if batch.recipe != declared.recipe:
         return (
             f"The batch was fingerprinted under the recipe {batch.recipe!r}, and this log was "
-            "declared for "
-            f"{declared.recipe!r}: their prints cannot be compared. Give the worker the declared "
-            "recipe, or a log of "
-            "its own."
+            f"declared for {declared.recipe!r}: their prints cannot be compared. Give the worker "
+            "the declared recipe, or a log of its own."
         )
     if batch.mode.delivers is not declared.mode.delivers:
         return (
@@ -119,9 +118,8 @@ def refusal(
     if plan.needs_sketch and size != SKETCH_BYTES:
         return (
             f"The batch carries sketches of {size} bytes, and the plan {plan.name} compares "
-            f"{SKETCH_BYTES}: change "
-            "to a plan without sketches, such as blocks, or begin a log with a recipe that makes "
-            "them."
+            f"{SKETCH_BYTES}: change to a plan without sketches, such as blocks, or begin a log "
+            "with a recipe that makes them."
         )
     if print_limbs and size != sketch_bytes:
         return f"The batch carries sketches of {size} bytes, and under this log's recipe they have {sketch_bytes}."
@@ -133,11 +131,11 @@ def refusal(
 
 
 def check_offsets(expected: int, records: Sequence[tuple[int, int, bytes | None]]) -> None:
-    """Make sure that records, each with its log offset first, follow on what was applied: that the
-    next one is `expected`.
+    """Check that records, each with its log offset first, follow the applied ones: the next is
+    `expected`.
 
     Raises:
-        InvariantError: some were trimmed, skipped, or applied before.
+        InvariantError: some are missing, or applied already.
     """
     for log_offset, _, _ in records:
         if log_offset < expected:

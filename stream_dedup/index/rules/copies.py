@@ -1,16 +1,16 @@
-"""Which copy of a representative is the best, and, where the log counts them, how many there were.
+"""The best copy of each representative, and, if the log counts copies, their number.
 
     row     copies(u32) and, of the best so far: features(u32) time_ms(i64) rule(u8: by which it
-            beat what was best before; 0, it is the representative itself) source(u32) offset(i64)
+            beat the best before; 0 if it is the representative itself) source(u32) offset(i64)
 
-A representative has a row, under its entry's number, once it has a better copy or a copy that was
-counted. The id of the best copy lies beside it, so that a take-down reads ids and nothing else.
-Rows are read when duplicates name their representatives, all of a batch's at once, and written with
-what that batch led to.
+A representative has a row, under its entry's number, once it has a better copy or a counted copy.
+The id of the best copy has another key, so that a take-down reads ids only. Rows are read when
+duplicates name their representatives, all of a batch's at once, and written with the batch's other
+effects.
 
-Invariants: a function of the log alone, because log order decides between equals (the earlier is
-better); a row goes with its representative, and moves with it where that is renewed; an id that was
-forgotten is nowhere in here.
+Invariants: rows depend on the log alone, because log order decides between equals (the earlier is
+better); a row is deleted with its representative, and moves when the representative is renewed; a
+forgotten id is not stored here.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from stream_dedup.domain.better import BetterRule
 from stream_dedup.domain.errors import FormatError
-from stream_dedup.index.volume.contract import Store, Writes
-from stream_dedup.index.volume.entries import EntryBytes
-from stream_dedup.index.volume.layout import (
+from stream_dedup.index.storage.contract import Store, Writes
+from stream_dedup.index.storage.entries import EntryBytes
+from stream_dedup.index.storage.layout import (
     COPIES,
     PREFIX_BEST_ID,
     best_id_key,
@@ -36,7 +36,7 @@ from stream_dedup.index.volume.layout import (
 from stream_dedup.kernels.compiled import inlined, kernel
 
 _ROW: Final = struct.Struct("<IqqIqBIq")  # as COPIES
-_ROWS_KEPT: Final = 16_384
+_ROWS_CACHED: Final = 16_384
 _ROWS_AT_FIRST: Final = 1024
 _COPIES_MAX: Final = (1 << 32) - 1
 _NEWEST: Final = int(BetterRule.NEWEST)
@@ -44,7 +44,9 @@ _DAMAGED: Final = "A count of copies in the index volume is damaged; give the in
 
 
 class Copies(NamedTuple):
-    """Duplicates as they come, (n,) each: what the rules look at, and where they lie."""
+    """Duplicates in their order, (n,) each: the fields that the rules compare, and their
+    positions.
+    """
 
     features: NDArray[np.uint32]
     times_ms: NDArray[np.int64]
@@ -58,126 +60,138 @@ class CopyCounts:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._rows = np.zeros(_ROWS_AT_FIRST, COPIES)
-        self._places: dict[int, int] = {}  # where among them an entry's row is
-        self._used = 0
+        self._places: dict[int, int] = {}  # the index of an entry's row in `_rows`
+        self._used_rows = 0
         self._ids = EntryBytes(store, best_id_key)
         self._changed: set[int] = set()
-        self._gone: set[int] = set()
-        self._passed = 0  # no row lies below it
+        self._dropped: set[int] = set()
+        self._deleted_below = 0  # all rows below it are deleted
         self._dropped_below = 0
 
     def count(
         self,
-        named: NDArray[np.int64],
+        entries: NDArray[np.int64],
         first: Copies,
         copies: Copies,
         ids: Sequence[bytes],
         rule: BetterRule,
         *,
-        counts: bool,
+        is_counting: bool,
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
-        """Take in duplicates that name the entries `named` (n,); return how many copies each made
-        it, and whether it is better.
+        """Add duplicates that name `entries` (n,).
 
-        `first` are the same columns of those entries themselves, `ids` the duplicates' own. What is
-        better has the rule's number, all else 0. Where nobody `counts`, a row is only looked at for
-        what beats the representative itself.
+        `first` are the same columns of these entries, `ids` the duplicates' ids. Unless
+        `is_counting`, only rows of duplicates that beat their representative are read. Returns
+        (copies of the representative with each duplicate, the rule's number for a better copy and
+        else 0), (n,) each.
         """
-        told, better = np.zeros(len(named), np.uint32), np.zeros(len(named), np.uint8)
-        beats_first = np.empty(len(named), np.bool_)
-        _beat(first, copies, int(rule), beats_first)
-        asked = np.arange(len(named)) if counts else np.flatnonzero(beats_first)
-        if not len(asked):
-            return told, better
-        numbers: list[int] = named.tolist()
-        chosen = [numbers[at] for at in asked.tolist()]
-        places = self._find(chosen)  # before the rows are named: it may make room for more of them
+        counts, better = np.zeros(len(entries), np.uint32), np.zeros(len(entries), np.uint8)
+        beats_first = np.empty(len(entries), np.bool_)
+        _mark_better(first, copies, int(rule), beats_first)
+        checked = np.arange(len(entries)) if is_counting else np.flatnonzero(beats_first)
+        if not len(checked):
+            return counts, better
+        numbers: list[int] = entries.tolist()
+        checked_entries = [numbers[index] for index in checked.tolist()]
+        # Before `_rows` is passed on: this may replace it by a larger one.
+        places = self._load_rows(checked_entries)
         _count(
-            self._rows, places, asked, first, copies, beats_first, int(rule), counts, told, better
+            self._rows,
+            places,
+            checked,
+            first,
+            copies,
+            beats_first,
+            int(rule),
+            is_counting,
+            counts,
+            better,
         )
         is_better = np.flatnonzero(better).tolist()
-        for at in is_better:
-            self._ids.changed[numbers[at]] = ids[at]
-        self._changed.update(chosen if counts else [numbers[at] for at in is_better])
-        return told, better
+        for index in is_better:
+            self._ids.changed[numbers[index]] = ids[index]
+        self._changed.update(
+            checked_entries if is_counting else [numbers[index] for index in is_better]
+        )
+        return counts, better
 
     def move(self, old: Sequence[int], first: int) -> None:
-        """Let representatives that were renewed keep their rows: of entries `old`, and from `first`
-        on, in their order.
+        """Move the rows of renewed representatives from entries `old` to the entries from `first`
+        on.
         """
-        ids = self._ids.of(old)
-        places = self._find(old)
+        ids = self._ids.read(old)
+        places = self._load_rows(old)
         rows = self._rows[places]
         self.drop(old)
-        are_there = (rows["copies"] > 0) | (rows["rule"] > 0)
-        moved = (first + np.flatnonzero(are_there)).tolist()
-        places = self._find(moved)
-        self._rows[places] = rows[are_there]
-        self._changed.update(moved)
+        has_copies = (rows["copies"] > 0) | (rows["rule"] > 0)
+        moved_to = (first + np.flatnonzero(has_copies)).tolist()
+        places = self._load_rows(moved_to)
+        self._rows[places] = rows[has_copies]
+        self._changed.update(moved_to)
         self._ids.changed.update(
-            (number, ids[before]) for number, before in enumerate(old, first) if before in ids
+            (number, ids[entry]) for number, entry in enumerate(old, first) if entry in ids
         )
 
     def drop(self, numbers: Collection[int]) -> None:
-        """Drop the rows of entries that are no representatives any more."""
-        self._gone.update(numbers)
-        self._forget_rows(numbers)
+        """Delete the rows of entries that are no longer representatives."""
+        self._dropped.update(numbers)
+        self._drop_cached_rows(numbers)
         self._ids.drop(numbers)
 
     def drop_below(self, first: int) -> None:
-        """Drop the rows of all entries below one: their window has passed."""
+        """Delete the rows of all entries below `first`, whose window has passed."""
         self._dropped_below = max(self._dropped_below, first)
-        self._forget_rows([number for number in self._places if number < first])
+        self._drop_cached_rows([number for number in self._places if number < first])
         self._ids.drop_below(first)
 
     def forget(self, ids: Collection[bytes]) -> None:
-        """Blank these ids where they are those of a best copy. Reads the ids of all best copies."""
-        held = {
+        """Blank these ids where a best copy has them. Reads the ids of all best copies."""
+        ids_by_entry = {
             number_of(key): value for key, value in self._store.scan(PREFIX_BEST_ID)
         } | self._ids.changed
-        for number, identifier in held.items():
-            if identifier in ids and number >= self._dropped_below:
+        for number, copy_id in ids_by_entry.items():
+            if copy_id in ids and number >= self._dropped_below:
                 self._ids.changed[number] = b""
 
     def add_writes(self, writes: Writes) -> None:
-        """Add what changed since the last call."""
-        if self._dropped_below > self._passed:
-            writes.delete_range(copies_key(self._passed), copies_key(self._dropped_below))
-            self._passed = self._dropped_below
-        for number in self._gone:
+        """Add the changes since the last call."""
+        if self._dropped_below > self._deleted_below:
+            writes.delete_range(copies_key(self._deleted_below), copies_key(self._dropped_below))
+            self._deleted_below = self._dropped_below
+        for number in self._dropped:
             writes.delete(copies_key(number))
         changed = list(self._changed)
-        places, size = self._find(changed), COPIES.itemsize
+        places, size = self._load_rows(changed), COPIES.itemsize
         raw = self._rows[places].tobytes()
-        for at, number in enumerate(changed):
-            writes.put(copies_key(number), raw[at * size : at * size + size])
+        for index, number in enumerate(changed):
+            writes.put(copies_key(number), raw[index * size : index * size + size])
         self._ids.add_writes(writes)
-        self._gone.clear()
+        self._dropped.clear()
         self._changed.clear()
-        if self._used > _ROWS_KEPT:
+        if self._used_rows > _ROWS_CACHED:
             self._places.clear()
-            self._used = 0
+            self._used_rows = 0
 
-    def _forget_rows(self, numbers: Collection[int]) -> None:
+    def _drop_cached_rows(self, numbers: Collection[int]) -> None:
         self._changed.difference_update(numbers)
         for number in numbers:
             self._places.pop(number, None)
 
-    def _find(self, numbers: Sequence[int]) -> NDArray[np.int64]:
-        """Return where among the rows at hand those of these entries are; of one that has no
-        copies, all is 0.
+    def _load_rows(self, numbers: Sequence[int]) -> NDArray[np.int64]:
+        """Return the indices of these entries' rows in `_rows`; the row of an entry without copies
+        is all 0.
         """
         missing = dict.fromkeys(number for number in numbers if number not in self._places)
         if missing:
-            read = self._store.get_many(list(map(copies_key, missing)))
-            if any(row is not None and len(row) != COPIES.itemsize for row in read):
+            stored = self._store.get_many(list(map(copies_key, missing)))
+            if any(row is not None and len(row) != COPIES.itemsize for row in stored):
                 raise FormatError(_DAMAGED)
-            begin, end = self._used, self._used + len(missing)
-            self._used = end
+            begin, end = self._used_rows, self._used_rows + len(missing)
+            self._used_rows = end
             if end > len(self._rows):
                 self._rows = np.concatenate([self._rows, np.zeros(end, COPIES)])
             self._rows[begin:end] = np.frombuffer(
-                b"".join([row or _NO_ROW for row in read]), COPIES
+                b"".join([row or _NO_ROW for row in stored]), COPIES
             )
             self._places.update(zip(missing, range(begin, end), strict=True))
         return np.fromiter(map(self._places.__getitem__, numbers), np.int64, len(numbers))
@@ -192,16 +206,20 @@ def _is_better(
 ) -> Any:
     if rule == _NEWEST:
         return time_ms > best_time_ms
-    own, best = np.int64(features), np.int64(best_features)
-    return own > best and 10 * own >= 11 * best
+    count, best_count = np.int64(features), np.int64(best_features)
+    return count > best_count and 10 * count >= 11 * best_count
 
 
 @kernel
-def _beat(first: Any, copies: Any, rule: Any, beats_first: Any) -> None:
-    """Say which duplicates are better than their representative itself."""
-    for i in range(len(beats_first)):
-        beats_first[i] = _is_better(
-            rule, copies.features[i], copies.times_ms[i], first.features[i], first.times_ms[i]
+def _mark_better(first: Any, copies: Any, rule: Any, beats_first: Any) -> None:
+    """Set `beats_first` (n,): whether each duplicate is better than its representative."""
+    for index in range(len(beats_first)):
+        beats_first[index] = _is_better(
+            rule,
+            copies.features[index],
+            copies.times_ms[index],
+            first.features[index],
+            first.times_ms[index],
         )
 
 
@@ -209,29 +227,27 @@ def _beat(first: Any, copies: Any, rule: Any, beats_first: Any) -> None:
 def _count(
     rows: Any,
     places: Any,
-    asked: Any,
+    checked: Any,
     first: Any,
     copies: Any,
     beats_first: Any,
     rule: Any,
+    is_counting: Any,
     counts: Any,
-    told: Any,
     better: Any,
 ) -> None:
-    """Take in the duplicates `asked` (m,) one by one; `places` (m,) says which of the rows is that
-    of their representatives.
-    """
-    for at in range(len(places)):
-        row, i = rows[places[at]], asked[at]
+    """Add the duplicates `checked` (m,) one by one; `places` (m,) are the indices of their rows."""
+    for index in range(len(places)):
+        row, copy = rows[places[index]], checked[index]
         if row.copies == 0 and row.rule == 0:
-            row.features, row.time_ms = first.features[i], first.times_ms[i]
-            row.source, row.offset = first.sources[i], first.offsets[i]
-        if counts:
+            row.features, row.time_ms = first.features[copy], first.times_ms[copy]
+            row.source, row.offset = first.sources[copy], first.offsets[copy]
+        if is_counting:
             if row.copies < _COPIES_MAX:
                 row.copies += 1
-            told[i] = row.copies
-        mine = (copies.features[i], copies.times_ms[i])
-        if beats_first[i] and _is_better(rule, *mine, row.features, row.time_ms):
-            better[i] = row.rule = rule
-            row.features, row.time_ms = mine
-            row.source, row.offset = copies.sources[i], copies.offsets[i]
+            counts[copy] = row.copies
+        features_time = (copies.features[copy], copies.times_ms[copy])
+        if beats_first[copy] and _is_better(rule, *features_time, row.features, row.time_ms):
+            better[copy] = row.rule = rule
+            row.features, row.time_ms = features_time
+            row.source, row.offset = copies.sources[copy], copies.offsets[copy]

@@ -1,6 +1,4 @@
-"""What a log declares: under which recipe, plan, window, group, floor and mode its documents are
-judged, and what is better.
-"""
+"""The log's declaration: recipe, plan, window, group, floor, mode and rule of the better copy."""
 
 from __future__ import annotations
 
@@ -22,11 +20,11 @@ _NAME_BYTES_MAX: Final = 255
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What the log's first record says: under which recipe, plan, window, group, floor of features
-    and mode it is judged.
+    """The content of the log's first record: recipe, plan, window, group, floor of features and
+    mode.
 
-    `width` is the recipe's, in bits, and `sketch_bytes` the recipe's too; what is not declared the
-    first batch tells. `format` is the log's as it begins.
+    `width` is that of the recipe's prints in bits, `sketch_bytes` the size of its sketches; if they
+    are missing, the first batch contains them. `format` is the log's first.
     """
 
     recipe: str
@@ -65,11 +63,12 @@ class Declaration:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Declaration:
-        """Return what a `declare` control record says; a missing mode is `enforce`, what is better
-        `longest`, the format the first; foreign fields are passed over.
+        """Return the declaration in a `declare` control record; unknown fields are ignored.
+
+        A missing mode is `enforce`, a missing rule `longest`, a missing format the first.
 
         Raises:
-            ConfigurationError: a field is missing or cannot be.
+            ConfigurationError: a field is missing or invalid.
         """
         plan = Plan.from_fields(fields.get("plan"))
         width = number_field(fields, "width", WIDTH_MAX) if "width" in fields else None
@@ -103,7 +102,11 @@ class Declaration:
 
 
 def text_field(fields: Mapping[str, Any], name: str) -> str:
-    """Return a field that is a text; ConfigurationError if it is none."""
+    """Return a field that is a text.
+
+    Raises:
+        ConfigurationError: it is missing or none.
+    """
     value = fields.get(name)
     if not isinstance(value, str):
         raise ConfigurationError(
@@ -113,8 +116,10 @@ def text_field(fields: Mapping[str, Any], name: str) -> str:
 
 
 def name_field(fields: Mapping[str, Any], name: str) -> str:
-    """Return a field that is a printable text of 1 to 255 bytes; ConfigurationError if it is
-    none.
+    """Return a field that is a printable text of 1 to 255 bytes.
+
+    Raises:
+        ConfigurationError: it is missing or none.
     """
     value = text_field(fields, name)
     if (
@@ -128,8 +133,10 @@ def name_field(fields: Mapping[str, Any], name: str) -> str:
 
 
 def flag_field(fields: Mapping[str, Any], name: str) -> bool:
-    """Return a field that is true or false, false if it is missing; ConfigurationError if it is
-    neither.
+    """Return a field that is true or false; false if it is missing.
+
+    Raises:
+        ConfigurationError: it is neither.
     """
     value = fields.get(name, False)
     if not isinstance(value, bool):
@@ -140,8 +147,10 @@ def flag_field(fields: Mapping[str, Any], name: str) -> bool:
 
 
 def number_field(fields: Mapping[str, Any], name: str, highest: int) -> int:
-    """Return a field that is a whole number from 0 to `highest`; ConfigurationError if it is
-    none.
+    """Return a field that is a whole number from 0 to `highest`.
+
+    Raises:
+        ConfigurationError: it is missing or none.
     """
     value = fields.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= highest:

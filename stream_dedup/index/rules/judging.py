@@ -1,13 +1,13 @@
-"""One batch judged: each document by what was said of its position before, by its text digest, then
-by the tables.
+"""Judge a batch: each document by earlier verdicts on its position, by its text digest, then by the
+tables.
 
 The steps:
   1  raise the watermarks of the batch's source partitions
-  2  for each document: cached verdict, own live representative, stale, or judge (see `positions`)
-  3  new representatives get their rows, verdicts at or above the watermarks are kept
-  4  where duplicates refresh, renew the representatives that were named
+  2  for each document: cached verdict, live representative at its position, stale, or judge (see `positions`)
+  3  add rows of new representatives, cache verdicts at or above the watermarks
+  4  if duplicates refresh, renew the representatives that they name
 
-Nothing here writes, and nothing reads but the pages of entries that a duplicate or a redelivered
+Nothing here writes, and only the pages of entries are read that a duplicate or a redelivered
 document names.
 """
 
@@ -25,28 +25,28 @@ from stream_dedup.index.rules import last_texts
 from stream_dedup.index.rules.copies import Copies
 from stream_dedup.index.rules.last_texts import IdText
 from stream_dedup.index.rules.positions import (
-    KeptRecord,
+    CachedRecord,
     Key,
-    cut_at_repeats,
+    find_spans,
     handle_of,
-    keys_of,
-    spans_of,
+    read_keys,
+    split_at_repeats,
 )
 from stream_dedup.index.rules.reasons import reason_of_duplicate, reason_of_state
 from stream_dedup.index.rules.state import IndexState
+from stream_dedup.index.storage.entries import Origins, columns_of
+from stream_dedup.index.storage.layout import STATE_DIGEST_ONLY, STATE_FULL, row_type
+from stream_dedup.index.storage.pages import same_ids, select_ids
 from stream_dedup.index.tables.rows import (
     OUTCOME_DIGEST,
     OUTCOME_NEAR,
     OUTCOME_SHORT,
     Columns,
-    fresh_columns,
-    take_rows,
+    copy_columns,
+    select_rows,
     with_origins,
 )
 from stream_dedup.index.tables.tags import crcs_of
-from stream_dedup.index.volume.entries import columns_of
-from stream_dedup.index.volume.layout import STATE_DIGEST_ONLY, STATE_FULL, row_type
-from stream_dedup.index.volume.pages import same_ids, taken
 from stream_dedup.log.records import Batch
 from stream_dedup.log.schema import Judgement, NamedRepresentatives, Verdicts
 
@@ -59,7 +59,7 @@ class LoggedBatch(NamedTuple):
     batch: Batch
 
 
-Below = NDArray[np.bool_]
+Flags = NDArray[np.bool_]
 
 _REASONS: Final = np.array(
     [
@@ -71,19 +71,23 @@ _REASONS: Final = np.array(
 
 
 class _Judging:
-    """A batch on its way through step 2."""
+    """A batch in step 2."""
 
     def __init__(
-        self, logged: LoggedBatch, columns: Columns, floor: int, epoch_below: Below, below: Below
+        self, logged: LoggedBatch, columns: Columns, floor: int, epoch_below: Flags, below: Flags
     ) -> None:
-        self.log_offset, self.append_ms, self.batch = logged
+        self.log_offset, self.append_ms, self.batch = (
+            logged.log_offset,
+            logged.append_ms,
+            logged.batch,
+        )
         self.columns, self.floor = columns, floor
         self.epoch_below, self.below = epoch_below, below
         self.named: set[int] = set()
 
 
 def judge_batch(state: IndexState, logged: LoggedBatch, floor: int) -> Verdicts:
-    """Judge the documents of a batch that breaks no rule, in order."""
+    """Judge the documents of a batch that follows the log's rules, in order."""
     batch = logged.batch
     numbers = state.numbers(batch)
     for number, source in zip(numbers, batch.sources, strict=True):
@@ -96,184 +100,235 @@ def judge_batch(state: IndexState, logged: LoggedBatch, floor: int) -> Verdicts:
     columns = columns_of_batch(batch, np.array(numbers, np.uint32)[batch.source])
     below = epoch_below | (columns.offsets < committed)
     judging = _Judging(logged, columns, floor, epoch_below, below)
-    verdicts = _judge_whole(state, judging)
+    verdicts = _judge_at_once(state, judging)
     if verdicts is None:
-        keys, record = keys_of(columns), KeptRecord(logged.log_offset)
-        state.positions.split(numbers)
+        keys, record = read_keys(columns), CachedRecord(logged.log_offset)
+        state.positions.split_records(numbers)
         judgements: list[Judgement] = []
-        for first, end in cut_at_repeats(keys):
-            judgements += _judge_stretch(state, judging, keys, record, first, end)
+        for first, end in split_at_repeats(keys):
+            judgements += _judge_range(state, judging, keys, record, first, end)
         verdicts = Verdicts.of(judgements)
-        state.positions.close(record)
+        state.positions.finish_record(record)
     if state.window is not None and state.window.refresh:
         _renew(state, judging.named)
     return verdicts
 
 
-def _judge_whole(state: IndexState, judging: _Judging) -> Verdicts | None:
-    """Judge a batch in which every document is new to the index, and none occurs twice, at once;
-    else do nothing.
+def _judge_at_once(state: IndexState, judging: _Judging) -> Verdicts | None:
+    """Judge a batch at once if every document is new to the index, and none occurs twice.
 
-    That is nearly every batch; after a crash, a rebalance or a rewind `_judge_stretch` asks for
-    each document by itself.
+    Returns None, and changes nothing, otherwise. Nearly every batch is new; after a crash, a
+    rebalance or a rewind `_judge_range` looks each document up.
     """
     positions, columns = state.positions, judging.columns
     if (
         judging.below.any()
-        or (spans := spans_of(columns)) is None
-        or not positions.none_near(columns, spans)
+        or (spans := find_spans(columns)) is None
+        or not positions.is_new_batch(columns, spans)
     ):
         return None
-    if (state.rooms()[1].find_positions(columns) >= 0).any():
+    if (state.require_stores()[1].find_positions(columns) >= 0).any():
         return None
-    verdicts, about = _judge_fresh(state, judging, np.arange(len(columns.offsets)))
-    positions.keep_whole(judging.log_offset, columns, spans).decided(verdicts, about, 0)
+    verdicts, about = _judge_new(state, judging, np.arange(len(columns.offsets)))
+    positions.cache_whole(judging.log_offset, columns, spans).set_verdicts(verdicts, about, 0)
     return verdicts
 
 
 def columns_of_batch(batch: Batch, sources: NDArray[np.uint32]) -> Columns:
-    """Return what tables compare of a batch, with the numbers of its documents' source partitions,
-    (n,).
+    """Return the columns of a batch that tables compare; `sources` (n,) are the documents'
+    partitions.
     """
-    digests, ids = np.array(batch.text_digest, np.uint8).view(np.uint64), crcs_of(batch.ids)
-    told = (sources, batch.offset, batch.value_digest, batch.features)
-    sketches = with_origins(batch.sketches, batch.site, batch.title, ids)
-    return fresh_columns(batch.prints, batch.scope, digests, *told, sketches, ids)
+    digests, crcs = np.array(batch.text_digest, np.uint8).view(np.uint64), crcs_of(batch.ids)
+    columns = Columns(
+        prints=batch.prints,
+        scopes=batch.scope,
+        digests=digests,
+        sources=sources,
+        offsets=batch.offset,
+        values=batch.value_digest,
+        features=batch.features,
+        sketches=with_origins(batch.sketches, batch.site, batch.title, crcs),
+        ids=crcs,
+    )
+    return copy_columns(columns)
 
 
-def _judge_stretch(
+def _judge_range(
     state: IndexState,
     judging: _Judging,
     keys: Sequence[Key],
-    record: KeptRecord,
+    record: CachedRecord,
     first: int,
     end: int,
 ) -> list[Judgement]:
     """Judge the documents [first, end), in which no document occurs twice."""
-    entries, neighbours = state.rooms()
+    entries, neighbours = state.require_stores()
     log_offset, positions = judging.log_offset, state.positions
-    part = take_rows(judging.columns, slice(first, end))
+    columns = select_rows(judging.columns, slice(first, end))
     below = judging.below[first:end]
     judgements: list[Judgement | None] = [None] * (end - first)
     about = [0] * (end - first)
-    open_places = np.ones(end - first, np.bool_)
-    if not positions.none_kept(keys[first:end]):
+    is_open = np.ones(end - first, np.bool_)
+    if not positions.are_new(keys[first:end]):
         for place in range(end - first):
             kept = (
-                None if judging.epoch_below[first + place] else positions.kept(keys[first + place])
+                None
+                if judging.epoch_below[first + place]
+                else positions.find_verdict(keys[first + place])
             )
             if kept is not None:
                 judgements[place] = kept
-                open_places[place] = False
-    own = neighbours.find_positions(part)
-    own[~open_places] = -1  # what is kept needs no second look-up
-    found_own = np.flatnonzero(own >= 0)
-    if len(found_own):
-        rows, _ = entries.rows(own[found_own])
+                is_open[place] = False
+    live_entries = neighbours.find_positions(columns)
+    live_entries[~is_open] = -1  # a cached verdict needs no second look-up
+    live_places = np.flatnonzero(live_entries >= 0)
+    if len(live_places):
+        rows, _ = entries.rows(live_entries[live_places])
         decided_at = zip(
             rows["state"].tolist(), rows["log_offset"].tolist(), rows["place"].tolist(), strict=True
         )
-        for place, (kept_as, *at) in zip(found_own.tolist(), decided_at, strict=True):
-            judgements[place] = Judgement(reason_of_state(kept_as), LogPlace(*at))
-            about[place] = handle_of(*at)
-    stale = np.flatnonzero(open_places & (own < 0) & below)
-    for place in stale.tolist():
+        for place, (entry_state, *decided_place) in zip(
+            live_places.tolist(), decided_at, strict=True
+        ):
+            judgements[place] = Judgement(reason_of_state(entry_state), LogPlace(*decided_place))
+            about[place] = handle_of(*decided_place)
+    stale_places = np.flatnonzero(is_open & (live_entries < 0) & below)
+    for place in stale_places.tolist():
         judgements[place] = Judgement(Reason.STALE, LogPlace(log_offset, first + place))
-    fresh = np.flatnonzero(open_places & (own < 0) & ~below)
-    if len(fresh):
-        verdicts, handles = _judge_fresh(state, judging, first + fresh)
+    new_places = np.flatnonzero(is_open & (live_entries < 0) & ~below)
+    if len(new_places):
+        verdicts, handles = _judge_new(state, judging, first + new_places)
         for place, judgement, handle in zip(
-            fresh.tolist(), verdicts.judgements(), handles.tolist(), strict=True
+            new_places.tolist(), verdicts.judgements(), handles.tolist(), strict=True
         ):
             judgements[place], about[place] = judgement, handle
     decided = [judgement for judgement in judgements if judgement is not None]
-    keep = np.flatnonzero(open_places & ~below).tolist()
-    if len(keep) == end - first:
-        positions.keep(record, keys[first:end], decided, about)
-    elif keep:
-        positions.keep(
+    cacheable_places = np.flatnonzero(is_open & ~below).tolist()
+    if len(cacheable_places) == end - first:
+        positions.cache(record, keys[first:end], decided, about)
+    elif cacheable_places:
+        positions.cache(
             record,
-            [keys[first + place] for place in keep],
-            [decided[place] for place in keep],
-            [about[place] for place in keep],
+            [keys[first + place] for place in cacheable_places],
+            [decided[place] for place in cacheable_places],
+            [about[place] for place in cacheable_places],
         )
     return decided
 
 
-def _judge_fresh(
+def _judge_new(
     state: IndexState, judging: _Judging, places: NDArray[np.int64]
 ) -> tuple[Verdicts, NDArray[np.int64]]:
-    """Judge the documents at `places` of the batch; return also the handle of the representative
-    each verdict is about.
+    """Judge the documents at `places` of the batch.
+
+    Returns (verdicts, the handles of the representatives that they are about, (n,)).
     """
-    entries, neighbours = state.rooms()
+    entries, neighbours = state.require_stores()
     batch, batch_ids = judging.batch, Ids.of(judging.batch.ids)
-    whole = len(places) == len(batch)
-    columns = judging.columns if whole else take_rows(judging.columns, places)
-    found = neighbours.judge(columns, columns.features, judging.floor)
-    outcome = found.outcome
+    is_whole = len(places) == len(batch)
+    columns = judging.columns if is_whole else select_rows(judging.columns, places)
+    judged = neighbours.judge(columns, columns.features, judging.floor)
+    outcome = judged.outcome
     is_duplicate = outcome >= OUTCOME_DIGEST
-    duplicates, naming = np.flatnonzero(is_duplicate), is_duplicate | (found.sibling >= 0)
-    named = found.entry[duplicates]
-    named_by_any = np.where(is_duplicate, found.entry, found.sibling)[naming]
-    entries.expect(named_by_any)
-    added = np.flatnonzero(outcome <= OUTCOME_SHORT)
-    if len(added):
-        at, short = places[added], outcome[added] == OUTCOME_SHORT
+    duplicates, names_entry = np.flatnonzero(is_duplicate), is_duplicate | (judged.sibling >= 0)
+    named_entries = judged.entry[duplicates]
+    all_named = np.where(is_duplicate, judged.entry, judged.sibling)[names_entry]
+    entries.prefetch(all_named)
+    new_rows = np.flatnonzero(outcome <= OUTCOME_SHORT)
+    if len(new_rows):
+        added_places, is_short = places[new_rows], outcome[new_rows] == OUTCOME_SHORT
         append_rows(
-            state, batch, at, judging.columns, short, (judging.log_offset, at), judging.append_ms
+            state,
+            batch,
+            added_places,
+            judging.columns,
+            is_short=is_short,
+            decided=(judging.log_offset, added_places),
+            append_ms=judging.append_ms,
         )
     reasons = np.where(outcome == OUTCOME_SHORT, np.uint8(Reason.TOO_SHORT), np.uint8(Reason.NEW))
     distances = np.zeros(len(places), np.uint8)
     about = handle_of(judging.log_offset, places)
     copies, better = np.zeros(len(places), np.uint32), np.zeros(len(places), np.uint8)
-    of_any = entries.origins(named_by_any)
-    if len(named):
-        of = of_any.taken(is_duplicate[naming])
-        judging.named.update(named.tolist())
-        own_ids = taken(batch_ids, places[duplicates])
+    all_origins = entries.origins(all_named)
+    if len(named_entries):
+        origins = all_origins.select(is_duplicate[names_entry])
+        judging.named.update(named_entries.tolist())
+        duplicate_ids = select_ids(batch_ids, places[duplicates])
         same_text = outcome[duplicates] != OUTCOME_NEAR
-        reasons[duplicates] = _REASONS[same_text.astype(int), same_ids(own_ids, of.ids).astype(int)]
-        distances[duplicates] = found.distance[duplicates]
-        about[duplicates] = handle_of(of.log_offsets, of.places)
-        first = Copies(of.features, of.times_ms, of.sources, of.offsets)
-        mine, counts = (
-            copies_of(batch, columns, places, duplicates),
-            state.declared is not None and state.declared.count_copies,
+        reasons[duplicates] = _REASONS[
+            same_text.astype(int), same_ids(duplicate_ids, origins.ids).astype(int)
+        ]
+        distances[duplicates] = judged.distance[duplicates]
+        about[duplicates] = handle_of(origins.log_offsets, origins.places)
+        new_copies = copies_of(batch, columns, places, duplicates)
+        copies[duplicates], better[duplicates] = _count_copies(
+            state, named_entries, origins, new_copies, duplicate_ids
         )
-        counted = state.copies.count(named, first, mine, own_ids, state.better, counts=counts)
-        copies[duplicates], better[duplicates] = counted
-        ids = batch_ids if whole else taken(batch_ids, places)
-        last_texts.follow(state.last_texts, state.rooms(), columns, ids, found.entry, reasons)
-    partitions, sources = state.sources.named(of_any.sources)
-    representatives = NamedRepresentatives(
-        partitions, sources, of_any.offsets, of_any.times_ms, of_any.ids.stops, of_any.ids.joined
-    )
-    verdicts = Verdicts(
+        ids = batch_ids if is_whole else select_ids(batch_ids, places)
+        last_texts.follow(
+            state.last_texts, state.require_stores(), columns, ids, judged.entry, reasons
+        )
+    return Verdicts(
         reasons=reasons,
         distances=distances,
         decided_offsets=np.full(len(places), judging.log_offset, np.uint64),
         decided_places=places.astype(np.uint32),
-        named=representatives,
-        similarity=found.similarity,
+        named=_name_representatives(state, all_origins),
+        similarity=judged.similarity,
         copies=copies,
         better=better,
+    ), about
+
+
+def _count_copies(
+    state: IndexState,
+    named_entries: NDArray[np.int64],
+    origins: Origins,
+    copies: Copies,
+    ids: Ids,
+) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
+    """Count the duplicates of `named_entries` (n,); return (copies so far, better), (n,) each."""
+    return state.copies.count(
+        named_entries,
+        first=Copies(
+            features=origins.features,
+            times_ms=origins.times_ms,
+            sources=origins.sources,
+            offsets=origins.offsets,
+        ),
+        copies=copies,
+        ids=ids,
+        rule=state.better,
+        is_counting=state.declared is not None and state.declared.count_copies,
     )
-    return verdicts, about
+
+
+def _name_representatives(state: IndexState, origins: Origins) -> NamedRepresentatives:
+    """Return the representatives that verdicts name."""
+    partitions, sources = state.sources.named(origins.sources)
+    return NamedRepresentatives(
+        partitions=partitions,
+        sources=sources,
+        offsets=origins.offsets,
+        times_ms=origins.times_ms,
+        stops=origins.ids.stops,
+        ids=origins.ids.joined,
+    )
 
 
 def copies_of(
     batch: Batch, columns: Columns, places: NDArray[np.int64], duplicates: NDArray[np.int64]
 ) -> Copies:
-    """Return what makes a copy the better one, of the `duplicates` among the documents at `places`,
-    whose columns are given.
+    """Return the columns by which copies are compared, of the `duplicates` among the documents at
+    `places`.
     """
-    at = places[duplicates]
+    batch_places = places[duplicates]
     return Copies(
-        columns.features[duplicates],
-        batch.time_ms[at],
-        columns.sources[duplicates],
-        columns.offsets[duplicates],
+        features=columns.features[duplicates],
+        times_ms=batch.time_ms[batch_places],
+        sources=columns.sources[duplicates],
+        offsets=columns.offsets[duplicates],
     )
 
 
@@ -282,16 +337,17 @@ def append_rows(
     batch: Batch,
     places: NDArray[np.int64],
     columns: Columns,
-    short: NDArray[np.bool_],
+    is_short: NDArray[np.bool_],
     decided: tuple[int, NDArray[np.int64]],
     append_ms: int,
 ) -> None:
-    """Give the documents at `places` of a batch their rows, in the generation of now; `decided`: log
-    offset, places there.
+    """Add rows for the documents at `places` of a batch, in the current generation.
+
+    `decided` is (log offset, places there).
     """
-    entries, _ = state.rooms()
+    entries, _ = state.require_stores()
     rows = np.zeros(len(places), row_type(state.print_limbs, state.sketch_bytes))
-    rows["state"] = np.where(short, STATE_DIGEST_ONLY, STATE_FULL)
+    rows["state"] = np.where(is_short, STATE_DIGEST_ONLY, STATE_FULL)
     rows["text_digest"] = batch.text_digest[places]
     rows["print"] = batch.prints[places]
     rows["sketch"] = batch.sketches[places]
@@ -306,31 +362,34 @@ def append_rows(
     rows["log_offset"], rows["place"] = decided
     rows["append_ms"] = append_ms
     state.generations.open(entries.count, state.window)
-    entries.append(rows, taken(Ids.of(batch.ids), places))
+    entries.append(rows, select_ids(Ids.of(batch.ids), places))
 
 
-def _renew(state: IndexState, named: set[int]) -> None:
-    """Move the named representatives of earlier generations to the generation of now, in their
-    order.
-    """
-    entries, neighbours = state.rooms()
+def _renew(state: IndexState, named_entries: set[int]) -> None:
+    """Move the named representatives of earlier generations to the current one, in their order."""
+    entries, neighbours = state.require_stores()
     current = state.generations.current(entries.count)
-    old = sorted(entry for entry in named if entry < current)
-    if not old:
+    old_entries = sorted(entry for entry in named_entries if entry < current)
+    if not old_entries:
         return
-    numbers = np.array(old)
+    numbers = np.array(old_entries)
     rows, ids = entries.rows(numbers)
-    columns, own = columns_of(rows, ids), np.flatnonzero(ids.sizes)
-    latest = last_texts.latest_of(
-        state.last_texts, state.rooms(), take_rows(columns, own), taken(ids, own)
+    columns, rows_with_id = columns_of(rows, ids), np.flatnonzero(ids.sizes)
+    latest = last_texts.find_latest(
+        state.last_texts,
+        state.require_stores(),
+        select_rows(columns, rows_with_id),
+        select_ids(ids, rows_with_id),
     )
     neighbours.drop(numbers)
     entries.drop(numbers)
     neighbours.add(columns, rows["state"] == STATE_FULL)
     state.generations.open(entries.count, state.window)
-    state.copies.move(old, entries.count)
-    state.last_texts.drop(old)
-    for row in own.tolist():
-        last = latest[int(columns.scopes[row]), ids[row]].last
-        state.last_texts.set(IdText(entries.count + row, columns.digests[row].tobytes(), last))
+    state.copies.move(old_entries, entries.count)
+    state.last_texts.drop(old_entries)
+    for row in rows_with_id.tolist():
+        last_digest = latest[int(columns.scopes[row]), ids[row]].last_digest
+        state.last_texts.set(
+            IdText(entries.count + row, columns.digests[row].tobytes(), last_digest)
+        )
     entries.append(rows, ids)

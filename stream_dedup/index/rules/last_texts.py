@@ -1,16 +1,15 @@
-"""Which text an id had last: what tells a page that stayed as it was (`unchanged`) from one that
-went back (`returned`).
+"""The last text of each id, which distinguishes an unchanged page (`unchanged`) from one that went
+back to an earlier text (`returned`).
 
-The latest representative of an id in a scope is found by the id. As long as nothing is written
-under it, the id had that one's text last; the digest of another text that a duplicate had since is
-written there, and goes when its own text comes again. So a new document writes nothing, and a
-duplicate is asked for the latest representative of its id.
+The latest representative of an id in a scope is found by the id. If nothing is stored under it, the
+id's last text is that of the representative; the digest of another text that a later duplicate had
+is stored there, and deleted when the representative's text comes again. So a new document stores
+nothing, and for a duplicate the latest representative of its id is read.
 
-Invariants: a function of the log alone: the documents that are judged set what their ids had last,
-in log order, and so do the seeds and releases that become representatives; what is written goes
-with its entry, and a representative that is renewed takes along what its id had last, because it is
-the latest then. Where an order takes the latest one away, the id had last what was known when that
-one came.
+Invariants: last texts depend on the log alone: judged documents set the last texts of their ids, in
+log order, and so do seeds and releases that become representatives; a stored digest is deleted with
+its entry, and a renewed representative takes it along, because it is the latest then. If an order
+removes the latest representative of an id, the id's last text is that before this representative.
 """
 
 from __future__ import annotations
@@ -24,33 +23,33 @@ from numpy.typing import NDArray
 
 from stream_dedup.domain.document import Reason
 from stream_dedup.domain.lazy import Ids, Lazy
+from stream_dedup.index.storage.contract import Store
+from stream_dedup.index.storage.entries import Entries, EntryBytes
+from stream_dedup.index.storage.layout import last_text_key
+from stream_dedup.index.storage.pages import select_ids
 from stream_dedup.index.tables.neighbours import Neighbours
-from stream_dedup.index.tables.rows import Columns, take_rows
-from stream_dedup.index.volume.contract import Store
-from stream_dedup.index.volume.entries import Entries, EntryBytes
-from stream_dedup.index.volume.layout import last_text_key
-from stream_dedup.index.volume.pages import taken
+from stream_dedup.index.tables.rows import Columns, select_rows
 
 Name = tuple[int, bytes]
 """(scope, id)."""
 Text = tuple[int, bytes, bytes]
 """(scope, id, text digest)."""
-Rooms = tuple[Entries, Neighbours]
+Stores = tuple[Entries, Neighbours]
 
 
 @dataclass(slots=True)
 class IdText:
-    """Of an id: its latest representative, and the digests of that one's text and of the text that
-    the id had last.
+    """The latest representative of an id, the digest of its text, and the digest of the id's last
+    text.
     """
 
     entry: int
-    own: bytes
-    last: bytes
+    entry_digest: bytes
+    last_digest: bytes
 
 
 class _Names(Lazy[Name]):
-    """The names of documents, of which few are asked for."""
+    """The names of documents, built only for the few that are read."""
 
     def __init__(self, columns: Columns, ids: Sequence[bytes]) -> None:
         self._scopes, self._ids = columns.scopes, ids
@@ -63,93 +62,103 @@ class _Names(Lazy[Name]):
 
 
 class LastTexts(EntryBytes):
-    """The digests of the texts that ids had last, under their latest representatives, where these
-    have other texts.
-    """
+    """The digests of last texts that differ from those of the ids' latest representatives."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store, last_text_key)
 
-    def set(self, one: IdText) -> None:
-        """Write down what an id had last."""
-        self.changed[one.entry] = b"" if one.last == one.own else one.last
+    def set(self, text: IdText) -> None:
+        """Store the last text of an id."""
+        self.changed[text.entry] = (
+            b"" if text.last_digest == text.entry_digest else text.last_digest
+        )
 
 
-def latest_of(
-    last: LastTexts,
-    rooms: Rooms,
+def find_latest(
+    last_texts: LastTexts,
+    stores: Stores,
     columns: Columns,
     ids: Sequence[bytes],
     added: int = 0,
     known: Mapping[int, Text] = MappingProxyType({}),
 ) -> dict[Name, IdText]:
-    """Return what is known of the ids of some documents, where a representative has one.
+    """Return the texts of the ids of some documents, for ids with a representative.
 
-    The `added` latest entries are passed over; what is `known` of entries need not be read.
+    The `added` latest entries are skipped; entries in `known` are not read.
     """
-    entries, neighbours = rooms
+    entries, neighbours = stores
     texts, names = dict(known), _Names(columns, ids)
 
-    def same(asked: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def is_same(places: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
         unread = [number for number in numbers.tolist() if number not in texts]
         if unread:
             texts.update(zip(unread, entries.texts(np.array(unread)), strict=True))
-        pairs = zip(asked.tolist(), numbers.tolist(), strict=True)
-        return np.array([names[one] == texts[number][:2] for one, number in pairs], np.bool_)
+        pairs = zip(places.tolist(), numbers.tolist(), strict=True)
+        return np.array([names[place] == texts[number][:2] for place, number in pairs], np.bool_)
 
-    found = neighbours.find_ids(columns.ids, columns.scopes, same, added)
-    latest = {names[place]: int(found[place]) for place in np.flatnonzero(found >= 0).tolist()}
-    written = last.of(list(latest.values()))
+    entries_found = neighbours.find_ids(columns.ids, columns.scopes, is_same, added)
+    latest = {
+        names[place]: int(entries_found[place])
+        for place in np.flatnonzero(entries_found >= 0).tolist()
+    }
+    digests = last_texts.read(list(latest.values()))
     return {
-        name: IdText(entry, texts[entry][2], written.get(entry, texts[entry][2]))
+        name: IdText(entry, texts[entry][2], digests.get(entry, texts[entry][2]))
         for name, entry in latest.items()
     }
 
 
 def follow(
-    last: LastTexts,
-    rooms: Rooms,
+    last_texts: LastTexts,
+    stores: Stores,
     columns: Columns,
     ids: Ids,
     named: NDArray[np.int64],
     reasons: NDArray[np.uint8],
 ) -> None:
-    """Note what text each id has, document after document, and call `returned` what is `unchanged`
-    and had another meanwhile.
+    """Update the last texts of ids, document after document, and change `unchanged` to `returned`
+    for an id that had another text meanwhile.
 
-    `columns`, `ids` and `reasons` are of all the documents, (n,) each, and so are the entries that
-    duplicates have `named`; those that are unique have become the latest entries.
+    `columns`, `ids` and `reasons` are those of all documents, (n,) each, and `named` are the
+    entries that duplicates name; unique documents are the latest entries already.
     """
     is_duplicate = reasons >= Reason.EXACT
-    asked = np.flatnonzero(is_duplicate & (columns.ids != 0))
-    if not len(asked):
+    duplicates = np.flatnonzero(is_duplicate & (columns.ids != 0))
+    if not len(duplicates):
         return
-    made = np.flatnonzero(~is_duplicate)
-    first = rooms[0].count - len(made)
+    unique = np.flatnonzero(~is_duplicate)
+    first = stores[0].count - len(unique)
     names = _Names(columns, ids)
-    # What is unchanged has id and text of the entry that it names, which is nearly always the
-    # latest of the id.
-    stayed = asked[reasons[asked] == Reason.UNCHANGED].tolist()
+    # An unchanged document has the id and text of the entry that it names, which nearly always is
+    # the latest of the id.
+    stayed = duplicates[reasons[duplicates] == Reason.UNCHANGED].tolist()
     known = {
         int(named[place]): (*names[place], columns.digests[place].tobytes()) for place in stayed
     }
-    latest = latest_of(last, rooms, take_rows(columns, asked), taken(ids, asked), len(made), known)
-    among = np.flatnonzero(np.isin(columns.ids[made], columns.ids[asked]))
-    if not latest and not len(among):
+    latest = find_latest(
+        last_texts,
+        stores,
+        select_rows(columns, duplicates),
+        select_ids(ids, duplicates),
+        len(unique),
+        known,
+    )
+    unique_places = np.flatnonzero(np.isin(columns.ids[unique], columns.ids[duplicates]))
+    if not latest and not len(unique_places):
         return
-    new = {int(made[at]): first + int(at) for at in among}
+    new = {int(unique[index]): first + int(index) for index in unique_places}
     changed: dict[int, IdText] = {}
-    for place in sorted([*asked.tolist(), *new]):
+    for place in sorted([*duplicates.tolist(), *new]):
         digest = columns.digests[place].tobytes()
         if place in new:
             latest[names[place]] = IdText(new[place], digest, digest)
             continue
-        one = latest.get(names[place])
-        if one is None or one.last == digest:
+        text = latest.get(names[place])
+        if text is None or text.last_digest == digest:
             continue
         if reasons[place] == Reason.UNCHANGED:
             reasons[place] = Reason.RETURNED
-        one.last = digest
-        changed[one.entry] = one
-    for one in changed.values():
-        last.set(one)
+        text.last_digest = digest
+        changed[text.entry] = text
+    for text in changed.values():
+        last_texts.set(text)

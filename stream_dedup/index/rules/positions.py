@@ -1,34 +1,33 @@
-"""What was said before, by source position: watermarks and the redelivery cache
+"""Earlier verdicts by source position: watermarks and the redelivery cache
 (docs/explanation/index-layout.md, "Memory of positions").
 
-    watermark  per source partition, the lexicographic maximum of the (epoch, committed offset) that its batches carried;
+    watermark  per source partition, the lexicographic maximum of the (epoch, committed offset) in its batches;
                a lower pair changes nothing
     cache      every verdict on a document at or above its partition's watermark, by (source, offset, value digest)
 
     rises      when the watermark moves, verdicts below it are dropped; when its epoch rises, first all verdicts of the
-               partition go but the unique ones, which stay until the new watermark passes them
+               partition are dropped except the unique ones, which stay until the new watermark passes them
 
-Look-up, for a document at (epoch, offset), as `apply` carries it out: (1) a verdict in the cache,
-unless the epoch is below the watermark's; (2) a live representative at this very position: unique;
-(3) (epoch, offset) below the watermark: stale, and nothing changes; (4) judge, and keep the
-verdict. A position with another value digest is another document.
+Look-up of a document at (epoch, offset), as `judging` does it: (1) a verdict in the cache, unless
+the epoch is below the watermark's; (2) a live representative at this position: unique; (3) (epoch,
+offset) below the watermark: stale, and nothing changes; (4) judge, and cache the verdict. A
+position with another value digest is another document.
 
-A representative that expires or is forgotten leaves the cached verdicts on it, and on its
-duplicates, as they are: they are the first verdict, which a redelivered document gets again. Of a
-forgotten one only the id is blanked.
+If a representative expires or is forgotten, the cached verdicts on it and on its duplicates stay as
+they are: a redelivered document gets its first verdict again. Only a forgotten id is blanked.
 
-Invariants: no cached verdict lies below its partition's watermark; what is stored may hold more
-rows than are kept, but after a look at the watermarks exactly the kept ones are left (so passing a
-watermark costs no write, and a rising epoch rewrites what is stored); a kept duplicate names a
-representative that was not retracted.
+Invariants: no cached verdict is below its partition's watermark; stored values may contain more
+rows than are cached, but a comparison with the watermarks leaves exactly the cached ones (so
+passing a watermark costs no write, and a rising epoch rewrites stored values); a cached duplicate
+names a representative that was not retracted.
 
-The verdicts of a log record stay columns (`WholeRecord`) until somebody looks at one of them; that
-its offsets do not overlap with those of a new batch is enough to know that nothing of it is asked
-for. Nearly always a watermark passes it before that.
+The verdicts of a log record stay columns (`WholeRecord`) until one of them is read; if its offsets
+do not overlap with those of a new batch, none is needed. Nearly always a watermark passes the
+record before that.
 
-A retraction, which any dead letter may send, looks at the records that hold the position and at
-those that name its representative, not at all that is kept: which records name which representative
-is noted once a record, when one is retracted.
+A retraction, which any dead letter may cause, reads the records with the position and those that
+name its representative, not the whole cache: for this, each record's handles are indexed once, when
+a representative is retracted.
 """
 
 from __future__ import annotations
@@ -47,9 +46,8 @@ from stream_dedup.domain.document import Position, Representative, Verdict
 from stream_dedup.domain.errors import FormatError
 from stream_dedup.domain.lazy import sizes_of
 from stream_dedup.domain.sketch import NOT_COMPARED
-from stream_dedup.index.tables.rows import Columns
-from stream_dedup.index.volume.contract import Writes
-from stream_dedup.index.volume.layout import (
+from stream_dedup.index.storage.contract import Writes
+from stream_dedup.index.storage.layout import (
     KEPT,
     decode_kept,
     decode_source,
@@ -62,6 +60,7 @@ from stream_dedup.index.volume.layout import (
     source_key,
     watermark_key,
 )
+from stream_dedup.index.tables.rows import Columns
 from stream_dedup.log.frame import table_of
 from stream_dedup.log.schema import COLUMNS, Judgement, NamedRepresentatives, Verdicts
 
@@ -73,11 +72,11 @@ _FEW = 64
 
 
 class Sources:
-    """Source partitions, numbered in the order in which the log names them, so that an entry needs
-    four bytes for one.
+    """Source partitions, numbered in the log's order of first mention, so that an entry needs four
+    bytes for one.
 
-    Invariants: a number is given once and never again; a partition is known by its topic's name, id
-    and number together, because the id of a topic that has none (a file) is all zeros.
+    Invariants: a number is never reused; a partition is identified by its topic's name, id and
+    number together, because the id of a topic without one (a file) is all zeros.
     """
 
     def __init__(self, stored: Iterable[tuple[bytes, bytes]] = ()) -> None:
@@ -95,7 +94,7 @@ class Sources:
         return len(self._names)
 
     def number(self, topic: str, topic_id: bytes, partition: int) -> int:
-        """Return the partition's number, giving it one if it is new."""
+        """Return the partition's number; a new partition gets the next number."""
         name = (topic, topic_id, partition)
         number = self._numbers.setdefault(name, len(self._names))
         if number == len(self._names):
@@ -107,19 +106,19 @@ class Sources:
         return self._numbers.get((topic, topic_id, partition))
 
     def name(self, source: int) -> tuple[str, bytes, int]:
-        """Return a numbered partition's topic, topic id and partition."""
+        """Return a partition's topic, topic id and number in the topic."""
         return self._names[source]
 
     def position(self, source: int, offset: int) -> Position:
-        """Return a position in a numbered partition."""
+        """Return the position of an offset in a numbered partition."""
         topic, topic_id, partition = self._names[source]
         return Position(topic, topic_id, partition, offset)
 
     def named(
         self, sources: NDArray[np.uint32]
     ) -> tuple[list[tuple[str, bytes, int]], NDArray[np.uint16]]:
-        """Return the partitions with these numbers (n,) in the order in which they come first, and
-        each one's place there.
+        """Return (the partitions with these numbers (n,) in order of first mention, each one's
+        place there).
         """
         numbers, places = table_of(sources)
         return [self._names[number] for number in numbers.tolist()], places.astype(np.uint16)
@@ -135,61 +134,60 @@ class Sources:
         self._stored = len(self._names)
 
 
-class KeptRecord:
-    """The verdicts kept of one log record; the lists run side by side. `about` are handles of
+class CachedRecord:
+    """The cached verdicts of one log record, in parallel lists; `about` are handles of
     representatives.
     """
 
-    __slots__ = ("about", "is_stored", "judgements", "keys", "left", "log_offset")
+    __slots__ = ("about", "is_stored", "judgements", "keys", "log_offset", "remaining")
 
     def __init__(self, log_offset: int) -> None:
         self.log_offset = log_offset
         self.keys: list[Key] = []
         self.judgements: list[Judgement] = []
         self.about: list[int] = []
-        self.left = 0
+        self.remaining = 0
         self.is_stored = False
 
 
 Spans = dict[int, tuple[int, int]]
-"""By source: the first and the last offset of a batch in which the offsets of each source rise."""
+"""By source: the first and the last offset of a batch whose offsets rise for each source."""
 
 
 class WholeRecord:
-    """All verdicts of one log record as columns (n,), until somebody needs one by itself: nearly
-    always nobody does.
+    """All verdicts of one log record as columns (n,), until one of them is read, which is rare.
 
-    `left` counts the sources whose watermark has not passed the record.
+    `remaining` counts the sources whose watermark has not passed the record.
     """
 
     __slots__ = (
         "_about",
-        "_own",
+        "_slice",
         "_verdicts",
         "columns",
         "is_stored",
-        "left",
         "log_offset",
+        "remaining",
         "spans",
     )
 
     _verdicts: Verdicts
     _about: NDArray[np.int64]
-    _own: slice
+    _slice: slice
 
     def __init__(self, log_offset: int, columns: Columns, spans: Spans) -> None:
         self.log_offset = log_offset
         self.columns = columns
         self.spans = spans
-        self.left = len(spans)
+        self.remaining = len(spans)
         self.is_stored = False
 
-    def decided(self, verdicts: Verdicts, about: NDArray[np.int64], first: int) -> None:
-        """Say what the verdicts are, before anybody needs one: the n from the place `first` on.
+    def set_verdicts(self, verdicts: Verdicts, about: NDArray[np.int64], first: int) -> None:
+        """Set the verdicts, before any is read: the n from place `first` on.
 
-        `about` are handles of what all these verdicts are about.
+        `about` are the handles of the representatives of all these verdicts.
         """
-        self._verdicts, self._about, self._own = (
+        self._verdicts, self._about, self._slice = (
             verdicts,
             about,
             slice(first, first + len(self.columns.offsets)),
@@ -198,12 +196,12 @@ class WholeRecord:
     @property
     def verdicts(self) -> Verdicts:
         """The verdicts, in the order of the documents."""
-        return self._verdicts.part(self._own.start, self._own.stop)
+        return self._verdicts.part(self._slice.start, self._slice.stop)
 
     @property
     def about(self) -> NDArray[np.int64]:
-        """Handles of what they are about, (n,)."""
-        return self._about[self._own]
+        """Handles of the representatives of the verdicts, (n,)."""
+        return self._about[self._slice]
 
 
 class Positions:
@@ -213,35 +211,30 @@ class Positions:
         self,
         sources: Sources,
         watermarks: Iterable[tuple[bytes, bytes]] = (),
-        kept: Iterable[tuple[bytes, bytes]] = (),
+        stored: Iterable[tuple[bytes, bytes]] = (),
     ) -> None:
         self._sources = sources
         self._watermarks = {number_of(key): decode_watermark(value) for key, value in watermarks}
-        self._kept: dict[Key, tuple[KeptRecord, int]] = {}
-        self._runs: dict[
-            int, list[deque[Key]]
-        ] = {}  # by source: the kept keys of each log record, by offset
-        self._wholes: dict[
-            int, list[WholeRecord]
-        ] = {}  # by source, beyond its watermark; their spans do not overlap
-        self._records: dict[
-            int, KeptRecord | WholeRecord
-        ] = {}  # by log offset, in its order: those of which something is kept
-        self._naming: dict[
-            int, set[int]
-        ] = {}  # by handle: the log offsets of the noted records with a duplicate about it
-        self._noted: dict[
-            int, list[int]
-        ] = {}  # by log offset, the oldest records: what `_naming` has of each
+        self._cached: dict[Key, tuple[CachedRecord, int]] = {}
+        # By source: the cached keys of each log record, by offset.
+        self._runs: dict[int, list[deque[Key]]] = {}
+        # By source, above its watermark; their spans do not overlap.
+        self._whole_records: dict[int, list[WholeRecord]] = {}
+        # By log offset, in its order: those with a cached verdict.
+        self._records: dict[int, CachedRecord | WholeRecord] = {}
+        # By handle: the log offsets of the indexed records with a duplicate about it.
+        self._offsets_by_handle: dict[int, set[int]] = {}
+        # By log offset, of the indexed (oldest) records: their handles in `_offsets_by_handle`.
+        self._handles_by_offset: dict[int, list[int]] = {}
         self._changed_watermarks: set[int] = set()
-        self._changed: dict[int, KeptRecord | WholeRecord] = {}
-        for key, value in kept:
+        self._changed: dict[int, CachedRecord | WholeRecord] = {}
+        for key, value in stored:
             self._load(number_of(key), value)
 
     def __len__(self) -> int:
         wholes = [record for record in self._records.values() if isinstance(record, WholeRecord)]
-        return len(self._kept) + sum(
-            int(np.count_nonzero(self._is_kept(whole))) for whole in wholes
+        return len(self._cached) + sum(
+            int(np.count_nonzero(self._mark_cached(whole))) for whole in wholes
         )
 
     def watermark(self, source: int) -> tuple[int, int]:
@@ -249,154 +242,155 @@ class Positions:
         return self._watermarks[source]
 
     def raise_watermark(self, source: int, epoch: int, committed: int) -> None:
-        """Move a partition's watermark up to (epoch, committed), and drop the verdicts that the
-        rules drop.
+        """Raise a partition's watermark to (epoch, committed), and drop verdicts as the rules
+        say.
         """
         old = self._watermarks.get(source)
         if old is not None and (epoch, committed) <= old:
             return
         is_new_epoch = old is not None and epoch > old[0]
         if is_new_epoch:
-            self.split()
+            self.split_records()
         self._watermarks[source] = (epoch, committed)
         self._changed_watermarks.add(source)
         if is_new_epoch:
-            for key in [key for key in self._kept if key[0] == source]:
-                record, row = self._kept[key]
+            for key in [key for key in self._cached if key[0] == source]:
+                record, row = self._cached[key]
                 if record.judgements[row].reason.verdict is not Verdict.UNIQUE:
                     self._drop(key)
-            # A lower offset may be above the new watermark: rows that only the old watermark kept
-            # out must leave the volume.
-            self._changed.update((record.log_offset, record) for record, _ in self._kept.values())
-        self._pass(source, committed)
+            # A lower offset may be above the new watermark: stored rows that only the old watermark
+            # excluded must be deleted.
+            self._changed.update((record.log_offset, record) for record, _ in self._cached.values())
+        self._drop_passed(source, committed)
 
-    def none_near(self, columns: Columns, spans: Spans) -> bool:
-        """Return whether there is no verdict for any of these documents: the usual case, told by
-        their offsets.
+    def is_new_batch(self, columns: Columns, spans: Spans) -> bool:
+        """Return whether no document of a batch has a cached verdict, judged by offsets: the usual
+        case.
 
-        False may also mean that a verdict lies between them.
+        False may also mean that a verdict is between their offsets.
         """
         for source, (first, last) in spans.items():
             whole = self._whole_before(source, last)
             if whole is not None and whole.spans[source][1] >= first:
                 return False
-        return not self._kept or self._kept.keys().isdisjoint(keys_of(columns))
+        return not self._cached or self._cached.keys().isdisjoint(read_keys(columns))
 
-    def split(self, sources: Iterable[int] | None = None) -> None:
-        """Make the verdicts of records with documents of these sources, or of all, accessible one
-        by one.
+    def split_records(self, sources: Iterable[int] | None = None) -> None:
+        """Split the records with documents of these sources, or all records, into single verdicts.
 
-        What looks at single verdicts (`kept`, `keep`) needs it for the sources that it asks for.
+        `find_verdict` and `cache` need this for their sources.
         """
-        chosen = list(self._wholes) if sources is None else sources
-        found = {
-            whole.log_offset: whole for source in chosen for whole in self._wholes.get(source, ())
+        chosen_sources = list(self._whole_records) if sources is None else sources
+        whole_records = {
+            whole.log_offset: whole
+            for source in chosen_sources
+            for whole in self._whole_records.get(source, ())
         }
-        for _, whole in sorted(found.items()):
-            self._split_one(whole)
+        for _, whole in sorted(whole_records.items()):
+            self._split_record(whole)
 
-    def none_kept(self, keys: Sequence[Key]) -> bool:
-        """Return whether there is no verdict for any of these documents, of sources that were
-        split.
-        """
-        return self._kept.keys().isdisjoint(keys)
+    def are_new(self, keys: Sequence[Key]) -> bool:
+        """Return whether none of these documents, of split sources, has a cached verdict."""
+        return self._cached.keys().isdisjoint(keys)
 
-    def kept(self, key: Key) -> Judgement | None:
-        """Return the verdict kept for a document of a source that was split."""
-        found = self._kept.get(key)
-        return None if found is None else found[0].judgements[found[1]]
+    def find_verdict(self, key: Key) -> Judgement | None:
+        """Return the cached verdict on a document of a split source, or None."""
+        cached = self._cached.get(key)
+        return None if cached is None else cached[0].judgements[cached[1]]
 
     def verdicts(self) -> list[tuple[Key, Judgement]]:
-        """Return every cached verdict, in the order of source, offset and value digest."""
-        self.split()
+        """Return every cached verdict, ordered by source, offset and value digest."""
+        self.split_records()
         return [
             (key, record.judgements[row])
-            for key, (record, row) in sorted(self._kept.items(), key=itemgetter(0))
+            for key, (record, row) in sorted(self._cached.items(), key=itemgetter(0))
         ]
 
-    def keep(
+    def cache(
         self,
-        record: KeptRecord,
+        record: CachedRecord,
         keys: Sequence[Key],
         judgements: Sequence[Judgement],
         about: Sequence[int],
     ) -> None:
-        """Keep verdicts on documents at or above their watermarks; `about` are handles of what they
-        are about (`handle_of`).
+        """Cache verdicts on documents at or above their watermarks; `about` are handles
+        (`handle_of`).
         """
         first = len(record.keys)
         record.keys += keys
         record.judgements += judgements
         record.about += about
-        record.left += len(keys)
-        self._kept.update(
+        record.remaining += len(keys)
+        self._cached.update(
             zip(keys, zip(itertools.repeat(record), range(first, len(record.keys))), strict=False)
         )
 
-    def close(self, record: KeptRecord) -> None:
-        """Finish a log record after its last `keep`."""
+    def finish_record(self, record: CachedRecord) -> None:
+        """Add a log record after its last `cache`."""
         if record.keys:
             self._add_runs(sorted(record.keys))
             self._changed[record.log_offset] = self._records[record.log_offset] = record
 
-    def keep_whole(self, log_offset: int, columns: Columns, spans: Spans) -> WholeRecord:
-        """Keep the verdicts on all documents of a log record, of which none was kept before
-        (`none_near`); see `decided`.
+    def cache_whole(self, log_offset: int, columns: Columns, spans: Spans) -> WholeRecord:
+        """Cache the verdicts on all documents of a log record, none of which was cached
+        (`is_new_batch`).
+
+        The caller then calls `set_verdicts`.
         """
         whole = WholeRecord(log_offset, columns, spans)
         for source in spans:
-            insort(self._wholes.setdefault(source, []), whole, key=_first_of(source))
+            insort(self._whole_records.setdefault(source, []), whole, key=_first_offset_of(source))
         self._changed[log_offset] = self._records[log_offset] = whole
         return whole
 
     def retract(self, key: Key, handle: int | None, judgement: Judgement) -> None:
-        """Replace the verdict kept for a retracted document, and drop those on duplicates that name
-        it.
+        """Replace the cached verdict on a retracted document, and drop those on duplicates that
+        name it.
 
-        `handle` is its representative's, or None if it represents nobody.
+        `handle` is its representative's, or None if it is no representative.
         """
-        found = self._found(key)
-        if found is not None:
-            record, row = found
+        cached = self._find_cached(key)
+        if cached is not None:
+            record, row = cached
             record.judgements[row] = judgement
             self._changed[record.log_offset] = record
-        for record in [] if handle is None else self._naming_records(handle):
+        for record in [] if handle is None else self._records_naming(handle):
             self._changed[record.log_offset] = record
-            named = [row for row, about in enumerate(record.about) if about == handle]
-            for row in named:
-                is_kept = self._kept.get(record.keys[row]) == (record, row)
+            rows_named = [row for row, about in enumerate(record.about) if about == handle]
+            for row in rows_named:
+                is_kept = self._cached.get(record.keys[row]) == (record, row)
                 if is_kept and record.judgements[row].reason.verdict is Verdict.DUPLICATE:
                     self._drop(record.keys[row])
 
     def replace(self, key: Key, handle: int, judgement: Judgement) -> None:
-        """Replace the verdict kept for a released document, if one is kept."""
-        found = self._found(key)
-        if found is not None:
-            record, row = found
+        """Replace the cached verdict on a released document, if there is one."""
+        cached = self._find_cached(key)
+        if cached is not None:
+            record, row = cached
             record.judgements[row], record.about[row] = judgement, handle
             self._changed[record.log_offset] = record
 
     def forget(self, ids: Collection[bytes]) -> None:
-        """Blank these ids in the verdicts kept on duplicates; all else of them stays, so that
-        redelivery changes nothing.
+        """Blank these ids in the cached verdicts on duplicates; other fields stay, so redelivery
+        changes nothing.
         """
-        for found in list(self._records.values()):
-            if isinstance(found, WholeRecord) and not any(
-                of.id in ids for of in found.verdicts.named
+        for stored in list(self._records.values()):
+            if isinstance(stored, WholeRecord) and not any(
+                representative.id in ids for representative in stored.verdicts.named
             ):
                 continue
-            record = self._split_one(found) if isinstance(found, WholeRecord) else found
+            record = self._split_record(stored) if isinstance(stored, WholeRecord) else stored
             for row, judgement in enumerate(record.judgements):
                 if judgement.of is not None and judgement.of.id in ids:
                     record.judgements[row] = judgement._replace(of=judgement.of._replace(id=b""))
                     self._changed[record.log_offset] = record
 
     def add_writes(self, writes: Writes) -> None:
-        """Add what changed since the last call."""
+        """Add the changes since the last call."""
         for source in sorted(self._changed_watermarks):
             writes.put(watermark_key(source), encode_watermark(*self._watermarks[source]))
         for log_offset, record in sorted(self._changed.items(), key=itemgetter(0)):
-            if record.left:
+            if record.remaining:
                 writes.put(kept_key(log_offset), self._encode(record))
                 record.is_stored = True
             elif record.is_stored:
@@ -406,40 +400,40 @@ class Positions:
 
     def _whole_before(self, source: int, offset: int) -> WholeRecord | None:
         """Return the last whole record of a source whose span begins at an offset or before it."""
-        wholes = self._wholes.get(source, [])
-        at = bisect_right(wholes, offset, key=_first_of(source))
-        return wholes[at - 1] if at else None
+        wholes = self._whole_records.get(source, [])
+        index = bisect_right(wholes, offset, key=_first_offset_of(source))
+        return wholes[index - 1] if index else None
 
-    def _found(self, key: Key) -> tuple[KeptRecord, int] | None:
-        """Return where the verdict on a document is kept, after splitting the record that holds it,
-        if that is whole.
+    def _find_cached(self, key: Key) -> tuple[CachedRecord, int] | None:
+        """Return (record, row) of the verdict on a document, after splitting a whole record that
+        contains it.
         """
         source, offset, value_digest = key
         whole = self._whole_before(source, offset)
         if whole is not None:
             columns = whole.columns
-            is_it = (
+            is_same = (
                 (columns.offsets == offset)
                 & (columns.sources == source)
                 & (columns.values == np.uint64(value_digest))
             )
-            if is_it.any():
-                self._split_one(whole)
-        return self._kept.get(key)
+            if is_same.any():
+                self._split_record(whole)
+        return self._cached.get(key)
 
-    def _split_one(self, whole: WholeRecord) -> KeptRecord:
-        """Make the verdicts of one record accessible one by one."""
-        places = np.flatnonzero(self._is_kept(whole)).tolist()
+    def _split_record(self, whole: WholeRecord) -> CachedRecord:
+        """Split a whole record into single verdicts."""
+        places = np.flatnonzero(self._mark_cached(whole)).tolist()
         for source in whole.spans:
-            self._take_out(source, whole)
-        record = KeptRecord(whole.log_offset)
+            self._remove_whole(source, whole)
+        record = CachedRecord(whole.log_offset)
         record.is_stored = whole.is_stored
         keys, judgements, about = (
-            keys_of(whole.columns),
+            read_keys(whole.columns),
             whole.verdicts.judgements(),
             whole.about.tolist(),
         )
-        self.keep(
+        self.cache(
             record,
             [keys[place] for place in places],
             [judgements[place] for place in places],
@@ -451,76 +445,81 @@ class Positions:
             self._changed[whole.log_offset] = record
         return record
 
-    def _take_out(self, source: int, whole: WholeRecord) -> None:
-        """Take a record out of the whole ones of a source, unless the source's watermark has passed
+    def _remove_whole(self, source: int, whole: WholeRecord) -> None:
+        """Remove a record from the whole ones of a source, unless the source's watermark has passed
         it.
         """
-        wholes = self._wholes.get(source, [])
-        at = bisect_right(wholes, whole.spans[source][0], key=_first_of(source)) - 1
-        if at >= 0 and wholes[at] is whole:
-            del wholes[at]
+        wholes = self._whole_records.get(source, [])
+        index = bisect_right(wholes, whole.spans[source][0], key=_first_offset_of(source)) - 1
+        if index >= 0 and wholes[index] is whole:
+            del wholes[index]
 
-    def _naming_records(self, handle: int) -> list[KeptRecord]:
-        """Return the kept records in which a duplicate may name a representative, which is asked
-        once for each.
+    def _records_naming(self, handle: int) -> list[CachedRecord]:
+        """Return the records in which a duplicate may name a representative; called once for each
+        handle.
 
-        Only the records that came since a representative was retracted last are looked through.
+        Only records since the last retraction are indexed.
         """
-        new = list(
-            itertools.takewhile(lambda offset: offset not in self._noted, reversed(self._records))
+        new_offsets = list(
+            itertools.takewhile(
+                lambda offset: offset not in self._handles_by_offset, reversed(self._records)
+            )
         )
-        for log_offset in reversed(new):
-            named = self._noted[log_offset] = _handles_named(self._records[log_offset])
-            for one in named:
-                self._naming.setdefault(one, set()).add(log_offset)
-        found = [self._records[log_offset] for log_offset in sorted(self._naming.pop(handle, ()))]
+        for log_offset in reversed(new_offsets):
+            named = self._handles_by_offset[log_offset] = _handles_named(self._records[log_offset])
+            for named_handle in named:
+                self._offsets_by_handle.setdefault(named_handle, set()).add(log_offset)
+        records = [
+            self._records[log_offset]
+            for log_offset in sorted(self._offsets_by_handle.pop(handle, ()))
+        ]
         return [
-            self._split_one(record) if isinstance(record, WholeRecord) else record
-            for record in found
+            self._split_record(record) if isinstance(record, WholeRecord) else record
+            for record in records
         ]
 
-    def _leave(self, record: KeptRecord | WholeRecord) -> None:
-        """Take note that nothing of a log record is kept any more."""
+    def _drop_record(self, record: CachedRecord | WholeRecord) -> None:
+        """Remove a log record without cached verdicts."""
         self._changed[record.log_offset] = record
         del self._records[record.log_offset]
-        for handle in self._noted.pop(record.log_offset, ()):
-            naming = self._naming.get(handle)
+        for handle in self._handles_by_offset.pop(record.log_offset, ()):
+            naming = self._offsets_by_handle.get(handle)
             if naming is not None:
                 naming.discard(record.log_offset)
                 if not naming:
-                    del self._naming[handle]
+                    del self._offsets_by_handle[handle]
 
-    def _is_kept(self, whole: WholeRecord) -> NDArray[np.bool_]:
-        """Return which documents of a record lie at or above their watermarks, (n,)."""
+    def _mark_cached(self, whole: WholeRecord) -> NDArray[np.bool_]:
+        """Return which documents of a record are at or above their watermarks, (n,)."""
         columns = whole.columns
-        numbers, which = np.unique(columns.sources, return_inverse=True)
+        numbers, indices = np.unique(columns.sources, return_inverse=True)
         watermarks = np.array(
             [self._watermarks[source][1] for source in numbers.tolist()], np.int64
         )
-        is_kept: NDArray[np.bool_] = columns.offsets >= watermarks[which]
-        return is_kept
+        is_cached: NDArray[np.bool_] = columns.offsets >= watermarks[indices]
+        return is_cached
 
     def _drop(self, key: Key) -> None:
-        record, _ = self._kept.pop(key)
-        record.left -= 1
-        if not record.left:
-            self._leave(record)
+        record, _ = self._cached.pop(key)
+        record.remaining -= 1
+        if not record.remaining:
+            self._drop_record(record)
 
-    def _pass(self, source: int, committed: int) -> None:
-        wholes = self._wholes.get(source, [])
-        passed = list(itertools.takewhile(lambda one: one.spans[source][1] < committed, wholes))
+    def _drop_passed(self, source: int, committed: int) -> None:
+        wholes = self._whole_records.get(source, [])
+        passed = list(
+            itertools.takewhile(lambda record: record.spans[source][1] < committed, wholes)
+        )
         del wholes[: len(passed)]
         for whole in passed:
-            whole.left -= 1
-            if not whole.left:
-                self._leave(whole)
+            whole.remaining -= 1
+            if not whole.remaining:
+                self._drop_record(whole)
         runs = self._runs.get(source, [])
         for run in runs:
             while run and run[0][1] < committed:
                 key = run.popleft()
-                if (
-                    key in self._kept
-                ):  # it may have gone when an epoch rose, or with its representative
+                if key in self._cached:  # else a rising epoch or a retraction dropped it
                     self._drop(key)
         runs[:] = filter(None, runs)
 
@@ -528,7 +527,7 @@ class Positions:
         for source, keys in itertools.groupby(ordered, key=itemgetter(0)):
             self._runs.setdefault(source, []).append(deque(keys))
 
-    def _encode(self, record: KeptRecord | WholeRecord) -> bytes:
+    def _encode(self, record: CachedRecord | WholeRecord) -> bytes:
         if isinstance(record, WholeRecord):
             columns = record.columns
             return self._encode_columns(
@@ -537,7 +536,7 @@ class Positions:
         places = [
             place
             for place, key in enumerate(record.keys)
-            if (held := self._kept.get(key)) and held[0] is record
+            if (cached := self._cached.get(key)) and cached[0] is record
         ]
         sources, offsets, values = zip(*(record.keys[place] for place in places), strict=True)
         return self._encode_columns(
@@ -562,43 +561,43 @@ class Positions:
         for column in COLUMNS:
             rows[column.name] = getattr(verdicts, column.name)
         if named:
-            naming = np.flatnonzero(verdicts.names_another)
+            naming_rows = np.flatnonzero(verdicts.names_another)
             numbers = np.array(
                 [self._sources.find(*partition) for partition in named.partitions], np.uint32
             )
-            rows["of_source"][naming] = numbers[named.sources]
-            rows["of_offset"][naming] = named.offsets
-            rows["of_time_ms"][naming] = named.times_ms
-            rows["id_bytes"][naming] = sizes_of(named.stops)
+            rows["of_source"][naming_rows] = numbers[named.sources]
+            rows["of_offset"][naming_rows] = named.offsets
+            rows["of_time_ms"][naming_rows] = named.times_ms
+            rows["id_bytes"][naming_rows] = sizes_of(named.stops)
         return encode_kept(rows, named.ids)
 
     def _load(self, log_offset: int, value: bytes) -> None:
         rows, ids = decode_kept(value)
-        record = KeptRecord(log_offset)
+        record = CachedRecord(log_offset)
         record.is_stored = True
-        for row, identifier in zip(rows.tolist(), ids, strict=True):
-            source, offset, value_digest, *values = row
-            verdict = values[: len(COLUMNS)]
-            about, of_source, of_offset, of_time, _ = values[len(COLUMNS) :]
-            if offset < self._watermarks[source][1]:
+        for values, representative_id in zip(rows.tolist(), ids, strict=True):
+            row = dict(zip(KEPT.names or (), values, strict=True))
+            if row["offset"] < self._watermarks[row["source"]][1]:
                 continue
-            judgement = Judgement.from_row(verdict, None)
+            judgement = Judgement.from_row([row[column.name] for column in COLUMNS], None)
             is_duplicate = judgement.reason.verdict is Verdict.DUPLICATE
             if is_duplicate or judgement.similarity != NOT_COMPARED:
-                of = self._sources.position(of_source, of_offset)
-                judgement = judgement._replace(of=Representative(of, identifier, of_time))
-            self.keep(record, [(source, offset, value_digest)], [judgement], [about])
+                position = self._sources.position(row["of_source"], row["of_offset"])
+                representative = Representative(position, representative_id, row["of_time_ms"])
+                judgement = judgement._replace(of=representative)
+            key = (row["source"], row["offset"], row["value_digest"])
+            self.cache(record, [key], [judgement], [row["about"]])
         if record.keys:
             self._add_runs(sorted(record.keys))
             self._records[log_offset] = record
 
 
-def _first_of(source: int) -> Callable[[WholeRecord], int]:
-    """Return what whole records of a source are in the order of: the first offset of each."""
+def _first_offset_of(source: int) -> Callable[[WholeRecord], int]:
+    """Return the sort key of whole records of a source: the first offset."""
     return lambda whole: whole.spans[source][0]
 
 
-def _handles_named(record: KeptRecord | WholeRecord) -> list[int]:
+def _handles_named(record: CachedRecord | WholeRecord) -> list[int]:
     """Return the handles of the representatives that a record's duplicates name, each once."""
     if isinstance(record, WholeRecord):
         return list(set(record.about[record.verdicts.are_duplicates].tolist()))
@@ -609,15 +608,15 @@ def _handles_named(record: KeptRecord | WholeRecord) -> list[int]:
 
 
 def handle_of(log_offset: Any, place: Any) -> Any:
-    """Return what names a representative for ever: the place in the log at which it became one, as
-    one number; or columns (n,).
+    """Return the permanent handle of a representative; arguments may be columns (n,).
 
-    Its entry's number does not: a representative that is renewed gets a new one.
+    It is the place in the log of its verdict, as one number. Its entry's number is not permanent: a
+    renewed representative gets a new one.
     """
     return log_offset * _PLACES + place
 
 
-def keys_of(columns: Columns) -> list[Key]:
+def read_keys(columns: Columns) -> list[Key]:
     """Return the identities of a batch's documents."""
     return list(
         zip(
@@ -626,39 +625,37 @@ def keys_of(columns: Columns) -> list[Key]:
     )
 
 
-def spans_of(columns: Columns) -> Spans | None:
-    """Return the spans of a batch, or None if the offsets of a source do not rise in it: then a
-    document may occur twice.
+def find_spans(columns: Columns) -> Spans | None:
+    """Return the spans of a batch; None if a source's offsets do not rise: a document may occur
+    twice.
     """
     sources, offsets = columns.sources, columns.offsets
-    if len(offsets) < _FEW and len(set(sources.tolist())) == 1:  # by far the quickest for so few
-        listed = offsets.tolist()
-        rises = all(one < next_one for one, next_one in itertools.pairwise(listed))
-        return {int(sources[0]): (listed[0], listed[-1])} if rises else None
+    if len(offsets) < _FEW and len(set(sources.tolist())) == 1:  # fastest for small batches
+        offset_list = offsets.tolist()
+        rises = all(offset < next_offset for offset, next_offset in itertools.pairwise(offset_list))
+        return {int(sources[0]): (offset_list[0], offset_list[-1])} if rises else None
     if (sources[1:] != sources[:-1]).any():
         order = np.argsort(sources, kind="stable")
         sources, offsets = sources[order], offsets[order]
     begins = sources[1:] != sources[:-1]
     if not (begins | (offsets[1:] > offsets[:-1])).all():
         return None
-    cuts = [0, *(np.flatnonzero(begins) + 1).tolist(), len(sources)]
+    bounds = [0, *(np.flatnonzero(begins) + 1).tolist(), len(sources)]
     return {
         int(sources[first]): (int(offsets[first]), int(offsets[end - 1]))
-        for first, end in itertools.pairwise(cuts)
+        for first, end in itertools.pairwise(bounds)
     }
 
 
-def cut_at_repeats(keys: Sequence[Key]) -> list[tuple[int, int]]:
-    """Return the batch as stretches [first, end) in none of which a document occurs twice; usually
-    one.
-    """
+def split_at_repeats(keys: Sequence[Key]) -> list[tuple[int, int]]:
+    """Return ranges [first, end) of a batch in which no document occurs twice; usually one."""
     if len(set(keys)) == len(keys):
         return [(0, len(keys))]
-    cuts = [0]
+    bounds = [0]
     seen: set[Key] = set()
     for place, key in enumerate(keys):
         if key in seen:
-            cuts.append(place)
+            bounds.append(place)
             seen = set()
         seen.add(key)
-    return list(itertools.pairwise([*cuts, len(keys)]))
+    return list(itertools.pairwise([*bounds, len(keys)]))

@@ -1,20 +1,19 @@
-"""Why a document is a duplicate, or became a representative."""
+"""The reasons for verdicts: a document is a duplicate, or became a representative."""
 
 from __future__ import annotations
 
 from stream_dedup.domain.document import Reason
-from stream_dedup.index.volume.layout import STATE_DIGEST_ONLY
+from stream_dedup.index.storage.layout import STATE_DIGEST_ONLY
 
 
 def reason_of_duplicate(*, same_text: bool, same_id: bool) -> Reason:
-    """Return why a document is a duplicate, given whether it has the text and the id of its
-    representative.
+    """Return the reason of a duplicate, which may have the same text or id as its representative.
 
     Of all representatives in a document's scope, the one with its text digest wins over all that
     are near; else, of those within the plan's reach, the earliest in the log; else the document is
     unique and becomes a representative. Naming the earliest, not the nearest, keeps a redelivered
-    document's verdict in place: an earlier one can never appear later. (`neighbours` finds them.) A
-    duplicate of the same text is never called near; an empty id is nobody's, so never the same.
+    document's verdict: an earlier one can never appear later. (`neighbours` finds them.) A
+    duplicate with the same text is never called near; an empty id is never the same.
     """
     if same_text:
         return Reason.UNCHANGED if same_id else Reason.EXACT
@@ -22,5 +21,5 @@ def reason_of_duplicate(*, same_text: bool, same_id: bool) -> Reason:
 
 
 def reason_of_state(state: int) -> Reason:
-    """Return why an entry became a representative, by its state on disk."""
+    """Return the reason for which an entry became a representative, from its stored state."""
     return Reason.TOO_SHORT if state == STATE_DIGEST_ONLY else Reason.NEW

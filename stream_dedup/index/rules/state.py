@@ -1,5 +1,5 @@
-"""All that the log's prefix has led to, in one object that the steps of `apply`, `judging` and
-`orders` change.
+"""The state after a prefix of the log, in one object that `apply`, `judging` and `orders`
+change.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from stream_dedup.index.rules.declaration import Declaration
 from stream_dedup.index.rules.last_texts import LastTexts
 from stream_dedup.index.rules.positions import Positions, Sources
 from stream_dedup.index.rules.window import Generations, Window
+from stream_dedup.index.storage import layout
+from stream_dedup.index.storage.contract import Writes
+from stream_dedup.index.storage.entries import Entries
 from stream_dedup.index.tables.neighbours import Neighbours
-from stream_dedup.index.volume import layout
-from stream_dedup.index.volume.contract import Writes
-from stream_dedup.index.volume.entries import Entries
 from stream_dedup.log.frame import FIRST_FORMAT
 from stream_dedup.log.records import Batch
 
 
 @dataclass(slots=True)
 class IndexState:
-    """All that the log's prefix has led to. `entries` and `neighbours` exist from the first judged
+    """The state after a prefix of the log. `entries` and `neighbours` exist from the first judged
     batch on.
 
-    `rejected_at` is the log offset of the last record rejected, where there is one. `past_plans`
-    has (log offset of the record that ended it, log time of that, id) of each plan that was in
-    force before the present one.
+    `rejected_at` is the log offset of the last rejected record, if there is one. `past_plans`
+    contains (log offset of the record that ended it, log time of that record, id) of each earlier
+    plan.
     """
 
     sources: Sources
@@ -59,8 +59,12 @@ class IndexState:
     declaration_changed: bool = False
     evicted: Counter[str] = field(default_factory=Counter)
 
-    def rooms(self) -> tuple[Entries, Neighbours]:
-        """Return entries and neighbours, which a batch being judged has."""
+    def require_stores(self) -> tuple[Entries, Neighbours]:
+        """Return entries and neighbours.
+
+        Raises:
+            InvariantError: no batch was judged yet.
+        """
         if self.entries is None or self.neighbours is None:
             raise InvariantError(
                 "A batch is judged before there are entries to compare it with; this is a fault of "
@@ -69,19 +73,24 @@ class IndexState:
         return self.entries, self.neighbours
 
     def width(self) -> int | None:
-        """Return how many bits prints have, if the declaration or a batch told."""
+        """Return the width of prints in bits; None before the declaration or a batch contains
+        it.
+        """
         declared = None if self.declared is None else self.declared.width
         return declared or self.print_limbs * 64 or None
 
     def values(self) -> int | None:
-        """Return how many bytes sketches have, if the declaration or a batch told."""
+        """Return the size of sketches in bytes; None before the declaration or a batch contains
+        it.
+        """
         if self.print_limbs:
             return self.sketch_bytes
         return None if self.declared is None else self.declared.sketch_bytes
 
     def expire(self) -> None:
-        """Drop what the window has left behind. Cached verdicts stay: a redelivered document must
-        not be judged again.
+        """Drop the representatives whose window has passed.
+
+        Cached verdicts stay: a redelivered document must not be judged again.
         """
         if self.entries is None or self.neighbours is None:
             return
@@ -91,20 +100,20 @@ class IndexState:
             self.last_texts.drop_below(first)
             self.drop(self.neighbours.live_below(first), "window")
 
-    def drop(self, gone: NDArray[np.int64], why: str) -> None:
-        """Take live representatives, given in ascending order, out of the index."""
-        entries, neighbours = self.rooms()
-        if len(gone):
-            neighbours.drop(gone)
-            entries.drop(gone)
-            if why != "window":
-                self.copies.drop(gone.tolist())
-                self.last_texts.drop(gone.tolist())
-            self.evicted[why] += len(gone)
+    def drop(self, numbers: NDArray[np.int64], reason: str) -> None:
+        """Remove live representatives, given in ascending order, for `reason`."""
+        entries, neighbours = self.require_stores()
+        if len(numbers):
+            neighbours.drop(numbers)
+            entries.drop(numbers)
+            if reason != "window":
+                self.copies.drop(numbers.tolist())
+                self.last_texts.drop(numbers.tolist())
+            self.evicted[reason] += len(numbers)
 
     def add_writes(self, writes: Writes, applied: int, answered: int) -> None:
-        """Write down what changed since the last time; `applied` and `answered` are offsets of the
-        log, as in `Meta`.
+        """Add the changes since the last call; `applied` and `answered` are log offsets, as in
+        `Meta`.
         """
         self.sources.add_writes(writes)
         self.positions.add_writes(writes)
@@ -132,13 +141,23 @@ class IndexState:
             0 if self.entries is None else self.entries.count,
             0 if self.neighbours is None else self.neighbours.live,
         )
-        told = self.rejected, self.rejected_at, self.ignored, self.print_limbs, self.sketch_bytes
-        meta = layout.Meta(applied, answered, self.chain, entries, live, *told)
+        meta = layout.Meta(
+            applied=applied,
+            answered=answered,
+            chain=self.chain,
+            entries=entries,
+            live=live,
+            rejected=self.rejected,
+            rejected_at=self.rejected_at,
+            ignored=self.ignored,
+            print_limbs=self.print_limbs,
+            sketch_bytes=self.sketch_bytes,
+        )
         writes.put(layout.KEY_FORMAT, layout.encode_format())
         writes.put(layout.KEY_META, layout.encode_meta(meta))
 
     def numbers(self, batch: Batch) -> list[int]:
-        """Return the number of each source partition that a batch names."""
+        """Return the number of each source partition of a batch."""
         return [
             self.sources.number(source.topic, source.topic_id, source.partition)
             for source in batch.sources

@@ -1,19 +1,19 @@
-"""How long a representative stands, by log time; and the generations in which representatives
-expire.
+"""The window in log time for which a representative counts, and the generations that expire
+together.
 
     log time     the running maximum of the records' LogAppendTime; a record moves it by at most one slice, the log's
                  first record sets it
     slice        a sixteenth of the window; without a window, a day
-    generation   the entries that were made within one slice: a stretch of entry numbers, dropped whole once the window
-                 has passed since the slice ended
+    generation   the entries of one slice: a range of entry numbers, dropped as a whole once the window has passed since the
+                 end of the slice
 
-So a representative stands for the window's length at least, and for a sixteenth more at most. Where
-a duplicate refreshes, the representative that it names is renewed: it moves to the generation of
-now, behind all that stand there.
+So a representative counts for the window's length at least, and for a sixteenth more at most. If
+duplicates refresh, the representative that one names is renewed: it moves to the end of the current
+generation.
 
-Invariants: nothing here reads a clock; generations are ascending in entry numbers and in time, and
-together hold all entries that are not dropped, so what is dropped is always the lowest numbers; a
-changed window holds for the generations that there are, too.
+Invariants: nothing here reads a clock; generations ascend in entry numbers and in time, and
+together contain all entries that are not dropped, so the lowest numbers are dropped first; a
+changed window also applies to existing generations.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from stream_dedup.domain.better import BetterRule
 from stream_dedup.domain.errors import ConfigurationError, FormatError
 from stream_dedup.domain.plan import WIDTH_MAX, Plan
 from stream_dedup.domain.sketch import SKETCH_BYTES
-from stream_dedup.index.volume.contract import Writes
+from stream_dedup.index.storage.contract import Writes
 from stream_dedup.log.frame import FIRST_FORMAT
 from stream_dedup.log.records import FORMATS
 
@@ -44,12 +44,12 @@ _GENERATION: Final = struct.Struct("<Qq")
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Representatives stand for `length_ms` of log time; with `refresh`, since the last duplicate
-    that named them.
+    """The time for which representatives count: `length_ms` of log time; with `refresh`, since the
+    last duplicate that named them.
 
     Raises:
-        ConfigurationError: the length is no whole number of milliseconds from a second to a
-        thousand years.
+        ConfigurationError: the length is no whole number of milliseconds from a second to a thousand
+            years.
     """
 
     length_ms: int
@@ -72,11 +72,11 @@ class Window:
 
     @property
     def slice_ms(self) -> int:
-        """The log time that one generation spans."""
+        """The log time of one generation in milliseconds."""
         return self.length_ms // SLICES
 
     def to_fields(self) -> dict[str, Any]:
-        """Return the window as the JSON object that control records carry."""
+        """Return the window as the JSON object in control records."""
         return {"length_ms": self.length_ms, "refresh": self.refresh}
 
     @classmethod
@@ -84,8 +84,7 @@ class Window:
         """Return the window of such a JSON object.
 
         Raises:
-            ConfigurationError: it is not an object with exactly these two fields, or they make no
-            window.
+            ConfigurationError: it is not an object with exactly these two fields, or they are invalid.
         """
         if not isinstance(fields, Mapping) or set(fields) != {"length_ms", "refresh"}:
             raise ConfigurationError(
@@ -95,13 +94,14 @@ class Window:
 
 
 def slice_of(window: Window | None) -> int:
-    """Return how many milliseconds of log time one generation spans."""
+    """Return the log time of one generation in milliseconds."""
     return _DAY_MS if window is None else window.slice_ms
 
 
 class RulesInForce(NamedTuple):
-    """By what the documents that come are judged, and in which format their records and answers are
-    written: what the log declared, or what a control record changed it to.
+    """The rules by which new documents are judged, and the format of their records and answers.
+
+    The log's declaration sets them, and control records change them.
     """
 
     plan: Plan
@@ -110,21 +110,21 @@ class RulesInForce(NamedTuple):
     format: int = FIRST_FORMAT
 
 
-def changed(
-    fields: Mapping[str, Any], now: RulesInForce, width: int | None, values: int | None = None
+def change_rules(
+    fields: Mapping[str, Any], current: RulesInForce, width: int | None, values: int | None = None
 ) -> RulesInForce | None:
-    """Return what is in force after a `plan` control record, or None for one that changes nothing
-    that there is.
+    """Return the rules in force after a `plan` control record; None if the record has no effect.
 
-    What the record does not name stays, a window of null is none, and a format is never lowered.
-    `width` is that of the log's prints, `values` how many bytes its sketches have, None if unknown.
+    Missing fields keep their value, a window of null removes the window, and a format is never
+    lowered. `width` is that of the log's prints, `values` the size of its sketches in bytes, None
+    if unknown.
 
     Raises:
-        ConfigurationError: a field makes no plan, no window, no rule or no format.
+        ConfigurationError: a field is no valid plan, window, rule or format.
     """
     if not fields.keys() & {"plan", "window", "better", "format"}:
         return None
-    plan, window, better, form = now
+    plan, window, better, format_number = current
     if "plan" in fields:
         plan = Plan.from_fields(fields["plan"])
     if "window" in fields:
@@ -134,17 +134,19 @@ def changed(
     if "better" in fields:
         better = BetterRule.named(fields["better"])
     if "format" in fields:
-        form = format_of(fields["format"])
+        format_number = format_of(fields["format"])
     return (
         None
-        if plan.width > (width or WIDTH_MAX) or form < now.format
-        else RulesInForce(plan, window, better, form)
+        if plan.width > (width or WIDTH_MAX) or format_number < current.format
+        else RulesInForce(plan, window, better, format_number)
     )
 
 
 def format_of(value: object) -> int:
-    """Return the format that a control record names; ConfigurationError if this program knows none
-    of that number.
+    """Return the format that a control record names.
+
+    Raises:
+        ConfigurationError: this program knows no such format.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value not in FORMATS:
         raise ConfigurationError(
@@ -158,13 +160,13 @@ def _formats() -> str:
 
 
 class Generations:
-    """Log time, and which entries were made in which slice of it.
+    """Log time, and the entries of each of its slices.
 
-    Each generation is (its first entry, the log time at which it ended or will end). `stored` are
-    the values of `KEY_LOG_TIME` and `KEY_GENERATIONS`, None in a new volume.
+    Each generation is (its first entry, the log time of its end). `stored` are the values of
+    `KEY_LOG_TIME` and `KEY_GENERATIONS`, None in a new volume.
 
     Raises:
-        FormatError: they are damaged, or only one is there.
+        FormatError: they are damaged, or only one exists.
     """
 
     def __init__(self, stored: tuple[bytes | None, bytes | None] = (None, None)) -> None:
@@ -200,13 +202,13 @@ class Generations:
         return list(self._generations)
 
     def first(self, entries: int) -> int:
-        """Return the lowest entry that is not dropped, of the `entries` ever made; all of them if
-        there is none.
+        """Return the lowest entry that is not dropped, of `entries` so far; `entries` if there is
+        none.
         """
         return self._generations[0][0] if self._generations else entries
 
     def advance(self, append_ms: int, window: Window | None) -> None:
-        """Move log time, as a record does that was appended at `append_ms`."""
+        """Move log time by a record that was appended at `append_ms`."""
         append_ms = min(max(append_ms, 0), _TIME_MAX)
         if self.log_ms is None:
             self.log_ms = append_ms
@@ -215,43 +217,46 @@ class Generations:
             self.log_ms = max(self.log_ms, min(append_ms, self.log_ms + slice_of(window)))
 
     def open(self, entries: int, window: Window | None) -> None:
-        """Make sure that the generation of now is there, for entries from number `entries` on."""
+        """Start a new generation at entry number `entries`, unless the current one has not
+        ended.
+        """
         now = self.now_ms
         if not self._generations or now >= self._generations[-1][1]:
             self._generations.append((entries, now + slice_of(window)))
             self._has_changed = True
 
     def current(self, entries: int) -> int:
-        """Return the first entry of the generation of now, whether or not it has been opened."""
+        """Return the first entry of the current generation, or `entries` if it is not open yet."""
         is_open = self._generations and self.now_ms < self._generations[-1][1]
         return self._generations[-1][0] if is_open else entries
 
     def close(self) -> None:
-        """End the generation of now, because its slice is another one under a changed window."""
+        """End the current generation, because a changed window has other slices."""
         if self._generations:
             first, end = self._generations[-1]
             self._generations[-1] = (first, min(end, self.now_ms + 1))
             self._has_changed = True
 
     def expire(self, window: Window | None, entries: int) -> int | None:
-        """Drop the generations whose window has passed; return the lowest entry left, or None if
-        all stay.
+        """Drop the generations whose window has passed.
+
+        Returns the lowest remaining entry, or None if all remain.
         """
         if window is None:
             return None
-        passed = 0
+        count = 0
         for _, end in self._generations:
             if end + window.length_ms > self.now_ms:
                 break
-            passed += 1
-        if not passed:
+            count += 1
+        if not count:
             return None
-        del self._generations[:passed]
+        del self._generations[:count]
         self._has_changed = True
         return self.first(entries)
 
     def add_writes(self, writes: Writes) -> None:
-        """Add what changed since the last call; the log time always, because nearly every record
+        """Add the changes since the last call; always the log time, because nearly every record
         moves it.
         """
         if self.log_ms is None:
@@ -259,6 +264,7 @@ class Generations:
         writes.put(KEY_LOG_TIME, _TIME.pack(self.log_ms))
         if self._has_changed:
             writes.put(
-                KEY_GENERATIONS, b"".join(_GENERATION.pack(*one) for one in self._generations)
+                KEY_GENERATIONS,
+                b"".join(_GENERATION.pack(*generation) for generation in self._generations),
             )
             self._has_changed = False

@@ -1,7 +1,8 @@
-"""The live representatives in memory, and what finds and judges them; nothing here knows the log,
-or what is kept on disk.
+"""The live representatives in memory, and the tables that find them; independent of the log and of
+the volume's format.
 
 In reading order: `rows` (columns of documents and entries), `neighbours` (the whole), `blocks`
-(which tables serve a plan), `keyed` (the tables of a plan), `finder` (how a table lies), `budget`
-(what lies in files), `kept` (what is asked of files that outlive the process).
+(chooses the tables of a plan), `keyed` (the tables of a plan), `finder` (the memory of a table),
+`entry_columns` (the columns of the entries), `budget` (memory or files), `file_keeper` (the
+interface of table files).
 """

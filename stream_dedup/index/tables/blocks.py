@@ -1,14 +1,14 @@
-"""What finds the representatives that a plan may let be near, and what then judges them.
+"""Choose the tables that find the representatives near a document under a plan.
 
-A plan with `asked` or `bands` is served by its own keys: of each of them some are asked. A plan
-that asks all may be served by any tables that find at least what it calls near, because what is
-found is judged by the whole predicate:
+A plan with `asked` or `bands` has tables of its own keys: of the entries of each key, some are
+asked. A plan that asks all can use any tables that find at least its near entries, because each
+result is compared by the whole predicate:
 
-- Two keys within `radius` bits have one of `radius` + 1 parts equal, so there is a table for each part.
-- Where the tables together would give as many representatives as there are, one table without bits gives each of them once:
-  a plain scan. That serves blocks of one bit, and plans without blocks.
+- If two keys are within `radius` bits, one of `radius` + 1 parts is equal: there is a table for each part.
+- If the tables together would return as many representatives as there are, one table without bits returns each of them once:
+  a plain scan. Blocks of one bit, and plans without blocks, use this.
 
-Invariant: nothing is accepted by a table alone where its key is not one of the plan's.
+Invariant: no table alone decides that texts are near, unless its key is one of the plan's.
 
 Prints are rows of uint64 limbs, low limb first.
 """
@@ -28,17 +28,17 @@ _LIMB_MASK: Final = (1 << 64) - 1
 
 
 class Tables(NamedTuple):
-    """A plan as the compiled functions want it; W limbs are judged of a print.
+    """A plan in the form that the compiled functions need; W limbs of a print are compared.
 
-    `masks` (T, W) uint64: the bits of the print that make the key of each table that finds by the
-    print. `keys` (K, W) uint64: the plan's own keys, of which one is within `radius` bits if two
-    texts are near; K is 0 where the tables have these very keys. `whole` (W,) uint64: the bits that
-    are judged. `threshold` is the loosest for any length; `below` (L,) uint32 and `thresholds` (L +
-    1,) int64: those by length, the plan's own last; `ratio` in per cent. Two sketches are near
-    from `alike_mins` (5,) int64 parts of `ALIKE` on, by the relation of the documents, if
-    `compares`; their first part has `bands` blocks of `band_values` values, with
-    a table each behind those of the print. Of each key `asked` are asked, `asked_last` of them the
-    last and the others the first, or all (0).
+    `masks` (T, W) uint64: the bits of the print that are the key of each table by print. `keys` (K,
+    W) uint64: the plan's keys, of which one is within `radius` bits if two texts are near; K is 0
+    if the tables have these keys. `whole` (W,) uint64: the bits that are compared. `threshold` is
+    the largest for any length; `below` (L,) uint32 and `thresholds` (L + 1,) int64: those by
+    length, the plan's threshold last; `ratio` in per cent. If `compares`, two sketches are near
+    from `alike_mins` (5,) int64 parts of `ALIKE`, by the relation of the documents; the first part
+    of a sketch has `bands` blocks of `band_values` values, with a table for each after those by
+    print. Of each key `asked` entries are asked, the last `asked_last` and otherwise the first, or
+    all (0).
     """
 
     masks: NDArray[np.uint64]
@@ -59,11 +59,13 @@ class Tables(NamedTuple):
 
 def tables_of(plan: Plan) -> Tables:
     """Return the tables that serve a plan."""
-    own = [_mask(bit for first, end in key for bit in range(first, end)) for key in plan.keys]
-    found_by = _finding(plan, own)
+    key_bits = [
+        _bit_mask(bit for first, end in key for bit in range(first, end)) for key in plan.keys
+    ]
+    table_bits = _bits_of_tables(plan, key_bits)
     return Tables(
-        masks=_rows(found_by, plan.limbs),
-        keys=_rows([] if found_by == own else own, plan.limbs),
+        masks=_limbs_of(table_bits, plan.limbs),
+        keys=_limbs_of([] if table_bits == key_bits else key_bits, plan.limbs),
         radius=plan.radius,
         whole=to_limbs((1 << plan.width) - 1, plan.limbs),
         threshold=plan.threshold_max,
@@ -82,38 +84,39 @@ def tables_of(plan: Plan) -> Tables:
 
 
 def table_count(tables: Tables) -> int:
-    """Return how many tables there are."""
+    """Return the number of tables."""
     return len(tables.masks) + tables.bands
 
 
 def to_limbs(number: int, limbs: int) -> NDArray[np.uint64]:
-    """Return a print, given as a number, as `limbs` 64-bit limbs, low limb first."""
+    """Return a print, a number, as `limbs` 64-bit limbs, low limb first."""
     return np.array([(number >> (64 * limb)) & _LIMB_MASK for limb in range(limbs)], np.uint64)
 
 
-def _finding(plan: Plan, own: list[int]) -> list[int]:
-    """Return the bits of each table that finds by the print."""
+def _bits_of_tables(plan: Plan, key_bits: list[int]) -> list[int]:
+    """Return the bits of the print that each table by print has as its key."""
     if plan.asked or plan.bands:
-        return own
-    parts = list(dict.fromkeys(part for key in own for part in _parts(key, plan.radius + 1)))
-    share = sum(
-        0.5 ** part.bit_count() for part in parts
-    )  # of all representatives, which a look-up is given
+        return key_bits
+    parts = list(
+        dict.fromkeys(part for key in key_bits for part in _split_key(key, plan.radius + 1))
+    )
+    # The share of all representatives that a look-up returns.
+    share = sum(0.5 ** part.bit_count() for part in parts)
     return parts if share < 1 and len(parts) <= TABLES_MAX else [0]
 
 
-def _parts(key: int, count: int) -> Iterator[int]:
-    """Yield the bits of a key in `count` parts of nearly equal length; a part has no bits if there
-    are too few.
+def _split_key(key: int, count: int) -> Iterator[int]:
+    """Yield the bits of a key in `count` parts of nearly equal length; if it has fewer bits, some
+    parts have none.
     """
     bits = [bit for bit in range(key.bit_length()) if key >> bit & 1]
     for part in range(count):
-        yield _mask(bits[len(bits) * part // count : len(bits) * (part + 1) // count])
+        yield _bit_mask(bits[len(bits) * part // count : len(bits) * (part + 1) // count])
 
 
-def _mask(bits: Iterable[int]) -> int:
+def _bit_mask(bits: Iterable[int]) -> int:
     return sum(1 << bit for bit in bits)
 
 
-def _rows(masks: list[int], limbs: int) -> NDArray[np.uint64]:
+def _limbs_of(masks: list[int], limbs: int) -> NDArray[np.uint64]:
     return np.array([to_limbs(mask, limbs) for mask in masks], np.uint64).reshape(-1, limbs)

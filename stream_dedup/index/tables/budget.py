@@ -1,14 +1,14 @@
-"""A memory budget: which tables and columns stay in memory, and files for those that do not.
+"""A memory budget: which tables and columns stay in memory, and files for the others.
 
-Sketches, features and tags lie in files wherever there is a folder for them. A budget that does not
-hold everything moves all else that is read by single rows there too: row numbers and prints. What
-tells a search where to look stays (12 bits of the key beside each row number, and where each bucket
-begins), so a document that nothing resembles reads one row in four on average with `bands`, and
-each row that shares a block where all are asked. Answers are the same, only slower: the price is in
-docs/explanation/index-layout.md.
+Sketches, features and tags are in files if there is a folder for them. If the budget is too small
+for everything, row numbers and prints move to files too, because they are read by single rows. The
+index of a search stays in memory (12 bits of the key next to each row number, and the begin of each
+bucket), so with `bands` a document without similar ones reads one row in four on average, and where
+all are asked it reads each row that shares a block. Answers are the same, only slower; the cost is
+in docs/explanation/index-layout.md.
 
-Invariants: the files have no name, and go with the process; what cannot be held even so is refused
-with a sentence before memory is taken; nothing here is needed to open a volume again.
+Invariants: the files have no name, and end with the process; what does not fit even so is rejected
+with a sentence before memory is allocated; nothing here is needed to open a volume again.
 """
 
 from __future__ import annotations
@@ -30,52 +30,50 @@ from numpy.typing import NDArray
 from stream_dedup.domain.errors import ConfigurationError, StoreError, VolumeError
 from stream_dedup.domain.paths import open_or_replace
 
-_OTHER_BYTES: Final = (
-    480 << 20
-)  # Python, compiled code, RocksDB and its caches: 430 MiB with 3,600,000 entries, and spikes
-_SHARE: Final = 20
+# Python, compiled code, RocksDB and its caches: 430 MiB with 3,600,000 entries, and spikes.
+_FIXED_BYTES: Final = 480 << 20
+_FREE_SHARE: Final = 20
 _MAP_NORESERVE: Final = 0x4000 if sys.platform == "linux" else 0  # Python's mmap does not name it
 _ROWS_AT_ONCE: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """At most `memory_bytes` of resident memory for the whole process, 0 for no bound; `folder`
-    takes the files.
+    """At most `memory_bytes` of resident memory for the whole process, 0 for no limit.
 
-    Of them `beside_bytes` are for a process of ours beside it.
+    Of these, `other_process_bytes` are for another process of ours on the same machine. `folder` is
+    the place of the files.
     """
 
     memory_bytes: int
     folder: Path
-    beside_bytes: int = 0
+    other_process_bytes: int = 0
 
-    def room(self, bytes_needed: int) -> int:
-        """Return how many bytes are left beside those that are needed, below zero if these do not
-        fit.
+    def free_bytes(self, needed_bytes: int) -> int:
+        """Return how many bytes remain after `needed_bytes`, below zero if these do not fit.
 
-        A part is kept free for what is made while the old one stands.
+        A share stays free for new tables that are built while the old ones are still used.
         """
         return (
             self.memory_bytes
-            - self.memory_bytes // _SHARE
-            - _OTHER_BYTES
-            - self.beside_bytes
-            - bytes_needed
+            - self.memory_bytes // _FREE_SHARE
+            - _FIXED_BYTES
+            - self.other_process_bytes
+            - needed_bytes
         )
 
     @staticmethod
-    def least_for(bytes_needed: int) -> int:
-        """Return the least budget into which `bytes_needed` fit."""
-        return (bytes_needed + _OTHER_BYTES) * _SHARE // (_SHARE - 1) + 1
+    def least_for(needed_bytes: int) -> int:
+        """Return the smallest budget into which `needed_bytes` fit."""
+        return (needed_bytes + _FIXED_BYTES) * _FREE_SHARE // (_FREE_SHARE - 1) + 1
 
-    def demand(self, bytes_needed: int) -> None:
-        """Make sure that `bytes_needed` fit.
+    def demand(self, needed_bytes: int) -> None:
+        """Check that `needed_bytes` fit.
 
         Raises:
             ConfigurationError: they do not.
         """
-        missing = -self.room(bytes_needed)
+        missing = -self.free_bytes(needed_bytes)
         if missing > 0:
             raise ConfigurationError(
                 f"The index's live entries need at least {(self.memory_bytes + missing) >> 20} MiB "
@@ -85,8 +83,10 @@ class Budget:
 
 
 class PlanMemory(NamedTuple):
-    """What the live `entries` need under a plan, and what there is, in bytes of the whole process;
-    0 allowed is no bound.
+    """The memory that the live `entries` need under a plan, and the memory of the whole process in
+    bytes.
+
+    `allowed_bytes` is 0 for no limit.
     """
 
     entries: int
@@ -95,87 +95,87 @@ class PlanMemory(NamedTuple):
 
     @property
     def is_enough(self) -> bool:
-        """Whether the plan can be carried out here."""
+        """Whether the plan fits into the memory."""
         return not self.allowed_bytes or self.needed_bytes <= self.allowed_bytes
 
 
 class Column:
-    """Rows of one kind, of a fixed width, in memory as `array` (n, ..), or in a file of `number`,
-    or in both.
+    """Rows of one type and width, in memory as `array` (n, ..), in the file of `number`, or in
+    both.
 
-    In a file alone, `array` has no rows. It is read and written by calls, of which the system keeps
-    what it has room for: a map would cost a page fault for each row read, and count as the
-    process's own memory.
+    If rows are in a file alone, `array` has no rows. The file is read and written by system calls,
+    which the page cache serves: a memory map would cost a page fault for each row, and would count
+    as memory of the process.
     """
 
     def __init__(
         self,
-        kind: type[np.generic],
-        *tail: int,
+        dtype: type[np.generic],
+        *shape: int,
         folder: Path | None = None,
         path: Path | None = None,
         file: FileIO | None = None,
     ) -> None:
-        """Rows are numbers of `kind`, or arrays of them of the shape `tail`.
+        """Create a column of numbers of `dtype`, or of arrays of `shape`.
 
-        With a `folder` they lie in a file there, without a name; with a `path` also, or only, in
-        this one; with an open `file` they are what lies at its beginning.
+        With a `folder`, rows are in a file there without a name; with a `path` they are also, or
+        only, in this file; with an open `file` they are the rows at its beginning.
 
         Raises:
-            VolumeError: something that is no file has the name of `path`.
+            VolumeError: `path` is no regular file.
             StoreError: the file cannot be opened.
         """
-        self.array: NDArray[Any] = np.zeros((0, *tail), kind)
+        self.array: NDArray[Any] = np.zeros((0, *shape), dtype)
         self.count = 0
-        self.row_bytes = int(np.prod(tail, dtype=np.int64)) * self.array.itemsize
+        self.row_bytes = int(np.prod(shape, dtype=np.int64)) * self.array.itemsize
         self._file: Any = file
-        self._is_held = file is None
+        self._is_in_memory = file is None
         if path is not None and self.row_bytes:
             try:
                 self._file = os.fdopen(open_or_replace(path), "r+b", buffering=0)
             except FileExistsError as error:
                 raise VolumeError(
                     f"{path} is in the place of a file of the index, and is a folder, a pipe or a "
-                    f"device. Delete it, or all of {path.parent}: what the index keeps there is "
-                    "made anew from its volume."
+                    f"device. Delete it, or all of {path.parent}: the index rebuilds these files "
+                    "from its volume."
                 ) from error
             except OSError as error:
-                raise _no_room(error) from error
+                raise _write_error(error) from error
         if folder is not None:
-            self.to_file(folder)
+            self.move_to_file(folder)
 
     @property
     def number(self) -> int:
         """The number of the open file, -1 in memory."""
-        return -1 if self._is_held else int(self._file.fileno())
+        return -1 if self._is_in_memory else int(self._file.fileno())
 
     @property
     def bytes_in_file(self) -> int:
-        """Bytes of the rows if they lie in a file alone."""
-        return 0 if self._is_held else self.count * self.row_bytes
+        """Bytes of the rows if they are in a file alone."""
+        return 0 if self._is_in_memory else self.count * self.row_bytes
 
-    def to_file(self, folder: Path) -> None:
-        """Hold the rows in a file alone: their own, or one without a name.
+    def move_to_file(self, folder: Path) -> None:
+        """Move the rows to a file alone: the column's file, or one without a name.
 
         Raises:
-            StoreError: there is no room.
+            StoreError: the disk is full.
         """
-        if self._is_held and self.row_bytes:
-            rows, self.array, self._is_held = self.array, self.array[:0].copy(), False
+        if self._is_in_memory and self.row_bytes:
+            rows, self.array, self._is_in_memory = self.array, self.array[:0].copy(), False
             if self._file is not None:
                 return
             try:
                 self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
             except OSError as error:
-                raise _no_room(error) from error
+                raise _write_error(error) from error
             self.write(0, rows)
 
     def reserve(self, count: int) -> None:
-        """Make room for `count` rows, or leave out those from there on; in memory in place, so
-        nothing is held twice.
+        """Make room for `count` rows, or drop those after them; memory grows in place, without a
+        copy.
         """
         self.count = count
-        if self._is_held:
+        if self._is_in_memory:
             self.array.resize((count, *self.array.shape[1:]), refcheck=False)
 
     def write(self, first: int, rows: NDArray[Any]) -> None:
@@ -184,53 +184,54 @@ class Column:
         Raises:
             StoreError: the file cannot grow.
         """
-        if self._is_held:
+        if self._is_in_memory:
             self.array[first : first + len(rows)] = rows
         if self._file is None:
             return
-        left = np.ascontiguousarray(rows, self.array.dtype).reshape(-1).view(np.uint8).data
-        at = first * self.row_bytes
+        remaining = np.ascontiguousarray(rows, self.array.dtype).reshape(-1).view(np.uint8).data
+        position = first * self.row_bytes
         try:
-            while left:
-                done = os.pwrite(self._file.fileno(), left, at)
-                left, at = left[done:], at + done
+            while remaining:
+                count = os.pwrite(self._file.fileno(), remaining, position)
+                remaining, position = remaining[count:], position + count
         except OSError as error:
-            raise _no_room(error) from error
+            raise _write_error(error) from error
 
     def read(self, first: int, end: int) -> NDArray[Any]:
-        """Return the rows from `first` to `end`: a view in memory.
+        """Return the rows from `first` to `end`; a view if they are in memory.
 
         Raises:
             StoreError: the file cannot be read.
         """
-        return self.array[first:end] if self._is_held else self.stored(first, end)
+        return self.array[first:end] if self._is_in_memory else self.read_file(first, end)
 
-    def stored(self, first: int, end: int, *, take: bool = False) -> NDArray[Any]:
-        """Return the rows as they lie in the file; with `take` they are held from now on, where
-        rows are held.
+    def read_file(self, first: int, end: int, *, in_memory: bool = False) -> NDArray[Any]:
+        """Return the rows from `first` to `end` of the file.
+
+        With `in_memory` they also become the column's rows in memory, if it has any.
 
         Raises:
             StoreError: the file cannot be read.
         """
-        is_view = take and self._is_held
+        is_view = in_memory and self._is_in_memory
         rows = (
             self.array[first:end]
             if is_view
             else np.empty((max(0, end - first), *self.array.shape[1:]), self.array.dtype)
         )
-        left, at = rows.reshape(-1).view(np.uint8).data, first * self.row_bytes
+        remaining, position = rows.reshape(-1).view(np.uint8).data, first * self.row_bytes
         try:
-            while left:
-                done = os.preadv(self._file.fileno(), [left], at)
-                if not done:
-                    raise unreadable(None)
-                left, at = left[done:], at + done
+            while remaining:
+                count = os.preadv(self._file.fileno(), [remaining], position)
+                if not count:
+                    raise read_error(None)
+                remaining, position = remaining[count:], position + count
         except OSError as error:
-            raise unreadable(error.strerror) from error
+            raise read_error(error.strerror) from error
         return rows
 
-    def cut(self, rows: int) -> None:
-        """Leave the first rows of the file, and nothing behind them.
+    def truncate(self, rows: int) -> None:
+        """Cut the file after its first `rows` rows.
 
         Raises:
             StoreError: it cannot be cut.
@@ -239,58 +240,56 @@ class Column:
             try:
                 self._file.truncate(rows * self.row_bytes)
             except OSError as error:
-                raise _no_room(error) from error
+                raise _write_error(error) from error
 
-    def keep(self, kept: NDArray[np.bool_]) -> None:
-        """Leave only the `kept` ones of the first rows, one after another."""
-        to = 0
-        for first in range(0, len(kept), _ROWS_AT_ONCE):
-            some = kept[first : first + _ROWS_AT_ONCE]
-            part = self.read(first, first + len(some))[some]
-            self.write(to, part)
-            to += len(part)
-        self.reserve(to)
+    def keep_rows(self, is_kept: NDArray[np.bool_]) -> None:
+        """Keep only those of the first rows for which `is_kept` (n,) is true, without gaps."""
+        next_row = 0
+        for first in range(0, len(is_kept), _ROWS_AT_ONCE):
+            mask = is_kept[first : first + _ROWS_AT_ONCE]
+            part = self.read(first, first + len(mask))[mask]
+            self.write(next_row, part)
+            next_row += len(part)
+        self.reserve(next_row)
 
 
-def unwritten(shape: tuple[int, ...], kind: Any) -> NDArray[Any]:
-    """Return an array of zeros that takes memory page by page as it is written.
+def allocate_lazily(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """Return an array of zeros that uses memory page by page as it is written.
 
-    For one of numpy's making the system is asked for large pages, which are taken whole, and may
-    refuse what it could not hold. Some systems give large pages unasked. They are refused here, or
-    room that is written to at many places would be taken.
+    For numpy's own arrays the system may use large pages, which it allocates whole, and may reject
+    a size that it could not provide. Here large pages are disabled, since the arrays are written at
+    many places.
 
     Raises:
-        ConfigurationError: the system counts addresses that are not written to, and has too few.
+        ConfigurationError: the system counts unwritten addresses, and has too few.
     """
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
-    room = max(1, math.prod(shape) * np.dtype(kind).itemsize)
+    size = max(1, math.prod(shape) * np.dtype(dtype).itemsize)
     try:
-        mapped = mmap.mmap(-1, room, flags)
+        mapped = mmap.mmap(-1, size, flags)
     except OSError as error:
         raise ConfigurationError(
-            f"The system refused {room >> 20} MiB of addresses for tables of the index "
+            f"The system refused {size >> 20} MiB of addresses for tables of the index "
             f"({error.strerror}), nearly all of which "
             "take no memory. Set the sysctl vm.overcommit_memory to 0 or 1, and no limit on "
             "addresses (ulimit -v)."
         ) from error
     if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # by a system that has none
+        with contextlib.suppress(OSError):  # a system without large pages
             mapped.madvise(mmap.MADV_NOHUGEPAGE)
-    return np.ndarray(shape, kind, mapped)
+    return np.ndarray(shape, dtype, mapped)
 
 
-def unreadable(why: str | None) -> StoreError:
+def read_error(problem: str | None) -> StoreError:
     """Return the error for a file of columns or tables that cannot be read."""
     return StoreError(
-        "Could not read sketches or tables back that lie beside the index volume "
-        f"({why or 'the file is too short'}); look "
-        "after that disk, and start the index again."
+        "Could not read sketches or tables from files of the index "
+        f"({problem or 'the file is too short'}). Check that disk, and start the index again."
     )
 
 
-def _no_room(error: OSError) -> StoreError:
+def _write_error(error: OSError) -> StoreError:
     return StoreError(
-        f"Could not write sketches or tables beside the index volume ({error.strerror}); make room "
-        "on that disk, and start the "
-        "index again."
+        f"Could not write sketches or tables to files of the index ({error.strerror}). Make room "
+        "on that disk, and start the index again."
     )

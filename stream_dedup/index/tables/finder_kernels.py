@@ -1,21 +1,22 @@
-"""The compiled half of `finder`: tables of hashed keys over rows.
+"""Compiled functions of `finder`: tables of hashed keys over rows.
 
-A key is 64 bits. Its low ones choose the bucket; twelve others are its *tag*, of which eight lie
-beside each row and four in an array of halves of bytes, which is asked where the eight pass. A
-bucket holds some 24 entries, so a search reads a line of tags for each table, and by chance one
-entry in twenty tables passes once in eight searches, however many there are.
+A key has 64 bits. Its low bits choose the bucket. Twelve other bits are its *tag*: eight are stored
+next to each row, and four in an array of half bytes, which is read only where the eight match. A
+bucket holds about 24 entries, so a search reads one line of tags for each
+table. Searches of twenty tables find an entry by chance once in eight searches, for any number of
+entries.
 
-The frozen segment is sorted by bucket, without a gap; what came since lies in an arena of blocks of
-4, 8, 16, ... places that all tables share: a block for four buckets that lie side by side, with the
-bucket's two bits beside the tag. A list whose block is full moves to one of twice the size, and the
-old block goes onto the free list of its size, where the next list takes it. The frozen segments of
-the tables of one finder lie in one array, each with room for far more than it holds, so each is
-merged with its active segment, or gets twice as many buckets, by itself. The row numbers of the
-frozen segments may lie in files, one a table.
+The frozen segment is sorted by bucket, without gaps. Later entries are in an arena of blocks of 4,
+8, 16, ... places that all tables share: one block for four adjacent buckets, with the bucket's two
+bits next to the tag. A list whose block is full moves to a block of twice the size, and the old
+block is added to the free list of its size, from which the next list takes it. The frozen segments
+of the tables of one finder are in one array. Each has room for many more rows than it contains, so
+each table is merged with its active segment, or gets twice as many buckets, without the others. The
+row numbers of the frozen segments may be in files, one for each table.
 
-Invariants: within a bucket rows ascend, so the first that passes is the earliest; a tag never
-decides, who asks compares what it stands for; nothing here grows an array: who takes from an arena
-that lacks room is told so before anything changes.
+Invariants: within a bucket rows ascend, so the first match is the earliest; a tag never decides,
+the caller compares the row that it found; no function here grows an array: a function that needs
+more room in the arena than there is returns this before it changes anything.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ _AHEAD: Final = 8
 class KeyTables(NamedTuple):
     """T tables with room for B buckets and m rows in each, B a power of two, m even.
 
-    `masks` (T,) uint64: how many buckets each has, a power of two of at most B, less one. Frozen:
-    `heads` (T, B + 1) uint32 where each bucket begins, and after them where the last ends, `tags`
-    (T * m,) uint8, `more` (T * m / 2,) uint8, `rows` (T * m,) uint32, or (0,) where those of each
-    table lie at the beginning of the file of number `files` (T,) int64, else -1. Active:
-    `active_heads` (T, B / 4, 2) uint32 first unit and length, `active_tags` uint16, `active_rows`
-    uint32 (units * 4,), `free` (SIZES + 1,) int64 the first free block of each size, plus one, and
-    how many units were ever taken.
+    `masks` (T,) uint64: the number of buckets of each table less one; the number is a power of two
+    of at most B. Frozen: `heads` (T, B + 1) uint32, the place where each bucket begins and the end
+    of the last, `tags` (T * m,) uint8, `more` (T * m / 2,) uint8, `rows` (T * m,) uint32, or (0,)
+    if the rows of each table are at the beginning of the file of number `files` (T,) int64, else
+    -1. Active: `active_heads` (T, B / 4, 2) uint32, the first unit and the length, `active_tags`
+    uint16 and `active_rows` uint32 (units * 4,), `free` (SIZES + 1,) int64: the first free block of
+    each size, plus one, and last the number of units that were ever used.
     """
 
     masks: NDArray[np.uint64]
@@ -69,8 +70,8 @@ class KeyTables(NamedTuple):
 
 
 @kernel
-def _size_of(length: int) -> int:
-    """Return n of the least block of 4 * 2^n places that holds `length` entries."""
+def _block_size(length: int) -> int:
+    """Return the n of the smallest block of 4 * 2^n places that holds `length` entries."""
     size = 0
     while (UNIT << size) < length:
         size += 1
@@ -78,31 +79,28 @@ def _size_of(length: int) -> int:
 
 
 @kernel
-def _give_back(rows: Any, free: Any, block: int, length: int) -> None:
-    """Let another list have the block of one of `length` entries, which has moved; there is at
-    least one.
-    """
-    size = _size_of(length)
+def _free_block(rows: Any, free: Any, block: int, length: int) -> None:
+    """Add the block of a list of `length` entries, 1 or more, to the free list of its size."""
+    size = _block_size(length)
     rows[block * UNIT] = uint32(free[size])
     free[size] = block + 1
 
 
 @kernel
 def _take_block(rows: Any, free: Any, length: int) -> int:
-    """Return the first unit of a block for `length` entries: one given back, or the arena's next;
-    -1 if it lacks room.
+    """Return the first unit of a block for `length` entries, or -1 if the arena has no room.
 
-    Of a larger one that was given back the first half is taken, or the first half of that, and the
-    others are given back.
+    The block comes from the free lists, else from the end of the arena. A larger free block is
+    halved until its size is right; the other halves are added to the free lists.
     """
-    size = _size_of(length)
+    size = _block_size(length)
     for larger in range(size, SIZES):
         if free[larger] > 0:
             block = free[larger] - 1
             free[larger] = int64(rows[block * UNIT])
-            prefetch(rows, (free[larger] - 1) * UNIT)  # which the next one asks for
+            prefetch(rows, (free[larger] - 1) * UNIT)  # the next call reads it
             for half in range(size, larger):
-                _give_back(rows, free, block + (1 << half), UNIT << half)
+                _free_block(rows, free, block + (1 << half), UNIT << half)
             return int(block)
     block = free[SIZES]
     if block + (1 << size) > rows.shape[0] // UNIT:
@@ -112,20 +110,20 @@ def _take_block(rows: Any, free: Any, length: int) -> int:
 
 
 @kernel
-def _larger_block(beside: Any, rows: Any, free: Any, block: int, length: int) -> int:
-    """Move the `length` entries of a full block to one that has room for more; return which, or -1
-    if the arena lacks room.
+def _grow_block(tags: Any, rows: Any, free: Any, block: int, length: int) -> int:
+    """Move the `length` entries of a full block to a larger block.
 
-    `beside` is the other array of the arena, with what lies beside each row number.
+    Returns the larger block, or -1 if the arena has no room. `tags` is the other array of the
+    arena.
     """
     larger: int = _take_block(rows, free, length + 1)
     if larger < 0:
         return -1
     for place in range(length):
-        beside[larger * UNIT + place] = beside[block * UNIT + place]
+        tags[larger * UNIT + place] = tags[block * UNIT + place]
         rows[larger * UNIT + place] = rows[block * UNIT + place]
     if length > 0:
-        _give_back(rows, free, block, length)
+        _free_block(rows, free, block, length)
     return larger
 
 
@@ -137,19 +135,21 @@ def bucket_of(mask: Any, key: Any) -> Any:
 
 @inlined
 def first_tag(key: Any) -> Any:
-    """Return the part of a key that lies beside each row."""
+    """Return the eight bits of a key's tag that are stored next to each row."""
     return uint8(key >> _TAG_SHIFT)
 
 
 @inlined
 def second_tag(key: Any) -> Any:
-    """Return the four bits of a key that are asked where the others pass."""
+    """Return the four bits of a key's tag that are compared after the first eight."""
     return uint8((key >> _MORE_SHIFT) & uint64(15))
 
 
 @inlined
 def active_tag(key: Any) -> Any:
-    """Return both tags, with the place of the key's bucket among the four that share a block."""
+    """Return both parts of the tag, with the number of the key's bucket among the four that share a
+    block.
+    """
     return uint16(
         ((key >> _TAG_SHIFT) << uint64(8))
         | (((key >> _MORE_SHIFT) & uint64(15)) << uint64(4))
@@ -158,119 +158,123 @@ def active_tag(key: Any) -> Any:
 
 
 @inlined
-def half_of(more: Any, at: int) -> Any:
-    """Return half a byte."""
-    return (more[at >> 1] >> uint8((at & 1) << 2)) & uint8(15)
+def read_half(more: Any, index: int) -> Any:
+    """Return the half byte of number `index`."""
+    return (more[index >> 1] >> uint8((index & 1) << 2)) & uint8(15)
 
 
 @inlined
-def _set_half(more: Any, at: int, half: Any) -> None:
-    shift = uint8((at & 1) << 2)
-    more[at >> 1] = (more[at >> 1] & ~(uint8(15) << shift)) | (uint8(half) << shift)
+def _write_half(more: Any, index: int, half: Any) -> None:
+    shift = uint8((index & 1) << 2)
+    more[index >> 1] = (more[index >> 1] & ~(uint8(15) << shift)) | (uint8(half) << shift)
 
 
 @kernel
-def set_halves(more: Any, at: int, halves: Any) -> None:
-    """Set halves of bytes from the one of number `at` on to `halves` (n,) uint8."""
-    odd = at & 1
+def write_halves(more: Any, first: int, halves: Any) -> None:
+    """Set half bytes from number `first` on to `halves` (n,) uint8."""
+    odd = first & 1
     if halves.shape[0] > 0 and odd == 1:
-        _set_half(more, at, halves[0])
+        _write_half(more, first, halves[0])
     for pair in range((halves.shape[0] - odd) >> 1):
         low = uint64(odd + 2 * pair)
-        more[uint64(((at + odd) >> 1) + pair)] = halves[low] | (halves[low + uint64(1)] << uint8(4))
+        more[uint64(((first + odd) >> 1) + pair)] = halves[low] | (
+            halves[low + uint64(1)] << uint8(4)
+        )
     if halves.shape[0] > odd and (halves.shape[0] - odd) & 1 == 1:
-        _set_half(more, at + halves.shape[0] - 1, halves[halves.shape[0] - 1])
+        _write_half(more, first + halves.shape[0] - 1, halves[halves.shape[0] - 1])
 
 
 @inlined
-def frozen_row(table: Any, taken: Any, number: Any, place: Any) -> Any:
-    """Return the row number at a place of table `number`, of its frozen segment; if it cannot be
-    read, `taken.failed` is set.
+def read_frozen_row(table: Any, buffer: Any, number: Any, place: Any) -> Any:
+    """Return the row number at a place of the frozen segment of table `number`.
 
-    Places count through all tables.
+    If it cannot be read, `buffer.failed` is set. Places count through all tables.
     """
     if table.files[number] < 0:
         return int64(table.rows[place])
-    own = int64(place) - int64(number) * int64(table.tags.shape[0] // table.heads.shape[0])
-    if read_at(table.files[number], own * int64(4), taken.number) != 4:
-        taken.failed[0] = 1
-        taken.number[0] = 0
-    return int64(taken.number[0])
+    own_place = int64(place) - int64(number) * int64(table.tags.shape[0] // table.heads.shape[0])
+    if read_at(table.files[number], own_place * int64(4), buffer.number) != 4:
+        buffer.failed[0] = 1
+        buffer.number[0] = 0
+    return int64(buffer.number[0])
 
 
 @kernel
-def next_passing(table: Any, number: int, key: Any, at: int) -> int:
-    """Return the first place from `at` on in a key's bucket that the key's tags let pass, or -1.
+def find_next(table: Any, number: int, key: Any, place: int) -> int:
+    """Return the first place in a key's bucket, from `place` on, whose tag equals the key's, or -1.
 
-    Places count through the bucket's frozen segment and then through the active block of the
-    bucket; see `row_at`.
+    Places count through the bucket's frozen segment and then through its active block; see
+    `read_row`.
     """
     heads, tags, more = table.heads, table.tags, table.more
     bucket, first, second = bucket_of(table.masks[number], key), first_tag(key), second_tag(key)
     base = number * (tags.shape[0] // heads.shape[0])
-    begin = base + int64(heads[number, bucket])
-    count = base + int64(heads[number, bucket + 1]) - begin
-    while at < count:
-        if tags[begin + at] == first and half_of(more, begin + at) == second:
-            return at
-        at += 1
+    start = base + int64(heads[number, bucket])
+    count = base + int64(heads[number, bucket + 1]) - start
+    while place < count:
+        if tags[start + place] == first and read_half(more, start + place) == second:
+            return place
+        place += 1
     group = bucket >> GROUP_BITS
     block, length = (
         int64(table.active_heads[number, group, 0]) * UNIT,
         int64(table.active_heads[number, group, 1]),
     )
     wanted, active_tags = active_tag(key), table.active_tags
-    for place in range(at - count, length):
-        if active_tags[block + place] == wanted:
-            passing: int = count + place
-            return passing
+    for index in range(place - count, length):
+        if active_tags[block + index] == wanted:
+            return int(count + index)
     return -1
 
 
 @kernel
-def last_passing(table: Any, number: int, key: Any, end: int) -> int:
-    """Return the last place before `end` in a key's bucket that the key's tags let pass, or -1; see
-    `next_passing`.
+def find_last(table: Any, number: int, key: Any, end: int) -> int:
+    """Return the last place before `end` in a key's bucket whose tag equals the key's, or -1.
+
+    Places count as in `find_next`.
     """
     heads, tags, more = table.heads, table.tags, table.more
     bucket, first, second = bucket_of(table.masks[number], key), first_tag(key), second_tag(key)
     base = number * (tags.shape[0] // heads.shape[0])
-    begin = base + int64(heads[number, bucket])
-    count = base + int64(heads[number, bucket + 1]) - begin
+    start = base + int64(heads[number, bucket])
+    count = base + int64(heads[number, bucket + 1]) - start
     group = bucket >> GROUP_BITS
     block, length = (
         int64(table.active_heads[number, group, 0]) * UNIT,
         int64(table.active_heads[number, group, 1]),
     )
     wanted, active_tags = active_tag(key), table.active_tags
-    at: int = min(end, count + length) - 1
-    while at >= count:
-        if active_tags[block + at - count] == wanted:
-            return at
-        at -= 1
-    while at >= 0 and (tags[begin + at] != first or half_of(more, begin + at) != second):
-        at -= 1
-    return at
+    place: int = min(end, count + length) - 1
+    while place >= count:
+        if active_tags[block + place - count] == wanted:
+            return place
+        place -= 1
+    while place >= 0 and (tags[start + place] != first or read_half(more, start + place) != second):
+        place -= 1
+    return place
 
 
 @kernel
-def row_at(table: Any, taken: Any, number: int, key: Any, at: int) -> int:
-    """Return the row number at a place that `next_passing` returned."""
+def read_row(table: Any, buffer: Any, number: int, key: Any, place: int) -> int:
+    """Return the row number at a place that `find_next` returned."""
     heads, bucket = table.heads, bucket_of(table.masks[number], key)
     begin, end = int64(heads[number, bucket]), int64(heads[number, bucket + 1])
-    if at < end - begin:
+    if place < end - begin:
         return int(
-            frozen_row(
-                table, taken, number, number * (table.tags.shape[0] // heads.shape[0]) + begin + at
+            read_frozen_row(
+                table,
+                buffer,
+                number,
+                number * (table.tags.shape[0] // heads.shape[0]) + begin + place,
             )
         )
     block = int64(table.active_heads[number, bucket >> GROUP_BITS, 0]) * UNIT
-    return int(table.active_rows[block + at - (end - begin)])
+    return int(table.active_rows[block + place - (end - begin)])
 
 
 @inlined
-def _fetch_ahead(table: Any, number: int, keys: Any, doc: int) -> None:
-    """Have the memory brought near with which the searches some places after `doc` begin."""
+def _prefetch_ahead(table: Any, number: int, keys: Any, doc: int) -> None:
+    """Prefetch the memory that the searches for the documents after `doc` read first."""
     heads, active_heads, mask = table.heads, table.active_heads, table.masks[number]
     later, soon = doc + 2 * _AHEAD, doc + _AHEAD
     if later < keys.shape[0]:
@@ -287,45 +291,52 @@ def _fetch_ahead(table: Any, number: int, keys: Any, doc: int) -> None:
 
 
 @kernel
-def find(
-    table: Any, taken: Any, number: int, keys: Any, states: Any, below: int, at: Any, found: Any
+def find_live(
+    table: Any,
+    buffer: Any,
+    number: int,
+    keys: Any,
+    states: Any,
+    row_below: int,
+    cursors: Any,
+    found: Any,
 ) -> None:
-    """Set `found` (n,) int64 to the next live row that each key's tags let pass in one table, or
-    -1; from the earliest on.
+    """Set `found` (n,) int64 to the next live row in one table whose tag equals each key's, or -1.
 
-    With a row number `below`, not -1, from the latest row before that one on. `at` (n,) int64 is
-    where the search stands: the place after the one found last, 0 to begin; backwards that one's
-    own, and far behind all places to begin.
+    Rows are found from the earliest to the latest, or with `row_below` other than -1 from the
+    latest row before `row_below` to the earliest. `cursors` (n,) int64 holds the state of each
+    search: the place after the last result, at first 0; backwards the place of the last result, at
+    first a number larger than any place.
     """
     for doc in range(-2 * _AHEAD, keys.shape[0]):
-        _fetch_ahead(table, number, keys, doc)
+        _prefetch_ahead(table, number, keys, doc)
         if doc < 0:
             continue
         found[doc] = -1
-        place = int64(at[doc])
+        place = int64(cursors[doc])
         while True:
             place = int64(
-                next_passing(table, number, keys[doc], place)
-                if below < 0
-                else last_passing(table, number, keys[doc], place)
+                find_next(table, number, keys[doc], place)
+                if row_below < 0
+                else find_last(table, number, keys[doc], place)
             )
             if place < 0:
                 break
-            row = int64(row_at(table, taken, number, keys[doc], place))
-            place += below < 0
-            if states[row] != REMOVED and (below < 0 or row < below):
+            row = int64(read_row(table, buffer, number, keys[doc], place))
+            place += row_below < 0
+            if states[row] != REMOVED and (row_below < 0 or row < row_below):
                 found[doc] = row
                 break
-        at[doc] = place
+        cursors[doc] = place
 
 
 @kernel
-def add_open(table: Any, number: int, added: Any, keys: Any, first: int) -> int:
-    """Add rows `added` (k,) int64, later than all there, with their `keys` (k, m), to the active
-    segments of m tables.
+def add_active(table: Any, number: int, added: Any, keys: Any, first: int) -> int:
+    """Add rows `added` (k,) int64, later than all there, to the active segments of m tables.
 
-    These are those from `number` on. Begins at place `first` of the k * m and returns how many are
-    in; fewer than all if the arena lacks room.
+    The tables are those from `number` on, and `keys` (k, m) are the rows' keys. Begins at place
+    `first` of the k * m; returns the number of places that are done, fewer than all if the arena
+    has no room.
     """
     heads, tags, rows, free = (
         table.active_heads[number:],
@@ -334,153 +345,162 @@ def add_open(table: Any, number: int, added: Any, keys: Any, first: int) -> int:
         table.free,
     )
     count, masks = keys.shape[1], table.masks[number:]
-    for at in range(first, added.shape[0] * count):
-        doc, its = at // count, at % count
-        if at + 16 < added.shape[0] * count:
-            later, ahead = (at + 16) // count, (at + 16) % count
+    for index in range(first, added.shape[0] * count):
+        doc, column = index // count, index % count
+        if index + 16 < added.shape[0] * count:
+            next_doc, next_column = (index + 16) // count, (index + 16) % count
             prefetch(
                 heads,
                 (
-                    ahead * heads.shape[1]
-                    + (bucket_of(masks[ahead], keys[later, ahead]) >> GROUP_BITS)
+                    next_column * heads.shape[1]
+                    + (bucket_of(masks[next_column], keys[next_doc, next_column]) >> GROUP_BITS)
                 )
                 * 2,
             )
-        if at + 8 < added.shape[0] * count:
-            later, ahead = (at + 8) // count, (at + 8) % count
+        if index + 8 < added.shape[0] * count:
+            next_doc, next_column = (index + 8) // count, (index + 8) % count
             place = (
-                int64(heads[ahead, bucket_of(masks[ahead], keys[later, ahead]) >> GROUP_BITS, 0])
+                int64(
+                    heads[
+                        next_column,
+                        bucket_of(masks[next_column], keys[next_doc, next_column]) >> GROUP_BITS,
+                        0,
+                    ]
+                )
                 * UNIT
             )
             prefetch(tags, place)
             prefetch(rows, place)
-        key = keys[doc, its]
-        group = bucket_of(masks[its], key) >> GROUP_BITS
-        block, length = int64(heads[its, group, 0]), int64(heads[its, group, 1])
+        key = keys[doc, column]
+        group = bucket_of(masks[column], key) >> GROUP_BITS
+        block, length = int64(heads[column, group, 0]), int64(heads[column, group, 1])
         if length == 0 or (length >= UNIT and (length & (length - 1)) == 0):
-            block = int64(_larger_block(tags, rows, free, block, length))
+            block = int64(_grow_block(tags, rows, free, block, length))
             if block < 0:
-                return at
-            heads[its, group, 0] = uint32(block)
+                return index
+            heads[column, group, 0] = uint32(block)
         tags[block * UNIT + length] = active_tag(key)
         rows[block * UNIT + length] = uint32(added[doc])
-        heads[its, group, 1] = uint32(length + 1)
+        heads[column, group, 1] = uint32(length + 1)
     return int(added.shape[0] * count)
 
 
 @kernel
-def lay(
+def place_keys(
     table: Any,
     number: int,
     keys: Any,
     states: Any,
-    least: int,
-    at: int,
+    state_min: int,
+    first: int,
     part_bits: int,
     counts: Any,
-    low: Any,
+    low_halves: Any,
 ) -> int:
-    """Put the keys of rows whose state is `least` or more where table `number` will lie, from its
-    place `at` on, unsorted.
+    """Write the keys of rows whose state is `state_min` or more, unsorted, to the frozen places of
+    a table.
 
-    `keys` (n,) are those of rows with `states` (n,). The tags beside each row go into place; `low`
-    (n,) uint32 becomes the low halves of the keys. `counts` (P,) int64 grows by how many there are
-    in each part of 2^`part_bits` buckets; returns how many there are in all.
+    `keys` (n,) are those of rows with `states` (n,), and places are written from `first` on: the
+    first tags into the table, `low_halves` (n,) uint32 with the low halves of the keys. `counts`
+    (P,) int64 grows by the number of keys in each part of 2^`part_bits` buckets. Returns the number
+    of keys.
     """
     tags, mask = table.tags, table.masks[number]
-    base, count = number * (tags.shape[0] // table.heads.shape[0]) + at, int64(0)
+    base, count = number * (tags.shape[0] // table.heads.shape[0]) + first, int64(0)
     for row in range(keys.shape[0]):
-        if states[row] >= least:
+        if states[row] >= state_min:
             key = keys[row]
             tags[base + count] = first_tag(key)
-            low[count] = uint32(key)
+            low_halves[count] = uint32(key)
             counts[(key & mask) >> uint64(part_bits)] += 1
             count += 1
     return int(count)
 
 
 @kernel
-def part(
+def partition_keys(
     mask: Any,
-    low: Any,
-    high: Any,
+    low_halves: Any,
+    tags: Any,
     states: Any,
-    least: int,
+    state_min: int,
     first: int,
     part_bits: int,
-    cursor: Any,
+    cursors: Any,
     parted: Any,
 ) -> None:
-    """Move what `lay` put down of one table to where its part of the buckets will lie, at `cursor`
-    (P,) uint64 in `parted`.
+    """Copy the keys that `place_keys` wrote to the parts of the buckets to which they belong.
 
-    `low` and `high` are the low halves and the tags of the keys of those rows from `first` on whose
-    `states` count; `mask` is the table's. `parted` (n,) uint64 becomes the row, both tags and the
-    bucket within the part: 32, 8, 4 and 20 bits.
+    `mask` is the table's. `low_halves` and `tags` are the low halves and first tags of the keys of
+    those rows from `first` on whose state is `state_min` or more. `cursors` (P,) uint64 are the
+    next places of the parts in `parted` (n,) uint64, which gets row, both tags and the bucket
+    within the part: 32, 8, 4 and 20 bits.
     """
-    within = uint32((1 << part_bits) - 1)
-    at = int64(0)
+    bucket_mask = uint32((1 << part_bits) - 1)
+    index = int64(0)
     for row in range(states.shape[0]):
-        if states[row] >= least:
-            bucket = low[at] & uint32(mask)
-            own = uint64(bucket >> uint32(part_bits))
-            to = cursor[own]
-            cursor[own] = to + uint64(1)
-            tag = (uint64(high[at]) << uint64(4)) | uint64(low[at] >> uint32(28))
-            parted[to] = (
-                (uint64(first + row) << uint64(32)) | (tag << uint64(20)) | uint64(bucket & within)
+        if states[row] >= state_min:
+            bucket = low_halves[index] & uint32(mask)
+            part = uint64(bucket >> uint32(part_bits))
+            place = cursors[part]
+            cursors[part] = place + uint64(1)
+            tag = (uint64(tags[index]) << uint64(4)) | uint64(low_halves[index] >> uint32(28))
+            parted[place] = (
+                (uint64(first + row) << uint64(32))
+                | (tag << uint64(20))
+                | uint64(bucket & bucket_mask)
             )
-            at += 1
+            index += 1
 
 
 @kernel
-def freeze(
+def sort_parts(
     table: Any, number: int, parted: Any, first: int, begins: Any, cursor: Any, ordered: Any, halves: Any, rows: Any
 ) -> None:  # fmt: skip
     """Sort parts of the buckets, from part `first` on, into the frozen segment of table `number`.
 
-    `begins` (k + 1,) int64 are the places at which these k parts begin and the last one ends, the
-    first of them even, so that no other thread writes to a byte of theirs. `parted` (n,) uint64 is
-    what `part` made of them, `rows` (n,) uint32 becomes the row numbers. Scratch: `cursor` (buckets
-    of a part,) uint32, `ordered` (entries of the longest part,) uint64, and `halves` (n,) uint8.
+    `begins` (k + 1,) int64 are the places where these k parts begin and the last one ends. The
+    first is even, so no other thread writes to the same byte. `parted` (n,) uint64 is the output of
+    `partition_keys`; `rows` (n,) uint32 gets the row numbers. Scratch: `cursor` (buckets of a
+    part,) uint32, `ordered` (entries of the longest part,) uint64, and `halves` (n,) uint8.
     """
     heads, tags, more = table.heads[number], table.tags, table.more
-    base, before, size = (
+    base, first_place, size = (
         number * (tags.shape[0] // table.heads.shape[0]),
         int64(begins[0]),
         int64(cursor.shape[0]),
     )
-    within = uint64(size - 1)
-    for at in range(begins.shape[0] - 1):
-        begin, end = int64(begins[at]) - before, int64(begins[at + 1]) - before
+    bucket_mask = uint64(size - 1)
+    for part in range(begins.shape[0] - 1):
+        begin, end = int64(begins[part]) - first_place, int64(begins[part + 1]) - first_place
         cursor[:] = 0
         for place in range(begin, end):
-            cursor[parted[uint64(place)] & within] += uint32(1)
-        to = uint32(0)
+            cursor[parted[uint64(place)] & bucket_mask] += uint32(1)
+        length_before = uint32(0)
         for bucket in range(size):
-            heads[(first + at) * size + bucket] = uint32(before + begin) + to
+            heads[(first + part) * size + bucket] = uint32(first_place + begin) + length_before
             length = cursor[bucket]
-            cursor[bucket] = to
-            to += length
+            cursor[bucket] = length_before
+            length_before += length
         for place in range(begin, end):
             entry = parted[uint64(place)]
-            its = cursor[entry & within]
-            cursor[entry & within] = its + uint32(1)
-            ordered[uint64(its)] = entry
+            slot = cursor[entry & bucket_mask]
+            cursor[entry & bucket_mask] = slot + uint32(1)
+            ordered[uint64(slot)] = entry
         for place in range(end - begin):
             entry = ordered[uint64(place)]
-            tags[uint64(base + before + begin + place)] = uint8(entry >> uint64(24))
+            tags[uint64(base + first_place + begin + place)] = uint8(entry >> uint64(24))
             halves[uint64(begin + place)] = uint8(entry >> uint64(20)) & uint8(15)
             rows[uint64(begin + place)] = uint32(entry >> uint64(32))
-    set_halves(more, base + before, halves)
+    write_halves(more, base + first_place, halves)
 
 
 @inlined
 def _clear_group(table: Any, number: int, group: int) -> None:
-    """Empty the active block that four buckets share, and give it back to all tables."""
+    """Empty the active block that four buckets share, and add it to the free list."""
     active_heads = table.active_heads
     if active_heads[number, group, 1] > 0:
-        _give_back(
+        _free_block(
             table.active_rows,
             table.free,
             int64(active_heads[number, group, 0]),
@@ -491,16 +511,16 @@ def _clear_group(table: Any, number: int, group: int) -> None:
 
 
 @kernel
-def merge(
-    table: Any, number: int, first: int, end: int, at: int, old_rows: Any, rows: Any, tags: Any, halves: Any, cursor: Any
+def merge_segments(
+    table: Any, number: int, first: int, end: int, first_place: int, old_rows: Any, rows: Any, tags: Any, halves: Any, cursor: Any
 ) -> None:  # fmt: skip
-    """Put together the frozen and the active segment of buckets `first` to `end`, whole groups, of
-    table `number`, in order.
+    """Merge the frozen and the active segment of buckets `first` to `end` of table `number`, in row
+    order.
 
-    `old_rows` are the row numbers of the frozen segment. `rows` (n,) uint32, `tags` and `halves`
-    (n,) uint8 become those of both, which will lie in the table from place `at` on, as the buckets'
-    heads then say. The blocks of the active segment are given back to all tables. `cursor` (GROUP,)
-    int64 is scratch.
+    Buckets are whole groups. `old_rows` are the row numbers of the frozen segment. `rows` (n,)
+    uint32, `tags` and `halves` (n,) uint8 get those of both segments, which the caller writes to
+    the table from place `first_place` on; the buckets' heads are set to these places. The blocks of
+    the active segment are added to the free lists. `cursor` (GROUP,) int64 is scratch.
     """
     heads, old_tags, more = table.heads[number], table.tags, table.more
     active_heads, active_tags, active_rows = (
@@ -508,36 +528,36 @@ def merge(
         table.active_tags,
         table.active_rows,
     )
-    base, begin, to = (
+    base, begin, written = (
         number * (old_tags.shape[0] // table.heads.shape[0]),
         int64(heads[first]),
         int64(0),
     )
-    old = begin
+    read = begin
     for group in range(first >> GROUP_BITS, end >> GROUP_BITS):
         block, length = int64(active_heads[group, 0]) * UNIT, int64(active_heads[group, 1])
         cursor[:] = 0
         for place in range(block, block + length):
             cursor[active_tags[place] & uint16(GROUP - 1)] += 1
-        for part in range(GROUP):
-            bucket = (group << GROUP_BITS) + part
-            count = int64(heads[bucket + 1]) - old
+        for index in range(GROUP):
+            bucket = (group << GROUP_BITS) + index
+            count = int64(heads[bucket + 1]) - read
             for place in range(count):
-                rows[uint64(to + place)] = old_rows[uint64(old - begin + place)]
+                rows[uint64(written + place)] = old_rows[uint64(read - begin + place)]
             for place in range(count):
-                tags[uint64(to + place)] = old_tags[uint64(base + old + place)]
+                tags[uint64(written + place)] = old_tags[uint64(base + read + place)]
             for place in range(count):
-                halves[uint64(to + place)] = half_of(more, base + old + place)
-            old, to = old + count, to + count
-            active = cursor[part]
-            cursor[part] = to
-            to += active
-            heads[bucket + 1] = uint32(at + to)
+                halves[uint64(written + place)] = read_half(more, base + read + place)
+            read, written = read + count, written + count
+            active = cursor[index]
+            cursor[index] = written
+            written += active
+            heads[bucket + 1] = uint32(first_place + written)
         for place in range(block, block + length):
             tag = active_tags[place]
-            its = uint64(cursor[tag & uint16(GROUP - 1)])
+            slot = uint64(cursor[tag & uint16(GROUP - 1)])
             cursor[tag & uint16(GROUP - 1)] += 1
-            rows[its], tags[its], halves[its] = (
+            rows[slot], tags[slot], halves[slot] = (
                 active_rows[place],
                 uint8(tag >> 8),
                 uint8(tag >> 4) & uint8(15),
@@ -546,17 +566,15 @@ def merge(
 
 
 @kernel
-def clear_open(table: Any, number: int) -> None:
-    """Empty the active segment of table `number`, and give its blocks back to all tables."""
+def clear_active(table: Any, number: int) -> None:
+    """Empty the active segment of table `number`, and add its blocks to the free lists."""
     for group in range(int64(table.masks[number] + uint64(1)) >> GROUP_BITS):
         _clear_group(table, number, group)
 
 
 @kernel
-def count_open(table: Any, number: int, lengths: Any) -> None:
-    """Add to `lengths` (B,) int64 how many rows of each bucket lie in the active segment of one
-    table.
-    """
+def count_active(table: Any, number: int, lengths: Any) -> None:
+    """Add the rows in the active segment of a table to `lengths` (B,) int64, by bucket."""
     active_heads, active_tags = table.active_heads, table.active_tags
     for group in range(lengths.shape[0] >> GROUP_BITS):
         block = int64(active_heads[number, group, 0]) * UNIT
@@ -565,9 +583,10 @@ def count_open(table: Any, number: int, lengths: Any) -> None:
 
 
 @kernel
-def count_fuller(table: Any, number: int, most: int, counts: Any) -> int:
-    """Return how many tags occur more than `most` times in a bucket of one table; `counts` (tags,)
-    int64 stays zeros.
+def count_longer(table: Any, number: int, most: int, counts: Any) -> int:
+    """Return the number of tags that occur more than `most` times in a bucket of one table.
+
+    `counts` (TAGS,) int64 is scratch: zeros before and after.
     """
     heads, tags, more = table.heads[number], table.tags, table.more
     active_heads, active_tags = table.active_heads[number], table.active_tags
@@ -582,7 +601,7 @@ def count_fuller(table: Any, number: int, most: int, counts: Any) -> int:
             continue
         for step in range(2):  # once to count, once to leave zeros
             for place in range(begin, end):
-                tag = (int64(tags[place]) << 4) | int64(half_of(more, place))
+                tag = (int64(tags[place]) << 4) | int64(read_half(more, place))
                 counts[tag] = counts[tag] + 1 if step == 0 else 0
                 found += step == 0 and counts[tag] == most + 1
             for place in range(block, block + length):

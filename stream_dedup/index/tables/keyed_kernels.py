@@ -1,20 +1,19 @@
-"""The compiled half of `keyed`: what is near among the entries before a batch, and what becomes of
-a batch.
+"""Compiled functions of `keyed`: find near entries before a batch, and judge the batch.
 
-The cap: where more than `asked` entries of a bucket pass by their tags, those that have the very
-key are counted from both ends, and who stands between the first and the last that are asked is
-passed over. Where fewer pass nothing is to be counted.
+The cap: if more than `asked` entries of a bucket match by their tags, those with the exact key are
+counted from both ends, and the entries between the first and the last ones that are asked are
+skipped. If fewer match, nothing is counted.
 
-A search finds who is near among the entries before the batch, for all documents at once. Under a
-cap that says no more than which documents may have somebody near: some of a block's last ones may
-be in the batch. `walk` then says of these documents, in order, who is near: `Plan.scan`, over the
-tables.
+`search_before_batch` finds the near entries before the batch for all documents at once. Under a cap
+its result only says which documents may have a near entry, because some of a block's last entries
+may be in the batch. `collect_in_order` then finds the near entries of these documents, in order:
+`Plan.scan`, over the tables.
 
-A walk merges the tables of one document: in each a cursor goes through the rows whose key seems to
-be the document's, the earliest of all cursors is looked at once, in however many tables it lies,
-and counts in each whose very key it has. A cursor whose table has given the first ones that are
-asked goes on with the last ones. Behind the entries that are held come those that the batch has
-made so far.
+It merges the tables of one document. In each table a cursor visits the rows whose key seems to
+equal the document's. The earliest row of all cursors is compared once, even if several tables
+contain it, and it counts in each table whose exact key it has. A cursor that has counted the first
+rows that its table may ask continues with the last ones. Entries that the batch has added follow
+the entries before the batch.
 """
 
 from __future__ import annotations
@@ -29,22 +28,22 @@ from stream_dedup.index.tables.finder_kernels import (
     UNIT,
     active_tag,
     bucket_of,
+    find_last,
+    find_next,
     first_tag,
-    frozen_row,
-    half_of,
-    last_passing,
-    next_passing,
-    row_at,
+    read_frozen_row,
+    read_half,
+    read_row,
     second_tag,
 )
 from stream_dedup.index.tables.near_kernels import (
-    counts,
-    near_if_found,
-    near_if_found_held,
-    per_cent,
-    same_in_batch,
-    shares,
-    take_sketch,
+    find_in_batch,
+    has_equal_key,
+    has_full_key,
+    load_sketch,
+    near_distance,
+    near_distance_loaded,
+    similarity_percent,
 )
 from stream_dedup.index.tables.rows import (
     NONE,
@@ -52,6 +51,7 @@ from stream_dedup.index.tables.rows import (
     OUTCOME_NEAR,
     OUTCOME_NEW,
     OUTCOME_SHORT,
+    NewEntries,
 )
 from stream_dedup.kernels.compiled import inlined, kernel, popcount, prefetch
 
@@ -59,59 +59,61 @@ int64: Any = np.int64
 uint64: Any = np.uint64
 
 _LINE: Final = 64
-_SIBLING: Final = -2  # of `near_if_found`
-_END: Final = 1 << 40  # behind every place in a bucket
-_HELD, _CHAIN, _ROW, _LEFT = range(
-    4
-)  # of a cursor: the next place in the bucket, in the chain; the row; how many of the first
+_SIBLING: Final = -2  # of `near_distance`
+_END: Final = 1 << 40  # larger than every place in a bucket
+# Of a cursor: the next place in the bucket and in the chain, the row, and how many of the first
+# rows remain to be counted.
+_PLACE, _CHAIN, _ROW, _REMAINING = range(4)
 
 
 @kernel
-def _passes_more(table: Any, number: int, key: Any, most: int) -> Any:
-    """Return whether more than `most` entries of a key's bucket pass by their tags."""
-    at = int64(-1)
+def _matches_more(table: Any, number: int, key: Any, most: int) -> Any:
+    """Return whether more than `most` entries of a key's bucket match by their tags."""
+    place = int64(-1)
     for _ in range(most + 1):
-        at = int64(next_passing(table, number, key, at + 1))
-        if at < 0:
+        place = int64(find_next(table, number, key, place + 1))
+        if place < 0:
             return False
     return True
 
 
 @kernel
-def _ask_in_order(
-    tables: Any, table: Any, held: Any, batch: Any, doc: int, number: int, key: Any, end: Any
+def _search_long_bucket(
+    tables: Any, table: Any, loaded: Any, batch: Any, doc: int, number: int, key: Any, row_end: Any
 ) -> Any:
-    """Ask those of one long bucket who are asked, from both its ends, but none from row `end` on.
+    """Compare the first and the last entries of a long bucket that are asked, before row `row_end`.
 
-    Returns (the row of the first within reach, or NONE; its distance; how many of those that were
-    looked at have the key; the row of the first sibling, or NONE).
+    Returns (the first row within reach, or NONE; its distance; how many compared rows have the key;
+    the first sibling's row, or NONE).
     """
-    found, at, first = int64(0), int64(-1), int64(tables.asked - tables.asked_last)
+    found, last_front, front_count = int64(0), int64(-1), int64(tables.asked - tables.asked_last)
     sibling: Any = NONE
-    while found < first:
-        at = int64(next_passing(table, number, key, at + 1))
-        if at < 0:
+    while found < front_count:
+        last_front = int64(find_next(table, number, key, last_front + 1))
+        if last_front < 0:
             return NONE, int64(0), found, sibling
-        row = int64(row_at(table, held.taken, number, key, at))
-        if row >= end:
+        row = int64(read_row(table, loaded.buffer, number, key, last_front))
+        if row >= row_end:
             return NONE, int64(0), found, sibling
-        if counts(tables, number, held, row, batch, doc):
+        if has_full_key(tables, number, loaded, row, batch, doc):
             found += 1
-            distance = int64(near_if_found_held(tables, held, row, batch, doc))
+            distance = int64(near_distance_loaded(tables, loaded, row, batch, doc))
             if distance >= 0:
                 return row, distance, found, sibling
             if distance == _SIBLING:
                 sibling = min(sibling, row)
     place, best, best_distance = int64(_END), NONE, int64(0)
     while found < tables.asked:
-        place = int64(last_passing(table, number, key, place))
-        if place <= at:
+        place = int64(find_last(table, number, key, place))
+        if place <= last_front:
             break
-        row = int64(row_at(table, held.taken, number, key, place))
-        if counts(tables, number, held, row, batch, doc):
+        row = int64(read_row(table, loaded.buffer, number, key, place))
+        if has_full_key(tables, number, loaded, row, batch, doc):
             found += 1
             distance = (
-                int64(near_if_found_held(tables, held, row, batch, doc)) if row < end else int64(-1)
+                int64(near_distance_loaded(tables, loaded, row, batch, doc))
+                if row < row_end
+                else int64(-1)
             )
             if distance >= 0:
                 best, best_distance = row, distance
@@ -121,10 +123,10 @@ def _ask_in_order(
 
 
 @kernel
-def search(
+def search_before_batch(
     tables: Any,
     table: Any,
-    held: Any,
+    loaded: Any,
     batch: Any,
     keys: Any,
     docs: Any,
@@ -132,16 +134,17 @@ def search(
     best_distance: Any,
     sibling: Any,
     is_alone: Any,
-    passed: Any,
+    hits: Any,
     candidates: Any,
 ) -> None:
-    """Lower `best` (n,) int64 and `best_distance` (n,) int64 to the earliest row within reach that
-    any table knows, and `sibling` (n,) int64 to the earliest that only site or title keeps apart.
+    """Lower `best` (n,) int64 and `best_distance` (n,) int64 to the earliest row within reach, and
+    `sibling` (n,) int64 to the earliest that only site or title keeps apart.
 
-    `is_alone` (n,) is set where no table has another row that passes by its tags. `docs` (m,) int64
-    are those to search for; `passed` (2, any) int64 is scratch: what passes is gathered, and looked
-    up together. `candidates` (n,) int64 grows by the entries that are looked up. What a document
-    visits is asked for while those before it are searched, heads two documents ahead and tags one.
+    `is_alone` (n,) is True if no table has another row that matches by its tags. `docs` (m,) int64
+    are the documents to search for. `hits` (2, any) int64 is scratch: matches are gathered, and
+    compared together. `candidates` (n,) int64 grows by the number of compared entries. The memory
+    of a document is prefetched while earlier ones are searched: heads two documents ahead, tags
+    one.
     """
     heads, tags, more, rows = table.heads, table.tags, table.more, table.rows
     active_heads, active_tags, active_rows = (
@@ -149,9 +152,9 @@ def search(
         table.active_tags,
         table.active_rows,
     )
-    asked, room, count, groups = (
+    asked, capacity, count, groups = (
         tables.asked,
-        passed.shape[1],
+        hits.shape[1],
         heads.shape[0],
         active_heads.shape[1],
     )
@@ -174,128 +177,127 @@ def search(
                     prefetch(active_tags, int64(active_heads[number, group, 0]) * UNIT)
         if order < 2:
             continue
-        doc, gathered, is_whole = (
-            docs[order - 2],
-            0,
-            True,
-        )  # whole: all that passed is gathered at once
+        # Whole: all matches fit into one gathering.
+        doc, gathered, is_whole = docs[order - 2], 0, True
         for number in range(count):
             key = keys[doc, number]
             bucket, first, second = bucket_of(masks[number], key), first_tag(key), second_tag(key)
             group = bucket >> GROUP_BITS
-            at = number * places + int64(heads[number, bucket])
-            stop = number * places + int64(heads[number, bucket + 1])
-            active_length, is_over = (
-                int64(active_heads[number, group, 1]),
-                False,
-            )  # over: all that follow come after the best
+            index = number * places + int64(heads[number, bucket])
+            end = number * places + int64(heads[number, bucket + 1])
+            active_length, is_exhausted = int64(active_heads[number, group, 1]), False
             if (
                 asked > 0
-                and stop - at + active_length > asked
-                and _passes_more(table, number, key, asked)
+                and end - index + active_length > asked
+                and _matches_more(table, number, key, asked)
             ):
-                row, distance, found, apart = _ask_in_order(
-                    tables, table, held, batch, doc, number, key, best[doc]
+                row, distance, count_found, long_sibling = _search_long_bucket(
+                    tables, table, loaded, batch, doc, number, key, best[doc]
                 )
-                candidates[doc] += found
-                sibling[doc] = min(sibling[doc], apart)
+                candidates[doc] += count_found
+                sibling[doc] = min(sibling[doc], long_sibling)
                 is_whole = False
                 if row < best[doc]:
                     best[doc], best_distance[doc] = row, distance
                 continue
-            while at < stop:
-                if tags[at] == first and half_of(more, at) == second:
-                    if gathered == room:
-                        _resolve(table, held, passed, gathered)
-                        _look_up(
-                            tables, held, batch, doc, passed, gathered, best, best_distance, sibling
+            while index < end:
+                if tags[index] == first and read_half(more, index) == second:
+                    if gathered == capacity:
+                        _resolve_rows(table, loaded, hits, gathered)
+                        _compare_rows(
+                            tables, loaded, batch, doc, hits, gathered, best, best_distance, sibling
                         )
-                        is_over, gathered, is_whole = _ends(passed, number, best[doc]), 0, False
-                        if is_over:
+                        is_exhausted, gathered, is_whole = (
+                            _is_exhausted(hits, number, best[doc]),
+                            0,
+                            False,
+                        )
+                        if is_exhausted:
                             break
-                    passed[0, gathered], passed[1, gathered] = at, number
+                    hits[0, gathered], hits[1, gathered] = index, number
                     if rows.shape[0] > 0:
-                        prefetch(rows, at)
+                        prefetch(rows, index)
                     gathered += 1
                     candidates[doc] += 1
-                at += 1
-            at, wanted = int64(active_heads[number, group, 0]) * UNIT, active_tag(key)
-            for place in range(at, at if is_over else at + active_length):
-                if active_tags[place] == wanted:
-                    if gathered == room:
-                        _resolve(table, held, passed, gathered)
-                        _look_up(
-                            tables, held, batch, doc, passed, gathered, best, best_distance, sibling
+                index += 1
+            index, wanted_tag = int64(active_heads[number, group, 0]) * UNIT, active_tag(key)
+            for place in range(index, index if is_exhausted else index + active_length):
+                if active_tags[place] == wanted_tag:
+                    if gathered == capacity:
+                        _resolve_rows(table, loaded, hits, gathered)
+                        _compare_rows(
+                            tables, loaded, batch, doc, hits, gathered, best, best_distance, sibling
                         )
                         gathered, is_whole = 0, False
-                        if _ends(passed, number, best[doc]):
+                        if _is_exhausted(hits, number, best[doc]):
                             break
-                    passed[0, gathered], passed[1, gathered] = -1 - place, number
+                    hits[0, gathered], hits[1, gathered] = -1 - place, number
                     prefetch(active_rows, place)
                     gathered += 1
                     candidates[doc] += 1
-        _resolve(table, held, passed, gathered)
-        _look_up(tables, held, batch, doc, passed, gathered, best, best_distance, sibling)
-        for at in range(gathered):
-            is_whole = is_whole and passed[0, at] == best[doc]
+        _resolve_rows(table, loaded, hits, gathered)
+        _compare_rows(tables, loaded, batch, doc, hits, gathered, best, best_distance, sibling)
+        for index in range(gathered):
+            is_whole = is_whole and hits[0, index] == best[doc]
         is_alone[doc] = is_whole
 
 
 @inlined
-def _ends(passed: Any, number: int, best: Any) -> Any:
-    """Return whether the last row that was gathered is of this table and not before the best, and
-    so all that follow.
+def _is_exhausted(hits: Any, number: int, best: Any) -> Any:
+    """Return whether the last gathered row is of this table and not before the best row.
+
+    All later rows of the table are after the best row then.
     """
-    last = passed.shape[1] - 1
-    return passed[1, last] == number and passed[0, last] >= best
+    last = hits.shape[1] - 1
+    return hits[1, last] == number and hits[0, last] >= best
 
 
 @kernel
-def _resolve(table: Any, held: Any, passed: Any, gathered: int) -> None:
-    """Turn places in the frozen rows, or -1 - places in the open ones, into rows, and ask for their
-    prints.
+def _resolve_rows(table: Any, loaded: Any, hits: Any, gathered: int) -> None:
+    """Replace places by row numbers, and prefetch the rows' prints and sketches.
+
+    Places of the frozen segment are 0 or more, those of the active one are -1 - place.
     """
-    for at in range(gathered):
-        place, number = passed[0, at], passed[1, at]
-        passed[0, at] = (
-            frozen_row(table, held.taken, number, place)
+    for index in range(gathered):
+        place, number = hits[0, index], hits[1, index]
+        hits[0, index] = (
+            read_frozen_row(table, loaded.buffer, number, place)
             if place >= 0
             else int64(table.active_rows[-1 - place])
         )
-        if held.files[0] < 0:
-            prefetch(held.prints, passed[0, at] * held.prints.shape[1])
-        if held.files[2] < 0:
-            for line in range(0, held.sketches.shape[1], _LINE):
-                prefetch(held.sketches, passed[0, at] * held.sketches.shape[1] + line)
+        if loaded.files[0] < 0:
+            prefetch(loaded.prints, hits[0, index] * loaded.prints.shape[1])
+        if loaded.files[2] < 0:
+            for line in range(0, loaded.sketches.shape[1], _LINE):
+                prefetch(loaded.sketches, hits[0, index] * loaded.sketches.shape[1] + line)
 
 
 @kernel
-def _look_up(
+def _compare_rows(
     tables: Any,
-    held: Any,
+    loaded: Any,
     batch: Any,
     doc: int,
-    passed: Any,
+    hits: Any,
     gathered: int,
     best: Any,
     best_distance: Any,
     sibling: Any,
 ) -> None:
-    """Lower the document's best by those of the rows `passed[0]`, found in the tables `passed[1]`,
-    that are within reach, and its sibling by those that site or title keeps apart.
+    """Lower the document's best row and sibling by the rows `matches[0]` of the tables
+    `matches[1]`.
     """
-    prints, threshold = held.prints, tables.threshold
-    by_print = held.files[0] < 0 and not tables.compares
-    wanted, whole = batch.prints[doc, 0], tables.whole[0]
-    for at in range(gathered):
-        row = passed[0, at]
-        # Without sketches half a print turns nearly all away, by one line of memory and before
-        # anything is copied.
+    prints, threshold = loaded.prints, tables.threshold
+    is_filtered = loaded.files[0] < 0 and not tables.compares
+    document_print, whole = batch.prints[doc, 0], tables.whole[0]
+    for index in range(gathered):
+        row = hits[0, index]
+        # Without sketches the first limb rejects nearly all rows: one line of memory, no copy.
         if row < best[doc] and (
-            not by_print or popcount((prints[row, 0] ^ wanted) & whole) <= threshold
+            not is_filtered or popcount((prints[row, 0] ^ document_print) & whole) <= threshold
         ):
-            distance = int64(near_if_found_held(tables, held, row, batch, doc))
-            if distance != -1 and counts(tables, passed[1, at], held, row, batch, doc):
+            distance = int64(near_distance_loaded(tables, loaded, row, batch, doc))
+            if distance != -1 and has_full_key(tables, hits[1, index], loaded, row, batch, doc):
                 if distance >= 0:
                     best[doc], best_distance[doc] = row, distance
                 else:
@@ -303,105 +305,112 @@ def _look_up(
 
 
 @kernel
-def _move_on(
-    table: Any, held: Any, number: int, keys: Any, doc: int, newer: Any, cursors: Any
+def _advance(
+    table: Any, loaded: Any, number: int, keys: Any, doc: int, added: Any, cursors: Any
 ) -> None:
-    """Move the cursor of one table to the next row whose key seems to be the document's; NONE
-    behind the last.
+    """Move the cursor of one table to the next row whose key seems to equal the document's; NONE
+    after the last.
     """
-    next_row, chains, made = newer
+    next_row, chains, made = added.next_row, added.chains, added.made
     key = keys[doc, number]
-    if cursors[number, _HELD] >= 0:
-        at = int64(next_passing(table, number, key, cursors[number, _HELD]))
-        if at >= 0:
-            cursors[number, _HELD] = at + 1
-            cursors[number, _ROW] = row_at(table, held.taken, number, key, at)
+    if cursors[number, _PLACE] >= 0:
+        index = int64(find_next(table, number, key, cursors[number, _PLACE]))
+        if index >= 0:
+            cursors[number, _PLACE] = index + 1
+            cursors[number, _ROW] = read_row(table, loaded.buffer, number, key, index)
             return
-        cursors[number, _HELD] = -1
+        cursors[number, _PLACE] = -1
         cursors[number, _CHAIN] = chains.heads[number, int64(key) & int64(chains.seen.shape[0] - 1)]
-    at = int64(cursors[number, _CHAIN])
-    while at >= 0 and keys[made[at], number] != key:
-        at = int64(chains.links[at, number])
-    cursors[number, _ROW] = next_row + at if at >= 0 else NONE
-    cursors[number, _CHAIN] = int64(chains.links[at, number]) if at >= 0 else int64(-1)
+    index = int64(cursors[number, _CHAIN])
+    while index >= 0 and keys[made[index], number] != key:
+        index = int64(chains.links[index, number])
+    cursors[number, _ROW] = next_row + index if index >= 0 else NONE
+    cursors[number, _CHAIN] = int64(chains.links[index, number]) if index >= 0 else int64(-1)
 
 
 @kernel
-def _meets(tables: Any, held: Any, batch: Any, doc: int, number: int, row: int, newer: Any) -> Any:
-    """Return whether a row is one of the document's scope with its very key in one table."""
-    if row < newer[0]:
-        return counts(tables, number, held, row, batch, doc)
-    other = newer[2][row - newer[0]]
-    return batch.scopes[other] == batch.scopes[doc] and shares(
+def _has_key(
+    tables: Any, loaded: Any, batch: Any, doc: int, number: int, row: int, added: Any
+) -> Any:
+    """Return whether a row has the document's scope and its exact key in one table."""
+    if row < added.next_row:
+        return has_full_key(tables, number, loaded, row, batch, doc)
+    other = added.made[row - added.next_row]
+    return batch.scopes[other] == batch.scopes[doc] and has_equal_key(
         tables, number, batch, other, batch, doc
     )
 
 
 @kernel
-def _to_the_last(
+def _skip_to_last(
     tables: Any,
     table: Any,
-    held: Any,
+    loaded: Any,
     batch: Any,
     doc: int,
     number: int,
     keys: Any,
-    newer: Any,
+    added: Any,
     cursors: Any,
 ) -> None:
-    """Move the cursor of a table on to where the last ones that are asked begin: its next move ends
-    at the first of them.
-    """
-    next_row, chains, made = newer
-    key, row, left = keys[doc, number], int64(cursors[number, _ROW]), int64(tables.asked_last)
-    chain, at = int64(-1), int64(chains.tails[number, int64(key) & int64(chains.seen.shape[0] - 1)])
-    while left > 0 and at >= 0 and next_row + at > row:
-        if keys[made[at], number] == key and _meets(
-            tables, held, batch, doc, number, next_row + at, newer
+    """Move the cursor of a table to the place where the last rows that are asked begin."""
+    next_row, chains, made = added.next_row, added.chains, added.made
+    key, row, remaining = keys[doc, number], int64(cursors[number, _ROW]), int64(tables.asked_last)
+    chain, index = (
+        int64(-1),
+        int64(chains.tails[number, int64(key) & int64(chains.seen.shape[0] - 1)]),
+    )
+    while remaining > 0 and index >= 0 and next_row + index > row:
+        if keys[made[index], number] == key and _has_key(
+            tables, loaded, batch, doc, number, next_row + index, added
         ):
-            left -= 1
-            chain = at
-        at = int64(chains.backs[at, number])
-    start, place = int64(-1), int64(_END)
-    while left > 0:
-        place = int64(last_passing(table, number, key, place))
-        if cursors[number, _HELD] < 0 or place < cursors[number, _HELD]:
+            remaining -= 1
+            chain = index
+        index = int64(chains.backs[index, number])
+    next_place, place = int64(-1), int64(_END)
+    while remaining > 0:
+        place = int64(find_last(table, number, key, place))
+        if cursors[number, _PLACE] < 0 or place < cursors[number, _PLACE]:
             break
-        if counts(
-            tables, number, held, int64(row_at(table, held.taken, number, key, place)), batch, doc
+        if has_full_key(
+            tables,
+            number,
+            loaded,
+            int64(read_row(table, loaded.buffer, number, key, place)),
+            batch,
+            doc,
         ):
-            left -= 1
-            start = place
-    cursors[number, _HELD] = start
+            remaining -= 1
+            next_place = place
+    cursors[number, _PLACE] = next_place
     cursors[number, _CHAIN] = chain
 
 
 @kernel
-def walk(
+def collect_in_order(
     tables: Any,
     table: Any,
-    held: Any,
+    loaded: Any,
     batch: Any,
     doc: int,
     keys: Any,
-    newer: Any,
+    added: Any,
     cursors: Any,
-    reached: Any,
+    near: Any,
 ) -> int:
-    """Write the rows near a document, in log order, to `reached` (`rows.NearRows`); return how
-    many there are.
+    """Write the rows near a document, in log order, to `near` (`rows.NearRows`); return their
+    number.
 
-    With room for one it ends at the first. `newer`: which row the first entry has that the batch
-    has made, the batch's chains, and which documents became entries; `cursors` (T, 4) int64 is
-    scratch: where the walk is in each table.
+    If `near` has room for one row, ends at the first. `added` are the batch's new entries
+    (`rows.NewEntries`); `cursors` (T, 4) int64 is scratch: the state of the search in each table.
     """
-    next_row, count, room = newer[0], int64(0), reached.rows.shape[0]
-    reached.sibling[0] = NONE
+    next_row, count, capacity = added.next_row, int64(0), near.rows.shape[0]
+    near.sibling[0] = NONE
     for number in range(keys.shape[1]):
-        cursors[number, _HELD] = cursors[number, _CHAIN] = 0
-        cursors[number, _LEFT] = tables.asked - tables.asked_last
-        _move_on(table, held, number, keys, doc, newer, cursors)
-    while count == 0 or room > 1:
+        cursors[number, _PLACE] = cursors[number, _CHAIN] = 0
+        cursors[number, _REMAINING] = tables.asked - tables.asked_last
+        _advance(table, loaded, number, keys, doc, added, cursors)
+    while count == 0 or capacity > 1:
         row: Any = NONE
         for number in range(keys.shape[1]):
             row = min(row, cursors[number, _ROW])
@@ -410,86 +419,88 @@ def walk(
         is_candidate = False
         for number in range(keys.shape[1]):
             if cursors[number, _ROW] == row:
-                if _meets(tables, held, batch, doc, number, row, newer):
+                if _has_key(tables, loaded, batch, doc, number, row, added):
                     is_candidate = True
-                    cursors[number, _LEFT] -= 1
-                    if cursors[number, _LEFT] == 0:
-                        _to_the_last(tables, table, held, batch, doc, number, keys, newer, cursors)
-                _move_on(table, held, number, keys, doc, newer, cursors)
+                    cursors[number, _REMAINING] -= 1
+                    if cursors[number, _REMAINING] == 0:
+                        _skip_to_last(
+                            tables, table, loaded, batch, doc, number, keys, added, cursors
+                        )
+                _advance(table, loaded, number, keys, doc, added, cursors)
         if not is_candidate:
             continue
         if row < next_row:
-            distance = int64(near_if_found_held(tables, held, row, batch, doc))
+            distance = int64(near_distance_loaded(tables, loaded, row, batch, doc))
         else:
-            other = newer[2][row - next_row]
-            distance = int64(near_if_found(tables, batch, other, batch, doc))
+            other = added.made[row - next_row]
+            distance = int64(near_distance(tables, batch, other, batch, doc))
         if distance == _SIBLING:
-            reached.sibling[0] = min(reached.sibling[0], row)
+            near.sibling[0] = min(near.sibling[0], row)
         elif distance >= 0:
-            if count < room:
-                reached.rows[count], reached.distances[count] = row, distance
+            if count < capacity:
+                near.rows[count], near.distances[count] = row, distance
             count += 1
     return int(count)
 
 
 @kernel
-def _first_in_batch(
+def _find_near_in_batch(
     tables: Any, batch: Any, doc: int, number: int, key: Any, keys: Any, chains: Any, made: Any
 ) -> Any:
-    """Return (the first new entry of the batch that is near in one table, or NONE; its distance;
-    the first sibling, or NONE).
+    """Find the first new entry of the batch that is near in one table.
 
-    Of a table with a cap it looks at the first and the last ones, as many as are asked at most.
+    Returns (its place among the new entries, or NONE; its distance; the first sibling's place, or
+    NONE). In a table with a cap, at most `asked` entries are compared, first and last ones.
     """
     mask = int64(chains.seen.shape[0] - 1)
-    at, left = (
+    index, remaining = (
         int64(chains.heads[number, int64(key) & mask]),
         int64(tables.asked - tables.asked_last),
     )
     sibling: Any = NONE
-    while at >= 0:
-        other = made[at]
-        is_seen = keys[other, number] == key and batch.scopes[other] == batch.scopes[doc]
-        if is_seen and shares(tables, number, batch, other, batch, doc):
-            distance = int64(near_if_found(tables, batch, other, batch, doc))
+    while index >= 0:
+        other = made[index]
+        is_candidate = keys[other, number] == key and batch.scopes[other] == batch.scopes[doc]
+        if is_candidate and has_equal_key(tables, number, batch, other, batch, doc):
+            distance = int64(near_distance(tables, batch, other, batch, doc))
             if distance >= 0:
-                return at, distance, sibling
+                return index, distance, sibling
             if distance == _SIBLING:
-                sibling = min(sibling, at)
-            left -= 1
-            if left == 0:
+                sibling = min(sibling, index)
+            remaining -= 1
+            if remaining == 0:
                 break
-        at = int64(chains.links[at, number])
-    if at < 0:
+        index = int64(chains.links[index, number])
+    if index < 0:
         return NONE, int64(0), sibling
-    end, left = at, int64(tables.asked_last)
-    at = int64(chains.tails[number, int64(key) & mask])
-    found, bits = NONE, int64(0)
-    while at > end and left > 0:
-        other = made[at]
-        is_seen = keys[other, number] == key and batch.scopes[other] == batch.scopes[doc]
-        if is_seen and shares(tables, number, batch, other, batch, doc):
-            left -= 1
-            distance = int64(near_if_found(tables, batch, other, batch, doc))
+    front_end, remaining = index, int64(tables.asked_last)
+    index = int64(chains.tails[number, int64(key) & mask])
+    last_found, last_distance = NONE, int64(0)
+    while index > front_end and remaining > 0:
+        other = made[index]
+        is_candidate = keys[other, number] == key and batch.scopes[other] == batch.scopes[doc]
+        if is_candidate and has_equal_key(tables, number, batch, other, batch, doc):
+            remaining -= 1
+            distance = int64(near_distance(tables, batch, other, batch, doc))
             if distance >= 0:
-                found, bits = at, distance
+                last_found, last_distance = index, distance
             elif distance == _SIBLING:
-                sibling = min(sibling, at)
-        at = int64(chains.backs[at, number])
-    return found, bits, sibling
+                sibling = min(sibling, index)
+        index = int64(chains.backs[index, number])
+    return last_found, last_distance, sibling
 
 
 @kernel
-def _meets_in_batch(doc: int, keys: Any, chains: Any, made: Any) -> Any:
-    """Return whether a new entry of the batch seems to have a key of a document."""
+def _has_key_in_batch(doc: int, keys: Any, chains: Any, made: Any) -> Any:
+    """Return whether a new entry of the batch seems to have one of a document's keys."""
     mask = int64(chains.seen.shape[0] - 1)
     for number in range(chains.heads.shape[0]):
         key = keys[doc, number]
-        at = int64(chains.heads[number, int64(key) & mask])
-        while at >= 0:
-            if keys[made[at], number] == key:
+        index = int64(chains.heads[number, int64(key) & mask])
+        while index >= 0:
+            if keys[made[index], number] == key:
                 return True
-            at = int64(chains.links[at, number])
+            index = int64(chains.links[index, number])
     return False
 
 
@@ -497,88 +508,87 @@ def _meets_in_batch(doc: int, keys: Any, chains: Any, made: Any) -> Any:
 def judge_in_order(
     tables: Any,
     table: Any,
-    held: Any,
+    loaded: Any,
     batch: Any,
     known: Any,
     keys: Any,
     chains: Any,
     cursors: Any,
-    reached: Any,
+    near: Any,
     judged: Any,
 ) -> None:
-    """Judge documents in order, each seeing those before it; those that become entries are the rows
-    from `known.next_row` on.
+    """Judge documents in order; each is compared with those before it.
 
-    The batch's new entries are found by their keys (n, T), by chains that begin with the earliest.
-    `cursors` and `reached`, which has room for one, are those of `walk`, which a document is spared
-    that has no candidate but its best.
+    Documents that become entries are the rows from `known.next_row` on. The batch's new entries are
+    found by their keys (n, T), in chains that begin with the earliest. `cursors` and `near`, which
+    has room for one row, are those of `collect_in_order`, which is skipped for a document without
+    other candidates than its best row.
     """
-    floor, next_row, same, best, best_distance, sibling, is_alone, tags = known
-    seen, heads, tails, links, backs = chains
-    outcome, found, distance, similarity, siblings, made = judged
-    mask = int64(seen.shape[0] - 1)
-    count = 0
+    next_row, same_row, tags = known.next_row, known.same_row, known.tags
+    best, best_distance, sibling = known.best, known.best_distance, known.sibling
+    heads, tails, links, backs = chains.heads, chains.tails, chains.links, chains.backs
+    outcome, rows, distance = judged.outcome, judged.row, judged.distance
+    similarity, siblings, made = judged.similarity, judged.sibling, judged.made
+    seen, mask, count = chains.seen, int64(chains.seen.shape[0] - 1), 0
     for doc in range(outcome.shape[0]):
         distance[doc], similarity[doc], siblings[doc] = 0, NOT_COMPARED, -1
-        found[doc] = same[doc]
+        rows[doc] = same_row[doc]
         slot = int64(tags[doc]) & mask
-        if found[doc] < 0:
-            place, slot = same_in_batch(batch, doc, seen, made, slot)
-            found[doc] = next_row + place if place >= 0 else -1
-        if found[doc] >= 0:
+        if rows[doc] < 0:
+            place, slot = find_in_batch(batch, doc, seen, made, slot)
+            rows[doc] = next_row + place if place >= 0 else -1
+        if rows[doc] >= 0:
             outcome[doc] = OUTCOME_DIGEST
             continue
-        short = batch.features[doc] < floor
-        if not short:
-            row, bits, apart = best[doc], best_distance[doc], sibling[doc]
-            if row == NONE:
+        is_short = batch.features[doc] < known.features_min
+        if not is_short:
+            near_row, row_distance, first_sibling = best[doc], best_distance[doc], sibling[doc]
+            if near_row == NONE:
                 first = NONE
                 for number in range(heads.shape[0]):
                     key = keys[doc, number]
-                    at = int64(heads[number, int64(key) & mask])
-                    while (
-                        at >= 0 and keys[made[at], number] != key
-                    ):  # nearly all there are; a call costs more
-                        at = int64(links[at, number])
-                    if 0 <= at < first:
-                        at, near_bits, beside = _first_in_batch(
+                    index = int64(heads[number, int64(key) & mask])
+                    # Inlined: this skips nearly all entries, and a call costs more.
+                    while index >= 0 and keys[made[index], number] != key:
+                        index = int64(links[index, number])
+                    if 0 <= index < first:
+                        index, batch_distance, near_sibling = _find_near_in_batch(
                             tables, batch, doc, number, key, keys, chains, made
                         )
-                        if beside != NONE:
-                            apart = min(apart, next_row + beside)
-                        if at < first:
-                            first, bits = at, near_bits
+                        if near_sibling != NONE:
+                            first_sibling = min(first_sibling, next_row + near_sibling)
+                        if index < first:
+                            first, row_distance = index, batch_distance
                 if first != NONE:
-                    row = next_row + first
+                    near_row = next_row + first
             if (
-                min(row, apart) != NONE
+                min(near_row, first_sibling) != NONE
                 and tables.asked > 0
-                and not (is_alone[doc] and not _meets_in_batch(doc, keys, chains, made))
+                and not (known.is_alone[doc] and not _has_key_in_batch(doc, keys, chains, made))
             ):
-                newer = (next_row, chains, made)
-                is_found = walk(tables, table, held, batch, doc, keys, newer, cursors, reached) > 0
-                row, bits = (
-                    (reached.rows[0], reached.distances[0]) if is_found else (NONE, int64(0))
+                added = NewEntries(next_row, chains, made)
+                total = collect_in_order(
+                    tables, table, loaded, batch, doc, keys, added, cursors, near
                 )
-                apart = reached.sibling[0]
-            named = apart if row == NONE else row
-            if named != NONE and named < next_row:
-                take_sketch(held, named)
-                similarity[doc] = per_cent(held.taken, 0, batch, doc)
-            elif named != NONE:
-                similarity[doc] = per_cent(batch, made[named - next_row], batch, doc)
-            if row != NONE:
-                outcome[doc] = OUTCOME_NEAR
-                found[doc] = row
-                distance[doc] = bits
+                near_row, row_distance = (
+                    (near.rows[0], near.distances[0]) if total > 0 else (NONE, int64(0))
+                )
+                first_sibling = near.sibling[0]
+            compared = first_sibling if near_row == NONE else near_row
+            if compared != NONE and compared < next_row:
+                load_sketch(loaded, compared)
+                similarity[doc] = similarity_percent(loaded.buffer, 0, batch, doc)
+            elif compared != NONE:
+                similarity[doc] = similarity_percent(batch, made[compared - next_row], batch, doc)
+            if near_row != NONE:
+                outcome[doc], rows[doc], distance[doc] = OUTCOME_NEAR, near_row, row_distance
                 continue
-            if apart != NONE:
-                siblings[doc] = apart
-        outcome[doc] = OUTCOME_SHORT if short else OUTCOME_NEW
-        found[doc] = next_row + count
-        seen[slot] = count
-        made[count] = doc
-        for number in range(0 if short else heads.shape[0]):
+            if first_sibling != NONE:
+                siblings[doc] = first_sibling
+        outcome[doc] = OUTCOME_SHORT if is_short else OUTCOME_NEW
+        rows[doc] = next_row + count
+        seen[slot], made[count] = count, doc
+        for number in range(0 if is_short else heads.shape[0]):
             slot = int64(keys[doc, number]) & mask
             links[count, number] = -1
             if heads[number, slot] < 0:

@@ -1,19 +1,16 @@
-"""The live representatives in memory, findable by text digest, by position, by id, and by print
-within a plan's reach.
+"""The live representatives in memory, found by text digest, position, id, and print within reach.
 
-Invariants: entry numbers are handed out in log order and never again; what `judge` finds equals a
-plain scan over the live entries with the plan's predicate, taking the lowest number in the same
-scope; a removed entry is found by nothing; a change of plan moves no entry, it only lays the tables
-out anew.
+Invariants: entry numbers are assigned in log order and never reused; `judge` finds what a plain
+scan over the live entries with the plan's predicate finds, the lowest number in the same scope; a
+removed entry is not found; a change of plan moves no entry and only rebuilds the tables.
 
-Rows are in the order of the numbers, column by column, and columns may lie in files. Removing marks
-rows; when a third as many are marked as are live, the rows are laid out anew without them, so
-memory follows the live entries and not the number ever made, and removing costs, on the whole, in
-proportion to what is removed. Digests, positions and ids are not held: what their tags find is
-compared with what is stored (`identities`).
+Rows are in the order of the numbers, column by column, and columns can be in files. A removal marks
+rows; once there are a third as many marked rows as live ones, the rows are compacted, so memory
+follows the live entries, and the cost of removals is proportional to their number. Digests,
+positions and ids are not loaded: rows found by tags are compared with the stored entries
+(`identities`).
 
-Memory per entry, and what it was measured to be: docs/explanation/index-layout.md. `bytes_used`
-tells.
+For memory per entry, see docs/explanation/index-layout.md and `bytes_used`.
 """
 
 from __future__ import annotations
@@ -31,10 +28,10 @@ from stream_dedup.domain.errors import ConfigurationError, InvariantError
 from stream_dedup.domain.plan import Plan
 from stream_dedup.index.tables.blocks import table_count, tables_of
 from stream_dedup.index.tables.budget import Budget
+from stream_dedup.index.tables.entry_columns import ROOM_SHARE, TAGS, EntryColumns
+from stream_dedup.index.tables.file_keeper import FileKeeper, RowsInFiles
 from stream_dedup.index.tables.finder import FROM_THE_END, RowFinder
-from stream_dedup.index.tables.held import GROWN, TAGS, HeldColumns
-from stream_dedup.index.tables.kept import FilesKept, RowsAsKept
-from stream_dedup.index.tables.keyed import Keyed
+from stream_dedup.index.tables.keyed import PlanTables
 from stream_dedup.index.tables.rows import (
     FULL,
     NONE,
@@ -47,42 +44,39 @@ from stream_dedup.index.tables.rows import (
     Found,
     Known,
     StoredRows,
-    new_judged,
-    no_columns,
+    make_columns,
+    make_judged_rows,
     same_digest,
     same_position,
-    take_rows,
+    select_rows,
 )
 from stream_dedup.index.tables.tags import Tags, digest_tags, id_tags, keys_of, position_tags
 
 ROWS_MAX: Final = 0xFFFFFFF0
-# A table is merged when its active segment is such a part of what is frozen, in memory, or with its
-# row numbers in a file; and when the active segment has at least this many entries. See
-# `RowFinder.due`.
-MERGED_AGAIN: Final = 12
-MERGED_AGAIN_IN_FILES: Final = 36
+# Active segments are merged when they have one part in this many of the frozen ones, in memory or
+# with row numbers in files, and at least `_ACTIVE_MIN` entries. See `RowFinder.tables_to_merge`.
+MERGE_SHARE: Final = 12
+MERGE_SHARE_IN_FILES: Final = 36
 _ACTIVE_MIN: Final = 32_768
 _THREAD_DOCUMENTS: Final = 128
 _BY_DIGEST: Final = 0
 _BY_POSITION: Final = 1
 _BY_ID: Final = 2
-# Class k counts searches that compared 2^(k-1) to 2^k - 1 prints; class 0 those that compared none.
+# Class k counts searches that compared 2^(k-1) to 2^k - 1 prints; class 0 counts those without any.
 CANDIDATE_CLASSES: Final = 33
 
 Identities = Callable[[NDArray[np.int64]], Columns]
 """Returns digests, scopes, sources, offsets and values of entries by their numbers."""
-Same = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]]
-"""Says which of what is looked for, by its places, is what the entries of these numbers are, (k,)
-each."""
+IsSame = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]]
+"""Returns which wanted documents, by their places (k,), equal the entries of these numbers (k,)."""
 
 
 class Neighbours:
-    """The tables over the live representatives of one index; not safe for use by several threads at
-    once.
+    """The tables over the live representatives of one index; not thread-safe.
 
-    A search goes through all documents of a batch, one table after the other, on up to `threads`
-    threads: what was there before the batch first, then, in order, what the batch itself adds. What
-    is found does not depend on their number.
+    A search processes all documents of a batch, one table after the other, on up to `threads`
+    threads: first over the entries before the batch, then, in order, over the entries of the batch.
+    Results do not depend on the number of threads.
     """
 
     def __init__(
@@ -94,12 +88,13 @@ class Neighbours:
         budget: Budget | None = None,
         values: int = 0,
         beat: Callable[[], None] = lambda: None,
-        beside: FilesKept | None = None,
+        files: FileKeeper | None = None,
     ) -> None:
-        """`limbs` of a print, `values` bytes of a sketch; 0 for recipes without. `beat` says that
-        what takes long goes on.
+        """Create empty tables for prints of `limbs` limbs and sketches of `values` bytes, 0 for
+        none.
 
-        With `beside` rows and tables are kept in files.
+        `beat` is called to show progress during long work. With `files`, rows and tables are also
+        in table files.
         """
         self.plan = plan
         self.limbs = limbs
@@ -114,56 +109,54 @@ class Neighbours:
         self._pool = ThreadPoolExecutor(self._threads - 1) if self._threads > 1 else None
         self._base = 0  # the entry number from which the rows' numbers count
         self._rows = 0
-        self._beside = beside
+        self._files = files
         self._row_bytes = values + ORIGIN_BYTES if values else 0
         folder = budget.folder if budget else None
-        self._columns = HeldColumns(limbs, self._row_bytes, folder, beside)
-        self._known = RowFinder(len(TAGS), beside)
+        self._columns = EntryColumns(limbs, self._row_bytes, folder, files)
+        self._known_finder = RowFinder(len(TAGS), files)
         self._in_files = False
         self._searches = np.zeros(CANDIDATE_CLASSES, np.int64)
         self.candidates = 0  # entries that the searches visited since the index was opened
-        self._lay_tables()
+        self._create_tables()
 
     @property
     def searches(self) -> tuple[int, ...]:
-        """How many documents were searched for since then, by the class of how many entries that
-        visited.
+        """How many documents were searched for since opening, by the class of how many entries were
+        compared.
         """
         return tuple(self._searches.tolist())
 
-    def take_rows(self, live: int) -> tuple[int, int]:
-        """Take over rows from files, if `live` entries are to be taken over at all; only on a new
-        object.
+    def load_rows(self, live: int) -> tuple[int, int]:
+        """Load rows from table files, unless `live` is 0; only on a new object.
 
-        Returns how many of the rows are live, and the number of the first entry after them.
+        Returns (how many of the rows are live, the number of the first entry after them).
         """
-        wanted = self._columns.rows_in_files if live else 0
+        rows_in_files = self._columns.row_count_in_files if live else 0
         try:
-            self._fit(wanted, wanted)
-        except (
-            ConfigurationError
-        ):  # rows of removed entries are among them, which are not laid out anew
-            wanted = 0
-        self._rows, self._base = self._columns.take(wanted, self._each)
+            self._fit_budget(rows_in_files, rows_in_files)
+        except ConfigurationError:  # they include rows of removed entries, which may not fit
+            rows_in_files = 0
+        self._rows, self._base = self._columns.load_files(rows_in_files, self._run_parts)
         if not self._rows:
             return 0, 0
-        rows = self._columns.rows
-        self.live = int(np.count_nonzero(rows.states[: self._rows] != REMOVED))
-        return self.live, self._base + int(rows.numbers[self._rows - 1]) + 1
+        loaded = self._columns.rows
+        self.live = int(np.count_nonzero(loaded.states[: self._rows] != REMOVED))
+        return self.live, self._base + int(loaded.numbers[self._rows - 1]) + 1
 
     def load(self, parts: Iterable[StoredRows], live: int, entries: int) -> None:
-        """Take over the `live` ones of `entries` ever made, those that came after the rows that
-        were taken part after part.
+        """Load the live entries after the rows from files, in parts, and build the tables.
+
+        `live` is the number of all live entries, `entries` that of all entries so far.
         """
         self.entries = entries
-        rows = self._rows + live - self.live
+        row_count = self._rows + live - self.live
         self._base = self._base if self._rows else entries
         for part in parts:
             if not self._rows:
                 self._base = int(part.numbers[0])
-                self._fit(live, live)
-            if self._columns.room < rows:
-                self._columns.reserve(rows)
+                self._fit_budget(live, live)
+            if self._columns.room_rows < row_count:
+                self._columns.reserve(row_count)
             self._columns.write(
                 self._rows, part._replace(numbers=(part.numbers - self._base).astype(np.uint32))
             )
@@ -173,89 +166,98 @@ class Neighbours:
             return
         states = self._columns.rows.states[: self._rows]
         self.live, self.full = live, int(np.count_nonzero(states == FULL))
-        self._fit(self._rows, self.full)
-        self._known.open(self._keys_of_tags, states, SHORT, live, self._each, self._beat)
-        self._tables.finder.open(
-            self._tables.keys_of(self._columns.read),
+        self._fit_budget(self._rows, self.full)
+        self._known_finder.build(
+            self._keys_of_tags, states, SHORT, live, self._run_parts, self._beat
+        )
+        self._tables.finder.build(
+            self._tables.key_reader(self._columns.read),
             states,
             FULL,
             self.full,
-            self._each,
+            self._run_parts,
             self._beat,
         )
 
-    def as_kept(self) -> RowsAsKept:
-        """Return the rows as far as they are in files."""
-        return self._columns.as_kept(self._rows, self._base)
+    def rows_in_files(self) -> RowsInFiles:
+        """Return the rows for the volume's record of the files."""
+        return self._columns.rows_in_files(self._rows, self._base)
 
     def wipe(self, entries: NDArray[np.int64]) -> None:
-        """Leave nothing of removed entries, given in ascending order, in the rows that there are of
-        them.
-        """
+        """Set the rows of removed entries, given in ascending order, to zeros."""
         self._columns.wipe(self._rows, entries - self._base)
 
-    def judge(self, batch: Columns, features: NDArray[np.uint32], floor: int) -> Found:
-        """Judge documents in order, each new representative being found by those after it.
+    def judge(self, batch: Columns, features: NDArray[np.uint32], features_min: int) -> Found:
+        """Judge documents in order; a new representative is found by those after it.
 
         A document is a duplicate of the entry with its digest and scope, else of the lowest entry
-        within reach in its scope; else it becomes an entry. One with fewer than `floor` features
-        has no neighbours, only its digest.
+        within reach in its scope; else it becomes an entry. A document with fewer than
+        `features_min` features is compared by its digest alone.
         """
         count = len(features)
         batch = batch._replace(features=features)
         tags = digest_tags(batch.digests, batch.scopes)
-        same = self._find(_BY_DIGEST, tags, self._same(batch, same_digest))
-        buckets = self._tables.keys(batch)
+        same_row = self._find(_BY_DIGEST, tags, self._comparer(batch, same_digest))
+        keys = self._tables.keys(batch)
         known = Known(
-            floor,
-            self._rows,
-            same,
-            np.full(count, NONE),
-            np.zeros(count, np.int64),
-            np.full(count, NONE),
-            np.zeros(count, np.bool_),
-            tags,
+            features_min=features_min,
+            next_row=self._rows,
+            same_row=same_row,
+            best=np.full(count, NONE),
+            best_distance=np.zeros(count, np.int64),
+            sibling=np.full(count, NONE),
+            is_alone=np.zeros(count, np.bool_),
+            tags=tags,
         )
-        self._search(batch, buckets, np.flatnonzero((same < 0) & (features >= floor)), known)
-        judged = new_judged(count)
-        self._tables.judge_in_order(self._columns.rows, batch, known, buckets, judged)
-        self._add(batch, tags, judged.outcome, buckets)
+        self._search(
+            batch, keys, np.flatnonzero((same_row < 0) & (features >= features_min)), known
+        )
+        judged = make_judged_rows(count)
+        self._tables.judge_in_order(self._columns.rows, batch, known, keys, judged)
+        self._add(batch, tags, judged.outcome, keys)
         entries, siblings = self._entries_at(judged.row), self._entries_at(judged.sibling)
-        self._seal_if_due()
-        return Found(judged.outcome, entries, judged.distance, judged.similarity, siblings)
+        self._merge_if_due()
+        return Found(
+            outcome=judged.outcome,
+            entry=entries,
+            distance=judged.distance,
+            similarity=judged.similarity,
+            sibling=siblings,
+        )
 
     def find_positions(self, batch: Columns) -> NDArray[np.int64]:
-        """Return, for each document, the live entry at its own source position and with its value
-        digest, or -1.
+        """Return, for each document, the live entry with its source position and value digest, or
+        -1.
         """
         tags = position_tags(batch.sources, batch.offsets, batch.values)
-        return self._entries_at(self._find(_BY_POSITION, tags, self._same(batch, same_position)))
+        return self._entries_at(
+            self._find(_BY_POSITION, tags, self._comparer(batch, same_position))
+        )
 
     def find_digests(self, batch: Columns) -> NDArray[np.int64]:
         """Return, for each document, the live entry with its text digest in its scope, or -1."""
         tags = digest_tags(batch.digests, batch.scopes)
-        return self._entries_at(self._find(_BY_DIGEST, tags, self._same(batch, same_digest)))
+        return self._entries_at(self._find(_BY_DIGEST, tags, self._comparer(batch, same_digest)))
 
     def find_ids(
-        self, crcs: Tags, scopes: NDArray[np.uint64], same: Same, added: int
+        self, crcs: Tags, scopes: NDArray[np.uint64], is_same: IsSame, added: int
     ) -> NDArray[np.int64]:
-        """Return for each id, of which `crcs_of` made `crcs` (n,), the latest live entry that is
-        the `same`, or -1.
+        """Return for each id the latest live entry for which `is_same` is true, or -1.
 
-        The `added` latest entries are passed over.
+        `crcs` (n,) are from `crcs_of`. The `added` latest entries are skipped.
         """
         return self._entries_at(
-            self._find(_BY_ID, id_tags(crcs, scopes, crcs), same, self._rows - added)
+            self._find(_BY_ID, id_tags(crcs, scopes, crcs), is_same, self._rows - added)
         )
 
     def find_digest(self, text_digest: bytes, scope: int) -> int:
         """Return the live entry with a text digest in a scope, or -1."""
-        wanted = no_columns(self.limbs, 1)
-        wanted.digests[0] = np.frombuffer(text_digest, np.uint64)
-        wanted.scopes[0] = scope
-        return int(self.find_digests(wanted)[0])
+        document = make_columns(self.limbs, 1)
+        document.digests[0] = np.frombuffer(text_digest, np.uint64)
+        document.scopes[0] = scope
+        return int(self.find_digests(document)[0])
 
-    def alike(
+    def find_alike(
         self,
         print_limbs: NDArray[np.uint64],
         scope: int,
@@ -263,34 +265,37 @@ class Neighbours:
         sketch: bytes = b"",
         alike_min: int | None = None,
     ) -> list[tuple[int, int]]:
-        """Return (distance, entry) of everything within the plan's reach in a scope, nearest and
-        then lowest first.
+        """Return (distance, entry) of all entries within reach in a scope, nearest and then lowest
+        first.
 
-        InvariantError without a sketch, where the plan compares them. `alike_min`: in parts of
-        `ALIKE`, instead of the plan's.
+        `alike_min`, in parts of `ALIKE`, replaces the plan's.
+
+        Raises:
+            InvariantError: the plan compares sketches, and there is none.
         """
-        wanted = no_columns(self.limbs, 1, self._row_bytes)
+        document = make_columns(self.limbs, 1, self._row_bytes)
         if sketch or self.plan.needs_sketch:
             if len(sketch) != self.values:
                 raise InvariantError(
                     f"A sketch of {len(sketch)} bytes was looked up among sketches of "
                     f"{self.values}."
                 )
-            wanted.sketches[0, : len(sketch)] = np.frombuffer(sketch, np.uint8)
-        wanted.prints[0], wanted.scopes[0], wanted.features[0] = print_limbs, scope, features
-        parts = self.plan.alike_mins[0] if alike_min is None else alike_min
-        rows, distances, _ = self._tables.collect_near(self._columns.rows, wanted, parts)
+            document.sketches[0, : len(sketch)] = np.frombuffer(sketch, np.uint8)
+        document.prints[0], document.scopes[0], document.features[0] = print_limbs, scope, features
+        alike_parts = self.plan.alike_mins[0] if alike_min is None else alike_min
+        rows, distances, _ = self._tables.collect_near(self._columns.rows, document, alike_parts)
         entries = self._columns.rows.numbers[rows].astype(np.int64) + self._base
         return sorted(set(zip(distances.tolist(), entries.tolist(), strict=True)))
 
     def add(self, columns: Columns, full: NDArray[np.bool_]) -> None:
-        """Add entries without judging them; no live one has the digest or position of any. `full`
-        (n,): has neighbours.
+        """Add entries without judging them; no live entry has the digest or position of any.
+
+        `full` (n,): whether the entry has neighbours.
         """
         outcome = np.where(full, np.uint8(OUTCOME_NEW), np.uint8(OUTCOME_SHORT))
         tags = digest_tags(columns.digests, columns.scopes)
         self._add(columns, tags, outcome, self._tables.keys(columns))
-        self._seal_if_due()
+        self._merge_if_due()
 
     def live_below(self, entry: int) -> NDArray[np.int64]:
         """Return the live entries below a number, ascending."""
@@ -303,7 +308,7 @@ class Neighbours:
         return numbers.astype(np.int64) + self._base
 
     def drop(self, entries: NDArray[np.int64]) -> None:
-        """Make live entries, given in ascending order, unfindable.
+        """Remove live entries, given in ascending order, from all searches.
 
         Raises:
             InvariantError: one of them is not live.
@@ -323,27 +328,27 @@ class Neighbours:
         self.live -= len(rows)
         self.full -= int(np.count_nonzero(states[rows] == FULL))
         states[rows] = REMOVED
-        if self._beside is not None:
-            self._beside.removed(entries)
+        if self._files is not None:
+            self._files.note_removed(entries)
         if self._rows - self.live > max(_ACTIVE_MIN, self.live // 3):
             self._compact()
 
     def least_bytes(self, plan: Plan) -> int:
-        """Return how many bytes of memory the entries need at least under a plan, with what may lie
-        in files there.
+        """Return the bytes of memory that the entries need at least under a plan, if other columns
+        are in files.
         """
         shares = (
-            {True: MERGED_AGAIN_IN_FILES}
+            {True: MERGE_SHARE_IN_FILES}
             if self._in_files
-            else {True: MERGED_AGAIN_IN_FILES, False: MERGED_AGAIN}
+            else {True: MERGE_SHARE_IN_FILES, False: MERGE_SHARE}
         )
-        rows, bytes_for = (
+        counts, bytes_for = (
             (table_count(tables_of(plan)), self._rows, self.full),
             self._columns.bytes_for,
         )
         return min(
-            bytes_for(*rows, in_files=where, active_share=1 / share)
-            for where, share in shares.items()
+            bytes_for(*counts, in_files=in_files, active_share=1 / share)
+            for in_files, share in shares.items()
         )
 
     def ask_for_memory(self, plan: Plan) -> None:
@@ -352,42 +357,42 @@ class Neighbours:
             self._budget.demand(self.least_bytes(plan))
 
     def change_plan(self, plan: Plan) -> None:
-        """Lay the tables out anew for another plan over the same entries.
+        """Rebuild the tables for another plan over the same entries.
 
         Raises:
-            ConfigurationError: the budget does not hold them; nothing has changed.
+            ConfigurationError: the budget is too small; nothing has changed.
             StoreError: there is no room for files.
         """
         self.ask_for_memory(plan)
         self.plan = plan
-        if self._beside is not None:
-            self._beside.drop(self._known.count)
-        self._lay_tables()
-        self._seal()
+        if self._files is not None:
+            self._files.drop_tables(self._known_finder.count)
+        self._create_tables()
+        self._freeze()
 
-    def _lay_tables(self) -> None:
-        """Make empty tables for the plan."""
-        self._tables = Keyed(tables_of(self.plan), self._beside, len(TAGS), self.plan.id)
+    def _create_tables(self) -> None:
+        """Create empty tables for the plan."""
+        self._tables = PlanTables(tables_of(self.plan), self._files, len(TAGS), self.plan.id)
         (self._longest, self._full), self._next_table = (
             np.zeros((2, self._tables.count), np.int64),
             0,
         )
 
-    def _fit(self, rows: int, full: int) -> None:
-        """Move to files what the budget does not hold of `rows` rows, `full` of them in the plan's
-        tables.
+    def _fit_budget(self, rows: int, full: int) -> None:
+        """Move columns and row numbers to files if `rows` rows, `full` of them in the plan's
+        tables, need it.
 
         Raises:
-            ConfigurationError: the budget does not even hold what has to stay in memory.
+            ConfigurationError: the budget is too small even with files.
             StoreError: there is no room for the files.
         """
         budget, columns = self._budget, self._columns
         if budget is None or not budget.memory_bytes:
             return
-        count, share = self._tables.count, 1 / MERGED_AGAIN
+        count, share = self._tables.count, 1 / MERGE_SHARE
         if (
             not self._in_files
-            and budget.room(
+            and budget.free_bytes(
                 columns.bytes_for(count, rows, full, in_files=False, active_share=share)
             )
             >= 0
@@ -395,40 +400,46 @@ class Neighbours:
             return
         budget.demand(
             columns.bytes_for(
-                count, rows, full, in_files=True, active_share=1 / MERGED_AGAIN_IN_FILES
+                count, rows, full, in_files=True, active_share=1 / MERGE_SHARE_IN_FILES
             )
         )
         self._in_files = True
-        self._columns.to_files(budget.folder)
-        self._known.to_file(budget.folder)
-        self._tables.finder.to_file(budget.folder)
+        self._columns.move_to_files(budget.folder)
+        self._known_finder.move_to_files(budget.folder)
+        self._tables.finder.move_to_files(budget.folder)
 
     @property
     def bytes_used(self) -> int:
-        """Bytes of memory that the arrays hold, without what lies in files."""
-        return self._columns.bytes_used + self._known.bytes_used + self._tables.finder.bytes_used
+        """Bytes of memory that the arrays use, without files."""
+        return (
+            self._columns.bytes_used
+            + self._known_finder.bytes_used
+            + self._tables.finder.bytes_used
+        )
 
     @property
     def bytes_mapped(self) -> int:
-        """Bytes that lie in files: sketches, and what the memory budget does not hold."""
+        """Bytes in files: sketches, and other columns that exceed the memory budget."""
         return (
             self._columns.bytes_in_file
-            + self._known.bytes_in_file
+            + self._known_finder.bytes_in_file
             + self._tables.finder.bytes_in_file
         )
 
     @property
     def tables(self) -> int:
-        """How many tables the plan has."""
+        """The number of the plan's tables."""
         return self._tables.count
 
     def bucket_lengths(self, table: int) -> NDArray[np.int64]:
-        """Return how many entries each bucket of one table holds."""
+        """Return the number of entries in each bucket of one table."""
         return self._tables.finder.lengths(table)
 
     def look_at_buckets(self) -> int:
-        """Look at the buckets of the next table; return the most that a look-up reads of one, in
-        any table as last seen.
+        """Measure the buckets of the next table; return the most entries that a look-up reads in a
+        bucket.
+
+        The maximum is over all tables, each as last measured.
         """
         number = self._next_table
         self._longest[number], self._full[number] = (
@@ -439,33 +450,37 @@ class Neighbours:
         return int(self._longest.max())
 
     def full_blocks(self, table: int | None = None) -> int:
-        """Return how many blocks of a table more entries share than are asked; without a table of
-        all, as last seen.
+        """Return how many blocks of a table have more entries than are asked; by default of all
+        tables, as last measured.
         """
         return int(self._full.sum()) if table is None else self._tables.full_blocks(table)
 
     def _find(
-        self, number: int, tags: NDArray[np.uint32], same: Same, below: int | None = None
+        self, number: int, tags: NDArray[np.uint32], is_same: IsSame, row_below: int | None = None
     ) -> NDArray[np.int64]:
-        """Return the row of each tag, or -1: the first that it finds and `same` confirms, or the
-        last one `below` a row.
+        """Return the row of each tag, or -1: the first that `is_same` confirms, or the last before
+        `row_below`.
         """
         keys, states = keys_of(tags), self._columns.rows.states
-        at = np.full(len(tags), 0 if below is None else FROM_THE_END)
-        found = self._known.find(number, keys, states, at, below)
-        unsure = np.flatnonzero(found >= 0)
+        cursors = np.full(len(tags), 0 if row_below is None else FROM_THE_END)
+        rows = self._known_finder.find(number, keys, states, cursors, row_below)
+        unsure = np.flatnonzero(rows >= 0)
         while len(unsure):
-            wrong = unsure[~same(unsure, self._entries_at(found[unsure]))]
-            next_at = at[wrong]
-            found[wrong] = self._known.find(number, keys[wrong], states, next_at, below)
-            at[wrong] = next_at
-            unsure = wrong[found[wrong] >= 0]
-        return found
+            wrong = unsure[~is_same(unsure, self._entries_at(rows[unsure]))]
+            next_cursors = cursors[wrong]
+            rows[wrong] = self._known_finder.find(
+                number, keys[wrong], states, next_cursors, row_below
+            )
+            cursors[wrong] = next_cursors
+            unsure = wrong[rows[wrong] >= 0]
+        return rows
 
-    def _same(self, batch: Columns, rule: Callable[[Columns, Columns], NDArray[np.bool_]]) -> Same:
-        """Return what compares documents of a batch with stored identities by a rule."""
+    def _comparer(
+        self, batch: Columns, rule: Callable[[Columns, Columns], NDArray[np.bool_]]
+    ) -> IsSame:
+        """Return a function that compares documents of a batch with stored identities by a rule."""
         return lambda documents, entries: rule(
-            self._identities(entries), take_rows(batch, documents)
+            self._identities(entries), select_rows(batch, documents)
         )
 
     def _entries_at(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -475,15 +490,15 @@ class Neighbours:
         )
 
     def _search(
-        self, batch: Columns, buckets: NDArray[Any], docs: NDArray[np.int64], known: Known
+        self, batch: Columns, keys: NDArray[Any], docs: NDArray[np.int64], known: Known
     ) -> None:
         parts = min(self._threads, max(1, len(docs) // _THREAD_DOCUMENTS))
         candidates = np.zeros(len(known.best), np.int64)
 
-        def search(own: NDArray[np.int64]) -> None:
-            self._tables.search(self._columns.rows, batch, buckets, own, known, candidates)
+        def search(part_docs: NDArray[np.int64]) -> None:
+            self._tables.search(self._columns.rows, batch, keys, part_docs, known, candidates)
 
-        self._each(search, np.array_split(docs, parts))
+        self._run_parts(search, np.array_split(docs, parts))
         compared = candidates[docs]
         self.candidates += int(compared.sum())
         classes = np.frexp(compared.astype(np.float64))[1]
@@ -492,9 +507,9 @@ class Neighbours:
         )
 
     def _add(
-        self, batch: Columns, tags: Tags, outcome: NDArray[np.uint8], buckets: NDArray[Any]
+        self, batch: Columns, tags: Tags, outcome: NDArray[np.uint8], keys: NDArray[Any]
     ) -> None:
-        """Take in the documents whose outcome says so, in their order."""
+        """Add the documents that became entries, in their order."""
         made = np.flatnonzero(outcome <= OUTCOME_SHORT)
         count, first = len(made), self._rows
         if not count:
@@ -514,11 +529,11 @@ class Neighbours:
             id_tags=id_tags(batch.ids[made], batch.scopes[made], tags[made]),
         )
         self._columns.write(first, rows)
-        keys = np.stack([keys_of(getattr(rows, name)) for name in TAGS], axis=1)
-        self._known.add(np.arange(first, first + count), keys)
+        tag_keys = np.stack([keys_of(getattr(rows, name)) for name in TAGS], axis=1)
+        self._known_finder.add(np.arange(first, first + count), tag_keys)
         is_full = outcome[made] != OUTCOME_SHORT
         added = first + np.flatnonzero(is_full)
-        self._tables.finder.add(added, buckets[made[is_full]])
+        self._tables.finder.add(added, keys[made[is_full]])
         self._rows += count
         self.entries += count
         self.live += count
@@ -526,8 +541,8 @@ class Neighbours:
 
     @property
     def numbers_used(self) -> int:
-        """The number of row numbers that are in use: of live entries, and of those that left since
-        the rows were last compacted.
+        """How many row numbers are in use: those of live entries, and of entries removed since the
+        last compaction.
         """
         return max(self._rows, self.entries - self._base)
 
@@ -539,63 +554,63 @@ class Neighbours:
                 f"{ROWS_MAX}. Nothing is lost, and documents wait. Begin a new log under another "
                 "topic_prefix, and seed it with the documents that matter (`stream-dedup seed`)."
             )
-        if needed > self._columns.room:
-            self._columns.reserve(needed + needed // GROWN)
+        if needed > self._columns.room_rows:
+            self._columns.reserve(needed + needed // ROOM_SHARE)
 
     def _compact(self) -> None:
-        """Lay the rows out anew without the removed ones."""
-        self._columns.keep(self._columns.rows.states[: self._rows] != REMOVED)
+        """Drop the rows of removed entries, and rebuild the tables."""
+        self._columns.keep_rows(self._columns.rows.states[: self._rows] != REMOVED)
         self._rows = self.live
         if self.live:
             self._base += self._columns.renumber(self.live)
-        self._seal_known()
-        self._seal()
+        self._freeze_known()
+        self._freeze()
 
-    def _seal_if_due(self) -> None:
-        """Freeze active segments that have grown, table by table: verdicts wait meanwhile."""
-        again = MERGED_AGAIN_IN_FILES if self._in_files else MERGED_AGAIN
-        for finder, seal in (self._known, self._seal_known), (self._tables.finder, self._seal):
-            for number in finder.due(_ACTIVE_MIN, again):
-                self._fit(self._rows, self.full)
+    def _merge_if_due(self) -> None:
+        """Merge active segments that have grown, table by table: verdicts wait meanwhile."""
+        merge_share = MERGE_SHARE_IN_FILES if self._in_files else MERGE_SHARE
+        for finder, freeze in (
+            (self._known_finder, self._freeze_known),
+            (self._tables.finder, self._freeze),
+        ):
+            for number in finder.tables_to_merge(_ACTIVE_MIN, merge_share):
+                self._fit_budget(self._rows, self.full)
                 if not finder.merge(number):
-                    seal([number])
+                    freeze([number])
                 self._beat()
 
-    def _seal_known(self, numbers: Sequence[int] | None = None) -> None:
-        """Sort what finds rows by digest, position and id, or some of these tables, from
-        nothing.
-        """
+    def _freeze_known(self, numbers: Sequence[int] | None = None) -> None:
+        """Sort the tables that find rows by digest, position and id, or some of them."""
         states = self._columns.rows.states[: self._rows]
-        self._known.freeze(self._keys_of_tags, states, SHORT, self.live, self._each, numbers)
+        self._known_finder.freeze(
+            self._keys_of_tags, states, SHORT, self.live, self._run_parts, numbers
+        )
 
-    def _seal(self, numbers: Sequence[int] | None = None) -> None:
-        """Sort everything into the frozen segments of the tables, or of some of them."""
-        self._fit(self._rows, self.full)
-        keys_of, states = (
-            self._tables.keys_of(self._columns.read),
+    def _freeze(self, numbers: Sequence[int] | None = None) -> None:
+        """Sort the plan's tables, or some of them."""
+        self._fit_budget(self._rows, self.full)
+        read_keys, states = (
+            self._tables.key_reader(self._columns.read),
             self._columns.rows.states[: self._rows],
         )
-        self._tables.finder.freeze(keys_of, states, FULL, self.full, self._each, numbers)
+        self._tables.finder.freeze(read_keys, states, FULL, self.full, self._run_parts, numbers)
 
     def _keys_of_tags(self, numbers: Sequence[int], first: int, end: int) -> NDArray[np.uint64]:
         return np.stack(
             [keys_of(self._columns.read(TAGS[number], first, end)) for number in numbers]
         )
 
-    def _each(self, work: Callable[[Any], None], parts: Sequence[Any]) -> None:
-        """Do the work for each part, on all threads, and beat once a part: always from the caller's
-        thread.
-        """
-        waiting = (
+    def _run_parts(self, work: Callable[[Any], None], parts: Sequence[Any]) -> None:
+        """Call `work` for each part on all threads, and `beat` once a part in this thread."""
+        futures = (
             [self._pool.submit(work, part) for part in parts]
             if self._pool and len(parts) > 1
             else []
         )
-        for part, done in itertools.zip_longest(reversed(parts), reversed(waiting)):
-            if (
-                done is None or done.cancel()
-            ):  # here too, from the end: a thread that only waits has to be woken
+        for part, future in itertools.zip_longest(reversed(parts), reversed(futures)):
+            # This thread works too, from the end: waking another thread takes time.
+            if future is None or future.cancel():
                 work(part)
             else:
-                done.result()
+                future.result()
             self._beat()

@@ -1,5 +1,4 @@
-"""Documents to be judged and entries that are held, as columns: what the compiled code of the index
-takes in and gives out.
+"""Columns of documents and of entries: the input and output of the index's compiled functions.
 
 Rows are in log order. Hashes and prints are uint64 throughout and places int64, because numba turns
 a mixture of signed and unsigned numbers into floats.
@@ -12,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-NONE: Final = np.int64(0xFFFFFFFF)  # no row: later than every row
+NONE: Final = np.int64(0xFFFFFFFF)  # no row: larger than every row number
 OUTCOME_NEW: Final = 0
 OUTCOME_SHORT: Final = 1
 OUTCOME_DIGEST: Final = 2
@@ -24,11 +23,11 @@ FULL: Final = 2
 
 
 class Columns(NamedTuple):
-    """Documents to be judged. Shapes: `prints` (n, W), `digests` (n, 2), `sketches` (n, S), S maybe
-    0, the rest (n,).
+    """Documents to be judged.
 
-    `ids` are their CRC-32, 0 for none (`tags.crcs_of`). A row of `sketches` is a sketch and, where
-    there is one, behind it the document's site, title and id (`with_origins`).
+    Shapes: `prints` (n, W), `digests` (n, 2), `sketches` (n, S), where S may be 0, the others (n,).
+    `ids` are CRC-32s of the ids, 0 for none (`tags.crcs_of`). A row of `sketches` is a sketch,
+    followed, if S is not 0, by the document's site, title and id (`with_origins`).
     """
 
     prints: NDArray[np.uint64]
@@ -42,7 +41,7 @@ class Columns(NamedTuple):
     ids: NDArray[np.uint32]
 
 
-_KINDS: Final = (
+_DTYPES: Final = (
     np.uint64,
     np.uint64,
     np.uint64,
@@ -61,49 +60,56 @@ def with_origins(
     titles: NDArray[np.uint64],
     ids: NDArray[np.uint32],
 ) -> NDArray[np.uint8]:
-    """Return sketches (n, S) with `ORIGIN_BYTES` behind each: site, title and CRC-32 of the id; as
-    they are where S is 0.
+    """Return sketches (n, S) with `ORIGIN_BYTES` appended to each: site, title and CRC-32 of the
+    id.
+
+    If S is 0, `sketches` is returned.
     """
     count, size = sketches.shape
     if not size:
         return sketches
-    whole = np.empty((count, size + ORIGIN_BYTES), np.uint8)
-    whole[:, :size] = sketches
-    for at, column in ((size, sites), (size + 8, titles), (size + 16, ids)):
-        little = np.ascontiguousarray(column, column.dtype.newbyteorder("<"))
-        whole[:, at : at + column.itemsize] = little.view(np.uint8).reshape(count, column.itemsize)
-    return whole
+    rows = np.empty((count, size + ORIGIN_BYTES), np.uint8)
+    rows[:, :size] = sketches
+    for begin, column in ((size, sites), (size + 8, titles), (size + 16, ids)):
+        column_bytes = np.ascontiguousarray(column, column.dtype.newbyteorder("<"))
+        rows[:, begin : begin + column.itemsize] = column_bytes.view(np.uint8).reshape(
+            count, column.itemsize
+        )
+    return rows
 
 
-def no_columns(limbs: int, count: int, values: int = 0) -> Columns:
-    """Return columns for `count` documents with prints of `limbs` limbs and sketches of `values`
-    values, all zero.
+def make_columns(limbs: int, count: int, values: int = 0) -> Columns:
+    """Return zeros for `count` documents with prints of `limbs` limbs and sketches of `values`
+    values.
     """
     tails: Any = ((limbs,), (), (2,), (), (), (), (), (values,), ())
     return Columns(
-        *(np.zeros((count, *tail), kind) for tail, kind in zip(tails, _KINDS, strict=True))
+        *(np.zeros((count, *tail), dtype) for tail, dtype in zip(tails, _DTYPES, strict=True))
     )
 
 
-def fresh_columns(*columns: NDArray[Any]) -> Columns:
-    """Return columns that are copied: what was decoded lies unaligned and read-only in a record,
-    another type to numba.
+def copy_columns(columns: Columns) -> Columns:
+    """Return aligned, writable copies of columns.
+
+    Decoded columns are unaligned and read-only parts of a record, which numba sees as another type.
     """
-    return Columns(*(np.array(column, kind) for column, kind in zip(columns, _KINDS, strict=True)))
+    return Columns(
+        *(np.array(column, dtype) for column, dtype in zip(columns, _DTYPES, strict=True))
+    )
 
 
-def take_rows(columns: Columns, rows: slice | NDArray[np.int64]) -> Columns:
+def select_rows(columns: Columns, rows: slice | NDArray[np.int64]) -> Columns:
     """Return some rows of columns: views for a slice, copies for row numbers."""
-    taken: list[Any] = [column[rows] for column in columns]
-    return Columns(*taken)
+    selected: list[Any] = [column[rows] for column in columns]
+    return Columns(*selected)
 
 
-class HeldRow(NamedTuple):
-    """One held row, taken from memory or from files, by which documents are compared with it.
+class RowBuffer(NamedTuple):
+    """One row, copied from memory or read from files, for comparisons with documents.
 
-    Shapes: `prints` (1, W), `features` (1,), `sketches` (1, S); `rows` (3,) int64, of which row
-    each of them is, -1 for none; `number` (1,) uint32, a row number on its way out of a file;
-    `failed` (1,) int64, not 0 once a file could not be read.
+    Shapes: `prints` (1, W), `features` (1,), `sketches` (1, S); `rows` (3,) int64, the row of which
+    each of these three is, -1 for none; `number` (1,) uint32, a row number that was read from a
+    file; `failed` (1,) int64, not 0 once a file could not be read.
     """
 
     prints: NDArray[np.uint64]
@@ -114,9 +120,9 @@ class HeldRow(NamedTuple):
     failed: NDArray[np.int64]
 
 
-def no_row_taken(limbs: int = 0, values: int = 0) -> HeldRow:
-    """Return room for one row, which is none yet."""
-    return HeldRow(
+def make_row_buffer(limbs: int = 0, values: int = 0) -> RowBuffer:
+    """Return a buffer that contains no row yet."""
+    return RowBuffer(
         prints=np.zeros((1, limbs), np.uint64),
         features=np.zeros(1, np.uint32),
         sketches=np.zeros((1, values), np.uint8),
@@ -126,14 +132,14 @@ def no_row_taken(limbs: int = 0, values: int = 0) -> HeldRow:
     )
 
 
-class HeldRows(NamedTuple):
-    """What is held of every entry, by row. Shapes: `prints` (C, W), `sketches` (C, S), the rest
-    (C,); `scopes` (0,) while all are 0.
+class LoadedRows(NamedTuple):
+    """The columns of all entries, by row.
 
+    Shapes: `prints` (C, W), `sketches` (C, S), the others (C,); `scopes` (0,) while all are 0.
     `states` are REMOVED, SHORT or FULL; `numbers` are entry numbers, counted from the first row's
-    when they were laid out. `prints`, `features` and `sketches` have no rows where they lie in
-    files; `files` (3,) int64 are the numbers of these, or -1, and `taken` is where a search has the
-    row that it looks at.
+    at the time when the rows were laid out. `prints`, `features` and `sketches` have no rows if
+    they are in files; `files` (3,) int64 are the numbers of these files, or -1, and `buffer`
+    contains the row that a search compares.
     """
 
     prints: NDArray[np.uint64]
@@ -143,14 +149,14 @@ class HeldRows(NamedTuple):
     states: NDArray[np.uint8]
     sketches: NDArray[np.uint8]
     files: NDArray[np.int64]
-    taken: HeldRow
+    buffer: RowBuffer
 
 
 class StoredRows(NamedTuple):
-    """Live entries as a volume keeps them for opening: `numbers` of theirs, ascending, and of each
-    what is held and found by.
+    """Live entries as a volume stores them for opening: their `numbers`, ascending, and their
+    columns.
 
-    Shapes: `prints` (n, W), `sketches` (n, S), the rest (n,); the tags are those of `tags`.
+    Shapes: `prints` (n, W), `sketches` (n, S), the others (n,); the tags are those of `tags`.
     """
 
     numbers: NDArray[np.int64]
@@ -165,18 +171,19 @@ class StoredRows(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What is known of the documents of a batch from the entries before it.
+    """Results for the documents of a batch from the entries before it.
 
-    `floor` of features; `next_row`, which the first gets that becomes an entry; `same` (n,) int64,
-    the row with its digest or -1; `best` (n,) int64, the earliest row within reach or NONE, and its
-    `best_distance` (n,) int64; `sibling` (n,) int64, the earliest row that only site or title keeps
-    from being near, or NONE; `is_alone` (n,) bool: no row but the best passed by its tags; `tags`
-    (n,) uint32 of the digests.
+    `features_min`: documents with fewer features have no neighbours. `next_row`: the row of the
+    batch's first new entry. `same_row` (n,) int64: the row with the document's digest, or -1.
+    `best` (n,) int64: the earliest row within reach, or NONE, and `best_distance` (n,) int64 its
+    distance. `sibling` (n,) int64: the earliest row that only site or title keeps from being near,
+    or NONE. `is_alone` (n,) bool: no row but the best matched by its tags. `tags` (n,) uint32: of
+    the digests.
     """
 
-    floor: int
+    features_min: int
     next_row: int
-    same: NDArray[np.int64]
+    same_row: NDArray[np.int64]
     best: NDArray[np.int64]
     best_distance: NDArray[np.int64]
     sibling: NDArray[np.int64]
@@ -185,12 +192,11 @@ class Known(NamedTuple):
 
 
 class Chains(NamedTuple):
-    """How the new entries of a batch find each other; all -1 to begin with, but `links`, which are
-    filled as they are made.
+    """Hash chains over the new entries of a batch.
 
-    By digest: `seen` (S,) int64, S a power of two above 2n. By the keys of T tables: `heads`,
-    `tails` (T, S) int32, `links` (n, T) int32 to the next one, `backs` (n, T) int32 to the one
-    before.
+    All values are -1 at first, except `links` and `backs`, which are set for each entry. By digest:
+    `seen` (S,) int64, S a power of two above 2n. By the keys of T tables: `heads`, `tails` (T, S)
+    int32, `links` (n, T) int32 to the next entry, `backs` (n, T) int32 to the entry before.
     """
 
     seen: NDArray[np.int64]
@@ -200,19 +206,29 @@ class Chains(NamedTuple):
     backs: NDArray[np.int32]
 
 
-def new_chains(count: int, tables: int) -> Chains:
-    """Return chains for a batch of `count` documents, by the keys of `tables`."""
+def make_chains(count: int, tables: int) -> Chains:
+    """Return empty chains for a batch of `count` documents, by the keys of `tables` tables."""
     seen = np.full(2 << count.bit_length(), -1, np.int64)
     heads, tails = np.full((2, tables, len(seen)), -1, np.int32)
     return Chains(seen, heads, tails, *np.empty((2, count, tables), np.int32))
 
 
+class NewEntries(NamedTuple):
+    """New entries of a batch: the row of the first, their chains, and their documents `made`."""
+
+    next_row: int
+    chains: Chains
+    made: NDArray[np.int64]
+
+
 class JudgedRows(NamedTuple):
-    """What became of a batch: `outcome` (n,) uint8, `row` (n,) int64, `distance` (n,) uint8 in
-    bits, `similarity` (n,) uint8 of the sketches of a document and of the row that it is near, or
-    of its sibling, in per cent, else `NOT_COMPARED`; `sibling` (n,) int64, the row of who is new,
-    or -1; and the documents that became entries, `made` (n,) int64, of which only those that were
-    written count.
+    """Verdicts on the documents of a batch.
+
+    `outcome` (n,) uint8, `row` (n,) int64, `distance` (n,) uint8 in bits, `similarity` (n,) uint8
+    in per cent of the sketches of a document and of the row that it is near, or of its sibling,
+    else `NOT_COMPARED`; `sibling` (n,) int64, the row of a new document's sibling, or -1; `made`
+    (n,) int64, the documents that became entries: as many values as there are, the others are not
+    set.
     """
 
     outcome: NDArray[np.uint8]
@@ -223,16 +239,17 @@ class JudgedRows(NamedTuple):
     made: NDArray[np.int64]
 
 
-def new_judged(count: int) -> JudgedRows:
-    """Return room for what becomes of `count` documents."""
+def make_judged_rows(count: int) -> JudgedRows:
+    """Return uninitialised arrays for the verdicts on `count` documents."""
     outcome, distance, similarity = np.empty((3, count), np.uint8)
     row, sibling, made = np.empty((3, count), np.int64)
     return JudgedRows(outcome, row, distance, similarity, sibling, made)
 
 
 class Found(NamedTuple):
-    """What became of a batch, as `JudgedRows` tells it, with the `entry` (n,) int64 of each row, and
-    that of each `sibling` (n,) int64, -1 for none.
+    """Verdicts on the documents of a batch, as in `JudgedRows`.
+
+    `entry` (n,) int64 is the entry of each row, `sibling` (n,) int64 that of each sibling, or -1.
     """
 
     outcome: NDArray[np.uint8]
@@ -243,8 +260,9 @@ class Found(NamedTuple):
 
 
 class NearRows(NamedTuple):
-    """Rows that are near a document, (n,) each, and how many bits apart; `sibling` (1,), the first
-    row that only site or title keeps from being near, or NONE.
+    """Rows near a document, (n,) each, and their distances in bits.
+
+    `sibling` (1,): the first row that only site or title keeps from being near, or NONE.
     """
 
     rows: NDArray[np.int64]
@@ -252,24 +270,24 @@ class NearRows(NamedTuple):
     sibling: NDArray[np.int64]
 
 
-def room_for_near(count: int) -> NearRows:
-    """Return room for `count` rows."""
+def make_near_rows(count: int) -> NearRows:
+    """Return uninitialised arrays for `count` rows."""
     rows, distances = np.empty((2, count), np.int64)
     return NearRows(rows, distances, np.empty(1, np.int64))
 
 
-def same_digest(one: Columns, other: Columns) -> NDArray[np.bool_]:
+def same_digest(columns: Columns, others: Columns) -> NDArray[np.bool_]:
     """Return which rows have the same text in the same scope."""
-    same: NDArray[np.bool_] = np.logical_and(
-        (one.digests == other.digests).all(axis=1), one.scopes == other.scopes
+    is_same: NDArray[np.bool_] = np.logical_and(
+        (columns.digests == others.digests).all(axis=1), columns.scopes == others.scopes
     )
-    return same
+    return is_same
 
 
-def same_position(one: Columns, other: Columns) -> NDArray[np.bool_]:
-    """Return which rows have the same source position and value."""
-    same: NDArray[np.bool_] = np.logical_and(
-        one.sources == other.sources, one.offsets == other.offsets
+def same_position(columns: Columns, others: Columns) -> NDArray[np.bool_]:
+    """Return which rows have the same source position and value digest."""
+    is_same: NDArray[np.bool_] = np.logical_and(
+        columns.sources == others.sources, columns.offsets == others.offsets
     )
-    same &= one.values == other.values
-    return same
+    is_same &= columns.values == others.values
+    return is_same

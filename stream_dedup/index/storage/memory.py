@@ -1,4 +1,4 @@
-"""The store contract on a dict: for tests, and for commands that judge a file and keep nothing."""
+"""A store in memory: for tests, and for commands that judge a file and store nothing."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _CHECKPOINTS: Final[dict[Path, dict[bytes, bytes]]] = {}
 
 
 class MemoryStore:
-    """A `contract.Store` that lives as long as `volume`; give the same dict again to open it again.
+    """A `contract.Store` that lasts as long as `volume`; pass the same dict to open it again.
 
-    With `read_only` it sees the volume as it was at this moment. Checkpoints stay in this process:
-    `MemoryStore.restored`.
+    With `read_only` it contains the volume as it was at this moment. Checkpoints are in this
+    process: `MemoryStore.restored`.
     """
 
     def __init__(

@@ -1,11 +1,11 @@
-"""What is kept of every representative on disk: rows in pages of 64 with their ids, and segments
-for opening.
+"""The stored representatives: rows in pages of 64 with their ids, and segments for opening.
 
-Invariants: entry n is row n mod 64 of page n // 64, for ever; a page is in memory while it has
-changes that are not written, and the last page as long as it has room; a removed entry keeps its
-row, marked so, until all of its page are removed: then the page goes. Of every 4,096 entries whose
-pages are full, a segment holds what the tables in memory need, live ones only, so opening reads a
-third of the bytes in a few large values, and nothing else but the last pages.
+Invariants: entry n is always row n mod 64 of page n // 64; a page is in memory while it has
+unwritten changes, and the last page while it has room; a removed entry keeps its row, which is
+marked, until all entries of its page are removed: then the page is deleted. For every 4,096 entries
+whose pages are full, a segment contains the columns that are loaded into memory, of live entries
+only, so opening reads a third of the bytes in a few large values, and otherwise only the last
+pages.
 """
 
 from __future__ import annotations
@@ -20,16 +20,8 @@ from numpy.typing import NDArray
 
 from stream_dedup.domain.errors import FormatError, InvariantError
 from stream_dedup.domain.lazy import Ids
-from stream_dedup.index.tables.rows import (
-    Columns,
-    StoredRows,
-    fresh_columns,
-    no_columns,
-    with_origins,
-)
-from stream_dedup.index.tables.tags import Tags, crcs_of, digest_tags, id_tags, position_tags
-from stream_dedup.index.volume.contract import Store, Writes
-from stream_dedup.index.volume.layout import (
+from stream_dedup.index.storage.contract import Store, Writes
+from stream_dedup.index.storage.layout import (
     DAMAGED_PAGE,
     PAGE_ENTRIES,
     PREFIX_PAGE,
@@ -49,50 +41,61 @@ from stream_dedup.index.volume.layout import (
     split_rows,
     view_segment,
 )
-from stream_dedup.index.volume.pages import EntryPage, Gathered, gather, taken
+from stream_dedup.index.storage.pages import EntryPage, Gathered, gather, select_ids
+from stream_dedup.index.tables.rows import (
+    Columns,
+    StoredRows,
+    copy_columns,
+    make_columns,
+    with_origins,
+)
+from stream_dedup.index.tables.tags import Tags, crcs_of, digest_tags, id_tags, position_tags
 
-_PAGES_KEPT: Final = 512
+_PAGES_CACHED: Final = 512
 _PAGES_AT_ONCE: Final = 256
 NO_TAG: Final = 0
 _SEGMENTS_AT_ONCE: Final = 64
 _LOW_BITS: Final = 0xFFFF
-_LACKS: Final = "The index volume lacks a page of entries; give it an empty volume to rebuild."
+_PAGE_MISSING: Final = (
+    "The index volume lacks a page of entries; give it an empty volume to rebuild."
+)
 
 
 class EntryBytes:
-    """Bytes beside an entry, under the key that `key_of` gives, of the entries that have any; empty
-    ones are none.
+    """Optional bytes of entries, under the key that `key_of` returns; empty bytes are not stored.
 
-    `changed` are those since the last write.
+    `changed` contains those that changed since the last write.
     """
 
     def __init__(self, store: Store, key_of: Callable[[int], bytes]) -> None:
         self._store, self._key_of = store, key_of
         self.changed: dict[int, bytes] = {}
-        self._passed = 0  # nothing lies below it
+        self._deleted_below = 0  # all keys below it are deleted
         self._dropped_below = 0
 
-    def of(self, entries: Sequence[int]) -> dict[int, bytes]:
-        """Return what lies beside these entries, where something does."""
+    def read(self, entries: Sequence[int]) -> dict[int, bytes]:
+        """Return the bytes of those of these entries that have any."""
         stored = [entry for entry in entries if entry not in self.changed]
         values = self._store.get_many(list(map(self._key_of, stored))) if stored else []
-        found = self.changed | dict(zip(stored, values, strict=True))
-        return {entry: value for entry in entries if (value := found[entry])}
+        values_by_entry = self.changed | dict(zip(stored, values, strict=True))
+        return {entry: value for entry in entries if (value := values_by_entry[entry])}
 
     def drop(self, entries: Collection[int]) -> None:
-        """Drop what lies beside entries that are no representatives any more."""
+        """Delete the bytes of entries that are no longer representatives."""
         self.changed.update(dict.fromkeys(entries, b""))
 
     def drop_below(self, first: int) -> None:
-        """Drop what lies beside all entries below one: their window has passed."""
+        """Delete the bytes of all entries below `first`, whose window has passed."""
         self._dropped_below = max(self._dropped_below, first)
         self.changed = {entry: value for entry, value in self.changed.items() if entry >= first}
 
     def add_writes(self, writes: Writes) -> None:
-        """Add what changed since the last call."""
-        if self._dropped_below > self._passed:
-            writes.delete_range(self._key_of(self._passed), self._key_of(self._dropped_below))
-            self._passed = self._dropped_below
+        """Add the changes since the last call."""
+        if self._dropped_below > self._deleted_below:
+            writes.delete_range(
+                self._key_of(self._deleted_below), self._key_of(self._dropped_below)
+            )
+            self._deleted_below = self._dropped_below
         for entry, value in self.changed.items():
             if value:
                 writes.put(self._key_of(entry), value)
@@ -102,7 +105,7 @@ class EntryBytes:
 
 
 class Origins(NamedTuple):
-    """What the verdicts of duplicates say of the entries that they name, as columns (n,)."""
+    """The fields of named entries that a duplicate's verdict contains, as columns (n,)."""
 
     sources: NDArray[np.uint32]
     offsets: NDArray[np.int64]
@@ -112,16 +115,16 @@ class Origins(NamedTuple):
     features: NDArray[np.uint32]
     ids: Ids
 
-    def taken(self, chosen: NDArray[np.bool_]) -> Origins:
-        """Return those of the chosen entries, (n,)."""
-        if chosen.all():
+    def select(self, is_chosen: NDArray[np.bool_]) -> Origins:
+        """Return the rows for which `is_chosen` (n,) is true."""
+        if is_chosen.all():
             return self
-        some: list[Any] = [column[chosen] for column in self[:-1]]
-        some.append(taken(self.ids, np.flatnonzero(chosen)))
-        return Origins(*some)
+        columns: list[Any] = [column[is_chosen] for column in self[:-1]]
+        columns.append(select_ids(self.ids, np.flatnonzero(is_chosen)))
+        return Origins(*columns)
 
 
-# What is said of an entry that a duplicate names, but for its id: as it is stored, and as columns.
+# The fields of `Origins` without the id: as they are stored, and as columns.
 _ORIGIN: Final = np.dtype(
     [
         ("source", "<u4"), ("offset", "<i8"), ("time_ms", "<i8"), ("log_offset", "<u8"), ("place", "<u2"), ("features", "<u4"),
@@ -130,8 +133,7 @@ _ORIGIN: Final = np.dtype(
 _ORIGIN_COLUMNS: Final = tuple(
     zip(_ORIGIN.names or (), ("u4", "i8", "i8", "i8", "i8", "u4"), strict=True)
 )
-# What tells entries with equal prints apart: the text in its scope, and the position with the value
-# that stood there.
+# The fields that distinguish entries with equal prints: text, scope, position and value.
 _IDENTITY: Final = np.dtype(
     [
         ("text_digest", "u1", (16,)),
@@ -144,47 +146,52 @@ _IDENTITY: Final = np.dtype(
 
 
 def columns_of(rows: NDArray[Any], ids: Sequence[bytes]) -> Columns:
-    """Return what the tables in memory take of stored rows (n,) and their ids."""
+    """Return the columns that the tables in memory need of stored rows (n,) and their ids."""
     digests = np.array(rows["text_digest"], np.uint8).view(np.uint64)
-    told, crcs = (
-        (rows[name] for name in ("source", "offset", "value_digest", "features")),
-        crcs_of(ids),
+    crcs = crcs_of(ids)
+    columns = Columns(
+        prints=rows["print"],
+        scopes=rows["scope"],
+        digests=digests,
+        sources=rows["source"],
+        offsets=rows["offset"],
+        values=rows["value_digest"],
+        features=rows["features"],
+        sketches=with_origins(rows["sketch"], rows["site"], rows["title"], crcs),
+        ids=crcs,
     )
-    sketches = with_origins(rows["sketch"], rows["site"], rows["title"], crcs)
-    return fresh_columns(rows["print"], rows["scope"], digests, *told, sketches, crcs)
+    return copy_columns(columns)
 
 
 class IdTags:
-    """Where the entries with an id are: four bytes of each id, by which a take-down reads a few
-    pages instead of all.
+    """The tags of ids, four bytes each, by which a take-down finds entries and reads a few pages
+    only.
 
-    Of every segment of 4,096 entries one value holds the tags of their ids, in the order of the
-    entries; those of the entries behind the last whole segment are in memory. A tag may be another
-    id's too, so the caller reads the entry's id. Opening reads them too: by them the tables in
-    memory find the latest entry of an id.
+    One value contains the tags of every segment of 4,096 entries, in the order of the entries; the
+    tags after the last whole segment are in memory. Another id may have the same tag, so the caller
+    compares the entry's id. Opening reads tags too: by them the tables in memory find the latest
+    entry of an id.
 
     Invariants: the tag of an entry whose id was wiped is wiped; with a hundred million entries 400
-    MB are read, a beat after every megabyte.
+    MB are read, with a beat after every megabyte.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._frozen = 0
         self._tail: list[Tags] = []
-        self._changed: dict[int, Tags | None] = {}  # None: it goes
+        self._changed: dict[int, Tags | None] = {}  # None: to be deleted
 
     def load(self, frozen: int) -> None:
-        """Begin behind these whole segments; what comes after them is then added as if it were
-        new.
-        """
+        """Start after these whole segments; later entries are then added as if they were new."""
         self._frozen = frozen
 
     def append(self, ids: Sequence[bytes]) -> Tags:
-        """Take note of the ids of the next entries; return their tags."""
+        """Add the ids of the next entries; return their tags."""
         self._tail.append(crcs_of(ids))
         return self._tail[-1]
 
-    def of(self, segment: int) -> Tags:
+    def read_segment(self, segment: int) -> Tags:
         """Return the tags (4096,) of a stored segment.
 
         Raises:
@@ -196,18 +203,18 @@ class IdTags:
         return tags
 
     def seal(self) -> None:
-        """Let the next 4,096 entries be a segment."""
+        """Make a segment of the next 4,096 entries."""
         tail = self._whole_tail()
         self._changed[self._frozen] = tail[:SEGMENT_ENTRIES].copy()
         self._tail = [tail[SEGMENT_ENTRIES:].copy()]
         self._frozen += 1
 
     def drop(self, segment: int) -> None:
-        """Let a segment go of which no entry is left."""
+        """Delete a segment without entries."""
         self._changed[segment] = None
 
     def wipe(self, segment: int, places: NDArray[np.int64]) -> None:
-        """Forget the tags of entries of one segment, or of the tail."""
+        """Wipe the tags of entries of one segment, or of the tail."""
         if segment >= self._frozen:
             tail = self._whole_tail()
             tail[(segment - self._frozen) * SEGMENT_ENTRIES + places] = NO_TAG
@@ -222,22 +229,22 @@ class IdTags:
     def candidates(
         self, ids: Collection[bytes], beat: Callable[[], None]
     ) -> Iterator[NDArray[np.int64]]:
-        """Yield the numbers of all entries that may have one of these ids, ascending, removed ones
-        among them.
+        """Yield the numbers of all entries that may have one of these ids, ascending, also of
+        removed ones.
         """
         wanted = np.unique(crcs_of(list(ids)))
-        is_low = np.zeros(_LOW_BITS + 1, np.bool_)
-        is_low[wanted & _LOW_BITS] = True
+        is_low_part = np.zeros(_LOW_BITS + 1, np.bool_)
+        is_low_part[wanted & _LOW_BITS] = True
         for first in range(0, self._frozen, _SEGMENTS_AT_ONCE):
             segments = range(first, min(first + _SEGMENTS_AT_ONCE, self._frozen))
             for segment, tags in zip(segments, self._read(segments), strict=True):
-                if tags is not None and len(places := _places_of(tags, is_low, wanted)):
+                if tags is not None and len(places := _places_of(tags, is_low_part, wanted)):
                     yield segment * SEGMENT_ENTRIES + places
             beat()
-        yield self._frozen * SEGMENT_ENTRIES + _places_of(self._whole_tail(), is_low, wanted)
+        yield self._frozen * SEGMENT_ENTRIES + _places_of(self._whole_tail(), is_low_part, wanted)
 
     def add_writes(self, writes: Writes) -> None:
-        """Add what changed since the last call."""
+        """Add the changes since the last call."""
         for segment, tags in self._changed.items():
             if tags is None:
                 writes.delete(id_tags_key(segment))
@@ -261,37 +268,34 @@ class IdTags:
 
 
 class Entries:
-    """All entries of a volume whose prints have `limbs` limbs, and whose sketches `values`
-    values.
-    """
+    """All entries of a volume, with prints of `limbs` limbs and sketches of `values` values."""
 
     def __init__(
         self, store: Store, limbs: int, values: int = 0, beat: Callable[[], None] = lambda: None
     ) -> None:
-        """`beat` is called now and then in what may take long, to say that it goes on."""
+        """Open the entries; `beat` is called during long work to show progress."""
         self._store = store
         self._beat = beat
         self._tags = IdTags(store)
         self._limbs = limbs
         self._values = values
         self._type = row_type(limbs, values)
-        self._open: dict[int, EntryPage] = {}
+        self._open_pages: dict[int, EntryPage] = {}
         self._changed: set[int] = set()
         self._dropped: list[int] = []
-        self._kept: dict[int, bytes] = {}
+        self._cached_pages: dict[int, bytes] = {}
         self._reader = ThreadPoolExecutor(1)
-        self._expected: tuple[list[int], Future[list[bytes | None]]] | None = None
-        self._frozen = 0  # segments that are written
+        self._prefetched: tuple[list[int], Future[list[bytes | None]]] | None = None
+        self._frozen = 0  # written segments
         self._tail: list[NDArray[Any]] = []  # the segment rows after them
-        self._segments: dict[int, NDArray[Any]] = {}  # those that change in this step
+        self._segments: dict[int, NDArray[Any]] = {}  # segments that change in this step
         self.count = 0
 
     def load(self, count: int, live: int, first: int = 0) -> Iterator[StoredRows]:
-        """Yield what the tables in memory need of the `live` ones of `count` entries ever made, a
-        segment or page at a time.
+        """Yield the live entries from number `first` on, a segment or page at a time.
 
-        Of those from number `first` on; to be read to its end before anything else is asked of the
-        entries.
+        `live` is their number, `count` the number of all entries so far. The caller reads all parts
+        before any other call.
 
         Raises:
             FormatError: a segment or one of the last pages is damaged or missing.
@@ -299,28 +303,27 @@ class Entries:
         self.count = count
         self._frozen = count // SEGMENT_ENTRIES
         self._tags.load(self._frozen)
-        found = 0
-        for some in self._ahead(
+        live_found = 0
+        for loaded in self._read_ahead(
             itertools.chain(self._load_segments(first // SEGMENT_ENTRIES), self._load_tail())
         ):
-            part = some
-            if len(some.numbers) and some.numbers[0] < first:
-                columns: list[Any] = [column[some.numbers >= first] for column in some]
+            part = loaded
+            if len(loaded.numbers) and loaded.numbers[0] < first:
+                columns: list[Any] = [column[loaded.numbers >= first] for column in loaded]
                 part = StoredRows(*columns)
-            found += len(part.numbers)
-            if found > live:
+            live_found += len(part.numbers)
+            if live_found > live:
                 break
             if len(part.numbers):
                 yield part
-        if found != live:
+        if live_found != live:
             raise FormatError(
-                f"The index volume holds {'more' if found > live else found} live entries and "
-                f"should hold {live}; give the "
-                "index an empty volume, and it is rebuilt."
+                f"The index volume holds {'more' if live_found > live else live_found} live entries and "
+                f"should hold {live}; give the index an empty volume, and it is rebuilt."
             )
 
-    def _ahead(self, parts: Iterator[StoredRows]) -> Iterator[StoredRows]:
-        """Yield parts, each being read beside what the caller does with the one before."""
+    def _read_ahead(self, parts: Iterator[StoredRows]) -> Iterator[StoredRows]:
+        """Yield parts; each is read while the caller uses the one before."""
         reading = self._reader.submit(next, parts, None)
         while (part := reading.result()) is not None:
             reading = self._reader.submit(next, parts, None)
@@ -335,8 +338,8 @@ class Entries:
                     "give the index an empty "
                     "volume, and it is rebuilt."
                 )
-            ids = self._tags.of(number_of(key))[columns["place"]]
-            yield _stored(
+            ids = self._tags.read_segment(number_of(key))[columns["place"]]
+            yield _stored_rows(
                 number_of(key) * SEGMENT_ENTRIES + columns["place"].astype(np.int64), columns, ids
             )
 
@@ -348,42 +351,43 @@ class Entries:
             pages, self._store.get_many([page_key(page) for page in pages]), strict=True
         ):
             size = min(PAGE_ENTRIES, self.count - page * PAGE_ENTRIES)
-            rows, ids = np.zeros(size, self._type), b""  # a page that was dropped whole
+            rows, ids = np.zeros(size, self._type), b""  # of a deleted page
             if value is not None:
-                found, raw, ids = split_rows(value, self._type.itemsize)
-                if found != size:
-                    raise FormatError(_LACKS)
+                count, raw, ids = split_rows(value, self._type.itemsize)
+                if count != size:
+                    raise FormatError(_PAGE_MISSING)
                 rows = decode_columns(raw, size, self._type)
                 if size < PAGE_ENTRIES:
-                    self._open[page] = EntryPage(rows.tobytes(), ids)
-            part = self._segment_rows(rows, page * PAGE_ENTRIES)
-            self._tail.append(part)
-            crcs = self._tags.append(_cut(rows, ids))
-            live = part["state"] != STATE_REMOVED
-            yield _stored(page * PAGE_ENTRIES + np.flatnonzero(live), part[live], crcs[live])
+                    self._open_pages[page] = EntryPage(rows.tobytes(), ids)
+            segment_rows = self._segment_rows(rows, page * PAGE_ENTRIES)
+            self._tail.append(segment_rows)
+            crcs = self._tags.append(_split_ids(rows, ids))
+            live = segment_rows["state"] != STATE_REMOVED
+            yield _stored_rows(
+                page * PAGE_ENTRIES + np.flatnonzero(live), segment_rows[live], crcs[live]
+            )
 
-    def live(self) -> Iterator[tuple[NDArray[Any], NDArray[np.int64], bytes]]:
-        """Yield (rows, the sizes of their ids, the ids one after another) of the live entries as
-        stored, in log order.
+    def scan_live(self) -> Iterator[tuple[NDArray[Any], NDArray[np.int64], bytes]]:
+        """Yield (rows, the sizes of their ids, the joined ids) of the live entries, in log order.
 
-        Many pages at a time; `ids_end` of a row has no meaning outside its page.
+        Each item contains many pages; `ids_end` of a row has no meaning outside its page.
 
         Raises:
             FormatError: a page is damaged.
         """
-        pages = self._store.scan(PREFIX_PAGE)
-        while group := [
+        values = self._store.scan(PREFIX_PAGE)
+        while pages := [
             split_rows(value, self._type.itemsize)
-            for _, value in itertools.islice(pages, _PAGES_AT_ONCE)
+            for _, value in itertools.islice(values, _PAGES_AT_ONCE)
         ]:
             rows = np.concatenate(
-                [decode_columns(raw, count, self._type) for count, raw, _ in group]
+                [decode_columns(raw, count, self._type) for count, raw, _ in pages]
             )
-            ids = b"".join(blob for _, _, blob in group)
+            ids = b"".join(page_ids for _, _, page_ids in pages)
             sizes = rows["ids_end"].astype(np.int64)
             sizes[1:] -= sizes[:-1].copy()
-            firsts = np.cumsum([0, *(count for count, _, _ in group[:-1])])
-            sizes[firsts] = rows["ids_end"][firsts]  # each page's ids begin anew
+            page_firsts = np.cumsum([0, *(count for count, _, _ in pages[:-1])])
+            sizes[page_firsts] = rows["ids_end"][page_firsts]  # `ids_end` restarts with each page
             is_live = rows["state"] != STATE_REMOVED
             if not is_live.all():
                 ends = np.cumsum(sizes)
@@ -396,64 +400,64 @@ class Entries:
             yield rows, sizes, ids
 
     def append(self, rows: NDArray[Any], ids: Ids) -> None:
-        """Add entries; `rows` (n,) of the row type, whose `ids_end` is set here, `ids` one for
+        """Add entries: `rows` (n,) of the row type, whose `ids_end` is set here, and one id for
         each.
         """
         self._tail.append(self._segment_rows(rows, self.count))
         self._tags.append(ids)
-        done = begin = 0
-        while done < len(rows):
+        added = begin_byte = 0
+        while added < len(rows):
             number, used = divmod(self.count, PAGE_ENTRIES)
-            page = self._open.setdefault(number, EntryPage())
+            page = self._open_pages.setdefault(number, EntryPage())
             self._changed.add(number)
-            end = min(len(rows), done + PAGE_ENTRIES - used)
-            part, stop = rows[done:end], int(ids.stops[end - 1])
-            part["ids_end"] = ids.stops[done:end] - (begin - len(page.ids))
-            page.data += part.tobytes()
-            page.ids += ids.joined[begin:stop]
-            self.count += end - done
-            done, begin = end, stop
+            end = min(len(rows), added + PAGE_ENTRIES - used)
+            page_rows, end_byte = rows[added:end], int(ids.stops[end - 1])
+            page_rows["ids_end"] = ids.stops[added:end] - (begin_byte - len(page.ids))
+            page.data += page_rows.tobytes()
+            page.ids += ids.joined[begin_byte:end_byte]
+            self.count += end - added
+            added, begin_byte = end, end_byte
 
-    def expect(self, numbers: NDArray[np.int64]) -> None:
-        """Begin to read the pages of these entries, beside what the caller does before it asks for
-        them.
+    def prefetch(self, numbers: NDArray[np.int64]) -> None:
+        """Start reading the pages of these entries in the background.
 
-        Some may be entries that are yet to be appended: nothing is to be read of those.
+        Entries that are not yet appended are skipped.
         """
-        self._keep_few()
+        self._trim_cache()
         missing = self._missing(np.unique(numbers[numbers < self.count] // PAGE_ENTRIES).tolist())
         if missing:
-            self._expected = (
+            self._prefetched = (
                 missing,
                 self._reader.submit(self._store.get_many, list(map(page_key, missing))),
             )
 
     def origins(self, numbers: NDArray[np.int64]) -> Origins:
-        """Return what is to be said of the entries of these numbers, in their order."""
-        found = self._gathered(numbers, _ORIGIN)
+        """Return the origins of the entries of these numbers, in their order."""
+        gathered = self._gather(numbers, _ORIGIN)
         columns: list[Any] = [
-            *(found.rows[name].astype(kind) for name, kind in _ORIGIN_COLUMNS),
-            found.ids(),
+            *(gathered.rows[name].astype(dtype) for name, dtype in _ORIGIN_COLUMNS),
+            gathered.ids(),
         ]
         return Origins(*columns)
 
     def rows(self, numbers: NDArray[np.int64]) -> tuple[NDArray[Any], Ids]:
         """Return (rows, ids) of the entries of these numbers, in their order."""
-        found = self._gathered(numbers, self._type)
-        return found.rows, found.ids()
+        gathered = self._gather(numbers, self._type)
+        return gathered.rows, gathered.ids()
 
     def texts(self, numbers: NDArray[np.int64]) -> list[tuple[int, bytes, bytes]]:
         """Return (scope, id, text digest) of the entries of these numbers, in their order."""
-        found = self._gathered(numbers, _IDENTITY)
-        digests = map(bytes, found.rows["text_digest"])
-        return list(zip(found.rows["scope"].tolist(), found.ids(), digests, strict=True))
+        gathered = self._gather(numbers, _IDENTITY)
+        digests = map(bytes, gathered.rows["text_digest"])
+        return list(zip(gathered.rows["scope"].tolist(), gathered.ids(), digests, strict=True))
 
     def identities(self, numbers: NDArray[np.int64]) -> Columns:
-        """Return what tells the entries of these numbers from others, in their order; columns of
-        anything else are empty.
+        """Return the columns that distinguish the entries of these numbers, in their order.
+
+        The other columns are empty.
         """
-        rows = self._gathered(numbers, _IDENTITY).rows
-        return no_columns(self._limbs, 0, self._values)._replace(
+        rows = self._gather(numbers, _IDENTITY).rows
+        return make_columns(self._limbs, 0, self._values)._replace(
             scopes=rows["scope"],
             digests=np.ascontiguousarray(rows["text_digest"]).view(np.uint64),
             sources=rows["source"],
@@ -462,27 +466,28 @@ class Entries:
         )
 
     def drop(self, numbers: NDArray[np.int64]) -> None:
-        """Remove live entries, given in ascending order; costs in proportion to the pages and
-        segments that they lie in.
+        """Remove live entries, given in ascending order.
+
+        The cost is proportional to the number of their pages and segments.
         """
         size = self._type.itemsize
-        for page, places in _grouped(numbers, PAGE_ENTRIES):
-            if len(places) == PAGE_ENTRIES:  # expired together: not even read
-                self._open.pop(page, None)
+        for page, places in _group_by(numbers, PAGE_ENTRIES):
+            if len(places) == PAGE_ENTRIES:  # expired together: the page is not read
+                self._open_pages.pop(page, None)
                 self._changed.discard(page)
                 self._dropped.append(page)
                 continue
-            opened = self._opened(page)
-            states = np.frombuffer(opened.data, self._type)["state"]
+            page_data = self._open_page(page)
+            states = np.frombuffer(page_data.data, self._type)["state"]
             states[places] = STATE_REMOVED
-            full = len(opened.data) == PAGE_ENTRIES * size
-            if full and not states.any():
-                del states, self._open[page]
+            is_full = len(page_data.data) == PAGE_ENTRIES * size
+            if is_full and not states.any():
+                del states, self._open_pages[page]
                 self._changed.discard(page)
                 self._dropped.append(page)
             else:
                 self._changed.add(page)
-        for segment, places in _grouped(numbers, SEGMENT_ENTRIES):
+        for segment, places in _group_by(numbers, SEGMENT_ENTRIES):
             if segment >= self._frozen:
                 self._tail = [self._tail_rows()]
                 self._tail[0]["state"][
@@ -497,7 +502,7 @@ class Entries:
             if rows is None:
                 (value,) = self._store.get_many([segment_key(segment)])
                 if value is None:
-                    raise FormatError(_LACKS)
+                    raise FormatError(_PAGE_MISSING)
                 columns = view_segment(value, self._limbs, self._values)
                 rows = np.empty(len(columns["place"]), segment_type(self._limbs, self._values))
                 for name, column in columns.items():
@@ -505,68 +510,75 @@ class Entries:
             self._segments[segment] = rows[~np.isin(rows["place"], places)]
 
     def find_ids(self, ids: Collection[bytes]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return (numbers, which are live) of all rows with one of these ids, ascending; reads what
-        their tags point at.
+        """Return (numbers, which are live) of all rows with one of these ids, ascending.
+
+        Reads only the pages of entries whose tags match.
         """
-        found: list[int] = []
-        live: list[bool] = []
+        numbers_found: list[int] = []
+        is_live: list[bool] = []
         for numbers in self._tags.candidates(ids, self._beat):
-            pages = _grouped(numbers, PAGE_ENTRIES)
-            for (page, places), value in zip(
-                pages, self._there([page for page, _ in pages]), strict=True
+            pages = _group_by(numbers, PAGE_ENTRIES)
+            for (page, places), page_value in zip(
+                pages, self._read_pages([page for page, _ in pages]), strict=True
             ):
-                if value is None:
+                if page_value is None:
                     continue
-                rows, blob = value
+                rows, page_ids = page_value
                 begins = [0, *rows["ids_end"].tolist()]
                 for place in places.tolist():
-                    if blob[begins[place] : begins[place + 1]] in ids:
-                        found.append(page * PAGE_ENTRIES + place)
-                        live.append(rows["state"][place] != STATE_REMOVED)
-        return np.array(found, np.int64), np.array(live, np.bool_)
+                    if page_ids[begins[place] : begins[place + 1]] in ids:
+                        numbers_found.append(page * PAGE_ENTRIES + place)
+                        is_live.append(rows["state"][place] != STATE_REMOVED)
+        return np.array(numbers_found, np.int64), np.array(is_live, np.bool_)
 
     def wipe(self, numbers: NDArray[np.int64]) -> None:
-        """Leave nothing of removed entries but that they were there: no id, no print, no
-        position.
-        """
-        for page, places in _grouped(numbers, PAGE_ENTRIES):
+        """Set removed entries to zeros: no id, no print, no position remains."""
+        for page, places in _group_by(numbers, PAGE_ENTRIES):
             if page in self._dropped:
                 continue
-            opened = self._opened(page)
-            rows = np.frombuffer(opened.data, self._type).copy()
-            parts = _cut(rows, bytes(opened.ids))
+            page_data = self._open_page(page)
+            rows = np.frombuffer(page_data.data, self._type).copy()
+            page_ids = _split_ids(rows, bytes(page_data.ids))
             for place in places.tolist():
                 if rows["state"][place] != STATE_REMOVED:
                     raise InvariantError(
                         "A live entry was to be wiped; this is a fault of the program."
                     )
-                parts[place] = b""
+                page_ids[place] = b""
                 rows[place] = np.zeros(1, self._type)[0]
-            rows["ids_end"] = np.cumsum([len(part) for part in parts])
-            self._open[page] = EntryPage(rows.tobytes(), b"".join(parts))
+            rows["ids_end"] = np.cumsum([len(part) for part in page_ids])
+            self._open_pages[page] = EntryPage(rows.tobytes(), b"".join(page_ids))
             self._changed.add(page)
-        for segment, places in _grouped(numbers, SEGMENT_ENTRIES):
+        for segment, places in _group_by(numbers, SEGMENT_ENTRIES):
             self._tags.wipe(segment, places)
 
     def add_writes(self, writes: Writes) -> None:
         """Add the pages and segments that changed since the last call."""
         size = PAGE_ENTRIES * self._type.itemsize
-        full = [number for number in sorted(self._changed) if len(self._open[number].data) == size]
-        for some in (full, *([number] for number in self._changed.difference(full))):
-            rows = np.frombuffer(b"".join([self._open[number].data for number in some]), self._type)
-            for number, columns in zip(some, encode_parts(rows, len(some)), strict=True):
+        full = [
+            number for number in sorted(self._changed) if len(self._open_pages[number].data) == size
+        ]
+        for page_numbers in (full, *([number] for number in self._changed.difference(full))):
+            rows = np.frombuffer(
+                b"".join([self._open_pages[number].data for number in page_numbers]), self._type
+            )
+            for number, columns in zip(
+                page_numbers, encode_parts(rows, len(page_numbers)), strict=True
+            ):
                 writes.put(
                     page_key(number),
-                    encode_rows(columns, len(rows) // len(some), bytes(self._open[number].ids)),
+                    encode_rows(
+                        columns, len(rows) // len(page_numbers), bytes(self._open_pages[number].ids)
+                    ),
                 )
-                self._kept.pop(number, None)
+                self._cached_pages.pop(number, None)
         for number in full:
-            del self._open[number]
+            del self._open_pages[number]
         self._changed.clear()
         for first, end in _runs(self._dropped):
             writes.delete_range(page_key(first), page_key(end))
         for number in self._dropped:
-            self._kept.pop(number, None)
+            self._cached_pages.pop(number, None)
         self._dropped.clear()
         if self.count >= (self._frozen + 1) * SEGMENT_ENTRIES:
             tail = self._tail_rows()
@@ -576,115 +588,122 @@ class Entries:
                 self._tags.seal()
                 self._frozen += 1
             self._tail = [tail.copy()]
-        for segment, left in self._segments.items():
-            if len(left):
-                writes.put(segment_key(segment), encode_segment(left))
+        for segment, remaining in self._segments.items():
+            if len(remaining):
+                writes.put(segment_key(segment), encode_segment(remaining))
             else:
                 writes.delete(segment_key(segment))
                 self._tags.drop(segment)
         self._segments.clear()
         self._tags.add_writes(writes)
 
-    def _opened(self, number: int) -> EntryPage:
+    def _open_page(self, number: int) -> EntryPage:
         (page,) = self._pages([number])
         if isinstance(page, bytes):
             count, rows, ids = split_rows(page, self._type.itemsize)
-            page = self._open[number] = EntryPage(
+            page = self._open_pages[number] = EntryPage(
                 decode_columns(rows, count, self._type).tobytes(), ids
             )
         return page
 
-    def _there(self, pages: Sequence[int]) -> list[tuple[NDArray[Any], bytes] | None]:
-        """Return (rows, ids) of each page as it is now, None for one that was dropped; nothing of
-        them is kept.
+    def _read_pages(self, pages: Sequence[int]) -> list[tuple[NDArray[Any], bytes] | None]:
+        """Return (rows, ids) of each page with unwritten changes, None for a deleted page; caches
+        no page.
         """
-        read = self._store.get_many([page_key(page) for page in pages])
-        found: list[tuple[NDArray[Any], bytes] | None] = []
-        for page, value in zip(pages, read, strict=True):
-            if page in self._open:
-                found.append(
+        values = self._store.get_many([page_key(page) for page in pages])
+        contents: list[tuple[NDArray[Any], bytes] | None] = []
+        for page, value in zip(pages, values, strict=True):
+            if page in self._open_pages:
+                contents.append(
                     (
-                        np.frombuffer(bytes(self._open[page].data), self._type),
-                        bytes(self._open[page].ids),
+                        np.frombuffer(bytes(self._open_pages[page].data), self._type),
+                        bytes(self._open_pages[page].ids),
                     )
                 )
             elif value is None or page in self._dropped:
-                found.append(None)
+                contents.append(None)
             else:
                 count, raw, ids = split_rows(value, self._type.itemsize)
-                found.append((decode_columns(raw, count, self._type), ids))
-        return found
+                contents.append((decode_columns(raw, count, self._type), ids))
+        return contents
 
     def _tail_rows(self) -> NDArray[Any]:
         return np.concatenate(self._tail or [np.empty(0, segment_type(self._limbs, self._values))])
 
     def _segment_rows(self, rows: NDArray[Any], first: int) -> NDArray[Any]:
-        made = np.empty(len(rows), segment_type(self._limbs, self._values))
-        made["place"] = np.arange(first, first + len(rows)) % SEGMENT_ENTRIES
+        segment = np.empty(len(rows), segment_type(self._limbs, self._values))
+        segment["place"] = np.arange(first, first + len(rows)) % SEGMENT_ENTRIES
         for name in ("state", "features", "scope", "print", "sketch", "site", "title"):
-            made[name] = rows[name]
+            segment[name] = rows[name]
         digest, scope, source, offset, value = (
             np.array(rows[name])
             for name in ("text_digest", "scope", "source", "offset", "value_digest")
         )
-        made["digest_tag"] = digest_tags(digest.view(np.uint64), scope)
-        made["position_tag"] = position_tags(source, offset, value)
-        return made
+        segment["digest_tag"] = digest_tags(digest.view(np.uint64), scope)
+        segment["position_tag"] = position_tags(source, offset, value)
+        return segment
 
-    def _gathered(self, numbers: NDArray[np.int64], wanted: np.dtype[Any]) -> Gathered:
-        pages, which = np.unique(numbers // PAGE_ENTRIES, return_inverse=True)
+    def _gather(self, numbers: NDArray[np.int64], fields: np.dtype[Any]) -> Gathered:
+        pages, page_indices = np.unique(numbers // PAGE_ENTRIES, return_inverse=True)
         return gather(
-            self._pages(pages.tolist()), which, numbers % PAGE_ENTRIES, self._type, wanted
+            self._pages(pages.tolist()), page_indices, numbers % PAGE_ENTRIES, self._type, fields
         )
 
     def _pages(self, wanted: Sequence[int]) -> list[EntryPage | bytes]:
-        """Return pages by number; those read last are kept, because a batch asks for a page more
-        than once.
+        """Return pages by number; recently read ones are cached, because a batch often asks for a
+        page twice.
         """
-        if self._expected is None:
-            self._keep_few()
+        if self._prefetched is None:
+            self._trim_cache()
         else:
-            (expected, reading), self._expected = self._expected, None
-            self._take(expected, reading.result())
+            (expected_pages, reading), self._prefetched = self._prefetched, None
+            self._cache_pages(expected_pages, reading.result())
         missing = self._missing(wanted)
         if missing:
-            self._take(missing, self._store.get_many(list(map(page_key, missing))))
-        return [self._open.get(number) or self._kept[number] for number in wanted]
+            self._cache_pages(missing, self._store.get_many(list(map(page_key, missing))))
+        return [self._open_pages.get(number) or self._cached_pages[number] for number in wanted]
 
-    def _keep_few(self) -> None:
-        if len(self._kept) > _PAGES_KEPT:
-            self._kept.clear()
+    def _trim_cache(self) -> None:
+        if len(self._cached_pages) > _PAGES_CACHED:
+            self._cached_pages.clear()
 
     def _missing(self, wanted: Iterable[int]) -> list[int]:
         return [
-            number for number in wanted if number not in self._open and number not in self._kept
+            number
+            for number in wanted
+            if number not in self._open_pages and number not in self._cached_pages
         ]
 
-    def _take(self, numbers: Sequence[int], values: Sequence[bytes | None]) -> None:
+    def _cache_pages(self, numbers: Sequence[int], values: Sequence[bytes | None]) -> None:
         for number, value in zip(numbers, values, strict=True):
             if value is None:
-                raise FormatError(_LACKS)
-            self._kept[number] = value
+                raise FormatError(_PAGE_MISSING)
+            self._cached_pages[number] = value
 
 
-def _stored(numbers: NDArray[np.int64], columns: Any, crcs: Tags) -> StoredRows:
-    """Return entries with such numbers; `columns` are those of a segment, by name, `crcs` (n,) of
-    their ids.
+def _stored_rows(numbers: NDArray[np.int64], columns: Any, crcs: Tags) -> StoredRows:
+    """Return entries of these numbers; `columns` are a segment's, by name, `crcs` (n,) of their
+    ids.
     """
-    before, behind = ("print", "scope", "features", "state"), ("digest_tag", "position_tag")
-    tags = id_tags(crcs, np.array(columns["scope"]), np.array(columns["digest_tag"]))
-    sketches = with_origins(columns["sketch"], columns["site"], columns["title"], crcs)
-    told = (*(columns[name] for name in before), sketches, *(columns[name] for name in behind))
-    stored: list[Any] = [numbers, *told, tags]
-    return StoredRows(*stored)
+    return StoredRows(
+        numbers=numbers,
+        prints=columns["print"],
+        scopes=columns["scope"],
+        features=columns["features"],
+        states=columns["state"],
+        sketches=with_origins(columns["sketch"], columns["site"], columns["title"], crcs),
+        digest_tags=columns["digest_tag"],
+        position_tags=columns["position_tag"],
+        id_tags=id_tags(crcs, np.array(columns["scope"]), np.array(columns["digest_tag"])),
+    )
 
 
-def _cut(rows: NDArray[Any], ids: bytes) -> list[bytes]:
-    """Return the ids of a page's rows one by one."""
+def _split_ids(rows: NDArray[Any], ids: bytes) -> list[bytes]:
+    """Return the ids of a page's rows."""
     return [ids[begin:end] for begin, end in itertools.pairwise([0, *rows["ids_end"].tolist()])]
 
 
-def _grouped(numbers: NDArray[np.int64], size: int) -> list[tuple[int, NDArray[np.int64]]]:
+def _group_by(numbers: NDArray[np.int64], size: int) -> list[tuple[int, NDArray[np.int64]]]:
     """Return (group, places in it) of ascending numbers, in groups of `size`."""
     if not len(numbers):
         return []

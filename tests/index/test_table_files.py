@@ -22,31 +22,31 @@ from stream_dedup.domain.plan import PLANS, Plan
 from stream_dedup.index import index as index_module
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.snapshot import restore, take
-from stream_dedup.index.tables import finder, held, neighbours
+from stream_dedup.index.storage import layout, table_files
+from stream_dedup.index.storage.layout import PREFIX_FILE_ROWS, PREFIX_FILE_TABLE
+from stream_dedup.index.storage.memory import MemoryStore
+from stream_dedup.index.storage.store import RocksStore
+from stream_dedup.index.storage.table_files import TableFiles
+from stream_dedup.index.tables import entry_columns, finder, neighbours
 from stream_dedup.index.tables.budget import Budget
-from stream_dedup.index.volume import beside, layout
-from stream_dedup.index.volume.beside import KeptFiles
-from stream_dedup.index.volume.layout import PREFIX_BESIDE_ROWS, PREFIX_BESIDE_TABLE
-from stream_dedup.index.volume.memory import MemoryStore
-from stream_dedup.index.volume.store import RocksStore
 from tests.index.logs import APPEND_MS, Doc, RandomLog, append_time, batch, declare, forget, retract
 
 SEED = int(os.environ["TEST_SEED"])
 GROUP = 8
 RECORDS = 140
-GOLDEN = Path(__file__).parents[1] / "golden" / "beside.json"
+GOLDEN = Path(__file__).parents[1] / "golden" / "table_files.json"
 SEEDS = [SEED * 100 + n for n in range(4)]
 
 
 def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have groups of eight rows, and tables that are merged after some entries, so that small logs
     have all of it."""
-    monkeypatch.setattr(beside, "GROUP_ROWS", GROUP)
-    monkeypatch.setattr(held, "GROUP_ROWS", GROUP)
+    monkeypatch.setattr(table_files, "GROUP_ROWS", GROUP)
+    monkeypatch.setattr(entry_columns, "GROUP_ROWS", GROUP)
     monkeypatch.setattr(neighbours, "_ACTIVE_MIN", 4)
     monkeypatch.setattr(finder, "_BUCKETS_MIN", 8)
     monkeypatch.setattr(finder, "_ROOM_BUCKETS", 16)
-    monkeypatch.setattr(finder, "_PIECE", 64)
+    monkeypatch.setattr(finder, "_PLACES_AT_ONCE", 64)
 
 
 @pytest.fixture(autouse=True)
@@ -103,16 +103,16 @@ def ended(index: LogIndex, records: list[tuple[int, int, bytes | None]]) -> tupl
 
 def tables_written(index: LogIndex) -> None:
     """Wait until the other thread has written what it was given, and removed what was replaced."""
-    assert index._beside is not None
-    for writing in list(index._beside._writing.values()):
-        assert writing.done is not None
-        writing.done.result()
-    index._beside._thread.submit(lambda: None).result()
+    assert index._files is not None
+    for writing in list(index._files._writes.values()):
+        assert writing.future is not None
+        writing.future.result()
+    index._files._thread.submit(lambda: None).result()
 
 
 def little_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Budget:
     """Return a budget with which all that may lie in files lies there."""
-    monkeypatch.setattr(Budget, "room", lambda self, needed: -1)
+    monkeypatch.setattr(Budget, "free_bytes", lambda self, needed: -1)
     monkeypatch.setattr(Budget, "demand", lambda self, needed: None)
     return Budget(3 << 30, folder)
 
@@ -120,14 +120,14 @@ def little_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Budget:
 def files_in_use(index: LogIndex) -> set[int]:
     """Return the files that row numbers of tables are read from, by their numbers on the disk."""
     tables = index._state.neighbours
-    finders = [] if tables is None else [tables._known, tables._tables.finder]
-    return {os.fstat(column.number).st_ino for one in finders for column in one._in.values()}
+    finders = [] if tables is None else [tables._known_finder, tables._tables.finder]
+    return {os.fstat(column.number).st_ino for one in finders for column in one._row_files.values()}
 
 
 def rows_taken(index: LogIndex) -> int:
     """Return how many rows the files count for."""
-    assert index._beside is not None
-    return index._beside._groups * GROUP
+    assert index._files is not None
+    return index._files._groups * GROUP
 
 
 @pytest.mark.parametrize("memory", [None, "little"])
@@ -141,7 +141,7 @@ def test_an_index_opened_from_files_says_what_one_made_anew_says(
     records = records_of(seed)
     volume: dict[bytes, bytes] = {}
     budget = little_memory(tmp_path, monkeypatch) if memory else None
-    index = LogIndex(MemoryStore(volume), budget, keep_in=tmp_path / "tables")
+    index = LogIndex(MemoryStore(volume), budget, table_folder=tmp_path / "tables")
     while index.applied < len(records):
         index.apply(records[index.applied : index.applied + chance.choice([1, 7, 30])])
         if chance.random() < 0.4:
@@ -152,13 +152,13 @@ def test_an_index_opened_from_files_says_what_one_made_anew_says(
             assert not list((tmp_path / "tables").glob("*.part"))
             rows, tables = (
                 sum(key.startswith(first) for key in volume)
-                for first in (PREFIX_BESIDE_ROWS, PREFIX_BESIDE_TABLE)
+                for first in (PREFIX_FILE_ROWS, PREFIX_FILE_TABLE)
             )
-            index = LogIndex(MemoryStore(volume), budget, keep_in=tmp_path / "tables")
-            assert index.made_anew == ()
-            assert index._beside is not None
+            index = LogIndex(MemoryStore(volume), budget, table_folder=tmp_path / "tables")
+            assert index.rebuild_reasons == ()
+            assert index._files is not None
             assert rows_taken(index) == rows * GROUP
-            assert len(index._beside._tables) >= tables  # opening may have written more
+            assert len(index._files._tables) >= tables  # opening may have written more
 
     tables_written(index)
     names = {path.stat().st_ino: path.name for path in (tmp_path / "tables").iterdir()}
@@ -177,29 +177,29 @@ def test_a_table_that_changes_before_it_is_written_is_not_written(
     than another; and what was replaced goes when that thread comes to it, because removing a large
     file takes long.
     """
-    chance, written = random.Random(seed), KeptFiles.written
-    replaced: dict[KeptFiles | None, list[Path]] = {}
+    chance, written = random.Random(seed), TableFiles.note_written
+    replaced: dict[TableFiles | None, list[Path]] = {}
     threads: list[Late] = []
 
-    def removes_nothing(self: KeptFiles) -> None:
+    def removes_nothing(self: TableFiles) -> None:
         there = sorted(self.folder.iterdir())
-        replaced.setdefault(self, []).extend(self._gone)
+        replaced.setdefault(self, []).extend(self._obsolete_files)
         written(self)
         assert sorted(self.folder.iterdir()) == there
 
-    def beside_late(store: Any, folder: Path) -> KeptFiles:
+    def files_late(store: Any, folder: Path) -> TableFiles:
         threads.append(Late())
-        return KeptFiles(store, folder, threads[-1])
+        return TableFiles(store, folder, threads[-1])
 
-    monkeypatch.setattr(KeptFiles, "written", removes_nothing)
-    monkeypatch.setattr(index_module, "KeptFiles", beside_late)
+    monkeypatch.setattr(TableFiles, "note_written", removes_nothing)
+    monkeypatch.setattr(index_module, "TableFiles", files_late)
     budget, tables = little_memory(tmp_path, monkeypatch) if memory else None, 0
     for tried in range(
         seed, seed + 400, 4
     ):  # where nothing is replaced, the next log tells the rest
         print("seed", tried)
         records, volume, folder = records_of(tried), dict[bytes, bytes](), tmp_path / str(tried)
-        index = LogIndex(MemoryStore(volume), budget, keep_in=folder)
+        index = LogIndex(MemoryStore(volume), budget, table_folder=folder)
         while index.applied < len(records):
             index.apply(records[index.applied : index.applied + 1])
             if chance.random() < 0.1:
@@ -208,13 +208,13 @@ def test_a_table_that_changes_before_it_is_written_is_not_written(
                 index.flush()
                 index.close()
                 assert not list(folder.glob("*.part"))
-                index = LogIndex(MemoryStore(volume), budget, keep_in=folder)
-                assert index.made_anew == ()
-            assert index._beside is not None
-            tables = max(tables, len(index._beside._tables))
+                index = LogIndex(MemoryStore(volume), budget, table_folder=folder)
+                assert index.rebuild_reasons == ()
+            assert index._files is not None
+            tables = max(tables, len(index._files._tables))
         assert ended(index, records) == chain_of(records)
         threads[-1].work()
-        assert not any(path.exists() for path in replaced.get(index._beside, ()))
+        assert not any(path.exists() for path in replaced.get(index._files, ()))
         if tables and any(replaced.values()):
             return
     pytest.fail("of a hundred logs none replaced a file")
@@ -223,14 +223,14 @@ def test_a_table_that_changes_before_it_is_written_is_not_written(
 class Dying(MemoryStore):
     """A store that tells when it is about to write, and when it has written."""
 
-    def __init__(self, volume: dict[bytes, bytes], reached: Callable[[str], None]) -> None:
+    def __init__(self, volume: dict[bytes, bytes], on_step: Callable[[str], None]) -> None:
         super().__init__(volume)
-        self._reached = reached
+        self._on_step = on_step
 
     def write(self, *given: Any) -> None:
-        self._reached("before a write")
+        self._on_step("before a write")
         super().write(*given)
-        self._reached("after a write")
+        self._on_step("after a write")
 
 
 STEPS = (
@@ -254,21 +254,21 @@ def test_wherever_a_process_dies_the_next_one_says_the_same(
     volume: dict[bytes, bytes] = {}
     left: list[tuple[dict[bytes, bytes], Path]] = []
 
-    def reached(now: str) -> None:
+    def on_step(now: str) -> None:
         if now == step and chance.random() < (1 if len(left) < 4 else 0.2) and len(left) < 8:
             folder = tmp_path / f"left-{len(left)}"
             shutil.copytree(tmp_path / "tables", folder)
             left.append((dict(volume), folder))
 
     monkeypatch.setattr(
-        index_module, "KeptFiles", partial(KeptFiles, thread=AtOnce(), reached=reached)
+        index_module, "TableFiles", partial(TableFiles, thread=AtOnce(), on_step=on_step)
     )
-    index = LogIndex(Dying(volume, reached), keep_in=tmp_path / "tables")
+    index = LogIndex(Dying(volume, on_step), table_folder=tmp_path / "tables")
     while index.applied < len(records):
         index.apply(records[index.applied : index.applied + chance.choice([1, 7, 30])])
         if chance.random() < 0.2:
             index.close()
-            index = LogIndex(Dying(volume, reached), keep_in=tmp_path / "tables")
+            index = LogIndex(Dying(volume, on_step), table_folder=tmp_path / "tables")
     wanted = ended(index, records)
     assert wanted == chain_of(records)
     monkeypatch.undo()
@@ -276,9 +276,9 @@ def test_wherever_a_process_dies_the_next_one_says_the_same(
 
     assert left
     for stored, folder in left:
-        opened = LogIndex(MemoryStore(stored), keep_in=folder)
+        opened = LogIndex(MemoryStore(stored), table_folder=folder)
         assert all(
-            step in AHEAD and one.startswith("rows from number ") for one in opened.made_anew
+            step in AHEAD and one.startswith("rows from number ") for one in opened.rebuild_reasons
         )
         assert ended(opened, records) == wanted
 
@@ -344,8 +344,8 @@ def whole(
         folder = tmp_path_factory.mktemp("whole")
         records = records_of(13)
         volume: dict[bytes, bytes] = {}
-        patch.setattr(index_module, "KeptFiles", partial(KeptFiles, thread=AtOnce()))
-        index = LogIndex(MemoryStore(volume), keep_in=folder / "tables")
+        patch.setattr(index_module, "TableFiles", partial(TableFiles, thread=AtOnce()))
+        index = LogIndex(MemoryStore(volume), table_folder=folder / "tables")
         index.apply(records[:110])
         index.flush()
         index.close()
@@ -385,7 +385,7 @@ def test_damage_to_a_file_is_made_anew_from_the_volume(
         own = tmp_path / str(number)
         shutil.copytree(folder, own)
         named = sorted(
-            layout.number_of(key) for key in volume if key[:1] == layout.PREFIX_BESIDE_TABLE
+            layout.number_of(key) for key in volume if key[:1] == layout.PREFIX_FILE_TABLE
         )
         tables = {"first table": f"table-{named[0]}.*", "last table": f"table-{named[-1]}.*"}
         pattern = {"all": "*", "all tables": "table-*", **tables}.get(name, f"{name}*")
@@ -393,9 +393,9 @@ def test_damage_to_a_file_is_made_anew_from_the_volume(
         assert before
         for found in before:
             damage(own / found, chance)
-        index = LogIndex(MemoryStore(dict(volume)), keep_in=own)
-        noticed += len(index.made_anew)
-        assert all(one.startswith(("rows from number ", "table-")) for one in index.made_anew)
+        index = LogIndex(MemoryStore(dict(volume)), table_folder=own)
+        noticed += len(index.rebuild_reasons)
+        assert all(one.startswith(("rows from number ", "table-")) for one in index.rebuild_reasons)
         assert ended(index, records) == wanted
         number += 1
     assert noticed > 0
@@ -410,7 +410,7 @@ def test_a_death_and_damage_at_once_change_no_verdict(tmp_path: Path) -> None:
     """
     counts: Counter[tuple[str, ...]] = Counter()
     known: dict[int, tuple[list[Any], tuple[bytes, str]]] = {}
-    pwrite, write_all = os.pwrite, beside._write_all
+    pwrite, write_all = os.pwrite, table_files._write_all
     while counts.total() < int(os.environ.get("TEST_FAULTS", "40")):
         chance = random.Random(f"{SEED} {counts.total()}")
         seed, step, which = (
@@ -426,7 +426,7 @@ def test_a_death_and_damage_at_once_change_no_verdict(tmp_path: Path) -> None:
         folder, volume = tmp_path / str(counts.total()), dict[bytes, bytes]()
         left: list[tuple[dict[bytes, bytes], Path]] = []
 
-        def reached(
+        def on_step(
             now: str,
             step: str = step,
             left: Any = left,
@@ -442,11 +442,11 @@ def test_a_death_and_damage_at_once_change_no_verdict(tmp_path: Path) -> None:
             make_small(patch)
             budget = little_memory(folder, patch) if memory == "little" else None
             patch.setattr(
-                index_module, "KeptFiles", partial(KeptFiles, thread=AtOnce(), reached=reached)
+                index_module, "TableFiles", partial(TableFiles, thread=AtOnce(), on_step=on_step)
             )
-            index = LogIndex(Dying(volume, reached), budget, keep_in=folder / "tables")
+            index = LogIndex(Dying(volume, on_step), budget, table_folder=folder / "tables")
             if disk == "full":
-                patch.setattr(beside, "_write_all", failing(write_all, 0.2, chance))
+                patch.setattr(table_files, "_write_all", failing(write_all, 0.2, chance))
                 patch.setattr(os, "pwrite", failing(pwrite, 0.01, chance))
             try:
                 while index.applied < len(records) and len(left) < which:
@@ -456,14 +456,14 @@ def test_a_death_and_damage_at_once_change_no_verdict(tmp_path: Path) -> None:
                 left.append((dict(volume), shutil.copytree(folder / "tables", folder / "full")))
                 step = "a write of rows"
             patch.setattr(os, "pwrite", pwrite)
-            patch.setattr(beside, "_write_all", write_all)
+            patch.setattr(table_files, "_write_all", write_all)
             if left:
                 stored, found = left[-1]
                 files = [path for path in sorted(found.iterdir()) if path.stat().st_size]
                 if damage is not None and files:
                     damage(chance.choice(files), chance)
-                patch.setattr(index_module, "KeptFiles", partial(KeptFiles, thread=AtOnce()))
-                opened = LogIndex(MemoryStore(stored), budget, keep_in=found)
+                patch.setattr(index_module, "TableFiles", partial(TableFiles, thread=AtOnce()))
+                opened = LogIndex(MemoryStore(stored), budget, table_folder=found)
                 told = f"TEST_SEED={SEED}, fault {counts.total()}: {step}, {damage and damage.__name__}, {memory}, {disk}"
                 assert ended(opened, records) == wanted, told
         shutil.rmtree(folder)
@@ -493,7 +493,7 @@ def test_row_numbers_are_read_in_the_files_that_keep_them(
     volume, folder, records, wanted = whole
     stored, budget, chance = dict(volume), little_memory(tmp_path, monkeypatch), random.Random(SEED)
     shutil.copytree(folder, tmp_path / "own")
-    index = LogIndex(MemoryStore(stored), budget, keep_in=tmp_path / "own")
+    index = LogIndex(MemoryStore(stored), budget, table_folder=tmp_path / "own")
     kept = [path for path in (tmp_path / "own").glob("table-*") if path.suffix != ".part"]
     assert files_in_use(index) == {path.stat().st_ino for path in kept}
     for path in kept:
@@ -501,11 +501,11 @@ def test_row_numbers_are_read_in_the_files_that_keep_them(
     if damage is cut:
         with pytest.raises(
             StoreError,
-            match=r"Could not read sketches or tables back .*too short.*look after that disk",
+            match=r"Could not read sketches or tables .*too short.*Check that disk",
         ):
             index.apply(records[110:])
-        index = LogIndex(MemoryStore(stored), budget, keep_in=tmp_path / "own")
-        assert index.made_anew
+        index = LogIndex(MemoryStore(stored), budget, table_folder=tmp_path / "own")
+        assert index.rebuild_reasons
 
     assert ended(index, records) == wanted
 
@@ -526,12 +526,12 @@ def test_files_that_are_links_are_made_anew_and_what_they_lead_to_stays(
     for path in own.iterdir():
         path.unlink()
         link(path, foreign / (path.name if same else "other"))
-    index = LogIndex(MemoryStore(stored), keep_in=own)
-    assert index.made_anew
+    index = LogIndex(MemoryStore(stored), table_folder=own)
+    assert index.rebuild_reasons
     assert ended(index, records) == wanted
     assert {path.name: path.read_bytes() for path in foreign.iterdir()} == before
     assert not any(path.is_symlink() or path.stat().st_nlink > 1 for path in own.iterdir())
-    assert LogIndex(MemoryStore(stored), keep_in=own).made_anew == ()
+    assert LogIndex(MemoryStore(stored), table_folder=own).rebuild_reasons == ()
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
@@ -545,7 +545,7 @@ def test_what_is_no_file_is_named_with_what_may_be_deleted(
     (tmp_path / "tables" / name).unlink()
     make(tmp_path / "tables" / name)
     with pytest.raises(VolumeError, match=f"tables/{name} is in the place.* Delete it, or all of"):
-        LogIndex(MemoryStore(dict(volume)), keep_in=tmp_path / "tables")
+        LogIndex(MemoryStore(dict(volume)), table_folder=tmp_path / "tables")
 
 
 def test_a_pipe_in_the_place_of_a_table_is_passed_over(whole: Any, tmp_path: Path) -> None:
@@ -554,8 +554,8 @@ def test_a_pipe_in_the_place_of_a_table_is_passed_over(whole: Any, tmp_path: Pat
     for path in (tmp_path / "tables").glob("table-*"):
         path.unlink()
         os.mkfifo(path)
-    index = LogIndex(MemoryStore(dict(volume)), keep_in=tmp_path / "tables")
-    assert all("is not a regular file" in one for one in index.made_anew)
+    index = LogIndex(MemoryStore(dict(volume)), table_folder=tmp_path / "tables")
+    assert all("is not a regular file" in one for one in index.rebuild_reasons)
     assert ended(index, records) == wanted
 
 
@@ -566,13 +566,13 @@ def test_what_was_made_anew_is_kept_again(whole: Any, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path / "tables")
     for path in (tmp_path / "tables").iterdir():
         flip(path, chance)
-    index = LogIndex(MemoryStore(stored), keep_in=tmp_path / "tables")
-    assert index.made_anew
+    index = LogIndex(MemoryStore(stored), table_folder=tmp_path / "tables")
+    assert index.rebuild_reasons
     index.flush()
     index.close()
-    index = LogIndex(MemoryStore(stored), keep_in=tmp_path / "tables")
+    index = LogIndex(MemoryStore(stored), table_folder=tmp_path / "tables")
 
-    assert index.made_anew == ()
+    assert index.rebuild_reasons == ()
     assert rows_taken(index) > 5 * GROUP
     assert ended(index, records) == wanted
 
@@ -591,9 +591,9 @@ def test_rows_that_an_index_without_the_files_removed_are_noticed(
         index.apply(records[index.applied : index.applied + 1])
         live = max(live, index.statistics()["entries"] - index.statistics()["removed"])
     index.close()
-    index = LogIndex(MemoryStore(stored), keep_in=tmp_path / "tables")
+    index = LogIndex(MemoryStore(stored), table_folder=tmp_path / "tables")
 
-    assert any("live entries" in one for one in index.made_anew)
+    assert any("live entries" in one for one in index.rebuild_reasons)
     assert ended(index, records) == wanted
 
 
@@ -602,10 +602,12 @@ def test_files_of_another_version_are_made_anew(whole: Any, tmp_path: Path) -> N
     volume, folder, records, wanted = whole
     stored = dict(volume)
     shutil.copytree(folder, tmp_path / "tables")
-    stored[layout.KEY_BESIDE] = b"\x63\x00" + stored[layout.KEY_BESIDE][2:]
-    index = LogIndex(MemoryStore(stored), keep_in=tmp_path / "tables")
+    stored[layout.KEY_TABLE_FILES] = b"\x63\x00" + stored[layout.KEY_TABLE_FILES][2:]
+    index = LogIndex(MemoryStore(stored), table_folder=tmp_path / "tables")
 
-    assert index.made_anew == ("rows and tables were written by another version of the program",)
+    assert index.rebuild_reasons == (
+        "rows and tables were written by another version of the program",
+    )
     assert ended(index, records) == wanted
 
 
@@ -614,18 +616,20 @@ def test_a_disk_without_room_for_a_table_stops_nothing(
 ) -> None:
     """Tables that cannot be written are counted, leave nothing on the disk, and are made anew at
     the next start."""
-    monkeypatch.setattr(beside, "_write_all", failing(beside._write_all, 0.3, random.Random(SEED)))
+    monkeypatch.setattr(
+        table_files, "_write_all", failing(table_files._write_all, 0.3, random.Random(SEED))
+    )
     records = records_of(13)
     volume: dict[bytes, bytes] = {}
     unwritten = 0
-    index = LogIndex(MemoryStore(volume), keep_in=tmp_path / "tables")
+    index = LogIndex(MemoryStore(volume), table_folder=tmp_path / "tables")
     while index.applied < len(records):
         index.apply(records[index.applied : index.applied + 30])
         unwritten += index.statistics()["tables_unwritten"]
         index.close()
         assert not list((tmp_path / "tables").glob("*.part"))
-        index = LogIndex(MemoryStore(volume), keep_in=tmp_path / "tables")
-        assert index.made_anew == ()
+        index = LogIndex(MemoryStore(volume), table_folder=tmp_path / "tables")
+        assert index.rebuild_reasons == ()
 
     assert unwritten > 0
     assert ended(index, records) == chain_of(records)
@@ -642,7 +646,7 @@ def test_a_disk_without_room_for_rows_ends_the_step(
     ends: list[str] = []
     while True:
         monkeypatch.setattr(os, "pwrite", real)
-        index = LogIndex(MemoryStore(volume), keep_in=tmp_path / "tables")
+        index = LogIndex(MemoryStore(volume), table_folder=tmp_path / "tables")
         monkeypatch.setattr(os, "pwrite", full)
         try:
             while index.applied < len(records):
@@ -652,7 +656,7 @@ def test_a_disk_without_room_for_rows_ends_the_step(
             ends.append(str(error))
 
     assert ends
-    assert all("make room on that disk" in one for one in ends)
+    assert all("Make room on that disk" in one for one in ends)
     assert ended(index, records) == chain_of(records)
 
 
@@ -673,15 +677,15 @@ def test_what_is_forgotten_is_in_no_file(tmp_path: Path) -> None:
         for n in range(5 * GROUP)
     ]
     volume: dict[bytes, bytes] = {}
-    index = LogIndex(MemoryStore(volume), keep_in=tmp_path / "tables")
+    index = LogIndex(MemoryStore(volume), table_folder=tmp_path / "tables")
     index.apply([(0, APPEND_MS, declare(PLANS["bands"])), (1, APPEND_MS, batch(docs))])
     assert docs[3].sketch in (tmp_path / "tables" / "sketches").read_bytes()
     assert docs[3].print.to_bytes(16, "little") in (tmp_path / "tables" / "prints").read_bytes()
     index.apply([(2, APPEND_MS, forget(b"id3")), (3, APPEND_MS, retract(docs[4]))])
     index.close()
 
-    index = LogIndex(MemoryStore(volume), keep_in=tmp_path / "tables")
-    assert index.made_anew == ()
+    index = LogIndex(MemoryStore(volume), table_folder=tmp_path / "tables")
+    assert index.rebuild_reasons == ()
     assert rows_taken(index) == 5 * GROUP
     index.close()
     for path in (tmp_path / "tables").iterdir():
@@ -694,7 +698,7 @@ def test_a_snapshot_is_complete_without_the_files(tmp_path: Path) -> None:
     """What lies beside a volume is not copied with it; the restored one makes it anew without a
     word, and goes on equally."""
     records = records_of(13)
-    index = LogIndex(RocksStore(tmp_path / "volume"), keep_in=tmp_path / "volume" / "tables")
+    index = LogIndex(RocksStore(tmp_path / "volume"), table_folder=tmp_path / "volume" / "tables")
     index.bind("log")
     index.apply(records[:110])
     index.flush()
@@ -703,8 +707,8 @@ def test_a_snapshot_is_complete_without_the_files(tmp_path: Path) -> None:
     take(tmp_path / "volume", tmp_path / "snapshot")
     restore(tmp_path / "snapshot", tmp_path / "new", log="log")
     for name in ("volume", "new"):
-        index = LogIndex(RocksStore(tmp_path / name), keep_in=tmp_path / name / "tables")
-        assert index.made_anew == ()
+        index = LogIndex(RocksStore(tmp_path / name), table_folder=tmp_path / name / "tables")
+        assert index.rebuild_reasons == ()
         assert ended(index, records) == chain_of(records)
 
 
@@ -713,7 +717,7 @@ def test_the_bytes_of_files_are_those_of_their_format(
 ) -> None:
     """A change of these bytes, or of what keys follow from a text, is a new `FORMAT`: old files
     would find others."""
-    monkeypatch.setattr(index_module, "KeptFiles", partial(KeptFiles, thread=AtOnce()))
+    monkeypatch.setattr(index_module, "TableFiles", partial(TableFiles, thread=AtOnce()))
     chance = random.Random(1)
     docs = [
         Doc(
@@ -729,7 +733,7 @@ def test_the_bytes_of_files_are_those_of_their_format(
         for n in range(12 * GROUP)
     ]
     volume: dict[bytes, bytes] = {}
-    index = LogIndex(MemoryStore(volume), keep_in=tmp_path / "tables")
+    index = LogIndex(MemoryStore(volume), table_folder=tmp_path / "tables")
     index.apply(
         [
             (0, APPEND_MS, declare(PLANS["bands"])),
@@ -739,14 +743,14 @@ def test_the_bytes_of_files_are_those_of_their_format(
     )
     index.close()
     kinds = (
-        layout.KEY_BESIDE,
-        layout.PREFIX_BESIDE_ROWS,
-        layout.PREFIX_BESIDE_TABLE,
+        layout.KEY_TABLE_FILES,
+        layout.PREFIX_FILE_ROWS,
+        layout.PREFIX_FILE_TABLE,
         layout.PREFIX_REMOVED,
     )
     said = {key.hex(): value.hex() for key, value in sorted(volume.items()) if key[:1] in kinds}
     assert len({key[:2] for key in said}) == len(kinds)
 
-    found = {"format": beside.FORMAT, "said": said}
+    found = {"format": table_files.FORMAT, "said": said}
 
     assert found == json.loads(GOLDEN.read_text("utf-8"))

@@ -1,18 +1,18 @@
 """The store on RocksDB; the only user of rocksdict.
 
-Invariants: raw mode, so that no value is ever unpickled; one column family; the write-ahead log is
-on, so a killed process loses nothing, and not synced, so a machine that loses power may lose the
-newest steps whole (the log topic has them); a directory that holds the remains of a volume is never
-opened as an empty one; a scan that ended early because a file is damaged raises instead of looking
-complete (rocksdict's own `items()` just stops there); a write-ahead log that was cut short by a
-machine's end is read up to there, one with a flipped byte is refused (RocksDB's default would pass
-over all that follows the byte, and open a young volume as an empty one); a volume that lacks a write
-before the last one is refused. Each write adds a key with its number and removes that of the write
-before it, and that of number 0 stays, so exactly two are there: where writes were lost with the end
-of a MANIFEST, and later ones are still in the write-ahead log, there is one more, or one less.
+Invariants: raw mode, so no value is ever unpickled; one column family; the write-ahead log is on,
+so a killed process loses nothing, and not synced, so a machine that loses power may lose the newest
+steps as a whole (the log topic contains them); a directory with the remains of a volume is never
+opened as an empty volume; a scan that ends early because a file is damaged raises an error
+(rocksdict's `items()` just ends); a write-ahead log that was cut short by a crash of the machine is
+read up to there, and one with a flipped byte is rejected (RocksDB's default would skip all records
+after the byte, and open a young volume as empty); a volume that lacks a write before the last one
+is rejected. For this, each write adds a key with its number and deletes that of the write before,
+and number 0 stays, so exactly two exist: if writes were lost with the end of a MANIFEST, and later
+ones are still in the write-ahead log, there is one more or one less.
 
-Beside a running writer a volume can be opened `read_only`: that takes no lock and changes no file
-(rocksdict writes its own `rocksdict-config.json` once more, with the same content).
+A volume can be opened `read_only` while another process writes it: this takes no lock and changes
+no file (rocksdict writes its `rocksdict-config.json` again, with the same content).
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from stream_dedup.domain.paths import make_folder
 _BLOCK_CACHE_BYTES: Final = 64 << 20
 _WRITE_BUFFER_BYTES: Final = 32 << 20
 _WAL_BYTES_MAX: Final = 128 << 20
-_FOREIGN: Final = frozenset({"lost+found"})  # what a freshly made file system holds
+_FOREIGN: Final = frozenset({"lost+found"})  # in every new file system
 _READ_ONLY_TRIES: Final = 5
-_NUMBER: Final = b"\xff#"  # of the last write; behind all keys of an index
+_NUMBER: Final = b"\xff#"  # prefix of write numbers; after all keys of an index
 _MARKER: Final = '{"raw_mode":true,"prefix_extractors":{}}'
-_SET: Final = "name one that can be, with STREAM_DEDUP_STATE_DIR"
+_SET_HINT: Final = "name one that can be, with STREAM_DEDUP_STATE_DIR"
 _LOCKED: Final = ("lock hold by current process", "No locks available", "While lock file")
 _CAUSES: Final[tuple[tuple[tuple[str, ...], str, type[StoreError]], ...]] = (
     (
@@ -70,13 +70,13 @@ _CAUSES: Final[tuple[tuple[tuple[str, ...], str, type[StoreError]], ...]] = (
 
 
 class RocksStore:
-    """A `contract.Store` in a directory, which is made if it is missing.
+    """A `contract.Store` in a directory, which is created if it is missing.
 
-    With `read_only` the directory must hold a volume, which another process may be writing to; what
-    it wrote before this moment is seen, what it writes later is not.
+    With `read_only` the directory must contain a volume, which another process may be writing; its
+    earlier writes are visible, later ones are not.
 
     Raises:
-        VolumeError: the directory cannot be used, or what it holds; an operator must act.
+        VolumeError: the directory or its content cannot be used; an operator must act.
         StoreError: it cannot be opened now, because it is in use or the disk is full.
     """
 
@@ -89,18 +89,20 @@ class RocksStore:
             self._check_directory()
         except OSError as error:
             raise VolumeError(
-                f"The index volume {self._path} cannot be looked into ({error.strerror}); {_SET}."
+                f"The index volume {self._path} cannot be looked into ({error.strerror}); {_SET_HINT}."
             ) from error
         if read_only and not (self._path / "CURRENT").exists():
             raise StoreError(
                 f"The directory {self._path} holds no index volume to read; name that of an index."
             )
         had_data = any(
-            file.stat().st_size for kind in ("*.sst", "*.log") for file in self._path.glob(kind)
+            file.stat().st_size
+            for pattern in ("*.sst", "*.log")
+            for file in self._path.glob(pattern)
         )
         try:
             if read_only:
-                self._database = _open_beside(self._path)
+                self._database = _open_read_only(self._path)
                 self._last_number()
                 return
             self._make_directory()
@@ -142,11 +144,11 @@ class RocksStore:
             )
         batch = WriteBatch(raw_mode=True)
         if self._number:
-            batch.delete(_numbered(self._number))
+            batch.delete(_number_key(self._number))
         else:
-            batch.put(_numbered(0), b"")
-        batch.put(_numbered(self._number + 1), b"")
-        for first, end in ranges:  # before the puts: a batch is carried out in its order
+            batch.put(_number_key(0), b"")
+        batch.put(_number_key(self._number + 1), b"")
+        for first, end in ranges:  # before the puts: a batch is applied in order
             batch.delete_range(first, end)
         for key, value in puts.items():
             batch.put(key, value)
@@ -177,24 +179,24 @@ class RocksStore:
     def _last_number(self) -> int:
         """Return the number of the last write, 0 before the first one."""
         database = self._open()
-        found: list[bytes] = []
+        keys: list[bytes] = []
         try:
             iterator = database.iter()
             iterator.seek(_NUMBER)
             while iterator.valid():
-                found.append(iterator.key())
+                keys.append(iterator.key())
                 iterator.next()
             iterator.status()
         except Exception as error:  # noqa: BLE001
             self._fail("read", error)
-        if found and (len(found) != 2 or found[0] != _numbered(0)):
+        if keys and (len(keys) != 2 or keys[0] != _number_key(0)):
             self.close()
             raise VolumeError(
                 f"The index volume {self._path} lacks writes before its last one: RocksDB's file "
                 "MANIFEST is damaged. Give the index an empty directory, and it is rebuilt, or "
                 "restore a snapshot."
             )
-        return int.from_bytes(found[1][len(_NUMBER) :], "big") if found else 0
+        return int.from_bytes(keys[1][len(_NUMBER) :], "big") if keys else 0
 
     def checkpoint(self, directory: Path) -> None:
         """See `contract.Store`."""
@@ -229,15 +231,16 @@ class RocksStore:
             if not self._read_only:
                 self._make_private()
         except Exception as error:  # noqa: BLE001 - rocksdict raises bare Exception
-            if self._failure is None:  # after a failed write RocksDB tells the same once more
+            if self._failure is None:  # after a failed write RocksDB raises the same error again
                 self._fail("close", error)
 
     def _make_private(self) -> None:
-        """Let nobody else read the files, which RocksDB makes with the rights of the umask."""
+        """Make the files, which RocksDB creates with the umask's rights, unreadable for other
+        users.
+        """
         for file in self._path.iterdir():
-            with contextlib.suppress(
-                OSError
-            ):  # RocksDB removes some; others' are not ours to change
+            # RocksDB deletes some, and other users' files cannot be changed.
+            with contextlib.suppress(OSError):
                 if file.is_file() and not file.is_symlink():
                     file.chmod(0o600)
 
@@ -252,36 +255,36 @@ class RocksStore:
             )
         return self._database
 
-    def _fail(self, doing: str, error: Exception) -> NoReturn:
-        self._failure = self._error(doing, error)
+    def _fail(self, action: str, error: Exception) -> NoReturn:
+        self._failure = self._error(action, error)
         raise self._failure from error
 
-    def _error(self, doing: str, error: Exception) -> StoreError:
-        told = str(error)
-        if any(sign in told for sign in _LOCKED):
+    def _error(self, action: str, error: Exception) -> StoreError:
+        message = str(error)
+        if any(sign in message for sign in _LOCKED):
             return StoreError(
                 f"Could not open the index volume {self._path}: another process has it open; stop "
                 "that index, or give this one "
                 "its own volume with STREAM_DEDUP_STATE_DIR."
             )
-        for signs, cause, kind in _CAUSES:
-            if any(sign in told for sign in signs):
-                return kind(
-                    f"Could not {doing} the index volume {self._path}: {cause} (RocksDB says: "
-                    f"{told})."
+        for signs, cause, error_class in _CAUSES:
+            if any(sign in message for sign in signs):
+                return error_class(
+                    f"Could not {action} the index volume {self._path}: {cause} (RocksDB says: "
+                    f"{message})."
                 )
         return StoreError(
-            f"Could not {doing} the index volume {self._path}: {told}; restart the index."
+            f"Could not {action} the index volume {self._path}: {message}; restart the index."
         )
 
     def _make_directory(self) -> None:
         try:
             make_folder(self._path)
         except OSError as error:
-            kind = StoreError if error.errno in (errno.ENOSPC, errno.EDQUOT) else VolumeError
-            raise kind(
+            error_class = StoreError if error.errno in (errno.ENOSPC, errno.EDQUOT) else VolumeError
+            raise error_class(
                 f"Could not open the index volume {self._path}: the directory cannot be made "
-                f"({error.strerror}); {_SET}."
+                f"({error.strerror}); {_SET_HINT}."
             ) from error
 
     def _check_directory(self) -> None:
@@ -305,8 +308,8 @@ class RocksStore:
         marker = self._path / "rocksdict-config.json"
         try:
             text = marker.read_text("utf-8")
-            # rocksdict writes this file at every opening, and a process killed meanwhile leaves a
-            # beginning of it; whose volume it is, the index tells by its format key.
+            # rocksdict writes this file at every opening, and a process that is killed meanwhile
+            # leaves a part of it. The index's format key shows whose volume it is.
             raw_mode: Any = _MARKER.startswith(text) or json.loads(text)["raw_mode"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise VolumeError(
@@ -322,12 +325,12 @@ class RocksStore:
             )
 
 
-def _numbered(number: int) -> bytes:
+def _number_key(number: int) -> bytes:
     return _NUMBER + number.to_bytes(8, "big")
 
 
-def _open_beside(path: Path) -> Rdict:
-    """Open for reading only; anew if the writer replaced a file between our reading its name and
+def _open_read_only(path: Path) -> Rdict:
+    """Open for reading only; again if the writer replaced a file between reading its name and
     opening it.
     """
     tries = 0

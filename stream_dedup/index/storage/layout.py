@@ -1,61 +1,61 @@
-"""Bytes on disk: keys, values and their version. Everything lies in one column family; the key's
-first byte tells what.
+"""Stored bytes: keys, values and their version. There is one column family; the key's first byte is
+its type.
 
     key                     value
     !                       magic "SDX1" version(u16)
     L                       the log that this volume follows, as its role names it
-    R                       empty: the volume came from a snapshot, and has not announced since from where it answers
+    R                       empty: the volume was restored from a snapshot, and has not yet announced its first answer
     m                       meta: applied(u64) answered(u64) chain(8) entries(u64) live(u64) rejected(u64)
                             rejected_at(u64) ignored(u64) print_limbs(u8) sketch_bytes(u8)
-    d                       JSON object with sorted keys: what was declared, and the plan and window in force
+    d                       JSON object with sorted keys: the declaration, and the plan and window in force
     s number(u32)           source partition: topic(str8) topic_id(16) partition(u32)
     k source(u32)           its watermark: epoch(u64) committed(u64)
-    e page(u64)             up to 64 entries, 64 * page being the first: count(u16) rows ids; the rows lie column by column,
-                            in the order of the fields of `row`, because so they take half the space
+    e page(u64)             up to 64 entries, 64 * page being the first: count(u16) rows ids; the rows are stored column by
+                            column, in the order of the fields of `row`: half the size when
                             compressed
-    h segment(u64)          of the full pages of 4,096 entries, what is read at opening of those that are live:
+    h segment(u64)          columns of the live ones of 4,096 entries on full pages, read at opening:
                             count(u16), and column by column: place(u16) in the segment, state(u8)
                             features(u32) digest_tag(u32) position_tag(u32) scope(u64) print sketch site(u64)
                             title(u64)
-    i segment(u64)          of the same entries, removed ones too, the CRC-32 of each id(u32 x 4,096), by which take-downs find
-                            them; 0 for none and where it was wiped, and an id of which it is 0 has
-                            1. Read at opening too
-    v log_offset(u64)       the verdicts kept of one log record: count(u16) kept* ids
+    i segment(u64)          CRC-32 of the id of each of these entries, also removed ones (u32 x 4,096), by which take-downs find
+                            them; 0 for no id or a wiped one, 1 for an id whose CRC-32 is 0. Read at
+                            opening too
+    v log_offset(u64)       the cached verdicts of one log record: count(u16) kept* ids
     t                       log time in ms(i64)
     g                       the generations of entries: (first entry(u64), log time at which it ends, in ms(i64))*
     a log_offset(u64)       an answer, as sent, until its delivery is confirmed
-    c entry(u64)            which copy of a representative is the best, and how many there are: `copies`
-    b entry(u64)            the id of the best copy; not there where that is the representative itself, or has no id
-    l entry(u64)            the digest(16) of the text that an id had last, under its latest representative, of another text:
-                            `last_texts`
-    F                       of the files beside the volume: format(u16) base(u64), the entry that their rows' numbers count
-                            from; not there while none count. See `beside`
+    c entry(u64)            the best copy of a representative, and the number of copies: `copies`
+    b entry(u64)            the id of the best copy; missing if that is the representative itself, or has no id
+    l entry(u64)            the digest(16) of the latest text of an id, under the id's latest representative, if that has another
+                            text: `last_texts`
+    F                       table files: format(u16) base(u64), the entry from which their rows' numbers count; missing while
+                            none are valid. See `table_files`
     f group(u64)            the digests of 4,096 rows, of each column in their order(u64 x columns)
-    o table(u64)            of one table's file: plan(u64) generation(u64) rows(u64) entries(u64) buckets(u64) digest(u64)
-    x segment(u64)          which of the segment's entries were removed since the rows beside the volume were laid out: a bit of
+    o table(u64)            one table's file: plan(u64) generation(u64) rows(u64) entries(u64) buckets(u64) digest(u64)
+    x segment(u64)          the segment's entries that were removed since the rows of table files were laid out: a bit of
                             each(u8 x 512, the highest first)
 
     row     := state(u8) text_digest(16) print(u64 x print_limbs, low limb first) sketch(u8 x sketch_bytes) site(u64)
                title(u64) scope(u64)
                features(u32) source(u32) offset(i64) value_digest(u64) time_ms(i64) log_offset(u64)
-               place(u16) append_ms(i64) ids_end(u16): where the entry's id ends in the
-               page's ids; it begins where the one before it ends
+               place(u16) append_ms(i64) ids_end(u16): the end of the entry's id in the
+               page's ids; it begins at the end of the id before
     kept    := source(u32) offset(i64) value_digest(u64) reason(u8) distance(u8) similarity(u8) copies(u32) better(u8)
                decided_offset(u64) decided_place(u32) about(u64: the representative, as 65536 * log
                offset + place of the decision that made it one), and of a duplicate's representative
                (else zero): of_source(u32) of_offset(i64) of_time_ms(i64) id_bytes(u16)
     state   := 0 removed, 1 found by its digest alone (too short for neighbours), 2 found by digest and neighbours
 
-Numbers in keys are big-endian, so that a scan goes in their order; in values little-endian. A page
-of entries is written anew when entries join it (it then is the last page) or one of its entries is
+Numbers in keys are big-endian, so that a scan returns them in order; in values little-endian. A
+page of entries is written again when entries are added (to the last page) or one of its entries is
 removed, a segment when one of its entries is removed, the tags of its ids when one is wiped; all
-other values but `m`, `k`, `t`, `g`, `v`, `c`, `b`, `l`, `p`, `P` and what is said of files beside
-the volume are written once. A page or segment whose entries are all removed goes, with the tags.
-Tags: `tags`.
+other values but `m`, `k`, `t`, `g`, `v`, `c`, `b`, `l`, `p`, `P` and the records of table files are
+written once. A page or segment is deleted, with its tags, once all its entries are removed. Tags:
+`tags`.
 
-Invariants: the bytes are a function of the fields alone; a volume of another version is told apart
-from a damaged one. Frozen in tests/golden/volumes (`python -m tests.index.golden`); a change of any
-byte is a new version, whose volume is built beside the old one (`place`).
+Invariants: the bytes depend on the fields alone; a volume of another version is distinguished from
+a damaged one. Frozen in tests/golden/volumes (`python -m tests.index.golden`); a change of any byte
+is a new version, whose volume is built next to the old one (`place`).
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ PREFIX_ANSWER: Final = b"a"
 PREFIX_COPIES: Final = b"c"
 PREFIX_BEST_ID: Final = b"b"
 PREFIX_LAST_TEXT: Final = b"l"
-KEY_BESIDE: Final = b"F"
-PREFIX_BESIDE_ROWS: Final = b"f"
-PREFIX_BESIDE_TABLE: Final = b"o"
+KEY_TABLE_FILES: Final = b"F"
+PREFIX_FILE_ROWS: Final = b"f"
+PREFIX_FILE_TABLE: Final = b"o"
 PREFIX_REMOVED: Final = b"x"
 
 STATE_REMOVED: Final = 0
@@ -108,8 +108,8 @@ _MAGIC: Final = b"SDX1"
 _META: Final = struct.Struct("<QQ8sQQQQQBB")
 _MARK: Final = struct.Struct("<QQ")
 _COUNT: Final = struct.Struct("<H")
-ROWS_AT: Final = _COUNT.size
-"""Where the rows begin in a page's value; the ids lie behind them."""
+ROWS_BEGIN: Final = _COUNT.size
+"""The begin of the rows in a page's value; the ids follow them."""
 DAMAGED_PAGE: Final = (
     "A page of the index volume is damaged; give the index an empty volume to rebuild."
 )
@@ -129,14 +129,12 @@ COPIES: Final = np.dtype(
         ("rule", "u1"), ("source", "<u4"), ("offset", "<i8"),
     ]
 )  # fmt: skip
-"""What `index.rules.copies` keeps of a representative; its docstring tells the fields."""
+"""The value that `index.rules.copies` stores for a representative; it documents the fields."""
 
 
 @lru_cache
 def row_type(limbs: int, values: int = 0) -> np.dtype[Any]:
-    """Return the layout of one entry whose print has `limbs` limbs, and whose sketch has `values`
-    bytes.
-    """
+    """Return the type of one entry with a print of `limbs` limbs and a sketch of `values` bytes."""
     return np.dtype(
         [
             ("state", "u1"), ("text_digest", "u1", (16,)), ("print", "<u8", (limbs,)), ("sketch", "u1", (values,)),
@@ -150,7 +148,7 @@ def row_type(limbs: int, values: int = 0) -> np.dtype[Any]:
 
 @lru_cache
 def segment_type(limbs: int, values: int = 0) -> np.dtype[Any]:
-    """Return the layout of one entry of a segment."""
+    """Return the type of one entry of a segment."""
     return np.dtype(
         [
             ("place", "<u2"), ("state", "u1"), ("features", "<u4"), ("digest_tag", "<u4"), ("position_tag", "<u4"),
@@ -160,12 +158,12 @@ def segment_type(limbs: int, values: int = 0) -> np.dtype[Any]:
 
 
 class Meta(NamedTuple):
-    """What a volume knows of itself, written with every step.
+    """The state of a volume, written with every step.
 
-    `applied` is the next log offset to read; answers below `answered` were delivered; `entries`
-    were ever made, `live` are left; `rejected` and `ignored` count log records, and `rejected_at`
-    is the last rejected; `print_limbs` is 0 until the first batch was judged; `sketch_bytes` is 0
-    where the recipe makes no sketches.
+    `applied` is the next log offset to read; answers below `answered` were delivered; `entries` is
+    the number of all entries so far, `live` that of live ones; `rejected` and `ignored` count log
+    records, and `rejected_at` is the last rejected; `print_limbs` is 0 until the first batch was
+    judged; `sketch_bytes` is 0 if the recipe makes no sketches.
     """
 
     applied: int = 0
@@ -181,23 +179,23 @@ class Meta(NamedTuple):
 
 
 def encode_format() -> bytes:
-    """Return the value that names this layout's version."""
+    """Return the value that contains this layout's version."""
     return _FORMAT.pack(_MAGIC, VERSION)
 
 
 def version_of(value: bytes) -> int | None:
-    """Return the version of the layout that such a value names; None if no index wrote it."""
+    """Return the layout's version in such a value; None if no index wrote it."""
     if len(value) != _FORMAT.size or not value.startswith(_MAGIC):
         return None
     return int(_FORMAT.unpack(value)[1])
 
 
 def check_format(value: bytes) -> None:
-    """Check that a volume is ours and of this layout. A role never meets another one: see `place`.
+    """Check that a volume is an index's and of this layout. Roles open no other one: see `place`.
 
     Raises:
-        OtherFormatError: it was written by a version of this program with another layout.
-        FormatError: it was not written by this program.
+        OtherFormatError: a version of this program with another layout wrote it.
+        FormatError: another program wrote it.
     """
     version = version_of(value)
     if version is None:
@@ -226,8 +224,8 @@ kept_key: Final = partial(_key, _U64, PREFIX_KEPT)
 copies_key: Final = partial(_key, _U64, PREFIX_COPIES)
 best_id_key: Final = partial(_key, _U64, PREFIX_BEST_ID)
 last_text_key: Final = partial(_key, _U64, PREFIX_LAST_TEXT)
-beside_rows_key: Final = partial(_key, _U64, PREFIX_BESIDE_ROWS)
-beside_table_key: Final = partial(_key, _U64, PREFIX_BESIDE_TABLE)
+file_rows_key: Final = partial(_key, _U64, PREFIX_FILE_ROWS)
+file_table_key: Final = partial(_key, _U64, PREFIX_FILE_TABLE)
 removed_key: Final = partial(_key, _U64, PREFIX_REMOVED)
 answer_key: Final = partial(_key, _U64, PREFIX_ANSWER)
 
@@ -317,29 +315,29 @@ def encode_parts(rows: NDArray[Any], parts: int) -> list[bytes]:
     """Return the bytes of each of `parts` equal parts of structured rows (n,), column by column."""
     columns = [np.ascontiguousarray(rows[name]).view(np.uint8) for name in rows.dtype.names or ()]
     size = len(rows) // max(1, parts)
-    laid = [column.reshape(parts, size * column.size // max(1, len(rows))) for column in columns]
-    return [one.tobytes() for one in np.concatenate(laid, axis=1)]
+    parts_by_column = [
+        column.reshape(parts, size * column.size // max(1, len(rows))) for column in columns
+    ]
+    return [part.tobytes() for part in np.concatenate(parts_by_column, axis=1)]
 
 
-def view_columns(raw: bytes, count: int, kind: np.dtype[Any]) -> dict[str, NDArray[Any]]:
-    """Return the columns in such bytes, which are count * kind.itemsize long, by name and without a
-    copy.
-    """
+def view_columns(raw: bytes, count: int, dtype: np.dtype[Any]) -> dict[str, NDArray[Any]]:
+    """Return the columns in `raw`, of count * dtype.itemsize bytes, by name and without a copy."""
     columns: dict[str, NDArray[Any]] = {}
-    at = 0
-    for name, (field, *_) in (kind.fields or {}).items():
-        size = count * field.itemsize
-        columns[name] = np.frombuffer(raw, field.base, size // field.base.itemsize, at).reshape(
-            count, *field.shape
-        )
-        at += size
+    position = 0
+    for name, (field_dtype, *_) in (dtype.fields or {}).items():
+        size = count * field_dtype.itemsize
+        columns[name] = np.frombuffer(
+            raw, field_dtype.base, size // field_dtype.base.itemsize, position
+        ).reshape(count, *field_dtype.shape)
+        position += size
     return columns
 
 
-def decode_columns(raw: bytes, count: int, kind: np.dtype[Any]) -> NDArray[Any]:
+def decode_columns(raw: bytes, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return the structured rows (count,) in such bytes."""
-    rows = np.empty(count, kind)
-    for name, column in view_columns(raw, count, kind).items():
+    rows = np.empty(count, dtype)
+    for name, column in view_columns(raw, count, dtype).items():
         rows[name] = column
     return rows
 
@@ -355,13 +353,13 @@ def view_segment(value: bytes, limbs: int, values: int = 0) -> dict[str, NDArray
     Raises:
         FormatError: it is damaged.
     """
-    kind = segment_type(limbs, values)
-    count, raw, rest = split_rows(value, kind.itemsize)
+    dtype = segment_type(limbs, values)
+    count, raw, rest = split_rows(value, dtype.itemsize)
     if rest:
         raise FormatError(
             "A segment of the index volume is damaged; give the index an empty volume to rebuild."
         )
-    return view_columns(raw, count, kind)
+    return view_columns(raw, count, dtype)
 
 
 def encode_rows(rows: bytes, count: int, ids: bytes) -> bytes:
@@ -375,16 +373,16 @@ def split_rows(value: bytes, row_bytes: int) -> tuple[int, bytes, bytes]:
     Raises:
         FormatError: it is damaged.
     """
-    count = _COUNT.unpack_from(value)[0] if len(value) >= ROWS_AT else 0
-    end = ROWS_AT + count * row_bytes
+    count = _COUNT.unpack_from(value)[0] if len(value) >= ROWS_BEGIN else 0
+    end = ROWS_BEGIN + count * row_bytes
     if count == 0 or len(value) < end:
         raise FormatError(DAMAGED_PAGE)
-    return count, value[ROWS_AT:end], value[end:]
+    return count, value[ROWS_BEGIN:end], value[end:]
 
 
 def encode_kept(rows: NDArray[Any], ids: bytes) -> bytes:
-    """Return the value of one log record's cached verdicts; `rows` (n,) KEPT, `ids` theirs, one
-    after another.
+    """Return the value of one log record's cached verdicts: `rows` (n,) KEPT, and their joined
+    ids.
     """
     return encode_rows(rows.tobytes(), len(rows), ids)
 
@@ -395,9 +393,9 @@ def decode_kept(value: bytes) -> tuple[NDArray[Any], list[bytes]]:
     Raises:
         FormatError: it is damaged.
     """
-    _, raw, blob = split_rows(value, KEPT.itemsize)
+    _, raw, ids = split_rows(value, KEPT.itemsize)
     rows: NDArray[Any] = np.frombuffer(raw, KEPT)
-    stops = np.cumsum(rows["id_bytes"], dtype=np.int64)
-    if stops[-1] != len(blob):
+    ends = np.cumsum(rows["id_bytes"], dtype=np.int64)
+    if ends[-1] != len(ids):
         raise FormatError("Kept verdicts of the index volume are damaged; rebuild it.")
-    return rows, list(Ids(blob, stops))
+    return rows, list(Ids(ids, ends))

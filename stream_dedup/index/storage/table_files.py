@@ -1,0 +1,484 @@
+"""Table files: rows and tables as they are in memory, so opening reads only later entries from
+RocksDB.
+
+    FOLDER/NAME                      one column of the rows, appended to
+    FOLDER/table-NUMBER.GENERATION   the frozen segment of one table, written once
+
+The volume in RocksDB is the source of truth. It also names the valid files and their contents: a
+digest of each column of every 4,096 rows, the file and digest of every table, and for every entry
+whether it was removed after the rows were laid out. Opening reads the files, and from the volume
+only the entries after them.
+
+How a table is written to a file:
+  1  it is merged or sorted, and has grown by an eighth since it was last written. If its row numbers are in files, the merge wrote
+     them to a new file, which is always completed: else opening would have to merge again
+  2  a thread writes the table, or the rest of it, to a file of another name, syncs it and renames it
+  3  the next write of the volume that names all rows of the table also names the file
+  4  the previous file is deleted
+
+Invariants: rows are valid up to the first 4,096 whose digests are wrong, tables if all rows that
+they cover are valid; other rows and tables are rebuilt from the volume, and `refused` contains the
+reasons; losing the folder loses no data; a disk that is too full for a table stops no verdict.
+Before rows are laid out again in place, all names are withdrawn. Entries that an order wiped are
+wiped here too. No link is followed, and only a regular file of this user with one name is used.
+Frozen in tests/golden/table_files.json: other bytes, or other hashes of a plan, need a new
+`FORMAT`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from hashlib import blake2b
+from io import FileIO
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from stream_dedup.domain.disk import sync
+from stream_dedup.domain.errors import StoreError
+from stream_dedup.domain.paths import create_file, make_folder, open_file
+from stream_dedup.index.storage.contract import Store, Writes
+from stream_dedup.index.storage.layout import (
+    KEY_TABLE_FILES,
+    PREFIX_FILE_ROWS,
+    PREFIX_FILE_TABLE,
+    PREFIX_REMOVED,
+    SEGMENT_ENTRIES,
+    file_rows_key,
+    file_table_key,
+    number_of,
+    removed_key,
+)
+from stream_dedup.index.tables.file_keeper import (
+    GROUP_ROWS,
+    ROW_BYTES,
+    Pieces,
+    RowsInFiles,
+    Sizes,
+    TableFile,
+)
+from stream_dedup.index.tables.rows import REMOVED
+
+FORMAT: Final = 1
+_GROWTH_SHARE: Final = 8  # a table is written again when it has grown by one part in this many
+_HEAD: Final = struct.Struct("<HQ")
+_TABLE: Final = struct.Struct("<QQQQQQ")
+
+NAME_RANGES: Final = tuple(
+    (prefix, bytes([prefix[0] + 1]))
+    for prefix in (PREFIX_FILE_ROWS, PREFIX_FILE_TABLE, PREFIX_REMOVED)
+)
+"""Ranges (first key, key after the last) of the volume's records of table files, without
+`KEY_TABLE_FILES`."""
+
+
+@dataclass(slots=True)
+class _TableWrite:
+    """A table that is being written to a file, which already contains `written_bytes` of it."""
+
+    number: int
+    file: TableFile
+    pieces: Pieces
+    written_bytes: int
+    is_cancelled: bool = False
+    future: Future[None] | None = None
+
+
+class TableFiles:
+    """The table files of one index, in one folder.
+
+    `refused` contains the reasons why files are rebuilt, `unwritten` counts tables that could not
+    be written. For the thread that applies the log; another thread writes tables and deletes old
+    files.
+
+    Raises:
+        StoreError: the folder cannot be created, or the volume failed.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        folder: Path,
+        thread: Executor | None = None,
+        on_step: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Open the files: `thread` writes tables; `on_step` is called with the name of each
+        step.
+        """
+        self.folder = folder
+        self.refused: list[str] = []
+        self.unwritten = 0
+        self.base: int | None = None
+        self._store = store
+        self._thread = thread or ThreadPoolExecutor(1)
+        self._on_step = on_step
+        self._lock = threading.Lock()
+        self._begun_files: dict[int, int] = {}  # generations of files that a merge writes
+        self._writes: dict[int, _TableWrite] = {}
+        self._written_tables: dict[int, TableFile] = {}
+        self._tables: dict[int, TableFile] = {}
+        self._dropped_tables: set[int] = set()  # tables whose names the next write deletes
+        self._obsolete_files: list[Path] = []  # files to delete after that write
+        self._groups = 0
+        self._stored_groups = (
+            0  # the volume names groups up to here, which may be more than are valid
+        )
+        self._changed_segments: set[int] = set()
+        self._wiped_groups: set[int] = set()
+        try:
+            make_folder(folder)
+        except OSError as error:
+            raise StoreError(
+                f"The folder {folder} for table files of the index cannot be created "
+                f"({error.strerror}). Make room on that disk, check its owner, and start the index "
+                "again."
+            ) from error
+        self.digests = self._read_names()
+        self._generation = max((table.generation for table in self._tables.values()), default=0)
+        named = {self._table_path(number, table) for number, table in self._tables.items()}
+        for path in folder.glob("table-*"):  # of a process that ended before it named them
+            if path not in named:
+                _remove(path)
+
+    # -- opening
+
+    def _read_names(self) -> NDArray[np.uint64]:
+        """Read the volume's records; return the digests of each 4,096 rows, (groups, columns)."""
+        no_digests = np.zeros((0, 0), np.uint64)
+        (header,) = self._store.get_many([KEY_TABLE_FILES])
+        if header is None:
+            return no_digests
+        if len(header) != _HEAD.size or _HEAD.unpack(header)[0] != FORMAT:
+            self.refused.append("rows and tables were written by another version of the program")
+            return no_digests
+        _, self.base = _HEAD.unpack(header)
+        groups = list(self._store.scan(PREFIX_FILE_ROWS))
+        if [number_of(key) for key, _ in groups] != list(range(len(groups))) or len(
+            {len(value) for _, value in groups}
+        ) > 1:
+            self.refused.append("the volume's digests of the rows are damaged")
+            return no_digests
+        self._groups = self._stored_groups = len(groups)
+        for key, value in self._store.scan(PREFIX_FILE_TABLE):
+            self._tables[number_of(key)] = TableFile(*_TABLE.unpack(value))
+        return (
+            np.array([np.frombuffer(value, "<u8") for _, value in groups], np.uint64)
+            if groups
+            else no_digests
+        )
+
+    def accept_rows(self, groups: int, valid_groups: int) -> None:
+        """Use only the first `valid_groups` of `groups` groups of rows, and the tables that they
+        cover.
+
+        Raises:
+            StoreError: the volume failed.
+        """
+        if valid_groups < groups:
+            self.refused.append(
+                f"rows from number {valid_groups * GROUP_ROWS} on have another digest than the "
+                "volume names"
+            )
+        if not valid_groups:
+            self.withdraw_names()
+        self._groups = valid_groups
+        for number in [
+            number
+            for number, table in self._tables.items()
+            if table.rows > valid_groups * GROUP_ROWS
+        ]:
+            self._drop_table(number)
+
+    def mark_removed(self, numbers: NDArray[np.uint32], states: NDArray[np.uint8]) -> None:
+        """Set `states` (n,) to REMOVED for those rows with `numbers` (n,) that the volume lists as
+        removed.
+        """
+        for key, value in self._store.scan(PREFIX_REMOVED):
+            first, end, segment_places = self._segment_rows(numbers, number_of(key))
+            bits = np.unpackbits(np.frombuffer(value, np.uint8), count=SEGMENT_ENTRIES)
+            states[first:end][bits[segment_places] != 0] = REMOVED
+
+    # -- tables
+
+    def valid_tables(self, plan: str) -> dict[int, TableFile]:
+        """Return the valid files of the tables whose keys are derived from `plan`, by number."""
+        return {
+            number: table
+            for number, table in self._tables.items()
+            if table.plan == _hash_plan(plan)
+        }
+
+    def drop_tables(self, first: int) -> None:
+        """Stop using the files of all tables from number `first` on: another plan rebuilds them."""
+        self.stop_writing([number for number in self._writes if number >= first])
+        with self._lock:
+            for number in [number for number in self._written_tables if number >= first]:
+                _remove(self._table_path(number, self._written_tables.pop(number)))
+        for number in [number for number in self._tables if number >= first]:
+            self._drop_table(number)
+
+    def read_table(self, number: int, pieces: Pieces) -> FileIO | None:
+        """Fill a table from its file.
+
+        Returns the open file, or None if the table must be rebuilt. Any thread may call it.
+        """
+        table = self._tables[number]
+        path, digest = self._table_path(number, table), xxhash.xxh3_64()
+        problem = "has another digest than the volume names"
+        with contextlib.ExitStack() as stack:
+            try:
+                file = stack.enter_context(FileIO(open_file(path, own=True), "rb"))
+                for piece in pieces():
+                    if file.readinto(piece.data) != len(piece):
+                        break
+                    digest.update(piece.data)
+                else:
+                    if digest.intdigest() == table.digest and not file.read(1):
+                        stack.pop_all()
+                        return file
+            except OSError as error:
+                problem = f"cannot be read ({error.strerror})"
+        with self._lock:
+            self.refused.append(f"{path.name} {problem}")
+            self._drop_table(number)
+        return None
+
+    def stop_writing(self, numbers: Iterable[int]) -> None:
+        """Stop writing these tables to files, because they are about to change."""
+        for number in numbers:
+            write = self._writes.pop(number, None)
+            if write is not None and write.future is not None:
+                write.is_cancelled = True
+                if write.future.cancel():
+                    _remove(self._part_path(number, write.file.generation))
+                else:
+                    write.future.result()
+
+    def begin_file(self, number: int) -> Path:
+        """Return the path for a new file of a table's row numbers; the next `write_table` completes
+        it.
+        """
+        self._generation += 1
+        self._begun_files[number] = self._generation
+        return self._part_path(number, self._generation)
+
+    def write_table(self, number: int, plan: str, sizes: Sizes, pieces: Pieces) -> None:
+        """Write a table in the background, if it has grown; it does not change until
+        `stop_writing`.
+
+        A begun file is always completed: little of it is missing.
+        """
+        previous, plan_hash = (
+            self._written_tables.get(number) or self._tables.get(number),
+            _hash_plan(plan),
+        )
+        if number not in self._begun_files and previous is not None and previous.plan == plan_hash:
+            new_entries = sizes.entries - previous.entries
+            if 0 <= new_entries < max(1, previous.entries // _GROWTH_SHARE):
+                return
+        written_bytes = sizes.entries * ROW_BYTES if number in self._begun_files else 0
+        if not written_bytes:
+            self.begin_file(number)
+        table = TableFile(plan_hash, self._begun_files.pop(number), *sizes, 0)
+        write = self._writes[number] = _TableWrite(number, table, pieces, written_bytes)
+        write.future = self._thread.submit(self._write, write)
+
+    def _write(self, write: _TableWrite) -> None:
+        path, part = (
+            self._table_path(write.number, write.file),
+            self._part_path(write.number, write.file.generation),
+        )
+        digest, position = xxhash.xxh3_64(), 0
+        try:
+            descriptor = (
+                open_file(part, os.O_RDWR, own=True) if write.written_bytes else create_file(part)
+            )
+            with FileIO(descriptor, "r+b") as file:
+                self._on_step("table begun")
+                file.seek(write.written_bytes)
+                for piece in write.pieces():
+                    if write.is_cancelled:
+                        break
+                    if position >= write.written_bytes:
+                        _write_all(file.fileno(), piece)
+                    digest.update(piece.data)
+                    position += len(piece)
+                self._on_step("table written")
+                if not write.is_cancelled:
+                    os.fsync(file.fileno())
+            if write.is_cancelled:
+                _remove(part)
+                return
+            self._on_step("table synced")
+            part.rename(path)
+            self._on_step("table renamed")
+            sync(self.folder)
+        except OSError:
+            _remove(part)
+            _remove(path)
+            self.unwritten += 1
+            return
+        with self._lock:
+            replaced = self._written_tables.get(write.number)
+            self._written_tables[write.number] = write.file._replace(digest=digest.intdigest())
+        if replaced is not None:
+            _remove(self._table_path(write.number, replaced))
+
+    def _drop_table(self, number: int) -> None:
+        """Stop using a table's file; the next write deletes its name, and then the file is
+        deleted.
+        """
+        self._obsolete_files.append(self._table_path(number, self._tables.pop(number)))
+        self._dropped_tables.add(number)
+
+    def _table_path(self, number: int, table: TableFile) -> Path:
+        return self.folder / f"table-{number}.{table.generation}"
+
+    def _part_path(self, number: int, generation: int) -> Path:
+        return self.folder / f"table-{number}.{generation}.part"
+
+    # -- the volume's records
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there are files that the next write will name."""
+        return any(
+            table.rows <= self._groups * GROUP_ROWS for table in list(self._written_tables.values())
+        )
+
+    def withdraw_names(self) -> None:
+        """Stop using all files at once, before rows are laid out again.
+
+        Raises:
+            StoreError: the volume failed.
+        """
+        self.stop_writing(list(self._writes))
+        files = [
+            self._table_path(number, table)
+            for tables in (self._written_tables, self._tables)
+            for number, table in tables.items()
+        ]
+        if self.base is not None or self.refused:
+            self._store.write({}, [KEY_TABLE_FILES], NAME_RANGES)
+            self._on_step("names withdrawn")
+        for path in (*files, *self._obsolete_files):
+            _remove(path)
+        self.base, self.digests, self._groups, self._stored_groups = (
+            None,
+            np.zeros((0, 0), np.uint64),
+            0,
+            0,
+        )
+        for pending in (
+            self._written_tables,
+            self._tables,
+            self._dropped_tables,
+            self._obsolete_files,
+            self._changed_segments,
+            self._wiped_groups,
+        ):
+            pending.clear()
+
+    def note_removed(self, entries: NDArray[np.int64]) -> None:
+        """Record that entries were removed, for the next write."""
+        self._changed_segments.update(np.unique(entries // SEGMENT_ENTRIES).tolist())
+
+    def note_wiped(self, rows: NDArray[np.int64]) -> None:
+        """Record that rows were wiped, for the next write."""
+        self._wiped_groups.update(np.unique(rows // GROUP_ROWS).tolist())
+        self._on_step("rows wiped")
+
+    def add_writes(self, writes: Writes, rows: RowsInFiles) -> None:
+        """Add the records that changed since the last call."""
+        if self.base != rows.base:
+            self.base = rows.base
+            writes.put(KEY_TABLE_FILES, _HEAD.pack(FORMAT, rows.base))
+        if self._stored_groups > self._groups:
+            writes.delete_range(file_rows_key(self._groups), file_rows_key(self._stored_groups))
+        groups = len(rows.numbers) // GROUP_ROWS
+        for group in {
+            *range(self._groups, groups),
+            *(group for group in self._wiped_groups if group < groups),
+        }:
+            writes.put(file_rows_key(group), rows.digests(group).astype("<u8").tobytes())
+        self._groups, self._stored_groups = groups, 0
+        for segment in self._changed_segments:
+            begin, end, places = self._segment_rows(rows.numbers, segment)
+            bits = np.zeros(SEGMENT_ENTRIES, np.uint8)
+            bits[places] = rows.states[begin:end] == REMOVED
+            writes.put(removed_key(segment), np.packbits(bits).tobytes())
+        with self._lock:
+            written = {
+                number: table
+                for number, table in self._written_tables.items()
+                if table.rows <= groups * GROUP_ROWS
+            }
+            for number in written:
+                del self._written_tables[number]
+        for number in self._dropped_tables - written.keys():
+            writes.delete(file_table_key(number))
+        for number, table in written.items():
+            if number in self._tables:
+                self._drop_table(number)
+            self._tables[number] = table
+            writes.put(file_table_key(number), _TABLE.pack(*table))
+        for pending in (self._dropped_tables, self._changed_segments, self._wiped_groups):
+            pending.clear()
+
+    def note_written(self) -> None:
+        """Record that the writes of `add_writes` are done, and delete files that they replaced."""
+        self._on_step("names written")
+        for path in self._obsolete_files:  # in the background: a large file takes long
+            self._thread.submit(_remove, path)
+        self._obsolete_files.clear()
+
+    def _segment_rows(
+        self, numbers: NDArray[np.uint32], segment: int
+    ) -> tuple[int, int, NDArray[np.int64]]:
+        """Return (first row, end) of the rows whose entries are in a segment, and their places in
+        it.
+        """
+        first = segment * SEGMENT_ENTRIES - (self.base or 0)
+        # Of the type of `numbers`: else numpy would convert all of them.
+        ends = np.clip([first, first + SEGMENT_ENTRIES], 0, 0xFFFFFFFF).astype(np.uint32)
+        begin, end = np.searchsorted(numbers, ends).tolist()
+        return begin, end, numbers[begin:end].astype(np.int64) - first
+
+    # -- the folder
+
+    def size_bytes(self) -> int:
+        """Return the bytes of the disk that the files use."""
+        total = 0
+        for path in self.folder.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # the other thread renames some
+                total += path.stat().st_blocks * 512
+        return total
+
+    def close(self) -> None:
+        """Wait for the thread that writes tables; unfinished ones are dropped."""
+        self.stop_writing(list(self._writes))
+        self._thread.shutdown()
+
+
+def _hash_plan(plan: str) -> int:
+    return int.from_bytes(blake2b(plan.encode(), digest_size=8).digest(), "little")
+
+
+def _write_all(file: int, piece: NDArray[np.uint8]) -> None:
+    remaining = piece.data
+    while remaining:
+        remaining = remaining[os.write(file, remaining) :]
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):  # the next opening deletes files without a name
+        path.unlink(missing_ok=True)
