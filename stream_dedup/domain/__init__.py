@@ -1,3 +1,3 @@
-"""The nouns that every room uses: documents, errors, topics, plans. It imports nothing of the other
-rooms.
+"""Value types and functions that all packages use: documents, errors, topics, plans. The package
+imports no other package of `stream_dedup`.
 """

@@ -1,13 +1,15 @@
-"""Addresses of texts that lie outside Kafka, and which of them may be read.
+"""Parse the addresses of texts that are stored outside Kafka, and check them against the allowed
+prefixes.
 
     s3://crawl/pages/2026/a.html.gz    https://store.example/pages/a?version=3    file:///srv/pages/a.txt
 
-A prefix such as `s3://crawl/pages` allows what lies below it, and never
-`s3://crawl/pages-of-others`: it ends where a part of the path ends. `s3://crawl` allows a bucket,
-`https://store.example` a host on its usual port. A scheme alone is no prefix.
+The prefix `s3://crawl/pages` allows all addresses below that folder, but not
+`s3://crawl/pages-of-others`: a prefix matches whole components of the path. `s3://crawl` allows a
+bucket, `https://store.example` a host on its default port. A scheme alone is not a prefix.
 
-Invariants: pure; for every address the answer is a value; a sentence about an address shows neither
-a password nor what stands behind `?`, where signed addresses carry theirs.
+Invariants: all functions are pure; `checked` returns a value for every address and never raises; a
+message about an address shows neither a password nor the text after `?`, which in a signed address
+contains the signature.
 """
 
 from __future__ import annotations
@@ -38,13 +40,14 @@ _FORM = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?#]*)([^?#]*)(.*)", re.IGNORECASE
 _HOST = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 _WEB = ("http", "https")
 _NAMES_ACCOUNT = ("abfs", "abfss", "az")  # container@account
-# What a prefix lacks that is a scheme alone: it would allow all that the worker's credentials do.
+# The missing part of a prefix that is a scheme alone. Such a prefix would allow every address that
+# the worker's credentials can read.
 _FIRST = {**dict.fromkeys(_WEB, "no host"), **dict.fromkeys(("file", "memory"), "no folder")}
 
 
 class TextAddress(NamedTuple):
-    """One that may be read. `origin` is scheme and host, bucket or container; `path` is behind it,
-    without `?`.
+    """An address that may be read. `origin` is the scheme with the host, bucket or container; `path`
+    is the path after it, without `?`.
     """
 
     whole: str
@@ -54,13 +57,12 @@ class TextAddress(NamedTuple):
 
 
 def parse_prefixes(written: str) -> tuple[str, ...]:
-    """Return the prefixes that stand in a setting, with commas between them, each without a slash
-    at its end.
+    """Return the prefixes in a comma-separated setting, each without a trailing slash.
 
     Raises:
-        ValueError: one of them is no address that could be read.
+        ValueError: the setting is empty, or a prefix is not a readable address.
     """
-    found = []
+    prefixes = []
     for prefix in filter(None, (part.strip() for part in written.split(","))):
         scheme, separator, rest = prefix.partition("://")
         scheme = scheme.lower()
@@ -76,17 +78,17 @@ def parse_prefixes(written: str) -> tuple[str, ...]:
             else f"it names {_FIRST.get(scheme, 'no bucket')}"
         )
         if isinstance(parsed, str):
-            raise ValueError(f"{shown(prefix)} cannot be a prefix: {parsed}")  # noqa: TRY004 - what a setting is refused with
+            raise ValueError(f"{shown(prefix)} cannot be a prefix: {parsed}")  # noqa: TRY004 - settings expect a ValueError
         if "?" in rest or "#" in rest:
-            raise ValueError(f"{shown(prefix)} cannot be a prefix: it ends before ? and #")
-        found.append(f"{parsed.origin}{parsed.path}".rstrip("/"))
-    if not found:
+            raise ValueError(f"{shown(prefix)} cannot be a prefix: it contains ? or #")
+        prefixes.append(f"{parsed.origin}{parsed.path}".rstrip("/"))
+    if not prefixes:
         raise ValueError("names no prefix; write one such as s3://crawl/pages")
-    return tuple(found)
+    return tuple(prefixes)
 
 
 def checked(address: str, prefixes: Sequence[str]) -> TextAddress | str:
-    """Return an address that may be read, or a sentence that says why it may not."""
+    """Return the parsed address, or a sentence that says why it must not be read."""
     if (
         len(address) > ADDRESS_BYTES_MAX
         or len(address.encode("utf-8", "replace")) > ADDRESS_BYTES_MAX
@@ -103,20 +105,20 @@ def checked(address: str, prefixes: Sequence[str]) -> TextAddress | str:
         for prefix in prefixes
     ):
         return (
-            f"The address of the text, {shown(address)}, begins with none of the prefixes that may "
-            "be read; if it should, add "
-            "its own to STREAM_DEDUP_TEXT_PREFIXES, then redrive it."
+            f"The address of the text, {shown(address)}, begins with none of the prefixes in "
+            "STREAM_DEDUP_TEXT_PREFIXES. To read this text, add a prefix of its address there, then "
+            "redrive the record."
         )
     return parsed
 
 
 def scheme_of(prefix: str) -> str:
-    """Return the scheme of a prefix or an address that was checked."""
+    """Return the scheme of a valid prefix or address."""
     return prefix.partition("://")[0]
 
 
 def has_credentials(address: str) -> bool:
-    """Return whether an address holds a user name or a password, also one with a slash in it."""
+    """Return whether an address contains a user name or a password, even one with a slash."""
     scheme, separator, rest = address.partition("://")
     authority, _, path = rest.partition("/")
     if not separator or "@" not in rest:
@@ -130,12 +132,12 @@ def has_credentials(address: str) -> bool:
 
 
 def shown(address: str) -> str:
-    """Return an address for a sentence: printable, short, without a password and what stands behind
-    `?`.
+    """Return an address as messages show it: printable, short, without a password and without the
+    text after `?`.
     """
     scheme, separator, rest = address[: ADDRESS_BYTES_MAX + 1].partition("://")
     if separator and "@" not in rest.partition("/")[0] and has_credentials(address):
-        rest = "***@" + rest.rpartition("@")[2]  # a slash in the password
+        rest = "***@" + rest.rpartition("@")[2]  # the password contains a slash
     elif separator:
         authority, slash, path = rest.partition("/")
         name, separator_at, host = authority.rpartition("@")
@@ -149,44 +151,45 @@ def shown(address: str) -> str:
 
 
 def _parsed(address: str) -> TextAddress | str:
-    """Return the parts of an address, with scheme and host in lower case, or what is wrong with
-    it.
+    """Return the parts of an address, with scheme and host in lower case, or a phrase that says why
+    the address is invalid.
     """
     if any(
         ord(character) < 0x20 or 0x7F <= ord(character) < 0xA0 or 0xD800 <= ord(character) < 0xE000
         for character in address
     ):
-        return "it holds a control character"
+        return "it contains a control character"
     if address != address.strip():
         return "it begins or ends with a space"
     match = _FORM.fullmatch(address)
     if match is None:
-        return "it is no address with a scheme, such as s3://crawl/pages/a.html"
+        return "it is not an address with a scheme, such as s3://crawl/pages/a.html"
     scheme, authority, path, rest = match[1].lower(), match[2], match[3], match[4]
     if scheme not in SCHEMES:
-        return f"its scheme {scheme!r:.40} is none that is read"
+        return f"its scheme {scheme!r:.40} is not supported"
     if ":" in authority.rpartition("@")[0] or ("@" in authority and scheme not in _NAMES_ACCOUNT):
-        return (
-            "it holds a user name or a password; give the worker its credentials by its environment"
-        )
+        return "it contains a user name or a password; pass the credentials in the worker's environment"
     if scheme in _WEB:
         if not _HOST.fullmatch(authority):
-            return "its host is no name or number in ASCII (a name in other letters is written xn--...)"
+            return (
+                "its host is not a name or an IP address in ASCII (write other letters as xn--...)"
+            )
         if " " in address or "\\" in address:
             return "a space or a backslash in it must be written %20 or %5C"
         authority = authority.lower()
     elif scheme in ("file", "memory"):
         if authority and scheme == "file":
-            return "a file has no host: it is written file:///, then its path"
+            return "the address of a file has no host; write file:/// and the path"
         path, rest = path + rest, ""
     elif not authority:
         return "it names no bucket"
-    # Some servers read %2e, a backslash, or what stands before a semicolon, as a path's own dots.
+    # Some servers decode %2e to a dot, treat a backslash as a slash, or ignore the text after a
+    # semicolon.
     if any(
         part.partition(";")[0] in (".", "..")
         for part in re.split(r"[/\\]", f"{path}/{unquote(path)}")
     ):
-        return "its path holds . or .."
+        return "its path contains . or .."
     if scheme == "memory":
         path, authority = f"/{authority}{path}", ""
     return TextAddress(

@@ -1,4 +1,4 @@
-"""What is said of an argument of another kind than what is needed."""
+"""Check the type of an argument of the Python API."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ T = TypeVar("T")
 
 
 def kind_of(value: object) -> str:
-    """Return what a value is, with its article: `None`, `an int`, `a dict`."""
+    """Return the name of the type of a value with its article: `None`, `an int`, `a dict`."""
     name = type(value).__name__
     return "None" if value is None else f"an {name}" if name[0].lower() in "aeiou" else f"a {name}"
 
 
-def given(value: object) -> str:
-    """Return that, as the end of a sentence that says what is needed."""
+def given_kind(value: object) -> str:
+    """Return the end of an error's sentence, such as `an int was given`."""
     return f"{kind_of(value)} was given"
 
 
-def checked(value: object, kind: type[T], what: str, wanted: str, where: str = "") -> T:
-    """Return a value of the kind that is needed.
+def checked(value: object, kind: type[T], subject: str, expected: str, where: str = "") -> T:
+    """Return `value` if it is a `kind`.
 
     Raises:
-        InputError: it is of another; the sentence says `what` must be `wanted`, and begins with
-        `where`.
+        InputError: the value has another type. The message is `where` and the sentence "`subject`
+        must be `expected`, and a ... was given".
     """
     if not isinstance(value, kind):
-        raise InputError(f"{where}{what} must be {wanted}, and {given(value)}.")
+        raise InputError(f"{where}{subject} must be {expected}, and {given_kind(value)}.")
     return value

@@ -1,7 +1,8 @@
-"""By which rule a copy of a document is better than the representative and all copies before it.
+"""Rules that decide whether a copy of a document is better than the representative and all earlier
+copies.
 
-`longest`: at least a tenth more features than the best so far. `newest`: a later time. Ties keep
-the earlier, so what is best follows from the log alone.
+`longest`: the copy has at least a tenth more features than the best so far. `newest`: it has a
+later time. On a tie the earlier one stays the best, so the log alone determines the best.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from stream_dedup.domain.errors import ConfigurationError
 
 
 class BetterRule(enum.IntEnum):
-    """A rule; its number stands in answers and on disk, where 0 says that a copy does not beat the
-    best.
+    """A rule. Answers and the index's volume store its number; 0 there means that the copy is not
+    better.
     """
 
     LONGEST = 1
@@ -21,30 +22,32 @@ class BetterRule(enum.IntEnum):
 
     @property
     def label(self) -> str:
-        """Its name, as settings and the header `dedup.better` have it."""
+        """Name of the rule in settings and in the header `dedup.better`."""
         return self.name.lower()
 
     @classmethod
     def named(cls, name: object) -> BetterRule:
-        """Return the rule of a name.
+        """Return the rule with this name.
 
         Raises:
-            ConfigurationError: there is none.
+            ConfigurationError: no rule has this name.
         """
         for rule in cls:
             if rule.label == name:
                 return rule
-        raise ConfigurationError(f"What is better is longest or newest, not {name!r:.60}.")
+        raise ConfigurationError(
+            f"The rule for the better copy must be longest or newest, not {name!r:.60}."
+        )
 
 
 BETTER_LABELS = tuple(
     "" if not number else BetterRule(number).label for number in range(len(BetterRule) + 1)
 )
-"""The header's value by number; of what does not beat the best, nothing."""
+"""Value of the header by the number of the rule; empty for 0."""
 
 
 def beats(rule: BetterRule, copy: tuple[int, int], best: tuple[int, int]) -> bool:
-    """Return whether a copy is better than another; of each its features and its time in ms."""
+    """Return whether `copy` is better than `best`, each (number of features, time in ms)."""
     (features, time_ms), (best_features, best_time_ms) = copy, best
     if rule is BetterRule.NEWEST:
         return time_ms > best_time_ms

@@ -1,5 +1,7 @@
-"""Whether a kernel is being compiled, which takes up to a minute, and more on a busy machine: a
-signal that asks the process to end is not to wait for that.
+"""Let a signal interrupt the compilation of a kernel.
+
+A compilation takes up to a minute, and more on a busy machine; a process that is asked to end must
+not wait for it.
 """
 
 from __future__ import annotations
@@ -9,11 +11,11 @@ from typing import Final
 
 
 class StoppedError(KeyboardInterrupt):
-    """The process is to end, and its main thread compiles a kernel."""
+    """The process was asked to end while its main thread compiled a kernel."""
 
 
 class Compiling:
-    """Written by the compiler and by the handler of signals."""
+    """State shared by the compiler of kernels and the signal handler."""
 
     def __init__(self) -> None:
         self._thread: int | None = None
@@ -23,21 +25,21 @@ class Compiling:
         """Note that this thread begins to compile a kernel.
 
         Raises:
-            StoppedError: it is the main thread, and the process is to end.
+            StoppedError: this is the main thread, and the process was asked to end.
         """
         self._thread = threading.get_ident()
         if self._is_stopped:
             self.stop()
 
     def end(self) -> None:
-        """Note that a kernel is compiled."""
+        """Note that the compilation has ended."""
         self._thread = None
 
     def stop(self) -> None:
-        """Let the main thread compile no more.
+        """Forbid the main thread to compile kernels.
 
         Raises:
-            StoppedError: it compiles a kernel now.
+            StoppedError: the main thread is compiling a kernel.
         """
         self._is_stopped = True
         if self._thread == threading.main_thread().ident:
@@ -45,7 +47,7 @@ class Compiling:
             raise StoppedError
 
     def resume(self) -> None:
-        """Let kernels be compiled again."""
+        """Allow kernels to be compiled again."""
         self._is_stopped = False
 
 

@@ -1,34 +1,38 @@
-"""What librdkafka says of a connection, without the names of its insides. A pure function of the
-text.
+"""Parse librdkafka's messages about connections into address and reason, without its internal
+names.
 """
 
 from __future__ import annotations
 
 import re
 
-# A broker by address and number, or one that is spoken to as somebody: `GroupCoordinator:
-# kafka:9092: ...`.
+# A broker by address and node id, or by its role as coordinator: `GroupCoordinator: kafka:9092: ...`.
 _BROKER = re.compile(
-    r"(?:\w+: )?(?:\w+://)?(?P<address>[^\s/]+:\d+)(?:/(?:bootstrap|\d+))?: (?P<what>.*)", re.DOTALL
+    r"(?:\w+: )?(?:\w+://)?(?P<address>[^\s/]+:\d+)(?:/(?:bootstrap|\d+))?: (?P<reason>.*)",
+    re.DOTALL,
 )
-# A coordinator that has just moved is named by its office alone: `TxnCoordinator: Connect to
+# After a coordinator has moved, librdkafka names only its role: `TxnCoordinator: Connect to
 # ipv4#10.0.0.1:9092 failed: ...`.
 _CONNECT = re.compile(
-    r"(?:\w+Coordinator: )?Connect to (?:ipv[46]#)?(?P<address>\S+) failed: (?P<why>.*)", re.DOTALL
+    r"(?:\w+Coordinator: )?Connect to (?:ipv[46]#)?(?P<address>\S+) failed: (?P<reason>.*)",
+    re.DOTALL,
 )
-# A port that takes connections and says nothing; librdkafka goes on to guess at brokers of 2015.
+# The port accepts connections and does not answer. The rest of the message is a guess that the
+# broker is older than 0.10.
 _MUTE = re.compile(r"ApiVersionRequest failed: Local: Timed out.*", re.DOTALL)
 _STATE = re.compile(r" \(after \d+ms in state .*\)\Z")
 
 
 def address_and_reason(text: str) -> tuple[str, str]:
-    """Return where and why: of `kafka:9092/1: Connect to ipv4#10.0.0.1:9092 failed: Connection
-    refused (after 0ms in state CONNECT)` it is `kafka:9092` and `Connection refused`. The address
-    is empty if the text names none.
+    """Return the address and the reason in a message of librdkafka.
+
+    For `kafka:9092/1: Connect to ipv4#10.0.0.1:9092 failed: Connection refused (after 0ms in state
+    CONNECT)` these are `kafka:9092` and `Connection refused`. The address is empty if the message
+    contains none.
     """
     broker = _BROKER.fullmatch(text)
-    what = _STATE.sub("", text if broker is None else broker["what"])
-    what = _MUTE.sub("It takes connections and does not answer", what)
-    connect = _CONNECT.fullmatch(what)
-    named = broker or connect
-    return "" if named is None else named["address"], what if connect is None else connect["why"]
+    reason = _STATE.sub("", text if broker is None else broker["reason"])
+    reason = _MUTE.sub("It takes connections and does not answer", reason)
+    connect = _CONNECT.fullmatch(reason)
+    peer = broker or connect
+    return "" if peer is None else peer["address"], reason if connect is None else connect["reason"]

@@ -1,4 +1,4 @@
-"""Tables as CSV for people who open them in a spreadsheet."""
+"""Write tables as CSV that is safe to open in a spreadsheet."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-# Where a spreadsheet may begin a cell, at the beginning or behind what its locale cuts at, and what
-# it calculates there, behind blanks and quotes too (OWASP, CSV injection).
+# Where a spreadsheet would start a formula: at the beginning of a cell, or after a character that is
+# a separator in some locale, also after blanks and quotes (OWASP, CSV injection).
 _CALCULATED: Final = re.compile(r"(?:^|(?<=[;,|\t\r\n]))(?=[\s\"']*[=+\-@＝＋－＠])|^(?=[\t\r\n])")
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return rows as CSV with a heading, None as nothing. A text that a spreadsheet would calculate
-    begins with an apostrophe.
+    """Return a heading and rows as CSV; None becomes an empty cell. An apostrophe is put before each
+    text that a spreadsheet would treat as a formula.
     """
     text = io.StringIO()
     writer = csv.writer(text, quoting=csv.QUOTE_ALL)

@@ -1,8 +1,7 @@
-"""Two texts side by side, with what differs marked; and which blocks of two fingerprints agree.
-Pure.
+"""Compare two texts word by word, and two fingerprints block by block. All functions are pure.
 
-Invariants: bounded for every text: of each the first `SHOWN` characters are shown, and `COMPARED`
-words compared; what was left out is said.
+Invariant: the work is bounded for every text. Only the first `SHOWN` characters and the first
+`COMPARED` words of each text are compared; a note says how much was left out.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ from typing import Final
 SHOWN: Final = 40_000
 COMPARED: Final = 4_000
 _FOLDED: Final = 40
-# A word with the space behind it; a character of scripts that write no spaces; a mark.
+# A word with the space after it; a character of a script that is written without spaces; a mark.
 _TOKEN: Final = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]\s*"
     r"|[^\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]{1,200}\s*|[^\w\s]{1,200}\s*|\s+"
 )
-# A control character is shown as an escape; joiners are needed by Persian, Indic scripts and emoji.
+# Characters that are not replaced by escapes. Persian, Indic scripts and emoji need the joiners.
 _KEPT: Final = frozenset("\n\t\u200c\u200d")
 
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
-    """A stretch of a row: `kind` is `same`, `changed` (both sides), `gone` (left only), `come`
-    (right only) or `skipped`.
+    """A run of words of both texts. `kind` is `same`, `changed` (both sides), `gone` (left only),
+    `come` (right only) or `skipped`.
     """
 
     kind: str
@@ -37,8 +36,8 @@ class TextPiece:
 
 @dataclass(frozen=True, slots=True)
 class TextComparison:
-    """Both texts in pieces. `share`: Jaccard similarity of their runs of three words. `note` says
-    what was left out.
+    """Both texts as pieces. `share` is the Jaccard similarity of their runs of three words, 0 to 1;
+    `changes` the number of pieces that differ; `note` says how much was not compared.
     """
 
     pieces: tuple[TextPiece, ...]
@@ -48,8 +47,8 @@ class TextComparison:
 
 
 def shown(text: str) -> str:
-    """Return a text with its control characters written as escapes, so that none reorders or hides
-    what is beside it.
+    """Return a text with its control characters written as escapes, so that none of them reorders
+    or hides other characters.
     """
     if text.isprintable():
         return text
@@ -64,20 +63,20 @@ def shown(text: str) -> str:
 
 
 def compare(left: str, right: str, *, folded: bool = True) -> TextComparison:
-    """Compare the kept text (left) with the other. `folded`: long equal stretches are cut in their
-    middle.
+    """Compare the kept text (left) with another text (right). With `folded`, the middle of long equal
+    runs is skipped.
     """
     first, second = (_TOKEN.findall(text[:SHOWN])[:COMPARED] for text in (left, right))
     cut = [
-        f"the {name} is longer than what is compared here ({len(''.join(tokens)):,} of "
+        f"the {name} is longer than the part compared here ({len(''.join(tokens)):,} of "
         f"{len(text):,} characters)"
         for name, text, tokens in (("kept text", left, first), ("other text", right, second))
         if len("".join(tokens)) < len(text)
     ]
     bare, other = ([token.strip().casefold() for token in tokens] for tokens in (first, second))
     pieces: list[TextPiece] = []
-    # With autojunk, words that make up more than a hundredth of a long text anchor nothing: it is
-    # what bounds the time.
+    # autojunk (the default) bounds the time: it ignores words that make up more than a hundredth of
+    # a long text.
     for action, begin, end, start, stop in difflib.SequenceMatcher(None, bare, other).get_opcodes():
         old, new = first[begin:end], second[start:stop]
         if action == "equal" and folded and len(old) > 3 * _FOLDED:
@@ -113,8 +112,8 @@ def _jaccard(left: list[str], right: list[str]) -> float:
 
 
 def blocks(left: str, right: str, digits: int = 4) -> list[tuple[str, str, int]]:
-    """Return the blocks of two fingerprints in hex: both blocks, and in how many bits they differ;
-    nothing if they are none.
+    """Return (left block, right block, number of differing bits) for each block of two fingerprints
+    in hex; an empty list if the texts are not fingerprints of one length.
     """
     if len(left) != len(right) or not left or not re.fullmatch(r"[0-9a-f]+", left + right):
         return []

@@ -1,4 +1,4 @@
-"""What has to survive the machine's end."""
+"""Write data through to the disk."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def sync(path: Path) -> None:
-    """Let what a file or a folder holds survive the machine's end.
+    """Flush a file or a folder to the disk, so that its contents survive a crash of the machine.
 
     Raises:
         OSError: the disk failed, or is full.

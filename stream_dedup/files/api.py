@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.domain.arguments import checked, given
+from stream_dedup.domain.arguments import checked, given_kind
 from stream_dedup.domain.document import DIGEST_BYTES, DeadLetter, Reason, Verdict, shorten_id
 from stream_dedup.domain.errors import ConfigurationError, InputError, InvariantError, StoreError
 from stream_dedup.domain.hosts import named_site, site_of
@@ -591,7 +591,7 @@ def _as_content(content: object, where: str, recipe: Recipe) -> Content:
             raise InputError(f"{where}{error}") from error
     wanted = "vector" if takes_vectors else "text"
     hint = ' A vector needs a recipe for vectors: Recipe("vector").' if is_vector else ""
-    raise InputError(f"{where}A {wanted} or a Print is expected, and {given(content)}.{hint}")
+    raise InputError(f"{where}A {wanted} or a Print is expected, and {given_kind(content)}.{hint}")
 
 
 def _limbs(print_: Print) -> list[int]:
@@ -605,7 +605,7 @@ def _as_pair(document: object, where: str = "") -> tuple[str, Any]:
     """Return the id of a document, as text, and its content."""
     if not isinstance(document, tuple | list) or len(document) != 2:
         raise InputError(
-            f"{where}A pair of an id and a text or Print is expected, and {given(document)}."
+            f"{where}A pair of an id and a text or Print is expected, and {given_kind(document)}."
         )
     identifier, content = document
     return _id_text(identifier, where), content

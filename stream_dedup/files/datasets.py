@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.domain.arguments import checked, given
+from stream_dedup.domain.arguments import checked, given_kind
 from stream_dedup.domain.document import Reason, Verdict
 from stream_dedup.domain.errors import ConfigurationError, InputError
 from stream_dedup.domain.plan import Plan
@@ -368,6 +368,6 @@ def _tables(source: Any) -> Iterator[tuple[Any, str]]:
     else:
         needed = "A table with prints is expected"
         if isinstance(source, Mapping):
-            raise InputError(f"{needed}, and {given(source)}.")
+            raise InputError(f"{needed}, and {given_kind(source)}.")
         for table in rows_in(source, needed):
             yield from _tables(table)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
-from stream_dedup.domain.arguments import given, kind_of
+from stream_dedup.domain.arguments import given_kind, kind_of
 from stream_dedup.domain.document import DeadLetter
 from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.hosts import named_site, site_of
@@ -136,7 +136,7 @@ class DocumentRows:
         elif self.takes_vectors or isinstance(row, str) or (self.allows_nulls and _is_null(row)):
             content = row
         else:
-            what = f"{where}: a dictionary, a text, or a pair of id and text is expected, and {given(row)}"
+            what = f"{where}: a dictionary, a text, or a pair of id and text is expected, and {given_kind(row)}"
             is_numbers = hasattr(row, "dtype") or (
                 isinstance(row, tuple | list) and row and isinstance(row[0], int | float)
             )
@@ -346,7 +346,7 @@ def rows_in(values: Any, needed: str) -> Iterator[Any]:
     if not isinstance(values, str | bytes):
         with suppress(TypeError):  # not iterable, such as an array of no dimensions
             return iter(values)
-    raise InputError(f"{needed}, and {given(values)}.")
+    raise InputError(f"{needed}, and {given_kind(values)}.")
 
 
 def is_table(source: object) -> bool:

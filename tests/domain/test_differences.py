@@ -64,7 +64,7 @@ def test_it_is_bounded() -> None:
     ):
         found = compare(left, right)
         assert sum(len(one.left) + len(one.right) for one in found.pieces) <= 2 * SHOWN
-        assert left is few or "longer than what is compared" in found.note
+        assert left is few or "longer than the part compared" in found.note
     assert time.process_time() - begun < 10
 
 
