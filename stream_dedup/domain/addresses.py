@@ -46,8 +46,8 @@ _FIRST = {**dict.fromkeys(_WEB, "no host"), **dict.fromkeys(("file", "memory"), 
 
 
 class TextAddress(NamedTuple):
-    """An address that may be read. `origin` is the scheme with the host, bucket or container; `path`
-    is the path after it, without `?`.
+    """An address that may be read. `origin` is the scheme with the host, bucket or container;
+    `path` is the path after it, without `?`.
     """
 
     whole: str
@@ -106,8 +106,8 @@ def checked(address: str, prefixes: Sequence[str]) -> TextAddress | str:
     ):
         return (
             f"The address of the text, {shown(address)}, begins with none of the prefixes in "
-            "STREAM_DEDUP_TEXT_PREFIXES. To read this text, add a prefix of its address there, then "
-            "redrive the record."
+            "STREAM_DEDUP_TEXT_PREFIXES. To read this text, add a prefix of its address there, "
+            "then redrive the record."
         )
     return parsed
 
@@ -168,7 +168,7 @@ def _parsed(address: str) -> TextAddress | str:
     if scheme not in SCHEMES:
         return f"its scheme {scheme!r:.40} is not supported"
     if ":" in authority.rpartition("@")[0] or ("@" in authority and scheme not in _NAMES_ACCOUNT):
-        return "it contains a user name or a password; pass the credentials in the worker's environment"
+        return "it contains a user name or a password; pass credentials in the worker's environment"
     if scheme in _WEB:
         if not _HOST.fullmatch(authority):
             return (

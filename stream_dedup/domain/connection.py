@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import re
 
-# A broker by address and node id, or by its role as coordinator: `GroupCoordinator: kafka:9092: ...`.
+# A broker by address and node id, or by its role as coordinator: `GroupCoordinator: kafka:9092:
+# ...`.
 _BROKER = re.compile(
     r"(?:\w+: )?(?:\w+://)?(?P<address>[^\s/]+:\d+)(?:/(?:bootstrap|\d+))?: (?P<reason>.*)",
     re.DOTALL,

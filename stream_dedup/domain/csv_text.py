@@ -8,14 +8,14 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-# Where a spreadsheet would start a formula: at the beginning of a cell, or after a character that is
-# a separator in some locale, also after blanks and quotes (OWASP, CSV injection).
+# Where a spreadsheet would start a formula: at the beginning of a cell, or after a character that
+# is a separator in some locale, also after blanks and quotes (OWASP, CSV injection).
 _CALCULATED: Final = re.compile(r"(?:^|(?<=[;,|\t\r\n]))(?=[\s\"']*[=+\-@＝＋－＠])|^(?=[\t\r\n])")
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a heading and rows as CSV; None becomes an empty cell. An apostrophe is put before each
-    text that a spreadsheet would treat as a formula.
+    """Return a heading and rows as CSV; None becomes an empty cell. An apostrophe is put before
+    each text that a spreadsheet would treat as a formula.
     """
     text = io.StringIO()
     writer = csv.writer(text, quoting=csv.QUOTE_ALL)

@@ -63,8 +63,8 @@ def shown(text: str) -> str:
 
 
 def compare(left: str, right: str, *, folded: bool = True) -> TextComparison:
-    """Compare the kept text (left) with another text (right). With `folded`, the middle of long equal
-    runs is skipped.
+    """Compare the kept text (left) with another text (right). With `folded`, the middle of long
+    equal runs is skipped.
     """
     first, second = (_TOKEN.findall(text[:SHOWN])[:COMPARED] for text in (left, right))
     cut = [

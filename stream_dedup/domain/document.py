@@ -1,9 +1,9 @@
-"""The nouns that travel between the rooms, as frozen values.
+"""Value types that the packages share. All are immutable.
 
-Invariants: a value here never changes after it is made; a `Position` names one source record for
-ever, because it carries the topic's id (a re-created topic reuses offsets); `Reason` numbers are
-stored on topics and on disk and are never reused. Values that are made for every document are named
-tuples: a frozen dataclass takes three times as long to make.
+Invariants: a `Position` identifies one source record for ever, because it contains the topic's id
+(a re-created topic reuses offsets); the numbers of `Reason` are stored in topics and on disk, so
+they are never reused. Values that are created for every document are named tuples: creating a
+frozen dataclass takes three times as long.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ NO_TOPIC_ID = bytes(TOPIC_ID_BYTES)
 
 
 def maker_of(kind: type[Named]) -> Callable[[Iterable[Any]], Named]:
-    """Return what makes a named tuple of all its fields' values, in their order.
+    """Return a fast constructor of a named tuple from one iterable of all values, in field order.
 
-    Its own constructor is Python's code, and takes half as long again; with `map` and `zip` over
-    columns, three times as long.
+    The constructor of the class is written in Python and takes 1.5 times as long; with `map` and
+    `zip` over columns, three times as long.
     """
     return cast("Callable[[Iterable[Any]], Named]", partial(tuple.__new__, kind))
 
@@ -43,8 +43,8 @@ class Verdict(enum.StrEnum):
 
 
 class Mode(enum.IntEnum):
-    """What a log batch is for; a field of every batch, because what was judged in shadow was never
-    delivered.
+    """The mode in which a log batch was judged. Every batch stores it, because documents judged in
+    shadow mode were never delivered.
     """
 
     ENFORCE = 0
@@ -53,16 +53,16 @@ class Mode(enum.IntEnum):
 
     @property
     def delivers(self) -> bool:
-        """Whether documents leave at all."""
+        """Whether documents are delivered to the output topics."""
         return self is not Mode.SHADOW
 
 
 class Reason(enum.IntEnum):
-    """Why a verdict is what it is. 1-9: unique; 10-19: duplicate; 20-: no outcome for a reader,
-    only for the worker.
+    """The reason of a verdict. 1-9: unique; 10-19: duplicate; from 20: for the worker only, never
+    in an output.
 
-    `sentence` explains the reason to people. Of a duplicate, `has_same_id` and `has_same_text`
-    compare it with the kept document. `is_change`: its text was not the page's last one.
+    `sentence` explains the reason to people. `has_same_id` and `has_same_text` compare a duplicate
+    with the kept document. `is_change`: the text differs from the last text of the page.
     """
 
     sentence: str
@@ -90,7 +90,7 @@ class Reason(enum.IntEnum):
     RETRACTED = 21, "it became a dead letter"
 
     def __new__(cls, number: int, sentence: str = "", traits: str = "") -> Self:
-        """Return the member of a number."""
+        """Return the member with this number."""
         found = int.__new__(cls, number)
         found._value_, found.sentence = number, sentence
         found.has_same_id, found.has_same_text = "same-id" in traits, "same-text" in traits
@@ -99,24 +99,23 @@ class Reason(enum.IntEnum):
 
     @property
     def label(self) -> str:
-        """The value of the header `dedup.reason`."""
+        """Value of the header `dedup.reason`."""
         return _LABELS[self]
 
     @property
     def verdict(self) -> Verdict | None:
-        """The verdict that this reason explains; None for reasons that are no outcome."""
+        """Verdict that this reason explains; None for reasons that no output contains."""
         return _VERDICTS[self]
 
 
-# Asked for every document, so looked up rather than worked out.
+# Looked up for every document, so computed once.
 _LABELS = {reason: reason.name.lower().replace("_", "-") for reason in Reason}
 _VERDICTS = {
     reason: Verdict.UNIQUE if reason < 10 else Verdict.DUPLICATE if reason < 20 else None
     for reason in Reason
 }
 OUTCOMES = {reason.label: reason for reason in Reason if reason.verdict is not None}
-"""The reasons that readers of the outputs see, by their labels, in the order in which pictures
-stack them."""
+"""Reasons that occur in outputs, by label, in the order in which charts stack them."""
 DUPLICATES = tuple(
     reason.label for reason in OUTCOMES.values() if reason.verdict is Verdict.DUPLICATE
 )
@@ -124,9 +123,9 @@ SAME_ID = tuple(label for label, reason in OUTCOMES.items() if reason.has_same_i
 
 
 class Message(NamedTuple):
-    """One record as read. `headers` in the order in which they came.
+    """One source record as read. `headers` are in the order of the record.
 
-    A timestamp of None means that it has none, which is what one of 0 or below says too.
+    `timestamp_ms` is None if the record has no timestamp; 0 or less also means that it has none.
     """
 
     topic: str
@@ -139,38 +138,38 @@ class Message(NamedTuple):
 
     @property
     def position(self) -> str:
-        """The position of the record as text: `documents-3@8812`."""
+        """Position of the record as text: `documents-3@8812`."""
         return f"{self.topic}-{self.partition}@{self.offset}"
 
 
 UNREADABLE = "Unreadable"
-"""The error class of a dead letter that has nothing of its record."""
+"""Error class of a dead letter without key, value and headers of its record."""
 
 
 class Unreadable(Message):
-    """A record that the broker has and no client can read: a batch with a wrong checksum, or one
-    that expands too far.
+    """A record that the broker stores and no client can read: its batch has a wrong checksum, or
+    grows too large when it is decompressed.
 
-    It has a place and nothing else; `why` is the client's own sentence.
+    Only the position is known; `why` is the client's message.
     """
 
     why: str = ""
 
 
 class UnreadableHeaders(Unreadable):
-    """A record whose headers the client cannot give, because the name of one is not UTF-8; all else
-    is there, as it came.
+    """A record of which the client cannot read the headers, because the name of one is not UTF-8.
+    All other fields are present.
 
-    `why` is the client's own sentence; `name` is the name of one such header, in ASCII, as Python
-    writes bytes.
+    `why` is the client's message; `name` is the name of one such header, written as a Python bytes
+    literal in ASCII.
     """
 
     name: str = ""
 
 
 class Position(NamedTuple):
-    """Where one source record lies. Written `documents-3@8812` for people; the topic id is what
-    makes it unique.
+    """The position of one source record, written `documents-3@8812` for people. The topic id makes
+    it unique.
     """
 
     topic: str
@@ -183,8 +182,8 @@ class Position(NamedTuple):
 
 
 class LogPlace(NamedTuple):
-    """A document's place in the log: the log record's offset, and the place within that record.
-    Written `8812/17`.
+    """A document's place in the log: the offset of the log record, and the place within that
+    record. Written `8812/17`.
     """
 
     offset: int
@@ -195,7 +194,7 @@ class LogPlace(NamedTuple):
 
 
 class Representative(NamedTuple):
-    """The kept document that a duplicate names."""
+    """The kept document that the verdict of a duplicate names."""
 
     position: Position
     id: bytes
@@ -207,12 +206,12 @@ Stage = Literal["decode", "field", "size", "fetch", "fingerprint"]
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """Why a record cannot be judged; a pure function of the record and the input settings, unless
-    `is_timed`.
+    """The reason why a record cannot be judged. It depends only on the record and the input
+    settings, unless `is_timed`.
 
-    `stage` could not go on; `message` is a sentence for the operator. `is_timed`: a limit of time
-    or memory decided, or what lay elsewhere by then, so that another worker may have judged the
-    record; it is retracted before it leaves.
+    `stage` is the stage that failed; `message` is a sentence for the operator. `is_timed`: the
+    failure depends on a limit of time or memory, or on a text stored elsewhere. Another worker may
+    have judged the record, so it is retracted before the dead letter is delivered.
     """
 
     stage: Stage
@@ -222,12 +221,12 @@ class DeadLetter:
 
 
 def digest_id(identifier: bytes, key: bytes) -> bytes:
-    """Return an id as a log holds it that must hold no ids: a tilde and a keyed 128-bit BLAKE2b in
-    hex; nothing for none.
+    """Return the id's digest, for logs that must not contain ids: a tilde and a keyed 128-bit
+    BLAKE2b in hex; empty for an empty id.
     """
     if not identifier:
         return b""
-    import hashlib  # noqa: PLC0415 - few need it
+    import hashlib  # noqa: PLC0415 - most installations never call this
 
     return (
         b"~"
@@ -238,8 +237,8 @@ def digest_id(identifier: bytes, key: bytes) -> bytes:
 
 
 def shorten_id(identifier: bytes) -> bytes:
-    """Return an id of at most `ID_BYTES_MAX` bytes: a longer one becomes its prefix, a tilde and a
-    128-bit hash.
+    """Return the id if it has at most `ID_BYTES_MAX` bytes, else its prefix, a tilde and a 128-bit
+    hash in hex.
     """
     if len(identifier) <= ID_BYTES_MAX:
         return identifier

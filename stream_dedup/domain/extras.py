@@ -1,4 +1,4 @@
-"""What a role needs beside what is always installed, and how that is had."""
+"""Find the optional packages that a role needs and that are not installed."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import importlib.util
 import sys
 from typing import Final
 
-# The packages that a role imports and an extra brings, and the extra. starlette and uvicorn belong
-# to what is always installed; they are named all the same, because an installation that was put
-# together by hand may lack them.
+# The packages that a role imports, and the extra that installs them. starlette and uvicorn are
+# always installed; they are listed because an installation assembled by hand may lack them.
 _NEEDED: Final = {
     "insights": (("cramjam", "faust"), "insights"),
     "search": (("jinja2", "starlette", "tantivy", "uvicorn"), "search"),
@@ -17,8 +16,8 @@ _NEEDED: Final = {
 
 
 def lacking(role: str) -> str:
-    """Return the sentence on all packages that a role lacks, with how to get them; nothing if it
-    lacks none.
+    """Return a sentence that names all missing packages of a role and how to install them; empty if
+    none is missing.
     """
     packages, extra = _NEEDED.get(role, ((), ""))
     missing = [name for name in packages if not _is_there(name)]
@@ -34,8 +33,6 @@ def lacking(role: str) -> str:
 
 
 def _is_there(name: str) -> bool:
-    if (
-        name in sys.modules
-    ):  # faust puts a module of its own making there, of which nobody can ask where it came from
+    if name in sys.modules:  # faust puts a module without a spec there, on which find_spec raises
         return sys.modules[name] is not None
     return importlib.util.find_spec(name) is not None

@@ -1,14 +1,14 @@
-"""Steps at which a test may kill the process: the proof of what a crash between two steps does.
+"""Steps at which a test can kill the process, to prove the effect of a crash between two steps.
 
 `STREAM_DEDUP_FAILPOINT=worker.flushed:3` kills the process (SIGKILL, nothing is cleaned up) when
 the step `worker.flushed` is reached for the third time with at least two batches in flight; `:3:1`
-asks for at least one, and `:3:1:stop` stops the process there (SIGSTOP) instead, to be continued by
-the test that asked.
+requires at least one, and `:3:1:stop` stops the process there (SIGSTOP) instead; the test continues
+it.
 
-Invariants: without the variable a step costs one comparison; a kill is announced on standard error
-with the number of batches in flight, so that a test can tell a kill in mid-stream from one at rest.
-`index.in-flush` is the one step that is not over when it is reached: the kill strikes two
-milliseconds later, while RocksDB writes its memory out.
+Invariants: without the variable a step costs one comparison; the number of batches in flight is
+written to standard error before a kill, so that a test can distinguish a kill in mid-stream from
+one at rest. At `index.in-flush` the kill is delayed by two milliseconds, so that it happens while
+RocksDB flushes its memory.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _WITHIN_SECONDS = 0.002
 
 
 class Failpoints:
-    """The one step of this process that kills, if any."""
+    """The step at which this process is killed, if any."""
 
     def __init__(self, text: str | None) -> None:
         self._step: str | None = None
@@ -75,8 +75,8 @@ class Failpoints:
         self._signal = signal.SIGSTOP if rest.endswith(":stop") else signal.SIGKILL
 
     def hit(self, step: str, in_flight: int | Callable[[], int]) -> None:
-        """Say that `step` is reached with `in_flight` batches in flight; does not return if this is
-        the one that kills.
+        """Kill or stop the process if it is due at `step`, which was reached with `in_flight`
+        batches in flight.
         """
         if step != self._step:
             return

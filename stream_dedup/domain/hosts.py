@@ -1,13 +1,13 @@
-"""The host of an address, and the site of a document.
+"""Find the host of an address and the site of a document.
 
-A host is read as browsers read it: `urlsplit` finds it, UTS 46 maps its letters to one spelling, and
-labels that are not ASCII are written in Punycode. A leading `www.`, the port, user and password, and
-a final dot do not belong to it. `HTTPS://user@WWW.Bücher.example:8080/` has the host
+A host is parsed as browsers parse it: `urlsplit` finds it, UTS 46 maps its letters to one
+spelling, and labels that are not ASCII are written in Punycode. A leading `www.`, the port, user
+and password, and a final dot are removed. `HTTPS://user@WWW.Bücher.example:8080/` has the host
 `xn--bcher-kva.example`, shown to people as `bücher.example`.
 
-Invariants: pure; every sequence of bytes has a host or none, and never raises; a host has at most
-253 ASCII characters, all of them letters, digits, hyphens, underscores and dots, or is an IPv6
-address in brackets; `shown_host` returns printable text.
+Invariants: all functions are pure and raise for no input; a host has at most 253 ASCII characters,
+all of them letters, digits, hyphens, underscores and dots, or is an IPv6 address in brackets;
+`shown_host` returns printable text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 import idna
 
 HOST_CHARACTERS_MAX: Final = 253
-_WRITTEN_MAX: Final = 9 * HOST_CHARACTERS_MAX  # a letter of a host in percent-encoded UTF-8
+_WRITTEN_MAX: Final = 9 * HOST_CHARACTERS_MAX  # a percent-encoded letter has up to 9 characters
 _CACHED_MAX: Final = 50_000
 _CACHED_BYTES_MAX: Final = 300  # an id that is not an address can have any length
 _ACE: Final = "xn--"
@@ -51,71 +51,71 @@ def host_of(address: bytes) -> str:
 
 
 def shown_host(host: str) -> str:
-    """Return a host as people read it: labels in Punycode become letters where that is reversible."""
+    """Return a host for people: labels in Punycode become letters where that is reversible."""
     return ".".join(map(_shown_label, host.split("."))) if _ACE in host else host
 
 
 def named_host(value: bytes) -> str:
-    """Return the host that a header or an option names, as an address or a bare host."""
+    """Return the host in a header or an option, which contains an address or a bare host."""
     return host_of(value) or host_of(b"//".join((b"http:", value.strip())))
 
 
 def asked_host(text: str) -> str:
-    """Return a host that a person asks for, an address or a bare host, as people read it."""
+    """Return the host in a search form, an address or a bare host, as `shown_host` writes it."""
     return shown_host(named_host(text.strip().encode("utf-8", "replace"))) or text.strip()
 
 
-def is_of_host(host: str, wanted: str) -> bool:
-    """Return whether a host is the wanted one or a subdomain of it; every host is, of none."""
-    return not wanted or host == wanted or host.endswith("." + wanted)
+def is_of_host(host: str, parent: str) -> bool:
+    """Return whether a host is `parent` or a subdomain of it; True if `parent` is empty."""
+    return not parent or host == parent or host.endswith("." + parent)
 
 
 def site_of(identifier: bytes) -> str:
-    """Return the site of a document by its id: the host of an `http` or `https` address."""
+    """Return the host of an id that is an `http` or `https` address; empty for other ids."""
     return host_of(identifier) if _WEB.match(identifier) else ""
 
 
 def named_site(value: str) -> str:
-    """Return the site that a field names: the host of an address or a bare host, else the text."""
+    """Return the site in a field: the host of an address, a bare host, or else the text."""
     raw = value.encode("utf-8", "surrogatepass")
     is_bare = not set(raw) & set(b"/?#@\\")
     return (named_host(raw) if is_bare else host_of(raw)) or value.strip()
 
 
 class HostNames:
-    """Finds hosts and caches them: a crawl names the same hosts again and again."""
+    """Finds hosts and caches them, because a crawl repeats the same hosts."""
 
     def __init__(self, find: Callable[[bytes], str] | None = None) -> None:
-        """Find hosts by `find`; by default the host of any address, as people read it."""
+        """Find hosts with `find`; by default return `shown_host` of the host of any address."""
         self._find = find or (lambda address: shown_host(host_of(address)))
         self._known: dict[bytes, str] = {}
 
     def of(self, identifier: bytes) -> str:
         """Return the host of an id such as `https://example.org/page`; empty if it has none."""
         start = _start_of(identifier)
-        found = self._known.get(start)
-        if found is None:
-            found = self._find(start)
+        host = self._known.get(start)
+        if host is None:
+            host = self._find(start)
             if len(start) > _CACHED_BYTES_MAX:
-                return found
+                return host
             if len(self._known) >= _CACHED_MAX:
                 self._known.clear()
-            self._known[start] = found
-        return found
+            self._known[start] = host
+        return host
 
     def of_many(self, identifiers: Sequence[bytes]) -> list[str]:
         """Return the host of each id."""
-        found = list(map(self._known.get, map(_start_of, identifiers)))
-        if None not in found:
-            return cast("list[str]", found)
+        hosts = list(map(self._known.get, map(_start_of, identifiers)))
+        if None not in hosts:
+            return cast("list[str]", hosts)
         return [
             self.of(identifier) if host is None else host
-            for identifier, host in zip(identifiers, found, strict=True)
+            for identifier, host in zip(identifiers, hosts, strict=True)
         ]
 
 
 def _start_of(identifier: bytes) -> bytes:
-    """Return an id up to the end of its host, in nearly every id; the rest cannot change the host."""
+    """Return the part of an id that determines its host: nearly always the part up to its path."""
     end = identifier.find(b"/", identifier.find(b"//") + 2)
     return identifier if end < 0 else identifier[:end]
 
@@ -132,7 +132,7 @@ def _ascii_label(label: str) -> str:
 
 
 def _shown_label(label: str) -> str:
-    """Return a label in letters, if the letters are those that the label encodes and printable."""
+    """Return a label in letters if they are printable and encode to this label, else the label."""
     if not label.startswith(_ACE):
         return label
     try:

@@ -136,7 +136,10 @@ class DocumentRows:
         elif self.takes_vectors or isinstance(row, str) or (self.allows_nulls and _is_null(row)):
             content = row
         else:
-            what = f"{where}: a dictionary, a text, or a pair of id and text is expected, and {given_kind(row)}"
+            what = (
+                f"{where}: a dictionary, a text, or a pair of id and text is expected, and "
+                f"{given_kind(row)}"
+            )
             is_numbers = hasattr(row, "dtype") or (
                 isinstance(row, tuple | list) and row and isinstance(row[0], int | float)
             )

@@ -528,7 +528,7 @@ def test_records_without_a_text_are_no_trouble(tmp_path: Path) -> None:
     assert run_until_ready(outputs, tmp_path, all_of) == (["unique-1@0"], {"documents-0@3": 1})
 
 
-# -- texts that lie elsewhere
+# -- texts that are stored elsewhere
 
 
 @pytest.fixture
@@ -587,7 +587,7 @@ def test_a_search_waits_while_its_store_is_away_and_reads_the_log_meanwhile(
     assert not {"kept9", "kept10"} & set(before)
     assert "kept0" in before
     assert [call.args[0] for call in logger.warning.call_args_list] == [
-        "texts that lie elsewhere are away; documents wait, and those before them can be found"
+        "the store of the texts is away; documents wait, and those before them can be found"
     ]
     filler = make_filler(outputs, tmp_path, health, **elsewhere_in(pages))
     logger = filler._logger = MagicMock()
@@ -604,7 +604,7 @@ def test_a_search_waits_while_its_store_is_away_and_reads_the_log_meanwhile(
     found = run_until(filler, go_on, list_ids)
     assert found == sorted({f"kept{number}" for number in range(24)} - {"kept0", "kept23"})
     assert [call.args[0] for call in logger.info.call_args_list if "again" in call.args[0]] == [
-        "texts that lie elsewhere come again"
+        "the store of the texts answers again"
     ]
 
 
