@@ -61,7 +61,7 @@ def test_columns_are_the_records(seed: int) -> None:
 
 
 def test_two_topics_are_refused() -> None:
-    with pytest.raises(ValueError, match="several topics"):
+    with pytest.raises(ValueError, match="expected records of one topic"):
         Messages.of([Message(topic, 0, 0, None, None, None, []) for topic in ("a", "b")])
 
 

@@ -1,9 +1,9 @@
 """The tree of all errors.
 
     StreamDedupError
-    |-- ConfigurationError      settings, topics or state are unusable: exit 78, an operator must act
+    |-- ConfigurationError      settings, topics or state are unusable: exit 78, an operator acts
     |   |-- FirstStartError     a partition from which documents were read has no committed offset
-    |   `-- GoneError           a topic or its next record is missing: a role that starts waits for it
+    |   `-- GoneError           a topic or its next record is missing: a starting role waits
     |-- InputError              a file or argument of a command cannot be read: exit 1
     |-- UsageError              options of a command are useless or exclude each other: exit 2
     |-- FormatError             bytes in a topic or on disk are damaged, or another program's

@@ -1,7 +1,7 @@
-"""Sequences of which an item is made when it is asked for, because nearly always nobody does.
+"""Sequences that create an item only when it is read, because most items never are.
 
-Invariant: such a sequence makes its items by a method, never by a function that it holds and that
-holds it: nobody looks for cycles often, and what it keeps would stay.
+Invariant: a subclass creates items in a method, never in a stored function that refers back to the
+sequence. The garbage collector rarely looks for such cycles, so they would keep their memory.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ Item = TypeVar("Item")
 
 
 class Lazy(Sequence[Item]):
-    """A sequence by what it makes at each place; it says its own length."""
+    """A sequence whose items are created by `_item`; a subclass defines `__len__` too."""
 
     __slots__ = ()
 
     @abstractmethod
     def _item(self, place: int) -> Item:
-        """Return what stands at a place, counted from 0."""
+        """Return the item at `place`, counted from 0."""
 
     @overload
     def __getitem__(self, index: int) -> Item: ...
@@ -43,8 +43,8 @@ class Lazy(Sequence[Item]):
 
 
 def sizes_of(stops: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how long what lies one after another is, by where each part stops, (n,); `np.diff`
-    takes ten times as long.
+    """Return the sizes of adjacent parts, (n,), from the end of each part, (n,); the first part
+    begins at 0. `np.diff` takes ten times as long.
     """
     sizes = stops.copy()
     sizes[1:] -= stops[:-1]
@@ -52,8 +52,9 @@ def sizes_of(stops: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 class Ids(Lazy[bytes]):
-    """n ids as they lie in records and pages: that of document i is `joined[stops[i - 1] :
-    stops[i]]`, `stops` (n,).
+    """n ids in one bytes object, as records and pages store them.
+
+    The id of document i is `joined[stops[i - 1] : stops[i]]`; `stops` is (n,).
     """
 
     __slots__ = ("joined", "stops")
@@ -64,14 +65,14 @@ class Ids(Lazy[bytes]):
 
     @classmethod
     def of(cls, ids: Sequence[bytes]) -> Self:
-        """Return ids one after another."""
+        """Return an `Ids` of these ids."""
         if isinstance(ids, cls):
             return ids
         return cls(b"".join(ids), np.cumsum(np.fromiter(map(len, ids), np.int64, len(ids))))
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """How many bytes each has, (n,)."""
+        """Size of each id in bytes, (n,)."""
         return sizes_of(self.stops)
 
     def __len__(self) -> int:

@@ -1,5 +1,5 @@
-"""How much memory this process may take: what its control group allows (a pod's limit is one), or
-what the machine has.
+"""Find how much memory this process may use: the limit of its control group (a pod's limit is
+one), or the memory of the machine.
 """
 
 from __future__ import annotations
@@ -10,19 +10,18 @@ from pathlib import Path
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN_GROUPS = Path("/proc/self/cgroup")
 _STATM = Path("/proc/self/statm")
-_UNKNOWN_RESIDENT_BYTES = (
-    250 << 20
-)  # of a worker that has read its dictionary, where the system does not tell
+# Memory of a worker after loading its dictionary, for systems without /proc.
+_UNKNOWN_RESIDENT_BYTES = 250 << 20
 
 
 def limit_of_group(cgroups: Path = _CGROUPS, own_groups: Path = _OWN_GROUPS) -> int | None:
-    """Return the least limit of this process's control group and of those above it; None where
-    there is none.
+    """Return the smallest memory limit in bytes of this process's control group and its ancestors;
+    None if there is no limit below the machine's memory.
 
-    Both versions are read. In a container the group is mostly shown as the root, outside under the
-    path that it has.
+    Versions 1 and 2 are supported. Inside a container the group is usually the root of the
+    hierarchy, outside it is at its full path.
     """
-    found = []
+    limits = []
     for line in _lines(own_groups):
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -33,23 +32,23 @@ def limit_of_group(cgroups: Path = _CGROUPS, own_groups: Path = _OWN_GROUPS) -> 
         else:
             continue
         group = root / path.lstrip("/")
-        found += [
+        limits += [
             limit
             for folder in (group, *group.parents)
             if folder.is_relative_to(root)
             for limit in _limits(folder / name)
         ]
-    least = min(found, default=None)
+    least = min(limits, default=None)
     return least if least is not None and least < machine_bytes() else None
 
 
 def machine_bytes() -> int:
-    """Return how much memory the machine has."""
+    """Return the memory of the machine in bytes."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def resident_bytes(statm: Path = _STATM) -> int:
-    """Return how much memory this process takes now."""
+    """Return the resident memory of this process in bytes."""
     try:
         return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
@@ -57,7 +56,7 @@ def resident_bytes(statm: Path = _STATM) -> int:
 
 
 def _limits(file: Path) -> list[int]:
-    """Return the limit that a file states; `max` is none."""
+    """Return the limit in a file in bytes; an empty list for `max` or a missing file."""
     return [int(line) for line in _lines(file) if line.isdigit()]
 
 

@@ -1,8 +1,8 @@
-"""Source records as they were read, as columns: one value for each of their fields.
+"""Source records as columns: one sequence for each field.
 
-Invariants: all are of one topic, in the order in which they were read; nothing changes after it was
-made. A record by itself is made when it is asked for: making one of every record that passes costs
-the worker as much as writing it.
+Invariants: all records are of one topic, in the order in which they were read; the columns never
+change. A `Message` is created only when it is read: creating one for every record would cost the
+worker as much as writing the record.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ from numpy.typing import NDArray
 from stream_dedup.domain.document import Headers, Message, TopicPartitionKey, Unreadable
 from stream_dedup.domain.lazy import Lazy
 
-# As Kafka has it. One of 0 or below says the same: librdkafka cannot write 0, and no client of
-# Kafka's own a lower one.
+# Kafka's number for a record without a timestamp. 0 and less mean the same: librdkafka cannot write
+# 0, and Apache Kafka's clients cannot write less.
 NO_TIMESTAMP = -1
-# What a record takes beside its bytes: objects of Python, columns, id, print, verdict, headers of
-# its output.
+# Memory of a record besides its bytes: Python objects, columns, id, fingerprint, verdict, headers
+# of its output.
 _RECORD_BYTES = 700
-# What a header takes beside its bytes: a tuple, a str and bytes of Python. A record may have
-# 100,000 in 300 kB.
+# Memory of a header besides its bytes: a tuple, a str and a bytes object. A record of 300 kB can
+# contain 100,000 headers.
 _HEADER_BYTES = 140
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class Messages(Lazy[Message]):
-    """Records of one topic, (n,). By place, `headers` has those that have some, and `unreadable`
-    those of which the client could not read all.
+    """Records of one topic; each column is (n,).
 
-    A timestamp of `NO_TIMESTAMP` means that the record has none.
+    `headers` maps the place of each record that has headers to these; `unreadable` maps the places
+    of records that the client could not read completely. `timestamps_ms` is `NO_TIMESTAMP` for a
+    record without a timestamp.
     """
 
     topic: str
@@ -51,13 +52,13 @@ class Messages(Lazy[Message]):
         """Return records as columns.
 
         Raises:
-            ValueError: they are of several topics.
+            ValueError: the records are of more than one topic.
         """
         if isinstance(messages, Messages):
             return messages
         topics = {message.topic for message in messages}
         if len(topics) > 1:
-            raise ValueError(f"records of several topics: {sorted(topics)}")
+            raise ValueError(f"expected records of one topic, not of {sorted(topics)}")
         count = len(messages)
         times = (
             NO_TIMESTAMP if message.timestamp_ms is None else message.timestamp_ms
@@ -80,7 +81,7 @@ class Messages(Lazy[Message]):
 
     @classmethod
     def joined(cls, parts: Sequence[Messages]) -> Messages:
-        """Return those of some reads, of the same topic, one after another."""
+        """Concatenate the records of several reads of one topic."""
         if len(parts) == 1:
             return parts[0]
         if not parts:
@@ -93,7 +94,7 @@ class Messages(Lazy[Message]):
             before = len(keys)
             keys += part.keys
             values += part.values
-            headers |= {before + place: given for place, given in part.headers.items()}
+            headers |= {before + place: pairs for place, pairs in part.headers.items()}
             unreadable |= {before + place: record for place, record in part.unreadable.items()}
         return cls(
             next((part.topic for part in parts if len(part)), ""),
@@ -107,7 +108,7 @@ class Messages(Lazy[Message]):
         )
 
     def part(self, start: int, stop: int) -> Messages:
-        """Return those from one place up to another."""
+        """Return the records at the places `start` to `stop` - 1."""
         if start == 0 and stop == len(self):
             return self
         return Messages(
@@ -118,8 +119,8 @@ class Messages(Lazy[Message]):
             self.values[start:stop],
             self.timestamps_ms[start:stop],
             {
-                place - start: given
-                for place, given in self.headers.items()
+                place - start: pairs
+                for place, pairs in self.headers.items()
                 if start <= place < stop
             },
             {
@@ -148,19 +149,19 @@ class Messages(Lazy[Message]):
 
     @property
     def value_bytes(self) -> NDArray[np.int64]:
-        """How many bytes each value has, (n,)."""
+        """Size of each value in bytes, (n,)."""
         if self._value_bytes is None:
             self._value_bytes = sizes_of(self.values)
         return self._value_bytes
 
     @property
     def held_bytes(self) -> int:
-        """How much memory they take, about, with what becomes known of each on its way."""
+        """Approximate memory in bytes of the records and of the values computed from them."""
         if self._held_bytes is None:
             in_headers = sum(
                 len(name) + len(value or b"") + _HEADER_BYTES
-                for given in self.headers.values()
-                for name, value in given
+                for pairs in self.headers.values()
+                for name, value in pairs
             )
             in_keys = int(sizes_of(self.keys).sum())
             self._held_bytes = (
@@ -169,11 +170,11 @@ class Messages(Lazy[Message]):
         return self._held_bytes
 
     def key(self, place: int) -> TopicPartitionKey:
-        """Return topic and partition of one."""
+        """Return topic and partition of the record at `place`."""
         return self.topic, int(self.partitions[place])
 
     def last_offsets(self) -> dict[TopicPartitionKey, int]:
-        """Return the offset of the last record of each partition among them."""
+        """Return the offset of the last of the records of each partition."""
         partitions, from_behind = np.unique(self.partitions[::-1], return_index=True)
         offsets = self.offsets[len(self) - 1 - from_behind].tolist()
         return {
@@ -182,7 +183,7 @@ class Messages(Lazy[Message]):
         }
 
     def first_offsets(self) -> dict[TopicPartitionKey, int]:
-        """Return the offset of the first record of each partition among them."""
+        """Return the offset of the first of the records of each partition."""
         partitions, places = np.unique(self.partitions, return_index=True)
         return {
             (self.topic, part): int(self.offsets[place])
@@ -190,13 +191,13 @@ class Messages(Lazy[Message]):
         }
 
     def of_partitions(self, keys: set[TopicPartitionKey]) -> NDArray[np.bool_]:
-        """Return which are of one of these partitions, (n,)."""
+        """Return which records are of one of these partitions, (n,)."""
         return np.isin(self.partitions, [part for topic, part in keys if topic == self.topic])
 
 
 def sizes_of(parts: Sequence[bytes | None]) -> NDArray[np.int64]:
-    """Return how many bytes each has, (n,); None has none."""
+    """Return the size of each part in bytes, (n,); 0 for None."""
     try:
         return np.fromiter(map(len, parts), np.int64, len(parts))  # type: ignore[arg-type]
-    except TypeError:  # a None, which to look for would take as long again
+    except TypeError:  # a None; looking for it first would double the time
         return np.fromiter((len(part or b"") for part in parts), np.int64, len(parts))

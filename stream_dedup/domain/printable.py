@@ -1,8 +1,8 @@
-"""Text from outside, made safe to show on a terminal or in a log.
+"""Make untrusted text safe to show on a terminal or in a log.
 
-Invariant: what comes out has only printable characters and plain spaces: no escape sequence, no
-line break, no right-to-left override. A document's id must not be able to repaint an operator's
-screen or forge a log line.
+Invariant: the result contains only printable characters and plain spaces: no escape sequence, line
+break or right-to-left override. A document's id must not be able to change an operator's screen or
+forge a log line.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ TEXT_CHARACTERS_MAX = 200
 
 
 def printable(text: str | bytes, limit: int = TEXT_CHARACTERS_MAX) -> str:
-    """Return `text` with every unprintable character written as an escape, cut to `limit`
-    characters with an ellipsis.
+    """Return `text` with every unprintable character written as an escape; a result of more than
+    `limit` characters is cut, with an ellipsis.
 
-    Bytes are read as UTF-8; those that are not become escapes too.
+    Bytes are decoded as UTF-8; invalid bytes become escapes too.
     """
     if isinstance(text, bytes):
-        # An escape is at least as long as what it stands for, so what is cut here would be cut
-        # below anyway.
+        # A character has at most 4 bytes, and an escape is longer than its byte, so this cuts only
+        # text that would be cut below.
         text = text[: 4 * limit + 4].decode("utf-8", "backslashreplace")
     if len(text) > limit:
         text = text[: limit + 1]
@@ -27,11 +27,11 @@ def printable(text: str | bytes, limit: int = TEXT_CHARACTERS_MAX) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
-def counted(number: int, what: str) -> str:
-    """Return a number with its noun, in the plural unless it is one: `1 record`, `2,000
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, in the plural unless the number is 1: `1 record`, `2,000
     records`.
     """
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _escape(char: str) -> str:

@@ -1,11 +1,11 @@
-"""What any role answers over HTTP where it cannot answer: the problem of RFC 9457, with a sentence.
+"""Problem details (RFC 9457): the body of every HTTP error of a role.
 
-    {"type": "about:blank", "title": "Conflict", "status": 409, "detail": "The print was made under
-    the recipe .."}
+    {"type": "about:blank", "title": "Conflict", "status": 409, "detail": "The plan blocks
+    compares no sketches .."}
 
-Invariants: `type` says that the status is all the kind there is, so `title` is the status's own
-phrase; programs go by the status, and `detail` is for people; the bytes are ASCII, because half of
-a surrogate pair has no UTF-8.
+Invariants: `type` is always `about:blank`, so `title` is the phrase of the status; programs read
+the status, and `detail` is for people; the bytes are ASCII, because a lone surrogate cannot be
+encoded as UTF-8.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PROBLEM_TYPE: Final = "application/problem+json"
 
 
 def problem(status: int, detail: str, **more: object) -> dict[str, object]:
-    """Return the members of a problem; `more`: further ones, which are told programs too."""
+    """Return the members of a problem; `more` are further members for programs."""
     return {
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,
@@ -29,5 +29,5 @@ def problem(status: int, detail: str, **more: object) -> dict[str, object]:
 
 
 def problem_bytes(status: int, detail: str, **more: object) -> bytes:
-    """Return a problem as it is sent, under `PROBLEM_TYPE`."""
+    """Return a problem as the bytes of a response of type `PROBLEM_TYPE`."""
     return json.dumps(problem(status, detail, **more)).encode()

@@ -1,10 +1,9 @@
-"""How two documents are related by site, title and id, and how alike they must then be to be
-copies.
+"""Relate two documents by site, title and id; the relation selects the threshold of similarity.
 
-Pages of one site share navigation and phrasing, so different ones are often .65 to .9 alike; pages
-of different sites hardly ever are. Within one site equal titles speak for a copy, and different
-ones against it. Sites and titles are compared by their keyed hashes, ids by their CRC-32; 0 is an
-unknown one.
+Pages of one site share navigation and phrasing, so different pages often have a similarity of 0.65
+to 0.9; pages of different sites hardly ever have. Within one site, equal titles are evidence for a
+copy and different titles against it. Sites and titles are compared by keyed hashes, ids by CRC-32;
+0 means unknown.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from stream_dedup.domain.sketch import as_text
 
 
 class Relation(enum.IntEnum):
-    """How two documents are related; `Plan.alike_mins` has a threshold for each."""
+    """The relation of two documents; `Plan.alike_mins` contains a threshold for each."""
 
     FREE = 0
     """Different sites, or the same id."""
@@ -37,7 +36,7 @@ class Relation(enum.IntEnum):
 
 
 class Origin(NamedTuple):
-    """Where a document is from: the keyed hashes of its site and title, the CRC-32 of its id."""
+    """The keyed hashes of a document's site and title, and the CRC-32 of its id; 0 if unknown."""
 
     site: int = 0
     title: int = 0
@@ -48,7 +47,7 @@ UNKNOWN = Origin()
 
 
 def relation_of(first: Origin, second: Origin) -> Relation:
-    """Return how two documents are related."""
+    """Return the relation of two documents."""
     if (first.id and first.id == second.id) or (
         first.site and second.site and first.site != second.site
     ):
@@ -68,16 +67,16 @@ def in_words(
     *,
     has_same_id: bool = False,
 ) -> str:
-    """Return in two sentences why two documents are copies or not; similarities in per cent.
+    """Return two sentences that say why two documents are copies or not.
 
-    `threshold`: the one of their relation, from which on they are copies. `sites`: their names,
-    empty where they are not known.
+    `similarity` and `threshold` are in per cent; the documents are copies from `threshold`, which
+    is that of `relation`. `sites` are their names, empty if unknown.
     """
     first, second = map(shown_host, sites)
     site = first or second or "one site"
-    free = "on different sites" + (f" ({first} and {second})" if first and second else "")
-    where, who = {
-        Relation.FREE: (free, "Pages of different sites"),
+    on_sites = "on different sites" + (f" ({first} and {second})" if first and second else "")
+    where, pages = {
+        Relation.FREE: (on_sites, "Pages of different sites"),
         Relation.UNKNOWN_SITE: (
             "and the site of one is unknown" if first or second else "of unknown sites",
             "Documents that may be of one site",
@@ -90,9 +89,9 @@ def in_words(
         ),
     }[relation]
     if has_same_id:
-        where, who = "with the same id", "Versions of one document"
-    so = "is a copy" if similarity >= threshold else "was kept"
+        where, pages = "with the same id", "Versions of one document"
+    result = "is a copy" if similarity >= threshold else "was kept"
     return (
-        f"Similarity {as_text(similarity)}, {where}. {who} are copies from {as_text(threshold)}, so "
-        f"this one {so}."
+        f"Similarity {as_text(similarity)}, {where}. {pages} are copies from "
+        f"{as_text(threshold)}, so this one {result}."
     )

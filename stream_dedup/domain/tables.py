@@ -1,11 +1,11 @@
-"""A table that fits the terminal it is printed on.
+"""Print tables that fit the terminal.
 
-Three shapes, the first that fits. On a pipe or file every row is one line. On a terminal cells are
-wrapped at spaces. Where even the longest words side by side are wider than the terminal, each row
-becomes a block: its first cell, then a line a column.
+In a pipe or file every row is one line. On a terminal, cells are wrapped at spaces. If the longest
+words side by side are wider than the terminal, each row becomes a block: its first cell, then one
+line for each other column.
 
-Invariant: no word is ever broken, so that a position or an id is found by eye, by `grep` and by
-copying. A word of the last column that is longer than the terminal runs over its edge.
+Invariant: no word is ever broken, so that a position or an id can be copied and found with `grep`.
+A word of the last column that is longer than the terminal runs over its edge.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _INDENT = "  "
 
 
 class FittedTable:
-    """Rows under headings. `right` holds the numbers of the columns that are set to the right."""
+    """Rows under headings. `right` contains the numbers of the right-aligned columns."""
 
     def __init__(self, headings: Sequence[str], right: Container[int] = ()) -> None:
         self._headings = [Text(heading, "bold") for heading in headings]
@@ -37,11 +37,11 @@ class FittedTable:
         self._rows.append(row + [Text() for _ in self._headings[len(row) :]])
 
     def print_to(self, out: Console) -> None:
-        """Print it; what runs over the edge is not cut."""
+        """Print the table; text that is wider than the terminal is not cut."""
         out.print(self, crop=False)
 
     def lines(self, width: int | None) -> Iterator[Text]:
-        """Yield the lines for a terminal that is `width` wide; None: for a pipe."""
+        """Yield the lines for a terminal of `width` characters; None means a pipe or file."""
         columns = list(zip(self._headings, *self._rows, strict=True))
         whole = [max(cell_len(cell.plain) for cell in column) for column in columns]
         if width is None:
@@ -57,11 +57,11 @@ class FittedTable:
             yield from self._block(row, width)
 
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        """Lay it out for the console it is printed on."""
+        """Yield the lines for the width of the console."""
         yield from self.lines(options.max_width if options.is_terminal else None)
 
     def _least(self, place: int, column: Sequence[Text]) -> int:
-        """Return how wide a column is at least: numbers stay with their units, words are not
+        """Return the minimum width of a column: numbers stay with their units, and words are not
         broken.
         """
         if place in self._right:
@@ -118,14 +118,14 @@ def _longest_word(column: Sequence[Text]) -> int:
 
 
 def _fitted(whole: Sequence[int], least: Sequence[int], room: int) -> list[int] | None:
-    """Return how wide each column is, from the least to its longest cell; None if there is no
-    room.
+    """Return the width of each column, between its minimum and its longest cell; None if the
+    minimum widths exceed `room`.
     """
     widths = list(least)
     left = room - sum(widths)
     if left < 0:
         return None
-    # Those that need least are given it first, so that short columns stay whole.
+    # Columns that need the least more are widened first, so that short columns are not wrapped.
     waiting = sorted(range(len(widths)), key=lambda column: whole[column] - widths[column])
     for number, column in enumerate(waiting):
         more = min(whole[column] - widths[column], left // (len(waiting) - number))
@@ -135,7 +135,7 @@ def _fitted(whole: Sequence[int], least: Sequence[int], room: int) -> list[int] 
 
 
 def _wrap(text: str, width: int) -> Iterator[str]:
-    """Yield lines of whole words; a word that is longer than a line has one of its own."""
+    """Yield lines of whole words; a word that is longer than a line has a line to itself."""
     if cell_len(text) <= width:
         yield text
         return

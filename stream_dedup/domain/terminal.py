@@ -1,4 +1,4 @@
-"""Tables, JSON and progress of the commands."""
+"""Print tables, JSON and the progress of commands."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ _PIPED_WIDTH = 200
 
 class _Output(Console):
     def on_broken_pipe(self) -> None:
-        """Leave it to the command how it ends; rich would end it with 1."""
+        """Let the command choose its exit code; rich would exit with 1."""
         raise BrokenPipeError
 
 
 def console() -> Console:
-    """Return a console on standard output; wide when it is not a terminal, so that nothing is cut
-    for a file.
+    """Return a console on standard output; it is wide if this is not a terminal, so that files get
+    whole lines.
     """
     width = None if sys.stdout.isatty() else _PIPED_WIDTH
     return _Output(file=sys.stdout, width=width, highlight=False, markup=False, soft_wrap=False)
 
 
 def print_json(value: object) -> None:
-    """Print one JSON value on one line; as ASCII if it holds anything that a terminal could take
-    for an order.
+    """Print one JSON value on one line; as ASCII if it contains a character that a terminal could
+    interpret.
     """
     text = json.dumps(value, ensure_ascii=False)
     sys.stdout.write((text if text.isprintable() else json.dumps(value)) + "\n")
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> None:
-    """Print a table, as wide as the terminal lets it; plain strings are made printable."""
+    """Print a table that fits the terminal; plain strings are made printable."""
     table = FittedTable(headings)
     for row in rows:
         table.add_row(*row)
@@ -59,7 +59,7 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str | Text]]) -
 def print_counts(
     counts: Mapping[str, int], *, heading: str = "", as_json: bool = False, **more: object
 ) -> None:
-    """Print what was counted, a line each; or as one JSON object, with what else it has."""
+    """Print one count per line; or `more` and the counts as one JSON object."""
     if as_json:
         print_json({**more, **counts})
     else:
@@ -70,15 +70,15 @@ def print_counts(
 
 
 def note(text: str) -> None:
-    """Print a remark on standard error, one line, safe to show."""
+    """Print a remark on standard error as one printable line."""
     sys.stderr.write(printable(text, 2000) + "\n")
     sys.stderr.flush()
 
 
 @contextlib.contextmanager
-def progress(what: str, total_bytes: int | None) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on standard error while documents pass, if it is a terminal; yield a function
-    (documents, bytes). Of a known size the bar has the share done and the time left.
+def progress(label: str, total_bytes: int | None) -> Iterator[Callable[[int, int], None]]:
+    """Show a progress bar on standard error if it is a terminal; yield a function (more documents,
+    more bytes) that advances it. With `total_bytes` the bar shows the share done and the time left.
     """
     errors = Console(stderr=True)
     if not errors.is_terminal:
@@ -94,7 +94,7 @@ def progress(what: str, total_bytes: int | None) -> Iterator[Callable[[int, int]
         *((TaskProgressColumn(), TimeRemainingColumn(), TextColumn("left")) if total_bytes else ()),
     )
     with Progress(*columns, console=errors, transient=True) as bar:
-        task = bar.add_task(printable(what), total=total_bytes or None, documents=0)
+        task = bar.add_task(printable(label), total=total_bytes or None, documents=0)
         documents = 0
 
         def advance(more_documents: int, more_bytes: int) -> None:

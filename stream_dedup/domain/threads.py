@@ -1,5 +1,5 @@
-"""Threads beside the one that owns them: it goes on while a call runs, or leaves behind a call that
-does not return.
+"""Run blocking calls in another thread, so that the caller continues meanwhile, or abandons a call
+that does not return.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ Outcome: TypeAlias = tuple[T | None, BaseException | None]
 
 
 class SideThread:
-    """Makes blocking calls, one at a time, in a thread of its own.
+    """Runs blocking calls, one at a time, in a separate thread.
 
-    librdkafka forgets the transaction's coordinator when a broker that was killed is missing from
-    one metadata answer; then send_offsets_to_transaction waits far longer than the time-out that it
-    was given (seen with 2.16.0 at a broker's restart).
+    librdkafka forgets the transaction's coordinator if a killed broker is missing from one metadata
+    response; then send_offsets_to_transaction waits far longer than its timeout (seen with 2.16.0
+    at a broker's restart).
     """
 
     def __init__(self, name: str) -> None:
@@ -28,12 +28,12 @@ class SideThread:
         threading.Thread(target=self._serve, name=name, daemon=True).start()
 
     def start(self, function: Callable[[], Any]) -> None:
-        """Run `function`; the caller asks `ended` until it has, before it starts anything else."""
+        """Run `function`. The caller must poll `ended` until it is True before the next call."""
         self._calls.put(function)
 
     def ended(self, seconds: float) -> bool:
-        """Return whether it has ended, after waiting for `seconds` at most, and raise what it
-        raised.
+        """Wait for the running call for at most `seconds`; return whether it has ended, and raise
+        the error that it raised.
         """
         try:
             outcome = [self._done.get(timeout=seconds)]
@@ -43,17 +43,17 @@ class SideThread:
         return True
 
     def take_result(self) -> Any:
-        """Return what the call gave that ended last. It is not kept: a batch and its transaction
-        are large.
+        """Return the result of the last call and drop it, because a batch and its transaction are
+        large.
         """
         result, self._result = self._result, None
         return result
 
     def call(self, function: Callable[[], Any], seconds: float) -> None:
-        """Run `function` and raise what it raises.
+        """Run `function` and wait for it; raise the error that it raised.
 
         Raises:
-            TimeoutError: it has not returned; this object must not be used again.
+            TimeoutError: the call has not ended in `seconds`; this object must not be used again.
         """
         self.start(function)
         if not self.ended(seconds):
@@ -61,21 +61,22 @@ class SideThread:
             raise TimeoutError
 
     def leave(self) -> None:
-        """Let the thread end, once the call has returned that runs."""
+        """Let the thread end after the running call."""
         self._calls.put(None)
 
     def _serve(self) -> None:
         while (function := self._calls.get()) is not None:
             self._done.put(outcome_of(function))
-            del function  # what it carries is large, and the next one may be long in coming
+            del function  # it refers to large objects, and the next call may be far off
 
 
 def outcome_of(function: Callable[[], T]) -> Outcome[T]:
-    """Return what a function gave, or what it raised, as a value: so it crosses threads and tasks.
+    """Return (result, error) of a call: one of them is None. The pair is passed between threads and
+    tasks instead of a future.
 
-    A future that holds an error is held by the frames that the error has passed. What these have in
-    their hands, such as a client with its threads, would stay until Python looks for cycles, which
-    a role has it do rarely.
+    A future that contains an error is part of a cycle with the frames of its traceback. Their
+    locals, such as a client with its threads, would live until the garbage collector looks for
+    cycles, which happens rarely in a role.
     """
     try:
         return function(), None
@@ -84,13 +85,13 @@ def outcome_of(function: Callable[[], T]) -> Outcome[T]:
 
 
 def result_of(outcome: Outcome[T]) -> T:
-    """Return what the function gave, or raise what it raised. Who calls this holds the outcome by
-    no name of its own.
+    """Return the result of the call or raise its error. The caller must not keep a reference to
+    `outcome`.
     """
     result, error = outcome
     del outcome
     if error is None:
-        return result  # type: ignore[return-value] # it is what the function gave, None too
+        return result  # type: ignore[return-value] # the result may be None too
     try:
         raise error
     finally:

@@ -1,6 +1,4 @@
-"""Errors that nobody foresaw, which one record led the program to: its dead letter, and one line of
-log a minute.
-"""
+"""Turn unexpected errors on a record into its dead letter and at most one log line a minute."""
 
 from __future__ import annotations
 
@@ -16,30 +14,29 @@ _logger = logging.getLogger("stream_dedup.unforeseen")
 
 
 class Unforeseen:
-    """Makes such letters for one stage, such as `decode`, which is the business of `doer`, such as
-    `decoder`.
+    """Makes dead letters for one stage, such as `decode`; `component` is its name for people, such
+    as `decoder`.
     """
 
-    def __init__(self, stage: Stage, doer: str) -> None:
+    def __init__(self, stage: Stage, component: str) -> None:
         self._stage = stage
-        self._doer = doer
+        self._component = component
         self._quiet_until = 0.0
 
     def letter(self, message: Message, error: Exception) -> DeadLetter:
-        """Return the dead letter of a record; what led to the error is not known, so another worker
-        may have judged it.
+        """Return the dead letter of a record. The cause is unknown, so another worker may have
+        judged the record.
         """
         kind = type(error).__name__
         if time.monotonic() >= self._quiet_until:
             self._quiet_until = time.monotonic() + _QUIET_SECONDS
             _logger.warning(
-                "a record led the %s to an error that it does not know, and becomes a dead letter; "
-                "please report it (the like "
-                "is not logged again for a minute)",
-                self._doer,
+                "the %s failed on a record with an unexpected error; the record becomes a dead "
+                "letter. Please report the error (it is logged at most once a minute)",
+                self._component,
                 extra={"position": message.position},
                 exc_info=error,
             )
         why = printable(str(error).rstrip(".") or kind)
-        sentence = f"The record led the {self._doer} to an error that it does not know: {why}."
+        sentence = f"The {self._component} failed with an unexpected error: {why}."
         return DeadLetter(self._stage, kind, sentence, is_timed=True)

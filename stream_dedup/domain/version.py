@@ -1,3 +1,3 @@
-"""The version of the package, which goes with the wheel, the metrics and the snapshots."""
+"""The version of the package, which the wheel, the metrics and the snapshots contain."""
 
 __version__ = "1.0.0rc1"

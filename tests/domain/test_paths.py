@@ -44,11 +44,11 @@ def test_a_file_is_opened_only_if_it_is_one(tmp_path: Path) -> None:
     for path in (tmp_path / "pipe", tmp_path / "link", tmp_path, Path("/dev/null")):
         with pytest.raises(OSError, match=r"regular file|symbolic link"):
             os.close(open_file(path))
-    os.close(open_file(file, own=True))
+    os.close(open_file(file, is_private=True))
     (tmp_path / "second").hardlink_to(file)
     os.close(open_file(file))
-    with pytest.raises(OSError, match="second name"):
-        open_file(file, own=True)
+    with pytest.raises(OSError, match="second hard link"):
+        open_file(file, is_private=True)
 
 
 def test_a_foreign_file_is_replaced_and_stays_as_it_is(tmp_path: Path) -> None:

@@ -285,10 +285,7 @@ def test_what_nobody_foresaw_is_the_records_dead_letter_and_said_once_a_minute(
         "UnforeseenError",
         True,
     )
-    assert (
-        letter.message
-        == r"The record led the decoder to an error that it does not know: it\nis\x1b odd."
-    )
+    assert letter.message == r"The decoder failed with an unexpected error: it\nis\x1b odd."
     (said,) = caplog.records
     assert (said.levelno, said.position, said.exc_info is not None) == (
         logging.WARNING,

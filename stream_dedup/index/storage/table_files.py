@@ -236,7 +236,7 @@ class TableFiles:
         problem = "has another digest than the volume names"
         with contextlib.ExitStack() as stack:
             try:
-                file = stack.enter_context(FileIO(open_file(path, own=True), "rb"))
+                file = stack.enter_context(FileIO(open_file(path, is_private=True), "rb"))
                 for piece in pieces():
                     if file.readinto(piece.data) != len(piece):
                         break
@@ -300,7 +300,9 @@ class TableFiles:
         digest, position = xxhash.xxh3_64(), 0
         try:
             descriptor = (
-                open_file(part, os.O_RDWR, own=True) if write.written_bytes else create_file(part)
+                open_file(part, os.O_RDWR, is_private=True)
+                if write.written_bytes
+                else create_file(part)
             )
             with FileIO(descriptor, "r+b") as file:
                 self._on_step("table begun")
