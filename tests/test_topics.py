@@ -177,15 +177,15 @@ class TestFiles:
         [
             ("unique", "gone", "does not exist"),
             ("unique", "[", "unique.yaml"),
-            ("unique", "kind: Secret", "does not hold a Strimzi KafkaTopic"),
-            ("unique", {"metadata": None}, "lacks `metadata` or `spec`"),
+            ("unique", "kind: Secret", "does not contain a Strimzi KafkaTopic"),
+            ("unique", {"metadata": None}, "does not contain `metadata` or `spec`"),
             ("unique", {"metadata": {"name": "other"}}, "must be 'unique'"),
             ("unique", {"spec": {"partitions": 0, "replicas": 1}}, "spec.partitions is 0"),
             ("unique", {"spec": {"partitions": True, "replicas": 1}}, "spec.partitions is True"),
             (
                 "unique",
                 {"spec": {"partitions": 12, "replicas": 1, "config": ["a"]}},
-                "spec.config must hold",
+                "spec.config must contain",
             ),
             (
                 "unique",
@@ -304,7 +304,7 @@ class TestPlan:
     def test_topics_that_are_named_are_taken_as_they_are(self) -> None:
         """A named topic that exists is never changed; a missing one is made, and outputs follow the
         one that is read."""
-        names = TopicNames("p", given={"documents": "crawled_firehose", "unique": "clean"})
+        names = TopicNames("p", names_by_kind={"documents": "crawled_firehose", "unique": "clean"})
         wanted = topics.read_topics(names)
         cluster = FakeCluster()
         cluster.topics["crawled_firehose"] = Found(24, {"max.message.bytes": "1048588"})

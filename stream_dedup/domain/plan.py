@@ -1,40 +1,40 @@
-"""Plans: how representatives are found and which of them count as near, as value objects.
+"""Plans: value objects that define how candidates are found and which of them count as near.
 
-A plan looks at the low `width` bits of a print, cut into `blocks` blocks of (nearly) equal length.
-A key is made of `key_blocks` of them, one if nothing else is said; there is a table for each way of
-choosing them. Two prints are within its reach if some key of them differs in at most `radius` bits
-(over the whole key) and the whole differs in at most `threshold` bits. Two optional parts look at
-how many features the two texts have:
+A plan compares the low `width` bits of two fingerprints. They are divided into `blocks` blocks of
+(nearly) equal length. A key consists of `key_blocks` blocks (default 1), and there is one table for
+each combination of blocks. Two fingerprints are within reach if at least one key differs in at most
+`radius` bits in total, and all bits together differ in at most `threshold`. Two optional parts use
+the numbers of features of both texts:
 
-    by_length   steps (below, threshold), ascending: if the smaller of the two counts is below a step's, the first such
-                step's threshold holds instead of the plan's
-    ratio       in per cent: the smaller of the two counts is at least this share of the larger
+    by_length   steps (below, threshold), ascending by `below`: the threshold of the first step with `below` larger
+                than the smaller number of features replaces that of the plan
+    ratio       in per cent: the smaller number of features is at least this share of the larger
 
-Four more look at the sketches of the two texts, or bound what is looked at:
+Four more parts use the sketches of both texts, or limit the number of candidates:
 
-    bands       the first part of the sketch, of `SKETCH_VALUES` values, is cut into this number of equal blocks; two
-                texts are within reach too if some block of their sketches is equal
-    similarity  in per cent: the sketches are at least this much alike, and where two documents may be of one site at least
+    bands       number of equal blocks of the first part of a sketch, which has `SKETCH_VALUES` values; two texts are
+                also within reach if at least one block of their sketches is equal
+    similarity  in per cent: the minimum similarity of the sketches; if both documents may be of one site, it is
                 `unsure` (one site and equal titles, or the site of one unknown), `same_site` (the title of one unknown) or
-                `other_title` (different titles); a number below `similarity`, such as 0, is as that one
-    asked       of each block (of each table's key) at most this number of live representatives are candidates, half of them
-                the first in log order (one more, if the number is odd), and half the last; 0 is all
+                `other_title` (different titles); a number below `similarity`, such as 0, means `similarity`
+    asked       maximum number of live representatives of each block (of each table's key) that are candidates: the first
+                half in log order (one more if the number is odd) and the last half; 0 means all
 
-From `SURE` per cent alike on the sketches decide alone: the bits that differ, which repetition moves
-at will, have no say.
+From a similarity of `SURE` per cent the sketches alone decide: repetition in a text changes many
+bits of its fingerprint, so the number of differing bits is ignored.
 
-That predicate, `Plan.within_reach`, and with the cap `Plan.scan`, is the specification: an index
-keeps any tables, and its answers equal those of a plain scan with it.
-Blocks and tables by several blocks: Manku, Jain and Das Sarma, "Detecting near-duplicates for web
-crawling", WWW 2007, section 3. The same of sketches (there called bands): Leskovec, Rajaraman and
+The predicate `Plan.within_reach`, and `Plan.scan` with the limit `asked`, are the specification: an
+index may use any tables, and its answers equal those of a plain scan with the predicate.
+Blocks and tables of several blocks: Manku, Jain and Das Sarma, "Detecting near-duplicates for web
+crawling", WWW 2007, section 3. Blocks of sketches (there called bands): Leskovec, Rajaraman and
 Ullman, "Mining of Massive Datasets", section 3.4. Probing keys within a radius: Norouzi, Punjani
 and Fleet, "Fast search in Hamming space with multi-index hashing", CVPR 2012.
 
-Invariants: a plan that exists can be served (its limits are checked when it is made); the text form
-and the fields lead back to an equal plan; what is optional and not used appears in neither, so
+Invariants: an index can serve every plan, because the constructor checks its numbers; parsing the
+text form or the fields of a plan returns an equal plan; unused optional parts appear in neither, so
 plans written by older versions keep their text and their fields; a plan without blocks has one
-table with one bucket, which is a plain scan; all numbers are whole, so that every machine decides
-alike.
+table with one bucket, which is a plain scan; all numbers are integers, so that every machine
+decides alike.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ _OPTIONAL: Final = ("key_blocks", "by_length", "ratio", "bands", "similarity", *
 
 
 class _ParsesText(type):
-    """Let `Plan("bands")` parse what is written, as `Recipe("words")` does."""
+    """Let `Plan("bands")` parse a text, as `Recipe("words")` does."""
 
     def __call__(cls, *numbers: Any, **named: Any) -> Any:
-        """Return the plan that one text names, or that of the numbers."""
+        """Return the plan that a single text describes, or the plan with these numbers."""
         if len(numbers) == 1 and not named and isinstance(numbers[0], str):
             return parse(numbers[0])
         return super().__call__(*numbers, **named)
@@ -83,15 +83,14 @@ class _ParsesText(type):
 
 @dataclass(frozen=True, slots=True)
 class Plan(metaclass=_ParsesText):
-    """The low `width` bits in `blocks` blocks; near is: a key within `radius` bits, the whole
-    within `threshold`.
+    """How candidates are found and which of them count as near (see the module).
 
-    A key is `key_blocks` blocks; `by_length` and `ratio` are the parts that look at feature counts,
-    `bands`, `similarity` with the thresholds by site, and `asked` those that look at sketches and
-    bound the cost (see the module).
+    `width`, `blocks`, `radius`, `threshold` and `key_blocks` concern the bits of fingerprints;
+    `by_length` and `ratio` the numbers of features; `bands`, `similarity` and the thresholds by
+    site the sketches. `asked` limits the number of candidates.
 
     Raises:
-        ConfigurationError: the numbers do not make a plan that can be served.
+        ConfigurationError: the numbers do not make a valid plan.
     """
 
     width: int
@@ -118,8 +117,8 @@ class Plan(metaclass=_ParsesText):
         if self.tables > TABLES_MAX:
             raise ConfigurationError(
                 f"Keys of {self.key_blocks} out of {self.blocks} blocks make {self.tables} tables, "
-                "and a plan has at most "
-                f"{TABLES_MAX}; take fewer blocks, or another number of them for a key."
+                f"and a plan has at most {TABLES_MAX}; use fewer blocks, or another number of "
+                "blocks per key."
             )
         if not isinstance(self.by_length, tuple) or any(
             not isinstance(step, tuple) or len(step) != 2 for step in self.by_length
@@ -137,30 +136,29 @@ class Plan(metaclass=_ParsesText):
             self._check("threshold by length", threshold, 0, min(THRESHOLD_MAX, self.width))
         if any(lower >= upper for (lower, _), (upper, _) in itertools.pairwise(self.by_length)):
             raise ConfigurationError(
-                "A plan's thresholds by length stand in the order of their feature counts, each "
-                "once."
+                "A plan's thresholds by length must be in ascending order of their feature counts, "
+                "each once."
             )
         self._check("ratio", self.ratio, 0, 100)
         for name in ("similarity", *_BY_SITE):
-            what = "similarity" if name == "similarity" else f"similarity by site ({name})"
-            self._check(what, getattr(self, name), 0, 100)
+            label = "similarity" if name == "similarity" else f"similarity by site ({name})"
+            self._check(label, getattr(self, name), 0, 100)
         self._check("number of representatives asked", self.asked, 0, ASKED_MAX)
         if self.bands and SKETCH_VALUES % self.bands:
             raise ConfigurationError(
-                f"A sketch has {SKETCH_VALUES} values, which {self.bands} blocks cannot share "
-                "equally; take "
+                f"A sketch has {SKETCH_VALUES} values, which cannot be divided into {self.bands} "
+                "equal blocks; use "
                 f"{', '.join(str(count) for count in range(1, SKETCH_VALUES + 1) if SKETCH_VALUES % count == 0)} blocks, or none (0)."
             )
         if self.radius and (self.bands or self.asked):
             raise ConfigurationError(
-                "A plan with sketch blocks, or with a bound on the representatives asked, compares "
-                "its blocks whole: its "
-                f"radius is 0, not {self.radius}."
+                "A plan with sketch blocks, or with a limit on the representatives asked, must "
+                f"have a radius of 0, not {self.radius}."
             )
 
     @property
     def id(self) -> str:
-        """The plan in numbers, as `parse` reads them: `128:8:1:19`, `64:6/3:0:3`,
+        """Numbers of the plan in the text form that `parse` reads: `128:8:1:19`, `64:6/3:0:3`,
         `128:4:0:36~20:62,70,85,97%:64`.
         """
         key = "" if self.key_blocks == 1 else f"/{self.key_blocks}"
@@ -177,57 +175,57 @@ class Plan(metaclass=_ParsesText):
 
     @property
     def name(self) -> str:
-        """The plan's name, or its numbers if it has none."""
+        """Name of the plan, or its `id` if it has no name."""
         return next((name for name, plan in PLANS.items() if plan == self), self.id)
 
     @property
     def limbs(self) -> int:
-        """How many limbs, of 64 bits each, of a print the plan looks at."""
+        """Number of limbs of 64 bits of a fingerprint that the plan compares."""
         return -(-self.width // 64)
 
     @property
     def tables(self) -> int:
-        """How many keys it has: one for each way of choosing a key's blocks, and one for each block
-        of the sketch.
+        """Number of tables: one for each combination of a key's blocks, and one for each block of
+        the sketch.
         """
         return len(self.keys) + self.bands
 
     @property
     def asked_last(self) -> int:
-        """How many of those who are asked are the last of their block."""
+        """Number of candidates that are taken from the end of a block."""
         return self.asked // 2
 
     @property
     def needs_sketch(self) -> bool:
-        """Whether the predicate looks at sketches."""
+        """Whether the predicate compares sketches."""
         return bool(self.bands or self.similarity or self.has_sites)
 
     @property
     def has_sites(self) -> bool:
-        """Whether thresholds by site are written down."""
+        """Whether the plan has thresholds by site."""
         return bool(self.unsure or self.same_site or self.other_title)
 
     @property
     def similarities(self) -> tuple[int, ...]:
-        """How alike two texts must be, in per cent, by their `Relation`."""
+        """Similarity thresholds in per cent, by `Relation`."""
         by_site = (self.unsure, self.unsure, self.same_site, self.other_title)
         return (self.similarity, *(max(self.similarity, threshold) for threshold in by_site))
 
     @property
     def alike_mins(self) -> tuple[int, ...]:
-        """The same in parts of `ALIKE`."""
+        """Similarity thresholds in parts of `ALIKE`, by `Relation`."""
         return tuple(map(alike_min, self.similarities))
 
     @property
     def sketch_bounds(self) -> tuple[tuple[int, int], ...]:
-        """The (first value, end value) of each block of the sketch."""
+        """Half-open range of values, (first, end), of each block of the sketch."""
         size = SKETCH_VALUES // self.bands if self.bands else 0
         return tuple((band * size, (band + 1) * size) for band in range(self.bands))
 
     @property
     def bounds(self) -> tuple[tuple[int, int], ...]:
-        """The (first bit, end bit) of each block; without any blocks, one block of no bits, which
-        all prints share.
+        """Half-open range of bits, (first, end), of each block; without blocks and bands one block
+        of no bits, which all fingerprints share.
         """
         if self.blocks == 0:
             return () if self.bands else ((0, 0),)
@@ -238,30 +236,30 @@ class Plan(metaclass=_ParsesText):
 
     @property
     def keys(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """The blocks, as (first bit, end bit), that make the key of each table of the print."""
+        """Blocks of the key of each table of fingerprints, as ranges of bits (first, end)."""
         return tuple(itertools.combinations(self.bounds, self.key_blocks))
 
     @property
     def judges_length(self) -> bool:
-        """Whether the predicate looks at feature counts."""
+        """Whether the predicate compares the numbers of features."""
         return bool(self.by_length or self.ratio)
 
     @property
     def threshold_max(self) -> int:
-        """The largest threshold that holds for any length."""
+        """Largest threshold of bits for any number of features."""
         return max(self.threshold, *(threshold for _, threshold in self.by_length), 0)
 
     @property
     def distance_guaranteed(self) -> int:
-        """The largest distance at which every pair is found, of all lengths within `ratio` and all
-        sketches.
+        """Largest distance in bits at which every pair is found, whatever its lengths (within
+        `ratio`) and sketches.
 
-        What `similarity` turns away and what `asked` passes over is left out of account.
+        The limits `similarity` and `asked` are ignored.
 
-        Every key misses only if each differs in radius + 1 bits or more. The cheapest way to spread
-        these bits over the blocks: the `key_blocks` that differ least share radius + 1 evenly, and
-        each of the others has as many as the fullest of those. (Blocks too short to hold them
-        differ less; then more is found than is said here.)
+        A pair is missed only if every key differs in radius + 1 bits or more. The fewest bits for
+        this: the `key_blocks` blocks that differ least share radius + 1 bits evenly, and each other
+        block has as many as the fullest of those. (Shorter blocks have fewer bits; then pairs at a
+        larger distance are found too.)
         """
         lowest = min(self.threshold, *(threshold for _, threshold in self.by_length), THRESHOLD_MAX)
         if self.blocks == 0:
@@ -270,15 +268,17 @@ class Plan(metaclass=_ParsesText):
         return min(lowest, self.radius + (self.blocks - self.key_blocks) * fullest)
 
     def with_similarity(self, similarity: int | None = None, **by_site: int | None) -> Plan:
-        """Return the plan that finds as this one does and asks for `similarity` per cent, and for
-        `unsure`, `same_site` and `other_title` of pages of one site; None leaves the plan's own.
+        """Return this plan with other thresholds in per cent: `similarity`, and by site `unsure`,
+        `same_site` and `other_title`. None keeps a threshold.
 
         Raises:
             ConfigurationError: this plan compares no sketches.
         """
-        asked = {"similarity": similarity, **by_site}
-        chosen: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
-        if not chosen:
+        thresholds = {"similarity": similarity, **by_site}
+        changed: dict[str, Any] = {
+            name: value for name, value in thresholds.items() if value is not None
+        }
+        if not changed:
             return self
         if not self.needs_sketch:
             raise ConfigurationError(
@@ -286,14 +286,14 @@ class Plan(metaclass=_ParsesText):
                 "it; take one that does, such "
                 "as bands."
             )
-        return replace(self, **chosen)
+        return replace(self, **changed)
 
     def distance(self, first: int, second: int) -> int:
-        """Return in how many of the low `width` bits two prints differ."""
+        """Return the number of the low `width` bits in which two fingerprints differ."""
         return ((first ^ second) & ((1 << self.width) - 1)).bit_count()
 
     def threshold_of(self, features: int) -> int:
-        """Return the threshold for two texts of which the shorter has `features` features."""
+        """Return the threshold in bits for two texts; the shorter has `features` features."""
         return next(
             (threshold for below, threshold in self.by_length if features < below), self.threshold
         )
@@ -306,13 +306,13 @@ class Plan(metaclass=_ParsesText):
         sketches: tuple[bytes, bytes] | None = None,
         origins: tuple[Origin, Origin] = (UNKNOWN, UNKNOWN),
     ) -> bool:
-        """Return whether two texts are near, by their prints, their feature counts, their sketches
-        and where they are from.
+        """Return whether two texts are near: they share a key or a block of their sketches, and
+        `is_alike` is true.
 
-        `features` are needed where the plan judges lengths, `sketches` where it `needs_sketch`.
+        Pass `features` if the plan `judges_length`, and `sketches` if it `needs_sketch`.
 
         Raises:
-            InvariantError: what the plan needs is not given.
+            InvariantError: `features` or `sketches` is missing.
         """
         if not self.is_alike(fingerprint, other_fingerprint, features, sketches, origins):
             return False
@@ -338,11 +338,11 @@ class Plan(metaclass=_ParsesText):
         sketches: tuple[bytes, bytes] | None = None,
         origins: tuple[Origin, Origin] = (UNKNOWN, UNKNOWN),
     ) -> bool:
-        """Return whether two texts would be near if they were found: lengths, distance and
-        similarity.
+        """Return whether the lengths, the distance and the similarity of two texts are within the
+        plan's thresholds, without regard to keys.
 
         Raises:
-            InvariantError: what the plan needs is not given.
+            InvariantError: `features` or `sketches` is missing.
         """
         return self.likeness(fingerprint, other_fingerprint, features, sketches, origins) is True
 
@@ -354,18 +354,18 @@ class Plan(metaclass=_ParsesText):
         sketches: tuple[bytes, bytes] | None = None,
         origins: tuple[Origin, Origin] = (UNKNOWN, UNKNOWN),
     ) -> bool | None:
-        """Return whether two texts would be near if they were found; None if only their site or
-        title keeps them apart: they are siblings.
+        """Return the result of `is_alike`, but None for siblings: two texts of one site that only
+        the threshold for their site or titles excludes.
 
         Raises:
-            InvariantError: what the plan needs is not given.
+            InvariantError: `features` or `sketches` is missing.
         """
         threshold = self.threshold
         if self.judges_length:
             if features is None:
                 raise InvariantError(
-                    f"The plan {self.id} judges lengths, and two prints were compared without "
-                    "theirs."
+                    f"The plan {self.id} judges lengths, and two fingerprints were compared "
+                    "without their numbers of features."
                 )
             smaller, larger = sorted(features)
             threshold = self.threshold_of(smaller)
@@ -373,7 +373,8 @@ class Plan(metaclass=_ParsesText):
                 return False
         if self.needs_sketch and sketches is None:
             raise InvariantError(
-                f"The plan {self.id} looks at sketches, and two texts were compared without theirs."
+                f"The plan {self.id} compares sketches, and two texts were compared without "
+                "their sketches."
             )
         is_far = self.distance(fingerprint, other_fingerprint) > threshold
         if not any(self.alike_mins):
@@ -388,56 +389,54 @@ class Plan(metaclass=_ParsesText):
 
     def scan(
         self,
-        wanted: tuple[int, int, bytes, Origin],
+        text: tuple[int, int, bytes, Origin],
         representatives: Iterable[tuple[int, int, bytes, Origin]],
     ) -> Iterator[int]:
-        """Yield the places of the representatives that are near, in their order: the whole
-        predicate, as a plain scan.
+        """Yield the places of the representatives that are near, in order, by a plain scan with the
+        whole predicate.
 
-        Each text is (print, feature count, sketch, origin); `representatives` are the live ones of
-        its scope in log order.
+        A text is (fingerprint, number of features, sketch, origin); `representatives` are the live
+        ones of its scope in log order.
         """
-        return (place for place, is_near in self.alike_in(wanted, representatives) if is_near)
+        return (place for place, is_near in self.alike_in(text, representatives) if is_near)
 
     def siblings(
         self,
-        wanted: tuple[int, int, bytes, Origin],
+        text: tuple[int, int, bytes, Origin],
         representatives: Iterable[tuple[int, int, bytes, Origin]],
     ) -> Iterator[int]:
-        """Yield the places of those that only site or title keeps from being near, in their
-        order.
-        """
-        return (place for place, is_near in self.alike_in(wanted, representatives) if not is_near)
+        """Yield the places of the representatives that are siblings (see `likeness`), in order."""
+        return (place for place, is_near in self.alike_in(text, representatives) if not is_near)
 
     def alike_in(
         self,
-        wanted: tuple[int, int, bytes, Origin],
+        text: tuple[int, int, bytes, Origin],
         representatives: Iterable[tuple[int, int, bytes, Origin]],
     ) -> Iterator[tuple[int, bool]]:
-        """Yield (place, whether it is near) of those that are near or siblings, in their order."""
-        texts = list(representatives)
-        number, features, sketch, origin = wanted
+        """Yield (place, whether it is near) of the near ones and the siblings, in order."""
+        others = list(representatives)
+        fingerprint, features, sketch, origin = text
         sharing: list[list[int]] = [[] for _ in range(self.tables)]
-        for place, (its_number, _, its_sketch, _) in enumerate(texts):
+        for place, (other_fingerprint, _, other_sketch, _) in enumerate(others):
             for table, is_shared in enumerate(
-                self.shared(number ^ its_number, (sketch, its_sketch))
+                self.shared(fingerprint ^ other_fingerprint, (sketch, other_sketch))
             ):
                 sharing[table] += [place] * is_shared
         for place in sorted({place for places in sharing for place in self.among(places)}):
-            its_number, its_features, its_sketch, its_origin = texts[place]
+            other_fingerprint, other_features, other_sketch, other_origin = others[place]
             likeness = self.likeness(
-                number,
-                its_number,
-                (features, its_features),
-                (sketch, its_sketch),
-                (origin, its_origin),
+                fingerprint,
+                other_fingerprint,
+                (features, other_features),
+                (sketch, other_sketch),
+                (origin, other_origin),
             )
             if likeness is not False:
                 yield place, bool(likeness)
 
     def among(self, sharing: Sequence[int]) -> Sequence[int]:
-        """Return those who are asked of the places, in log order, of all that share a block: the
-        first and the last.
+        """Return the candidates, the first and the last, among the places in log order of all
+        representatives that share a block.
         """
         if not self.asked or len(sharing) <= self.asked:
             return sharing
@@ -447,10 +446,10 @@ class Plan(metaclass=_ParsesText):
         ]
 
     def shared(self, difference: int, sketches: tuple[bytes, bytes]) -> list[bool]:
-        """Return in which tables two texts meet, the print's first; `difference` is the XOR of
-        their prints.
+        """Return for each table whether two texts share its key; the tables of fingerprints are
+        first, then those of sketches. `difference` is the XOR of the fingerprints.
         """
-        of_print = [
+        of_fingerprint = [
             sum(
                 ((difference >> first) & ((1 << (end - first)) - 1)).bit_count()
                 for first, end in key
@@ -459,14 +458,12 @@ class Plan(metaclass=_ParsesText):
             for key in self.keys
         ]
         sketch, other_sketch = sketches
-        return of_print + [
+        return of_fingerprint + [
             sketch[first:end] == other_sketch[first:end] for first, end in self.sketch_bounds
         ]
 
     def to_fields(self) -> dict[str, Any]:
-        """Return the plan as the JSON object that control records carry; optional parts only where
-        they are used.
-        """
+        """Return the plan as the JSON object in control records, without unused optional parts."""
         fields: dict[str, Any] = {name: getattr(self, name) for name in _NUMBERS}
         if self.key_blocks != 1:
             fields["key_blocks"] = self.key_blocks
@@ -479,20 +476,19 @@ class Plan(metaclass=_ParsesText):
 
     @classmethod
     def from_fields(cls, fields: object) -> Plan:
-        """Return the plan of such a JSON object.
+        """Return the plan of a JSON object that `to_fields` made.
 
         Raises:
-            ConfigurationError: it is not an object with a plan's numbers and nothing else, or they
-            do not make a plan.
+            ConfigurationError: a field is missing or unknown, or the numbers do not make a valid
+            plan.
         """
         if not isinstance(fields, Mapping) or not set(_NUMBERS) <= set(fields) <= {
             *_NUMBERS,
             *_OPTIONAL,
         }:
             raise ConfigurationError(
-                f"A plan's fields are {', '.join(_NUMBERS)}, and where they are used "
-                f"{', '.join(_OPTIONAL)}; "
-                f"these are not: {fields!r:.200}."
+                f"A plan's fields are {', '.join(_NUMBERS)}, and optionally "
+                f"{', '.join(_OPTIONAL)}; not {fields!r:.200}."
             )
         numbers: dict[str, Any] = dict(fields)
         steps = numbers.get("by_length", [])
@@ -534,8 +530,8 @@ PLANS["classic"] = Plan(width=64, blocks=4, radius=0, threshold=3)
 
 
 def plan_for(width: int, *, has_sketches: bool) -> Plan:
-    """Return the plan of those who name none, for a recipe whose prints have `width` bits and that
-    makes sketches or none.
+    """Return the default plan for a recipe with fingerprints of `width` bits, with or without
+    sketches.
     """
     if has_sketches:
         return PLANS["bands"]
@@ -568,28 +564,28 @@ def parse_similarity(text: str) -> int:
 
 
 def parse(text: str) -> Plan:
-    """Return the plan that an operator wrote: a name, or numbers.
+    """Return the plan that a text describes: a name, or numbers.
 
-    The whole form is
+    The complete form is
     `WIDTH:BLOCKS/KEY_BLOCKS:RADIUS:THRESHOLD@BELOW,..,THRESHOLD:RATIO%~BANDS:SIMILARITY,UNSURE,SAME_SITE,OTHER_TITLE%:ASKED`;
-    `/KEY_BLOCKS`, the thresholds by length, the ratio, what follows `~`, and of that the thresholds
-    by site may be left out.
+    `/KEY_BLOCKS`, the thresholds by length, the ratio, the part from `~` on, and in that part the
+    thresholds by site may be left out.
 
     Raises:
-        ConfigurationError: it is neither; the sentence names the nearest name.
+        ConfigurationError: the text is neither; the message contains the nearest name.
     """
-    wanted = text.strip().lower()
-    if wanted in PLANS:
-        return PLANS[wanted]
-    if found := _WRITTEN.fullmatch(wanted):
-        steps = (step.split("@") for step in found["by_length"].split(",")[:-1])
+    plan = text.strip().lower()
+    if plan in PLANS:
+        return PLANS[plan]
+    if match := _WRITTEN.fullmatch(plan):
+        steps = (step.split("@") for step in match["by_length"].split(",")[:-1])
         numbers = {
             name: int(number)
-            for name, number in found.groupdict().items()
+            for name, number in match.groupdict().items()
             if number and name != "by_length"
         }
         return Plan(**numbers, by_length=tuple((int(below), int(bits)) for bits, below in steps))
-    nearest = difflib.get_close_matches(wanted, PLANS, n=1, cutoff=0.4)
+    nearest = difflib.get_close_matches(plan, PLANS, n=1, cutoff=0.4)
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
     raise ConfigurationError(
         f"There is no plan {text.strip()[:60]!r}; {hint}name one of {', '.join(PLANS)}, or write "

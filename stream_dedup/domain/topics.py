@@ -1,14 +1,14 @@
-"""Topics as code: their names, the files that declare them, and what must change on a cluster to
-match them.
+"""Topics as code: their names, the files that declare them, and the changes that a cluster needs to
+match the files.
 
-The files in `topics/` (one Strimzi `KafkaTopic` each) are the one source for the cluster, this
-program and the tests; in an installed package they lie in `stream_dedup/topic_files`.
+The files in `topics/` (one Strimzi `KafkaTopic` each) declare the topics for the cluster, this
+program and the tests; an installed package contains them in `stream_dedup/topic_files`.
 
-Invariants: `plan` is a pure function and never proposes to delete, to shrink or to touch an
-existing `documents` (it is the crawler's); the outputs have at least as many partitions as
-`documents`, and take at least what it takes and our headers; `fingerprints` and `begun`
-have one partition for ever, and a configuration that could trim or compact them is an error
-in a sentence.
+Invariants: `plan` is a pure function; it never deletes or shrinks a topic, and never changes an
+existing `documents`, which belongs to the crawler. Each output has at least as many partitions as
+`documents`, and accepts at least the largest record of `documents` with our headers. `fingerprints`
+and `begun` always have one partition, and a configuration that could trim or compact them is an
+error.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ALL = (
     *(HOST_SIGNALS, INSIGHTS_CHANGELOG),
 )
 
-# The topics that users meet can be named one by one; by kind, the setting that does.
+# The settings that name one topic, by the kind of the topic.
 NAMED = {
     DOCUMENTS: "documents",
     UNIQUE: "unique",
@@ -52,7 +52,8 @@ NAMED = {
     DEAD_LETTERS: "dead_letters",
 }
 
-# A filter in shadow mode has a log of its own, so that what it judged never counts as delivered.
+# A filter in shadow mode writes a separate log, so that documents that it judged never count as
+# delivered.
 SHADOW = "shadow."
 _LOGS = (FINGERPRINTS, VERDICTS, BEGUN)
 
@@ -63,17 +64,23 @@ _SINGLE_PARTITION = (
     *(HOST_SIGNALS, INSIGHTS_CHANGELOG),
 )
 
-# What a topic that is kept for ever must have, and the bug that follows otherwise.
+# The required settings of topics that are kept for ever, and the failure that another value causes.
 _TRIMMED = (
     "old batches would be deleted, and on the next rebuild duplicates would become representatives"
 )
 _LOG_SETTINGS = {
-    "cleanup.policy": ("delete", "compaction would remove batches from the one order"),
+    "cleanup.policy": ("delete", "compaction would remove batches from the log"),
     "retention.ms": ("-1", _TRIMMED),
     "retention.bytes": ("-1", _TRIMMED),
-    "message.timestamp.type": ("LogAppendTime", "log time would be what a worker's clock says"),
+    "message.timestamp.type": (
+        "LogAppendTime",
+        "the time of the log would depend on the workers' clocks",
+    ),
 }
-_FORGOTTEN = "what was begun would be forgotten, and when a group's offsets vanish its documents would leave twice"
+_FORGOTTEN = (
+    "the list of begun partitions would be lost, and if a group's offsets vanish, its documents "
+    "would be delivered twice"
+)
 _FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 _KEPT = {
     FINGERPRINTS: _LOG_SETTINGS,
@@ -85,8 +92,8 @@ def normalise_prefix(prefix: str) -> str:
     """Return a topic prefix that ends in a dot or hyphen: `crawl` and `crawl.` are the same.
 
     Raises:
-        ValueError: it holds a character other than letters, digits, dots and hyphens, or makes
-        names too long.
+        ValueError: the prefix contains a character other than letters, digits, dots and hyphens, or
+        makes names too long.
     """
     if not prefix:
         return ""
@@ -115,58 +122,57 @@ class TopicNames:
     """The names of all topics under one prefix (`TopicNames("crawl").documents` is
     `crawl.documents`).
 
-    In shadow mode what belongs to the log has a name of its own: `shadow.fingerprints`,
-    `shadow.verdicts` and `shadow.begun`. `given`
-    holds whole names of topics that are not called after the prefix, by kind: `{"unique":
-    "news_clean"}`.
+    In shadow mode the topics of the log have other names: `shadow.fingerprints`, `shadow.verdicts`
+    and `shadow.begun`. `names_by_kind` contains the full names of topics that do not use the
+    prefix: `{"unique": "news_clean"}`.
     """
 
     prefix: str = ""
     is_shadow: bool = False
-    given: Mapping[str, str] = field(default_factory=dict, hash=False)
+    names_by_kind: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "prefix", normalise_prefix(self.prefix))
 
     def named(self, topic: str) -> str:
         """Return the full name of one of the topics of this module."""
-        name = self.given.get(topic)
+        name = self.names_by_kind.get(topic)
         return name or self.prefix + (
             SHADOW + topic if self.is_shadow and topic in _LOGS else topic
         )
 
     def setting_of(self, name: str) -> str | None:
-        """Return the setting that gives a topic this name; None if it is called after the
-        prefix.
-        """
-        return next((NAMED[kind] for kind, given in self.given.items() if given == name), None)
+        """Return the setting that names the topic `name`; None if its name uses the prefix."""
+        return next(
+            (NAMED[kind] for kind, set_name in self.names_by_kind.items() if set_name == name), None
+        )
 
-    documents = _Name(DOCUMENTS)  # what the crawler sends
+    documents = _Name(DOCUMENTS)  # from the crawler
     unique = _Name(UNIQUE)
     duplicates = _Name(DUPLICATES)
-    dead_letters = _Name(DEAD_LETTERS)  # what cannot be decoded or delivered
-    fingerprints = _Name(FINGERPRINTS)  # the log: the one order, the ground truth
+    dead_letters = _Name(DEAD_LETTERS)  # records that cannot be decoded or delivered
+    fingerprints = _Name(FINGERPRINTS)  # the log: the source of truth; its order decides
     verdicts = _Name(VERDICTS)  # the index's answers
-    begun = _Name(BEGUN)  # which partitions of which source topic were begun
+    begun = _Name(BEGUN)  # the partitions of source topics from which documents were read
     host_signals = _Name(HOST_SIGNALS)  # the latest signals of each host
     insights_changelog = _Name(INSIGHTS_CHANGELOG)  # the table behind the signals
 
     @property
     def outputs(self) -> tuple[str, str, str]:
-        """Where documents end: unique, duplicates, dead letters."""
+        """Names of the output topics: unique, duplicates, dead letters."""
         return (self.unique, self.duplicates, self.dead_letters)
 
     def all(self) -> tuple[str, ...]:
-        """Return every name, in the order of the contract's table."""
+        """Return the names of all topics, in the order of `ALL`."""
         return tuple(self.named(topic) for topic in ALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic as it should be. `name` is the full name on the cluster, `kind` its name in this
-    module.
+    """A declared topic. `name` is the full name on the cluster, `kind` the name in this module.
 
-    `is_given`: somebody named it, so it is theirs: one that exists is left as it is.
+    `is_in_settings`: a setting names the topic, so it belongs to the user, and an existing one is
+    not changed.
     """
 
     name: str
@@ -174,15 +180,15 @@ class Topic:
     partitions: int
     replicas: int
     config: Mapping[str, str]
-    is_given: bool = False
+    is_in_settings: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """A topic as the cluster has it.
+    """A topic as it is on the cluster.
 
-    `config` holds every setting in force, as text; `replicas` is the least number of replicas of
-    any partition.
+    `config` contains every setting in force, as text; `replicas` is the smallest number of replicas
+    of any partition.
     """
 
     name: str
@@ -193,7 +199,7 @@ class TopicState:
 
     @property
     def is_compacted(self) -> bool:
-        """Whether Kafka deletes all but the last record of a key, alone or with old records."""
+        """Whether the topic is compacted, with or without deletion of old records."""
         return "compact" in self.config.get("cleanup.policy", "")
 
 
@@ -214,8 +220,8 @@ class TopicAdmin(Protocol):
 
 
 class Action(enum.StrEnum):
-    """What must be done about a topic. `REFUSE`: it cannot be done; the sentence says what an operator
-    can do.
+    """The action that a topic needs. `REFUSE`: no action is possible; the sentence says what an
+    operator can do.
     """
 
     CREATE = "create"
@@ -226,10 +232,10 @@ class Action(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    """One step from what is to what should be.
+    """One change that a topic on the cluster needs to match its declaration.
 
-    `config` maps a setting to (value now or None, value wanted); `partitions` is (number now,
-    number wanted).
+    `config` maps a setting to (present value or None, declared value); `partitions` is (present
+    number, declared number).
     """
 
     topic: Topic
@@ -243,7 +249,7 @@ def topic_folder() -> Path:
     """Return the folder of the topic files: packaged in a wheel, `topics/` in a checkout.
 
     Raises:
-        ConfigurationError: neither is there.
+        ConfigurationError: neither folder exists.
     """
     here = Path(__file__).resolve().parents[1]
     for folder in (here / "topic_files", here.parent / "topics"):
@@ -256,14 +262,14 @@ def topic_folder() -> Path:
 
 
 def read_topics(names: TopicNames | str = "", folder: Path | None = None) -> tuple[Topic, ...]:
-    """Return the topics that the files in `folder` (default: our own) declare, in the order of the
-    contract's table.
+    """Return the topics that the files in `folder` (default: `topic_folder()`) declare, in the
+    order of `ALL`.
 
     Raises:
-        ConfigurationError: a file is missing, cannot be read, or says what cannot be; all files are
-        named at once.
+        ConfigurationError: files are missing, unreadable or contradictory; the message names all of
+        them.
     """
-    import yaml  # noqa: PLC0415 - a caller that needs names only does not pay for it
+    import yaml  # noqa: PLC0415 - callers that only need names do not import it
 
     folder = folder or topic_folder()
     names = TopicNames(names) if isinstance(names, str) else names
@@ -274,9 +280,9 @@ def read_topics(names: TopicNames | str = "", folder: Path | None = None) -> tup
             topic = _parse(
                 yaml.safe_load(path.read_text(encoding="utf-8")), kind, names.named(kind)
             )
-            topics.append(replace(topic, is_given=kind in names.given))
+            topics.append(replace(topic, is_in_settings=kind in names.names_by_kind))
         except FileNotFoundError:
-            problems.append(f"{path} does not exist; every topic has a file of its own")
+            problems.append(f"{path} does not exist; every topic needs a file")
         except (OSError, yaml.YAMLError, ValueError) as error:
             problems.append(f"{path}: {' '.join(str(error).split())}")
     problems += [] if problems else _contradictions(topics)
@@ -289,9 +295,10 @@ def read_topics(names: TopicNames | str = "", folder: Path | None = None) -> tup
 
 
 def fit_to_brokers(topics: Iterable[Topic], brokers: int) -> tuple[Topic, ...]:
-    """Return `topics` for a cluster of `brokers` brokers, such as one on a laptop.
+    """Return `topics` for a small cluster of `brokers` brokers, such as one on a laptop.
 
-    No more replicas than brokers; in-sync replicas so that one broker may fail, if there are two.
+    A topic gets at most as many replicas as there are brokers, and fewer in-sync replicas than
+    replicas, at least 1.
     """
     fitted = []
     for topic in topics:
@@ -305,7 +312,7 @@ def fit_to_brokers(topics: Iterable[Topic], brokers: int) -> tuple[Topic, ...]:
 
 
 def with_partitions(topics: Iterable[Topic], partitions: int) -> tuple[Topic, ...]:
-    """Return `topics` with that many partitions for `documents` and the outputs."""
+    """Return `topics` with `partitions` partitions for `documents` and the outputs."""
     return tuple(
         topic if topic.kind in _SINGLE_PARTITION else replace(topic, partitions=partitions)
         for topic in topics
@@ -313,55 +320,60 @@ def with_partitions(topics: Iterable[Topic], partitions: int) -> tuple[Topic, ..
 
 
 def plan(desired: Sequence[Topic], existing: Mapping[str, TopicState]) -> list[TopicChange]:
-    """Return what must change so that `existing` (by full name) becomes `desired`; nothing to do is
-    an empty list.
+    """Return the changes that make `existing` (by full name) match `desired`; an empty list if
+    they match.
     """
     changes: list[TopicChange] = []
     documents = next(
         (existing.get(topic.name) for topic in desired if topic.kind == DOCUMENTS), None
     )
-    for wanted in desired:
-        topic = _follow(wanted, documents) if documents and wanted.kind in _OUTPUTS else wanted
-        found = existing.get(topic.name)
-        if found is None:
-            text = f"{topic.name} does not exist: create it with {counted(topic.partitions, 'partition')}"
-            changes.append(TopicChange(topic, Action.CREATE, f"{text}.", (0, topic.partitions)))
-        elif topic.kind != DOCUMENTS and not topic.is_given:
-            changes += _changes(topic, found)
+    for declared in desired:
+        topic = (
+            _follow(declared, documents) if documents and declared.kind in _OUTPUTS else declared
+        )
+        state = existing.get(topic.name)
+        if state is None:
+            text = (
+                f"{topic.name} does not exist: create it with "
+                f"{counted(topic.partitions, 'partition')}."
+            )
+            changes.append(TopicChange(topic, Action.CREATE, text, (0, topic.partitions)))
+        elif topic.kind != DOCUMENTS and not topic.is_in_settings:
+            changes += _changes(topic, state)
     return changes
 
 
 def refusals(changes: Iterable[TopicChange]) -> list[str]:
-    """Return the sentences of what cannot be done."""
+    """Return the sentences of the changes that cannot be made."""
     return [change.sentence for change in changes if change.action is Action.REFUSE]
 
 
 def replicas_problem(changes: Iterable[TopicChange], brokers: int) -> str | None:
-    """Return, as a sentence, that the plan wants more replicas than there are brokers; None if it
-    does not.
+    """Return a sentence if the changes need more replicas than there are brokers, else None.
 
-    That goes for topics to create, and for a rise of min.insync.replicas, which would make a topic
+    Topics to create are checked, and topics whose min.insync.replicas changes, which could become
     unwritable.
     """
-    concerned = [
+    checked = [
         change for change in changes if change.action is Action.CREATE or _MIN_ISR in change.config
     ]
-    wanted = max((change.topic.replicas for change in concerned), default=0)
-    if wanted <= brokers:
+    replicas = max((change.topic.replicas for change in checked), default=0)
+    if replicas <= brokers:
         return None
     return (
-        f"The topics are declared with {wanted} replicas, and the cluster shows "
-        f"{counted(brokers, 'broker')}. Start the "
-        "others; or, for a cluster to play with, add --fit-brokers."
+        f"The topics are declared with {replicas} replicas, and the cluster has "
+        f"{counted(brokers, 'broker')}. Start the other brokers; for a test cluster, add "
+        "--fit-brokers."
     )
 
 
 def apply(changes: Sequence[TopicChange], admin: TopicAdmin) -> None:
-    """Carry out a plan, in its order.
+    """Apply changes in their order.
 
     Raises:
-        ConfigurationError: the plan holds a refusal; then nothing at all was done. BrokerError:
-        from the admin client; the steps before it are done, and a new plan shows the rest.
+        ConfigurationError: a change cannot be made; then no change is applied.
+        BrokerError: the admin client failed; the changes before are applied, and a new plan
+        contains the rest.
     """
     if refused := refusals(changes):
         raise ConfigurationError("\n".join(refused))
@@ -373,7 +385,7 @@ def apply(changes: Sequence[TopicChange], admin: TopicAdmin) -> None:
             admin.add_partitions(topic.name, topic.partitions)
         else:
             admin.set_config(
-                topic.name, {name: wanted for name, (_, wanted) in change.config.items()}
+                topic.name, {name: declared for name, (_, declared) in change.config.items()}
             )
 
 
@@ -436,61 +448,61 @@ def apply_to_cluster(
 ) -> TopicPlan:
     """Plan and apply; plan again if another program creates one of the topics at the same time.
 
-    Each new plan finds one topic more, so there are at most as many plans as topics. Return the
-    last plan.
+    Each new plan finds at least one more topic, so there are at most as many plans as topics.
+    Return the last plan.
     """
-    found = plan_cluster(admin, names, folder, partitions, fit_brokers=fit_brokers)
-    for attempts_left in reversed(range(len(found.declared))):
+    topic_plan = plan_cluster(admin, names, folder, partitions, fit_brokers=fit_brokers)
+    for attempts_left in reversed(range(len(topic_plan.declared))):
         try:
-            apply(found.changes, admin)
+            apply(topic_plan.changes, admin)
         except TopicExistsError:
             if not attempts_left:
                 raise
             time.sleep(_REPLAN_SECONDS)
-            found = plan_cluster(admin, names, folder, partitions, fit_brokers=fit_brokers)
+            topic_plan = plan_cluster(admin, names, folder, partitions, fit_brokers=fit_brokers)
         else:
             break
-    return found
+    return topic_plan
 
 
-def log_problems(name: str, found: TopicState, kind: str = FINGERPRINTS) -> list[str]:
-    """Return, as sentences, what makes the existing topic `name` unfit to be the log (or `begun`);
-    no role may start so.
+def log_problems(name: str, state: TopicState, kind: str = FINGERPRINTS) -> list[str]:
+    """Return sentences that say why the existing topic `name` cannot be the log (or `begun`); no
+    role may start until they are resolved.
     """
     problems = []
-    if found.partitions != 1:
-        problems.append(_too_many_partitions(name, found.partitions))
-    for setting, (wanted, why) in _KEPT[kind].items():
-        value = found.config.get(setting)
-        if value != wanted:
+    if state.partitions != 1:
+        problems.append(_too_many_partitions(name, state.partitions))
+    for setting, (required, why) in _KEPT[kind].items():
+        value = state.config.get(setting)
+        if value != required:
             problems.append(
-                f"The topic {name} has {setting}={value}, and must have {wanted}: {why}. Run "
+                f"The topic {name} has {setting}={value}, and must have {required}: {why}. Run "
                 "`stream-dedup topics apply`."
             )
     return problems
 
 
 def removed_from_log(log: str, low: int) -> str:
-    """Return what it means that the log begins at another offset than 0, and what to do."""
+    """Return the message for a log that begins at the offset `low` above 0, and what to do."""
     return (
         f"The log {log} begins at offset {low}, so records of it were removed. Indexes that have "
         "applied them go on, and their verdicts stay right. A worker cannot start, and a new index "
-        "only from a snapshot (STREAM_DEDUP_SNAPSHOTS). Restore the log from a backup, or begin "
-        "anew with another STREAM_DEDUP_TOPIC_PREFIX."
+        "only from a snapshot (STREAM_DEDUP_SNAPSHOTS). Restore the log from a backup, or start "
+        "with an empty log under another STREAM_DEDUP_TOPIC_PREFIX."
     )
 
 
-def as_rows(found: TopicPlan) -> list[dict[str, object]]:
+def as_rows(topic_plan: TopicPlan) -> list[dict[str, object]]:
     """Return a plan as rows for a table or JSON: one for each change, and one for each topic
     without changes. `record_bytes` is the largest record of the topic after the changes.
     """
     rows: list[dict[str, object]] = []
-    for topic in found.declared:
-        topic_changes = [change for change in found.changes if change.topic.name == topic.name]
+    for topic in topic_plan.declared:
+        topic_changes = [change for change in topic_plan.changes if change.topic.name == topic.name]
         for change in topic_changes:
             config = {
-                name: {"now": now, "wanted": wanted}
-                for name, (now, wanted) in change.config.items()
+                name: {"now": present, "wanted": declared}
+                for name, (present, declared) in change.config.items()
             }
             row: dict[str, object] = {
                 "topic": topic.name,
@@ -508,9 +520,10 @@ def as_rows(found: TopicPlan) -> list[dict[str, object]]:
                     "sentence": f"{topic.name} {_why_left(topic)}.",
                 }
             )
-    record_bytes = dict(found.record_bytes)
+    record_bytes = dict(topic_plan.record_bytes)
     record_bytes |= {
-        change.topic.name: change.topic.config.get(RECORD_BYTES, "") for change in found.changes
+        change.topic.name: change.topic.config.get(RECORD_BYTES, "")
+        for change in topic_plan.changes
     }
     for row in rows:
         limit = record_bytes.get(str(row["topic"]), "")
@@ -520,21 +533,21 @@ def as_rows(found: TopicPlan) -> list[dict[str, object]]:
 
 def _why_left(topic: Topic) -> str:
     if topic.kind == DOCUMENTS:
-        return "is the crawler's, and is left as it is"
-    if topic.is_given:
-        return "is named in the settings, and is left as it is; `stream-dedup doctor` says whether it fits"
+        return "belongs to the crawler, and is left as it is"
+    if topic.is_in_settings:
+        return "is named in the settings, and is left as it is; `stream-dedup doctor` checks it"
     return "is as it should be"
 
 
 def _parse(content: object, kind: str, name: str) -> Topic:
     if not isinstance(content, dict) or content.get("kind") != "KafkaTopic":
-        raise ValueError("it does not hold a Strimzi KafkaTopic")
+        raise ValueError("it does not contain a Strimzi KafkaTopic")
     metadata, spec = content.get("metadata"), content.get("spec")
     if not isinstance(metadata, dict) or not isinstance(spec, dict):
-        raise ValueError("it lacks `metadata` or `spec`")  # noqa: TRY004 - one kind of error for a wrong file
+        raise ValueError("it does not contain `metadata` or `spec`")  # noqa: TRY004 - the caller expects a ValueError
     if metadata.get("name") != kind:
         raise ValueError(
-            f"metadata.name is {metadata.get('name')!r}, and must be {kind!r} as the file's name"
+            f"metadata.name is {metadata.get('name')!r}, and must be {kind!r}, the name of the file"
         )
     numbers = {key: spec.get(key) for key in ("partitions", "replicas")}
     for key, number in numbers.items():
@@ -542,7 +555,7 @@ def _parse(content: object, kind: str, name: str) -> Topic:
             raise ValueError(f"spec.{key} is {number!r}, and must be a whole number of at least 1")
     config = spec.get("config") or {}
     if not isinstance(config, dict) or not all(isinstance(key, str) for key in config):
-        raise ValueError("spec.config must hold names and values")
+        raise ValueError("spec.config must contain names and values")
     texts = {
         key: str(value).lower() if isinstance(value, bool) else str(value)
         for key, value in config.items()
@@ -564,78 +577,79 @@ def _contradictions(topics: Sequence[Topic]) -> list[str]:
         if by_kind[kind].partitions < by_kind[DOCUMENTS].partitions
     ]
     problems += [
-        f"{kind} must have {setting}={wanted}, and is declared with {value}: {why}"
-        for kind, needed in _KEPT.items()
-        for setting, (wanted, why) in needed.items()
-        if (value := by_kind[kind].config.get(setting)) != wanted
+        f"{kind} must have {setting}={required}, and is declared with {value}: {why}"
+        for kind, settings in _KEPT.items()
+        for setting, (required, why) in settings.items()
+        if (value := by_kind[kind].config.get(setting)) != required
     ]
     return problems
 
 
 def _follow(topic: Topic, documents: TopicState) -> Topic:
-    """Return an output topic grown to what an existing `documents` needs."""
+    """Return an output topic with the partitions and record size that `documents` needs."""
     config = dict(topic.config)
-    taken = documents.config.get(RECORD_BYTES, "")
-    if taken.isdigit() and RECORD_BYTES in config:
-        # A dead letter may be what the other outputs found too large, so it gets the budget once
-        # more.
+    largest = documents.config.get(RECORD_BYTES, "")
+    if largest.isdigit() and RECORD_BYTES in config:
+        # A dead letter may be an output record that was too large, so it gets the budget twice.
         budget = HEADER_BUDGET_BYTES * (2 if topic.kind == DEAD_LETTERS else 1)
-        config[RECORD_BYTES] = str(max(int(config[RECORD_BYTES]), int(taken) + budget))
+        config[RECORD_BYTES] = str(max(int(config[RECORD_BYTES]), int(largest) + budget))
     return replace(topic, partitions=documents.partitions, config=config)
 
 
-def _changes(topic: Topic, found: TopicState) -> list[TopicChange]:
+def _changes(topic: Topic, state: TopicState) -> list[TopicChange]:
     changes = []
-    if found.partitions > topic.partitions and topic.kind in _SINGLE_PARTITION:
-        counts = (found.partitions, topic.partitions)
-        sentence = _too_many_partitions(topic.name, found.partitions)
+    if state.partitions > topic.partitions and topic.kind in _SINGLE_PARTITION:
+        counts = (state.partitions, topic.partitions)
+        sentence = _too_many_partitions(topic.name, state.partitions)
         changes.append(TopicChange(topic, Action.REFUSE, sentence, counts))
-    elif found.partitions < topic.partitions:
-        counts = (found.partitions, topic.partitions)
-        sentence = f"{topic.name} has {counted(found.partitions, 'partition')}: grow it to {topic.partitions}."
+    elif state.partitions < topic.partitions:
+        counts = (state.partitions, topic.partitions)
+        sentence = (
+            f"{topic.name} has {counted(state.partitions, 'partition')}: grow it to "
+            f"{topic.partitions}."
+        )
         changes.append(TopicChange(topic, Action.GROW, sentence, counts))
     # More in-sync replicas than a topic has would make it unwritable.
     fitting = (
-        {_MIN_ISR: str(min(int(topic.config[_MIN_ISR]), found.replicas))}
+        {_MIN_ISR: str(min(int(topic.config[_MIN_ISR]), state.replicas))}
         if _MIN_ISR in topic.config
         else {}
     )
     config = {
-        name: (found.config.get(name), wanted)
-        for name, wanted in sorted({**topic.config, **fitting}.items())
-        if not _satisfied(topic, name, found.config.get(name), wanted)
+        name: (state.config.get(name), declared)
+        for name, declared in sorted({**topic.config, **fitting}.items())
+        if not _is_satisfied(topic, name, state.config.get(name), declared)
     }
     if config:
         parts = ", ".join(
-            f"{name} from {now} to {wanted}" for name, (now, wanted) in config.items()
+            f"{name} from {present} to {declared}" for name, (present, declared) in config.items()
         )
         sentence = f"{topic.name}: set {parts}."
         dangers = [why for name, (_, why) in _KEPT.get(topic.kind, {}).items() if name in config]
         if dangers:
             kept = "the log" if topic.kind == FINGERPRINTS else topic.name
             sentence += (
-                f" As it is, {dangers[0]}; if that has happened already, {kept} is incomplete."
+                f" Otherwise {dangers[0]}; if that has happened already, {kept} is incomplete."
             )
         changes.append(TopicChange(topic, Action.SET, sentence, config=config))
     return changes
 
 
-def _satisfied(topic: Topic, name: str, now: str | None, wanted: str) -> bool:
+def _is_satisfied(topic: Topic, name: str, present: str | None, declared: str) -> bool:
     if (
-        now is not None
+        present is not None
         and name == RECORD_BYTES
         and topic.kind in _OUTPUTS
-        and now.isdigit()
-        and wanted.isdigit()
+        and present.isdigit()
+        and declared.isdigit()
     ):
-        return int(now) >= int(wanted)
-    return now == wanted
+        return int(present) >= int(declared)
+    return present == declared
 
 
 def _too_many_partitions(name: str, partitions: int) -> str:
     return (
-        f"The topic {name} has {partitions} partitions and must have one, because it is one order; "
-        "partitions cannot "
-        "be removed. Choose another STREAM_DEDUP_TOPIC_PREFIX, and the filter begins anew under "
-        "that."
+        f"The topic {name} has {partitions} partitions and must have one, because its offsets "
+        "order all its records; partitions cannot be removed. Choose another "
+        "STREAM_DEDUP_TOPIC_PREFIX; the filter starts with empty topics under it."
     )

@@ -586,7 +586,7 @@ class Settings(BaseModel):
             for kind, field in NAMED.items()
             if (name := getattr(self, field)) is not None
         }
-        return TopicNames(self.topic_prefix, is_shadow=self.mode == "shadow", given=names)
+        return TopicNames(self.topic_prefix, is_shadow=self.mode == "shadow", names_by_kind=names)
 
     @property
     def origins(self) -> Mapping[str, ValueOrigin]:

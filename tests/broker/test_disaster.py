@@ -78,7 +78,7 @@ def test_a_log_from_a_mirror_keeps_its_window(
 ) -> None:
     """Copied into a topic that keeps the records' times, and stamps its own only then, it leads to
     the same state, times and generations included. Copied into one that stamps them, its window
-    would begin anew."""
+    would start with an empty log."""
     crawl = make_filter(partitions=1, batch_documents=100, window="1h")
     count = crawl.produce(synthetic(500, 34, partitions=1))
     index, worker = crawl.start_both()

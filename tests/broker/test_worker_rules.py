@@ -110,10 +110,10 @@ def test_topics_that_somebody_else_named(make_filter: Callable[..., Filter]) -> 
     crawl = make_filter(partitions=2)
     mine = crawl.names.prefix.replace(".", "_")
     crawl.names = TopicNames(
-        crawl.names.prefix, given={"documents": f"{mine}firehose", "unique": f"{mine}clean"}
+        crawl.names.prefix, names_by_kind={"documents": f"{mine}firehose", "unique": f"{mine}clean"}
     )
     crawl.environment |= {
-        f"STREAM_DEDUP_{kind.upper()}": name for kind, name in crawl.names.given.items()
+        f"STREAM_DEDUP_{kind.upper()}": name for kind, name in crawl.names.names_by_kind.items()
     }
     crawl.create_topics()
     crawl.start_both()

@@ -122,7 +122,7 @@ def shape(name: str, **numbers: int) -> Callable[[dict[str, TopicState]], object
             config("begun", cleanup_policy="compact"),
             "refused",
             "log",
-            "what was begun would be forgotten",
+            "the list of begun partitions would be lost",
         ),
         (
             config("fingerprints", message_timestamp_type="CreateTime"),
