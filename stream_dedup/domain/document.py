@@ -91,11 +91,11 @@ class Reason(enum.IntEnum):
 
     def __new__(cls, number: int, sentence: str = "", traits: str = "") -> Self:
         """Return the member with this number."""
-        found = int.__new__(cls, number)
-        found._value_, found.sentence = number, sentence
-        found.has_same_id, found.has_same_text = "same-id" in traits, "same-text" in traits
-        found.is_change = "change" in traits
-        return found
+        reason = int.__new__(cls, number)
+        reason._value_, reason.sentence = number, sentence
+        reason.has_same_id, reason.has_same_text = "same-id" in traits, "same-text" in traits
+        reason.is_change = "change" in traits
+        return reason
 
     @property
     def label(self) -> str:

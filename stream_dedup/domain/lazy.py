@@ -18,7 +18,7 @@ Item = TypeVar("Item")
 
 
 class Lazy(Sequence[Item]):
-    """A sequence whose items are created by `_item`; a subclass defines `__len__` too."""
+    """A sequence that creates its items in `_item`; a subclass also defines `__len__`."""
 
     __slots__ = ()
 

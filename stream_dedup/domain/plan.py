@@ -251,8 +251,8 @@ class Plan(metaclass=_ParsesText):
 
     @property
     def distance_guaranteed(self) -> int:
-        """Largest distance in bits at which every pair is found, whatever its lengths (within
-        `ratio`) and sketches.
+        """Largest distance in bits at which every pair is found, for all lengths within `ratio` and
+        all sketches.
 
         The limits `similarity` and `asked` are ignored.
 

@@ -1,5 +1,5 @@
-"""Compute fingerprints of texts; this package decides which texts are equal. Pure: no Kafka, no
-store, no settings.
+"""Compute fingerprints of texts; this package decides which texts are equal. All functions are
+pure: no Kafka, no store, no settings.
 
 `grammar` parses recipes (a small language), `languages` a user's additions to a recipe. In the
 order of processing: `normalise` (equal texts), `forms` (the form that features are taken from),

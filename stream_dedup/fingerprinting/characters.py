@@ -11,10 +11,10 @@ The kinds of a normalised text's characters decide where its words are:
 - `WORD`: letters, marks and numbers (general categories L, M, N). Marks include the vowel signs of Indic scripts, so
   they stay in their word.
 - `HAN`: ideographs of the Han script; runs of them are cut by jieba.
-- `UNSPACED`: letters and marks of the other scripts that are written without spaces between words: those which
-  UAX #14 puts into line breaking class SA (Thai, Lao, Khmer, Myanmar, Tai, Ahom), the syllabaries
+- `UNSPACED`: letters and marks of the other scripts that are written without spaces between words: the scripts
+  of line breaking class SA of UAX #14 (Thai, Lao, Khmer, Myanmar, Tai, Ahom), the syllabaries
   (Hiragana, Katakana, Bopomofo, Yi) and the ideographic scripts beside Han (Tangut, Nushu, Khitan).
-- `SEPARATOR`: everything else, and the letters of `APOSTROPHES`. `SPACE`: a separator that is white space, as `str.isspace` sees it.
+- `SEPARATOR`: everything else, and the letters of `APOSTROPHES`. `SPACE`: a separator that is white space by `str.isspace`.
 - `IGNORED`: default ignorable code points (zero-width characters, soft hyphens, variation selectors, tags): removed by
   normalising, as NFKC_Casefold of the Unicode standard does, so inserting them does not make a new
   text.
@@ -40,7 +40,7 @@ from stream_dedup.kernels.compiled import inlined
 
 Batch: TypeAlias = tuple[
     NDArray[np.uint8], NDArray[np.int64]
-]  # UTF-8 one after another, and (n + 1,) where each begins
+]  # concatenated UTF-8, and the start of each text (n + 1,)
 
 UNICODE_VERSION = "14.0.0"
 CODE_POINTS = 0x110000
@@ -65,13 +65,13 @@ CHILLUS = {
     0x0D7E: "\u0d33\u0d4d",
     0x0D7F: "\u0d15\u0d4d",
 }
-"""Letters of Malayalam without a vowel, and consonant and virama, which texts from before Unicode
-5.1 have with a joiner behind them."""
+"""Letters of Malayalam without a vowel, and their spelling as consonant and virama, which texts
+from before Unicode 5.1 use with a joiner after it."""
 
-# Actions of the foldings besides 1 to 254, a combining class, and from `MAPPED` on, a number of a
-# mapping.
+# Special actions of the foldings. 1 to 253 are a combining class; `MAPPED` and above are the number
+# of a mapping.
 COPIED = 0
-COMPOSING = 254  # no class is as high
+COMPOSING = 254  # higher than every combining class
 CONTEXTUAL = 255
 MAPPED = 256
 
@@ -96,7 +96,7 @@ def table() -> NDArray[np.uint8]:
 class Foldings(NamedTuple):
     """The normalised form of every code point, as arrays that kernels read.
 
-    `actions`: (0x110000,): `COPIED`; 1 to 254, copied, and its combining class; `CONTEXTUAL`, needs
+    `actions`: (0x110000,): `COPIED`; 1 to 253, copied, and its combining class; `CONTEXTUAL`, needs
     its neighbours; `MAPPED` and above, replaced by mapping number `action - MAPPED`. `offsets`: (m +
     1,), the start of each mapping in `replacements`, UTF-8. `trailing`: (m,), the combining class
     of each mapping's last character. `ascii`: (128,), the normalised form of each ASCII character:
@@ -186,8 +186,8 @@ def make_foldings(replaced: Mapping[int, int]) -> Foldings:
 
 
 def _compositions(actions: NDArray[np.uint16]) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
-    """Return the hash table of pairs of code points and what each pair composes to, both of
-    `_SLOTS`; mark in `actions` the second code points.
+    """Return the hash table of pairs of code points, (`_SLOTS`,), and the composition of each pair,
+    (`_SLOTS`,); write `COMPOSING` to `actions` for the second code points.
     """
     pairs = np.zeros(_SLOTS, np.uint64)
     composed = np.zeros(_SLOTS, np.int32)
@@ -237,7 +237,7 @@ def code_point_at(data: Any, place: Any) -> Any:
 
 @inlined
 def composition(first: Any, second: Any, foldings: Any) -> Any:
-    """Return the table's value for a pair, or for a second alone (`first` 0); -1 if it has none."""
+    """Return the table's value for a pair, or for a second alone (`first` 0); -1 if missing."""
     key = np.uint64(first) << np.uint64(21) | np.uint64(second)
     slot = np.int64((key * np.uint64(_SPREAD)) >> np.uint64(_SLOTS_SHIFT))
     while foldings.pairs[slot] != 0:

@@ -3,13 +3,14 @@ grammar.
 
 Invariants: with any steps surrogates become U+FFFD and runs of combining marks are cut first, so
 every form is valid UTF-8 and takes linear time; the form after `nfkc case space` equals that of
-`normalise`, bit for bit, and only that form is digested: texts are `exact` by the same rule under
-every recipe.
+`normalise`, bit for bit. Only that form is digested, so the rule for `exact` copies is the same
+under every recipe.
 
 `raw`: no step. `nfkc`: compatibility composition; `case`: full case folding; `space`: every stretch
 of white space becomes one space, none at the ends; `punctuation`: every stretch of separators
-(white space, punctuation, symbols, control characters) does; `spelling`: variants of a letter
-become that letter (`spellings`). The steps are done in this order.
+(white space, punctuation, symbols, control characters) becomes one space, none at the ends;
+`spelling`: variants of a letter become that letter (`spellings`). The steps are applied in this
+order.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def _drop_separators(data: Any, offsets: Any, kinds: Any, out: Any, ends: Any) -
 
 
 def drop_separators(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Batch:
-    """Do the step `punctuation` on a batch of UTF-8."""
+    """Apply the step `punctuation` to a batch of UTF-8."""
     out = np.empty(len(data) + 1, np.uint8)
     ends = np.zeros(len(offsets), np.int64)
     _drop_separators(data, offsets, characters.table(), out, ends)
@@ -87,7 +88,7 @@ def _form(text: str, steps: Sequence[str], *, fold_han: bool) -> str:
 def form_batch(
     texts: Sequence[str], steps: Sequence[str], normalised: Batch, *, fold_han: bool = False
 ) -> Batch:
-    """Return the form of a batch.
+    """Return the form of each text of a batch.
 
     `normalised` is the result of `normalise_batch` for the same texts; `fold_han`: traditional Han
     becomes simplified, as the last step.

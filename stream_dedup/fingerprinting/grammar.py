@@ -102,8 +102,8 @@ class RecipeMethod:
 
     @property
     def is_at_once(self) -> bool:
-        """Whether one kernel computes the fingerprints of a batch; other methods go text by text,
-        and take far longer.
+        """Whether one kernel computes the fingerprints of a batch; other methods process each text
+        separately, and take far longer.
         """
         return (
             self.hash == hashes.KEYED
@@ -126,12 +126,12 @@ class RecipeMethod:
 
     @property
     def floor(self) -> int:
-        """The number of distinct features below which fingerprints are not compared.
+        """Number of distinct features below which fingerprints are not compared.
 
-        It is the number that running English text of `words_min` words has: 8 if a sketch judges
-        (with 8 words or more no two different short texts of six corpora were near), else 25, where
-        replacing one word hardly changes the bits. For keywords it is their number: a text that
-        cannot fill the list is short. A vector needs one number that is not zero.
+        It is the number of features of running English text of `words_min` words: 8 if the recipe
+        makes sketches (from 8 words no two different short texts of six corpora were near), else
+        25, where replacing one word hardly changes the bits. For keywords it is their number: a
+        text with fewer keywords is short. A vector needs one number that is not zero.
         """
         if self.takes_vectors:
             return 1

@@ -1,20 +1,20 @@
 """Hash the bytes of a feature to a number as wide as the fingerprint: the hashes of the grammar.
 
-Invariants: each is the published function (the authors' test vectors are tests); a hash is cut to
-the width by keeping its low bits; the grammar refuses a hash with fewer bits than the width,
+Invariants: each is the published function (tests contain the authors' test vectors); a hash is cut
+to the width by keeping its low bits; the grammar refuses a hash with fewer bits than the width,
 because stretching it would add no information.
 
-| name | bits | read as a number |
+| name | bits | number |
 |---|---|---|
-| `keyed` | 64, and a second mix of the same for the high half | SipHash-1-3 under a key derived from the recipe's |
-| `xxh3` | 64, from width 128 on XXH3-128 | as its library gives it |
+| `keyed` | 64; the high half is a second mix of the same hash | SipHash-1-3 under a key derived from the recipe's |
+| `xxh3` | 64; 128 (XXH3-128) from width 128 | as the library returns it |
 | `fnv1a` | 64 | FNV-1a |
 | `md5`, `sha1`, `sha256` | 128, 160, 256 | the digest, most significant byte first |
 | `jenkins` | 64 | lookup3 `hashlittle2` with both seeds 0: its first result is the low half |
 
 With `keyed`, only those who know the key can make two features collide, or steer a fingerprint;
-with all others anybody can. The cryptographic hashes are here because tutorials use them; cut to a
-width they protect nothing.
+with all others anybody can. The cryptographic hashes are supported because tutorials use them; cut
+to a width they are not secure.
 
 Sources: Aumasson, Bernstein, "SipHash: a fast short-input PRF" (INDOCRYPT 2012); Fowler, Noll, Vo,
 RFC 9923; Jenkins, "lookup3.c" (2006, public domain); RFC 1321 (MD5); FIPS 180-4 (SHA-1, SHA-256);

@@ -72,8 +72,8 @@ def _cut_unknown(
     """Cut characters that form no word of the dictionary: the most probable path through the model
     (Viterbi). Return the number of words so far.
 
-    Of two equally probable paths it takes the one over the state whose letter is later in the
-    alphabet, as jieba does.
+    Of two equally probable paths the one through the state with the later letter in the alphabet
+    wins, as in jieba.
     """
     known = scratch.known
     came_from = scratch.came_from

@@ -50,8 +50,8 @@ class Dictionary(NamedTuple):
 
     `roots`: (known,), the node of each first character, 0 for none; `keys` and `children`: an
     open-addressing table from `node << 16 | character` to a node; `scores`: logarithm of the
-    probability of the word that ends in a node, or `NO_WORD`; `unknown`: (1,), the same for a
-    single character that is no word. `start` (4,), `change` (4, 4) and `emit` (4, known):
+    probability of the word that ends in a node, or `NO_WORD`; `unknown`: (1,), the logarithm for a
+    single character that is not a word. `start` (4,), `change` (4, 4) and `emit` (4, known):
     logarithms of the model's probabilities, states in the order of `_STATES`. `splits`: empty, or 1
     for each node that the user's dictionary excludes as a word even if the model finds it.
     `stop_slots`: empty, or an open-addressing table of numbers of stop words, from 1;
@@ -217,8 +217,8 @@ def make_dictionary(user_words: Sequence[UserWord], stop_words: Collection[str])
         slots *= 2
     data = np.frombuffer(content + added, np.uint8)
     roots, keys, children, frequencies, splits, total = _read_dictionary(data, len(content), slots)
-    # Python's logarithm, once for every frequency there is: the same numbers as jieba computes,
-    # sums and ties included.
+    # Python's logarithm of each distinct frequency: jieba computes the same numbers, so sums and
+    # ties are equal too.
     log_total = math.log(total)
     distinct, distinct_rows = np.unique(frequencies, return_inverse=True)
     logarithms = np.array(

@@ -135,7 +135,7 @@ class Languages:
 def load_languages(
     user_dictionary: Path | None = None,
     stop_words: Path | None = None,
-    segmenter: Segmenter = "pairs",  # the setting's name, too
+    segmenter: Segmenter = "pairs",  # also the name of the setting
     han_variants: HanVariants = "distinct",
 ) -> Languages:
     """Return the languages of the settings.

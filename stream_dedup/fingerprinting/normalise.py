@@ -77,7 +77,7 @@ def _is_arabic(code_point: Any, kinds: Any) -> Any:
 
 @kernel
 def _clean(code_points: Any, kinds: Any, out: Any) -> Any:
-    """Do steps 1 to 3 on an array of code points; return the number of those written to `out`."""
+    """Apply steps 1 to 3 to code points; return the number of code points written to `out`."""
     count = 0
     marks = 0
     for place in range(len(code_points)):

@@ -4,9 +4,9 @@ The hashes of words and characters, frozen by golden vectors:
 
 - A word's hash is SipHash-1-3 of its UTF-8 bytes under a key derived from the recipe's key. Only those who know the key
   can make two words collide, or steer a fingerprint.
-- A bigram's hash mixes the hashes of its two words, in order, under further secrets of the same key; a shingle's mixes that
-  of all words but its last with the last one's.
-- A character n-gram's hash mixes the sum of its code points, each times a secret odd number of its place.
+- A bigram's hash mixes the hashes of its two words, in order, under further secrets of the same key; a shingle's hash mixes
+  the hash of all words but the last with the hash of the last word.
+- A character n-gram's hash mixes the sum of its code points, each multiplied by a secret odd number for its place.
 
 `simhash` describes how the hashes become bits.
 """

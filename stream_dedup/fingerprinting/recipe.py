@@ -106,7 +106,7 @@ class Recipe:
         languages = (
             Languages()
             if languages is None
-            else checked(languages, Languages, "What is said of languages", "Languages")
+            else checked(languages, Languages, "The language settings", "Languages")
         )
         object.__setattr__(self, "languages", languages)
         check_key(key, "The fingerprint key")
@@ -114,28 +114,28 @@ class Recipe:
 
     @property
     def preset(self) -> str:
-        """The name of the preset, `custom` for stages that are none."""
+        """Name of the preset with these stages; `custom` if there is none."""
         return grammar.name_of(self.method)
 
     @property
     def width(self) -> int:
-        """The number of bits of a fingerprint."""
+        """Number of bits of a fingerprint."""
         return self.method.width
 
     @property
     def limbs(self) -> int:
-        """The number of limbs, of 64 bits each, of a fingerprint."""
+        """Number of limbs of 64 bits of a fingerprint."""
         return -(-self.width // 64)
 
     @property
     def sketch_bytes(self) -> int:
-        """The number of bytes of a sketch: 120, or 0 if the recipe makes no sketches."""
+        """Number of bytes of a sketch: 120, or 0 if the recipe makes no sketches."""
         return SKETCH_BYTES if self.method.makes_sketches else 0
 
     @property
     def engine(self) -> str:
-        """The data that cuts texts into features: jieba's, or the Unicode tables; `planes` for
-        vectors.
+        """Name of the data that cut texts into features: jieba's, or the Unicode tables; `planes`
+        for vectors.
         """
         if self.method.takes_vectors:
             return "planes"
@@ -144,9 +144,7 @@ class Recipe:
 
     @property
     def id(self) -> str:
-        """The name that is stored with every fingerprint, such as
-        `words:128:jieba-0.42.1:1f3a9c`.
-        """
+        """Name that is stored with every fingerprint, such as `words:128:jieba-0.42.1:1f3a9c`."""
         hasher = hashlib.blake2b(digest_size=3, person=b"recipe id")
         parts = [
             str(RULES_VERSION).encode(),
@@ -227,7 +225,7 @@ class Prints:
 
     @classmethod
     def joined(cls, parts: Sequence[Prints]) -> Prints:
-        """Return the fingerprints of some batches as one."""
+        """Concatenate the fingerprints of several batches."""
         if len(parts) == 1:
             return parts[0]
         return cls(
@@ -269,7 +267,7 @@ class Fingerprinter:
         if not self.recipe.method.takes_vectors and set(map(type, contents)) == {str}:
             return self._maker.fingerprint_texts(
                 cast("Sequence[str]", contents)
-            )  # the usual case, told quickly
+            )  # the usual case, which is cheap to detect
         if not all(
             isinstance(content, str) is not self.recipe.method.takes_vectors for content in contents
         ):
@@ -360,7 +358,7 @@ class _Maker:
 
     def fingerprint_texts(self, texts: Sequence[str]) -> Prints:
         (normalised, offsets), (data, bounds) = self.make_forms(texts)
-        digests = self._digester.of(normalised, offsets)  # before words are spelt where they stand
+        digests = self._digester.of(normalised, offsets)  # before words are spelt in place
         prints = np.zeros((len(texts), self._words), np.uint64)
         sketching = sketch.sketching(
             self._sketch_secrets, len(texts), is_wanted=self._method.makes_sketches
@@ -388,7 +386,7 @@ class _Maker:
     def _fingerprint_one(
         self, data: NDArray[np.uint8], prints: NDArray[np.uint64], features: NDArray[np.uint32]
     ) -> None:
-        """Fill the fingerprint of a text from its spelt features, which any hash can read."""
+        """Fill the fingerprint of a text from its spelt features, which any hash accepts."""
         if self.speller is None:
             return
         features_spelt = self.speller.spell(data)

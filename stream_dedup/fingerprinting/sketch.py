@@ -20,10 +20,10 @@ The rules, all frozen by golden vectors:
 
 Two sketches agree in a value with a probability near the Jaccard similarity of the texts' runs,
 plus one in 256 by chance, or one in 16. Short texts leave bins empty, and the values that fill them
-add no information. The second part fills other bins with the same runs, so it does add some: over
-pairs of 23 runs the mean of both has an error of .042, the first alone .058. (One permutation of
-160 bins has more empty ones; its error is .046.) The time is linear in the words, plus at most 2 *
-80 * 80 steps.
+add no information. The second part fills other bins with the same runs, so it adds information:
+over pairs of 23 runs the mean of both has an error of 0.042, the first alone 0.058. (One
+permutation of 160 bins has more empty bins; its error is 0.046.) The time is linear in the words,
+plus at most 2 * 80 * 80 steps.
 
 Sources: Li, Owen, Zhang, "One Permutation Hashing" (NIPS 2012); Shrivastava, Li, "Densifying One
 Permutation Hashing via Rotation for Fast Near Neighbor Search" (ICML 2014); Shrivastava, "Optimal
@@ -108,8 +108,8 @@ def _rank_of_bin(ranks: Any, walks: Any, bin_number: Any) -> Any:
 
 @inlined
 def sketch_words(hashes: Any, words: Any, sketching: Any, runs: Any, text: Any) -> None:
-    """Fill the row `text` of the sketches from the hashes of its words; `runs` is a buffer for as
-    many numbers.
+    """Fill the row `text` of the sketches from the hashes of its words; `runs` is a buffer for one
+    number per word.
 
     Hashing and binning are separate loops: the first is vectorised, and the second has no
     branches.

@@ -17,7 +17,7 @@ Persian and Meilisearch's charabia:
   heh are heh. Both rows of digits are ASCII's.
 - Apostrophes (backtick, single quotation marks, the letters of `characters.APOSTROPHES`) are ASCII's; in all recipes they
   separate words.
-- Cyrillic: `ё` is `е`. Other Cyrillic letters with marks (`й`, `ї`, `ў`) are letters of their own.
+- Cyrillic: `ё` is `е`. Other Cyrillic letters with marks (`й`, `ї`, `ў`) are separate letters.
 
 `spellings.txt` contains the table as ranges; `python -m tables.spellings` generates it, with a
 Python of exactly `characters.UNICODE_VERSION`.
@@ -37,8 +37,7 @@ from stream_dedup.fingerprinting import characters
 from stream_dedup.fingerprinting.characters import Batch, code_point_at
 from stream_dedup.kernels.compiled import inlined, kernel
 
-# Folded are some of the code points that take two bytes in UTF-8, and some of those from `_BEGIN`
-# to `END`.
+# Only code points of at most two bytes in UTF-8, and those from `_BEGIN` to `END`, may be folded.
 _TWO_BYTES, _BEGIN, END = 0x800, 0x1DC0, 0x2020
 _ROOM: Final = 8  # a code point is written with the maximum number of bytes
 _FILE = Path(__file__).with_name("spellings.txt")
@@ -149,7 +148,7 @@ def _fold_each(data: Any, offsets: Any, may: Any, written: Any, out: Any, ends: 
 
 
 def fold_batch(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Batch:
-    """Do the step `spelling` on a batch of UTF-8; return the same arrays if no text changes."""
+    """Apply the step `spelling` to a batch of UTF-8; return the same arrays if no text changes."""
     may = np.zeros(len(offsets) - 1, np.uint8)
     _may_fold(data, offsets, may)
     if not may.any():

@@ -152,12 +152,13 @@ def _ascii_words(
 def _alphabet_words(
     data: Any, place: Any, stop: Any, written: Any, starts: Any, stops: Any, words: Any
 ) -> Any:
-    """Do the same for code points of up to two bytes: alphabets from Latin to Arabic, which have
-    only words and separators.
+    """Find the words up to the first code point of more than two bytes: alphabets from Latin to
+    Arabic have only words and separators.
 
     Stop where two ASCII characters begin with a separator, so `_ascii_words` can continue, and
-    before the text's last byte. Each word is spelt in place; return also the end of the spelling of
-    the last one. The loop is bound by memory, so the spelling costs almost no time.
+    before the text's last byte. Each word is spelt in place. Return the values of `_ascii_words`,
+    and the end of the last word's spelling. The loop is bound by memory, so the spelling costs
+    almost no time.
     """
     inside = np.int64(0)
     begin = place
