@@ -314,11 +314,7 @@ def _kept(source: Any, mask: NDArray[np.bool_]) -> Any:
             return source.select(np.flatnonzero(mask))
         return source.filter(_is_kept, with_indices=True, fn_kwargs={"mask": mask})
     if hasattr(source, "filter"):
-        if hasattr(source, "to_pylist"):
-            import pyarrow as pa  # noqa: PLC0415 - an extra
-
-            return source.filter(pa.array(mask))
-        return source.filter(mask)
+        return _filtered(source, mask) if hasattr(source, "to_pylist") else source.filter(mask)
     kept: list[Any] = []
     first = 0
     for row in source:
@@ -331,6 +327,33 @@ def _kept(source: Any, mask: NDArray[np.bool_]) -> Any:
             kept += [row] * int(mask[first])
             first += 1
     return kept
+
+
+def _filtered(source: Any, mask: NDArray[np.bool_]) -> Any:
+    """Return the rows of a table, batch or column of Arrow that are True in `mask`; as slices if
+    Arrow cannot select rows of a type, such as views and run-end-encoded columns.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+
+    try:
+        return source.filter(pa.array(mask))
+    except pa.ArrowNotImplementedError:
+        has_batches = isinstance(source, pa.Table)
+        slices: list[Any] = []
+        first = 0
+        for chunk in source.to_batches() if has_batches else getattr(source, "chunks", [source]):
+            changes = np.diff(mask[first : first + len(chunk)], prepend=False, append=False)
+            slices += [
+                chunk.slice(begin, end - begin)
+                for begin, end in np.flatnonzero(changes).reshape(-1, 2).tolist()
+            ]
+            first += len(chunk)
+        if has_batches:
+            return pa.Table.from_batches(slices, source.schema)
+        if isinstance(source, pa.ChunkedArray):
+            return pa.chunked_array(slices, source.type)
+        join = pa.concat_batches if isinstance(source, pa.RecordBatch) else pa.concat_arrays
+        return join([*slices, source.slice(0, 0)])
 
 
 def _is_kept(_: object, number: int, mask: NDArray[np.bool_]) -> bool:

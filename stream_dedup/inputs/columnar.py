@@ -104,29 +104,50 @@ def read_rows(path: Path, first: int = 0) -> Iterator[ColumnarRows]:
 
 
 def _plain_columns(batch: Any) -> Any:
-    """Return a batch with plain columns for views of texts and bytes: Arrow cannot select rows of
-    views.
+    """Return a batch with plain columns for views and run-end-encoded columns: Arrow cannot select
+    their rows.
     """
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
-    schema = pa.schema(
-        [field.with_type(_without_views(field.type)) for field in batch.schema],
-        batch.schema.metadata,
+    schema = _plain_schema(batch.schema)
+    if schema.equals(batch.schema):
+        return batch
+    columns = [
+        pa.array(column.to_pylist(), kind)  # Arrow has no cast of nested runs
+        if "run_end_encoded" in str(column.type)
+        else column.cast(kind)
+        for column, kind in zip(batch.columns, schema.types, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _plain_schema(schema: Any) -> Any:
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+
+    return pa.schema(
+        [field.with_type(_plain_type(field.type)) for field in schema], schema.metadata
     )
-    return batch if schema.equals(batch.schema) else batch.cast(schema)
 
 
-def _without_views(kind: Any) -> Any:
+def _plain_type(kind: Any) -> Any:
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
     if pa.types.is_string_view(kind):
         return pa.large_string()
     if pa.types.is_binary_view(kind):
         return pa.large_binary()
+    if pa.types.is_run_end_encoded(kind):
+        return _plain_type(kind.value_type)
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _plain_type(kind.value_type), kind.ordered)
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_without_views(field.type)) for field in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_without_views(kind.value_type)))
+        return pa.struct([field.with_type(_plain_type(field.type)) for field in kind])
+    for is_list, list_of in (
+        (pa.types.is_list, pa.list_),
+        (pa.types.is_large_list, pa.large_list),
+    ):
+        if is_list(kind):
+            return list_of(kind.value_field.with_type(_plain_type(kind.value_type)))
     return kind
 
 
@@ -134,7 +155,7 @@ def _of_parquet(path: Path) -> Iterator[ColumnarRows]:
     import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
 
     with pq.ParquetFile(path) as file:
-        metadata, schema = file.metadata, file.schema_arrow
+        metadata, schema = file.metadata, _plain_schema(file.schema_arrow)
     listed = _listed_texts(metadata.schema)
     with (
         path.open("rb") as raw,
