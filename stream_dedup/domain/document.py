@@ -211,13 +211,15 @@ class DeadLetter:
 
     `stage` is the stage that failed; `message` is a sentence for the operator. `is_timed`: the
     failure depends on a limit of time or memory, or on a text stored elsewhere. Another worker may
-    have judged the record, so it is retracted before the dead letter is delivered.
+    have judged the record, so it is retracted before the dead letter is delivered. `count`: the
+    number of records that are lost together, such as those of a damaged part of a file.
     """
 
     stage: Stage
     error_class: str
     message: str
     is_timed: bool = False
+    count: int = 1
 
 
 def digest_id(identifier: bytes, key: bytes) -> bytes:

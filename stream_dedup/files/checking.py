@@ -224,7 +224,7 @@ class _Result:
     def _letters(self, pending: Pending) -> Iterator[dict[str, object]]:
         while pending and (letter := pending[0][1]) is not None:
             where, _ = pending.popleft()
-            self.stages[letter.stage] += 1
+            self.stages[letter.stage] += letter.count
             if self.names_letters:
                 self.lost.report(where, letter)
             else:
@@ -383,6 +383,7 @@ def check_into(task: CheckTask, folder: Path, part_format: PartFormat) -> int:
         note(replaced)
     # The counts of `output` include those of earlier runs.
     lost.count, lost.damaged = counts["unreadable"] + old_lost.count, output.counts["damaged"]
+    old_lost.close()
     lost.close()
     remarks.close()
     task.need_any(sum(counts.values()))

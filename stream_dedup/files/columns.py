@@ -14,7 +14,8 @@ order, and `judge` reads them in one process, in order.
     site       keyed hash of the web site as a signed number, 0 if unknown; optional
     title      keyed hash of the title, likewise; optional
     where      file and line or row of the document; optional
-    problem    null, or why the row cannot be judged: stage, class and message; optional
+    problem    null, or why the row cannot be judged: stage, class, message and number of lost
+               documents; optional
 
 Invariant: a row depends on its document and the recipe only, whatever process writes it. Callers
 check `need_pyarrow` before they import this module.
@@ -118,12 +119,14 @@ def table_of(
     ]
     if outcomes is not None:
         rows = list(itertools.accumulate((letter is None for _, letter in outcomes), initial=0))
-        fields = ("stage", "error_class", "message")
+        fields = ("stage", "error_class", "message", "count")
         letters = [
             None if letter is None else {name: getattr(letter, name) for name in fields}
             for _, letter in outcomes
         ]
-        problem = pa.struct([(name, pa.string()) for name in fields])
+        problem = pa.struct(
+            [(name, pa.int64() if name == "count" else pa.string()) for name in fields]
+        )
         columns = [
             (
                 name,

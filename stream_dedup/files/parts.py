@@ -219,7 +219,9 @@ class PartedOutput:
         name = f"part-{self._parts:05}"
         for kind in KINDS:
             chosen = [row for row in part if row.kind == kind]
-            self.counts[kind] += len(chosen)
+            self.counts[kind] += sum(
+                row.outcome.count if isinstance(row.outcome, DeadLetter) else 1 for row in chosen
+            )
             self.counts.update(
                 name for row in chosen for name in _added(row) if _has(row.raw, name)
             )

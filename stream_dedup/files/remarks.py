@@ -188,14 +188,16 @@ def _is_utf8(raw: bytes) -> bool:
 
 @dataclass(slots=True)
 class Losses:
-    """Count and report documents that cannot be read: `count` in all, `damaged` of them files or
-    parts of one. Only the first `reported_max` are reported; 0: all.
+    """Count and report documents that cannot be read: `count` in all; `damaged` files, or parts of
+    one. Only the first `reported_max` losses are reported; 0: all.
     """
 
     reported_max: int
     count: int = 0
     damaged: int = 0
     _others: int = 0
+    _reports: int = 0
+    _unreported: int = 0
 
     def pass_over(self, others: Sequence[str]) -> None:
         """Count the files that are not read, and report the first of them."""
@@ -212,19 +214,22 @@ class Losses:
 
     def count_letter(self, letter: DeadLetter) -> None:
         """Count a dead letter without a report."""
-        self.count += 1
+        self.count += letter.count
         self.damaged += letter.error_class == DAMAGED_FILE
 
     def report(self, where: str, letter: DeadLetter) -> None:
         """Count a dead letter, and print it with its place unless `reported_max` were printed."""
         self.count_letter(letter)
-        if not self.reported_max or self.count <= self.reported_max:
+        if not self.reported_max or self._reports < self.reported_max:
+            self._reports += 1
             note(letter_sentence(where, letter))
+        else:
+            self._unreported += letter.count
 
     def close(self) -> None:
-        """Print the number of dead letters that were not reported."""
-        if self.reported_max and self.count > self.reported_max:
-            note(f"... and {self.count - self.reported_max:,} more that cannot be read.")
+        """Print the number of documents that were not reported."""
+        if self._unreported:
+            note(f"... and {self._unreported:,} more that cannot be read.")
 
     def exit_code(self, read: int, *, is_strict: bool, skips_damaged: bool = False) -> int:
         """Return 1 if a file is damaged (unless `skips_damaged`), or if there are documents and

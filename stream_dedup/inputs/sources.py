@@ -423,6 +423,7 @@ def _rows(
                         "decode",
                         DAMAGED_FILE if rows.lost and not rows.is_row else "DamagedRecord",
                         row,
+                        count=rows.count,
                     ),
                 )
             else:

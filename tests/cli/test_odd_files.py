@@ -81,6 +81,28 @@ def test_an_odd_record_that_is_whole_is_judged_and_one_that_is_lost_is_counted_w
     }
 
 
+def test_the_rows_of_a_lost_row_group_are_counted(run: Callable[..., Any], tmp_path: Path) -> None:
+    """A report is one line, and the counts of `check`, `check --to` and `judge` are of rows."""
+    path, table = tmp_path / "a.parquet", pa.table({"text": [text() for _ in range(200)]})
+    pq.write_table(table, path, row_group_size=100, compression="none", use_dictionary=False)
+    raw = path.read_bytes()
+    first = raw.index(table["text"][0].as_py().encode())
+    path.write_bytes(raw[: first - 30] + bytes(30) + raw[first:])
+
+    listed = run("check", path)
+    written = run("check", path, "--to", tmp_path / "out", "--json")
+    printed = run("prints", path, "--to", tmp_path / "prints", "--json")
+    judged = run("judge", tmp_path / "prints")
+
+    assert listed.err.startswith("a.parquet:0: Of a.parquet rows 0 to 99 cannot be read")
+    for ended in (listed, judged):
+        assert "100 (decode 100)" in ended.out
+        assert "documents     200" in ended.out
+        assert "more that cannot be read" not in ended.err
+    for ended in (written, printed):
+        assert json.loads(ended.out)["unreadable"] == 100
+
+
 def test_a_bad_file_costs_itself_alone(run: Callable[..., Any], tmp_path: Path) -> None:
     """The good files are judged and written, each bad one is a line, and the exit code is 1, again
     when run again."""
@@ -142,7 +164,7 @@ def test_rows_and_what_is_lost_of_one_file_are_written_apart(
         "to": str(tmp_path / "out"),
         "kept": 29,
         "duplicates": 0,
-        "unreadable": 2,
+        "unreadable": 11,
     }
     (rows,), (lost,) = (
         sorted((tmp_path / "out" / "unreadable").glob(f"*.{kind}")) for kind in ("parquet", "jsonl")
