@@ -5,25 +5,26 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
-    SpinnerColumn,
     TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
-    TransferSpeedColumn,
 )
+from rich.table import Column
 from rich.text import Text
 
-from stream_dedup.domain.printable import printable
+from stream_dedup.domain.printable import counted, printable
 from stream_dedup.domain.tables import FittedTable
 
 _PIPED_WIDTH = 200
+_BAR_SECONDS, LINE_SECONDS = 0.2, 30.0
 
 
 class _Output(Console):
@@ -77,29 +78,50 @@ def note(text: str) -> None:
 
 @contextlib.contextmanager
 def progress(label: str, total_bytes: int | None) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on standard error if it is a terminal; yield a function (more documents,
-    more bytes) that advances it. With `total_bytes` the bar shows the share done and the time left.
+    """Show a bar on standard error, or a line every `LINE_SECONDS` if it is no terminal; yield a
+    function (documents, bytes) that advances it. With a known size, the share and the time left are
+    shown.
     """
     errors = Console(stderr=True)
-    if not errors.is_terminal:
-        yield lambda _documents, _bytes: None
-        return
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.fields[documents]:,} documents"),
-        TransferSpeedColumn(),
-        TimeElapsedColumn(),
-        *((TaskProgressColumn(), TimeRemainingColumn(), TextColumn("left")) if total_bytes else ()),
-    )
-    with Progress(*columns, console=errors, transient=True) as bar:
-        task = bar.add_task(printable(label), total=total_bytes or None, documents=0)
-        documents = 0
+    documents = size = 0
+    with contextlib.ExitStack() as stack:
+        if errors.is_terminal:
+            # The bar fits 80 columns.
+            columns = (
+                TextColumn(
+                    "{task.description}",
+                    markup=False,
+                    table_column=Column(max_width=20, no_wrap=True, overflow="ellipsis"),
+                ),
+                BarColumn(10),
+                TextColumn("{task.fields[documents]:,} documents"),
+                TimeElapsedColumn(),
+                *(
+                    (TaskProgressColumn(), TimeRemainingColumn(), TextColumn("left"))
+                    if total_bytes
+                    else ()
+                ),
+            )
+            # The time left is estimated from the speed of the last five minutes.
+            bar = Progress(*columns, console=errors, transient=True, speed_estimate_period=300)
+            task = stack.enter_context(bar).add_task(
+                printable(label), total=total_bytes or None, documents=0
+            )
+            due, seconds = 0.0, _BAR_SECONDS
+        else:
+            due, seconds = time.monotonic() + LINE_SECONDS, LINE_SECONDS
 
         def advance(more_documents: int, more_bytes: int) -> None:
-            nonlocal documents
+            nonlocal documents, size, due
             documents += more_documents
-            bar.update(task, advance=more_bytes, documents=documents)
+            size += more_bytes
+            if (now := time.monotonic()) < due:
+                return
+            due = now + seconds
+            if errors.is_terminal:
+                bar.update(task, completed=size, documents=documents)
+            else:
+                share = f", {min(size / total_bytes, 1):.0%} of the bytes" if total_bytes else ""
+                note(f"{printable(label)}: {counted(documents, 'document')}{share}")
 
         yield advance

@@ -23,6 +23,7 @@ from stream_dedup.domain.document import (
 )
 from stream_dedup.domain.errors import InputError, InvariantError, UsageError
 from stream_dedup.domain.hosts import site_of
+from stream_dedup.domain.printable import counted
 from stream_dedup.domain.terminal import (
     console,
     note,
@@ -42,7 +43,7 @@ from stream_dedup.files.offline import (
     open_index,
     open_store,
 )
-from stream_dedup.files.parts import PartedOutput, PartFormat, Pending
+from stream_dedup.files.parts import KINDS, PartedOutput, PartFormat, Pending
 from stream_dedup.files.remarks import Losses, Remarks, what_is_judged
 from stream_dedup.files.rows import EquallyLong
 from stream_dedup.fingerprinting import Recipe
@@ -306,6 +307,16 @@ def check_files(
                 )
         store = stack.enter_context(closing(open_store(folder)))
         advance = stack.enter_context(task.progress())
+        if (kept_index := task.request.index) is not None:
+            stack.enter_context(
+                _reported_interrupt(
+                    lambda: (
+                        f"The index {kept_index} contains at least "
+                        f"{counted(sum(result.verdicts.values()), 'document')} of this run, which the "
+                        "next run reports as unchanged."
+                    )
+                )
+            )
         index = task.open_index(store)
         ranked: Iterator[Judged] | None = None
         if write is None or task.request.keep == FIRST:
@@ -376,8 +387,15 @@ def check_into(task: CheckTask, folder: Path, part_format: PartFormat) -> int:
         completion = ", which is complete" if output.is_done else ""
         note(f"{output.resumed:,} rows were written by an earlier run{completion}.")
     if not output.is_done:
-        _judge_rest(task, output, remarks, old_lost)
-    counts = {kind: output.counts[kind] for kind in ("kept", "duplicates", "unreadable")}
+        with _reported_interrupt(
+            lambda: (
+                f"{folder} contains "
+                f"{counted(sum(output.counts[kind] for kind in KINDS), 'row')}; run the same command "
+                "again to continue."
+            )
+        ):
+            _judge_rest(task, output, remarks, old_lost)
+    counts = {kind: output.counts[kind] for kind in KINDS}
     print_counts(counts, heading="rows", as_json=task.request.as_json, to=str(folder))
     if replaced := output.replaced():
         note(replaced)
@@ -431,6 +449,16 @@ def _judge_rest(task: CheckTask, output: PartedOutput, remarks: Remarks, old_los
         output.counts["damaged"] += old_lost.damaged
         remarks.repeated_ids.begin(output.judged)
         output.run(decode, judge, advance)
+
+
+@contextlib.contextmanager
+def _reported_interrupt(state: Callable[[], str]) -> Iterator[None]:
+    """Print the sentence of `state` if the command is interrupted."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        note(f"Interrupted. {state()}")
+        raise
 
 
 def need_outside(targets: Sequence[str], *folders: Path | None) -> None:

@@ -4,10 +4,11 @@ alone, and say so."""
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import random
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from stream_dedup import dedup
 from stream_dedup.cli import seed as seed_command
 from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.terminal import progress
+from stream_dedup.files import checking, parts
 from stream_dedup.settings.layers import load_settings
 from tests.cli.test_load import Broker, loaded
 from tests.inputs.warc_files import BROKEN, WHOLE, gzipped, http, page, record
@@ -399,6 +401,64 @@ def test_a_bar_of_a_known_size_has_share_and_time_left(monkeypatch: pytest.Monke
     assert "left" in known
     assert "%" not in unknown
     assert "left" not in unknown
+
+
+def test_progress_is_a_line_now_and_then_without_a_terminal(
+    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the number of documents and the share; of a quick command there is none."""
+    monkeypatch.setattr("stream_dedup.domain.terminal.LINE_SECONDS", 0)
+    (tmp_path / "a.jsonl").write_text(json.dumps({"id": 1, "text": text()}) + "\n")
+
+    ended = run("check", tmp_path / "a.jsonl")
+
+    assert f"checking {tmp_path / 'a.jsonl'}: 1 document, 100% of the bytes" in ended.err
+
+
+def test_the_bar_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also with a long name, millions of documents and hours left."""
+    shown = io.StringIO()
+    monkeypatch.setattr(
+        "stream_dedup.domain.terminal.Console",
+        lambda **_: Console(file=shown, force_terminal=True, width=80),
+    )
+    with progress(f"checking {'name' * 20}", 100) as advance:
+        advance(12_345_678, 25)
+    (bar,) = {line for line in shown.getvalue().splitlines() if "12,345,678 documents" in line}
+    assert "left" in bar
+
+
+def test_an_interrupted_check_says_what_is_written(
+    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With --to the next run continues; with --index the judged documents are in the index."""
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"id": n, "text": text()}) + "\n" for n in range(3000)))
+    read = checking.read_documents
+
+    def interrupted(files: Sequence[Any], *arguments: Any) -> Iterator[Any]:
+        yield from itertools.islice(read(files, *arguments), 2500)
+        if files:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(checking, "read_documents", interrupted)
+    monkeypatch.setattr(parts, "read_documents", interrupted)
+    to = ("--to", tmp_path / "out", "--rows-per-file", "500")
+
+    written, indexed, plain = (
+        run("check", path, *options) for options in (to, ("--index", tmp_path / "index"), ())
+    )
+
+    assert written.code == indexed.code == plain.code == 130
+    assert written.err == (
+        f"Interrupted. {tmp_path / 'out'} contains 1,500 rows; run the same command again to "
+        "continue.\n"
+    )
+    assert indexed.err == (
+        f"Interrupted. The index {tmp_path / 'index'} contains at least 2,000 documents of this run, "
+        "which the next run reports as unchanged.\n"
+    )
+    assert plain.err == ""
 
 
 def test_dedup_gives_a_row_for_what_cannot_be_read(tmp_path: Path) -> None:
