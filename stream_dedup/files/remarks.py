@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from stream_dedup.domain.document import DeadLetter, Reason
 from stream_dedup.domain.printable import counted, printable
@@ -20,7 +21,7 @@ from stream_dedup.files.offline import (
 from stream_dedup.fingerprinting import Content
 from stream_dedup.inputs.charset import REPLACED, looks_like_markup
 from stream_dedup.inputs.fields import field_at, scalar
-from stream_dedup.inputs.sources import DAMAGED_FILE, RawDocument, not_read
+from stream_dedup.inputs.sources import DAMAGED_FILE, RawDocument, how_to_read, not_read
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 
@@ -204,12 +205,8 @@ class Losses:
         self._others += len(others)
         if others:
             # A name that ends with ")" contains its reason.
-            has_unknown = not all(name.endswith(")") for name in others)
-            hint = (
-                " Name a file and its --format if its name does not show the format."
-                if has_unknown
-                else ""
-            )
+            unknown = [Path(name) for name in others if not name.endswith(")")]
+            hint = f" {unknown[0].name}: {how_to_read(unknown[0])}" if unknown else ""
             note(not_read(others) + hint)
 
     def count_letter(self, letter: DeadLetter) -> None:

@@ -15,6 +15,7 @@ import io
 import itertools
 import os
 import re
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -51,6 +52,17 @@ _BY_SUFFIX: dict[str, Format] = {
     ".arc": "warc",  # which says how to convert it
     ".wet": "warc",
     **dict.fromkeys(SUFFIXES, "columns"),
+}
+_FROM_CSV = (
+    "python -c 'import sys, pyarrow.csv as c, pyarrow.parquet as p; p.write_table(c.read_csv("
+    "sys.argv[1], parse_options=c.ParseOptions({}newlines_in_values=True)), sys.argv[2])' {{}} {{}}"
+)
+# For files of formats that are not read: the command that converts one, and the suffix of its
+# result.
+_CONVERSIONS = {
+    ".json": ("jq -c '.[]' {} > {}", ".jsonl"),
+    ".csv": (_FROM_CSV.format(""), ".parquet"),
+    ".tsv": (_FROM_CSV.format('delimiter="\\t", '), ".parquet"),
 }
 _HIDDEN = (".", "_")
 # Hugging Face's `save_to_disk` writes these files next to the rows.
@@ -212,10 +224,28 @@ def find_files(target: str, form: str, others: list[str] | None = None) -> list[
     guessed = form_of(path) if form == "auto" else cast("Format", form)
     if guessed is None:
         raise InputError(
-            f"The name of {path} does not show its format; add --format jsonl, text, lines, warc or "
-            "columns."
+            f"{path} is not read: its name shows no format that can be read. {how_to_read(path)}"
         )
     return [SourceFile(path, path.name, guessed)]
+
+
+def how_to_read(path: Path) -> str:
+    """Return the remedy for a file whose name shows no format that can be read."""
+    suffix, packing = suffixes_of(path)
+    if suffix not in _CONVERSIONS:
+        return "Rename it, or on a command line add --format jsonl, text, lines, warc or columns."
+    command, suffix_after = _CONVERSIONS[suffix]
+    plain = path.with_suffix("") if packing else path
+    source, converted = (
+        shlex.quote(str(name)) for name in (plain, plain.with_suffix(suffix_after))
+    )
+    first = "Unpack and convert it" if packing else "Convert it"
+    or_rename = (
+        f". If each of its lines is an object, rename it to {converted}"
+        if suffix == ".json"
+        else ""
+    )
+    return f"{first}: {command.format(source, converted)}{or_rename}"
 
 
 def need_one_text(path: Path) -> None:
@@ -223,7 +253,7 @@ def need_one_text(path: Path) -> None:
     if form_of(path) not in ("text", None):
         raise InputError(
             f"{path.name} contains many documents, and one is expected: put its text into a .txt "
-            "file, or its JSON into a .json file."
+            "file, or its JSON object into a .json file, which only commands for one text read."
         )
     if suffixes_of(path)[1]:
         raise InputError(f"{path.name} is compressed; unpack it first.")
@@ -275,10 +305,8 @@ def _all_of(
             files.append(SourceFile(path, name, guessed, elsewhere))
     if not files:
         kinds = ".jsonl, .ndjson, .parquet, .arrow, .txt, .html, .warc or .wet"
-        listed = (
-            f"; it contains {first_of(names)}. Give their format with --format" if names else ""
-        )
-        raise InputError(f"{where} contains no {kinds} files (plain, .gz or .zst){listed}.")
+        listed = f"; it contains {first_of(names)}. {how_to_read(Path(names[0]))}" if names else "."
+        raise InputError(f"{where} contains no {kinds} files (plain, .gz or .zst){listed}")
     others += names
     return files
 

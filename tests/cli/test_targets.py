@@ -486,8 +486,10 @@ def test_what_a_folder_holds_beside_documents_is_named(
     said = (
         "6 files were not read: data.csv, deep/e.jsonl.bz2, gone.jsonl (a broken link), linked "
         "(a link to a folder), "
-        "pipe.jsonl (no regular file) and 1 more. Name a file and its --format if its name does "
-        "not show the format.\n"
+        "pipe.jsonl (no regular file) and 1 more. data.csv: Convert it: python -c 'import sys, "
+        "pyarrow.csv as c, pyarrow.parquet as p; p.write_table(c.read_csv(sys.argv[1], "
+        "parse_options=c.ParseOptions(newlines_in_values=True)), sys.argv[2])' data.csv "
+        "data.parquet\n"
     )
 
     repeated = (
@@ -522,4 +524,4 @@ def test_what_a_folder_holds_beside_documents_is_named(
     for hidden in (".hidden.jsonl", "_delta_log", "_delta_log/*.jsonl", ".h*.jsonl"):
         assert len(told(run("check", data / hidden, "--json").out)) == 1, hidden
     only = run("check", data / "saved")
-    assert (only.code, only.err.count("data.json")) == (1, 1)
+    assert (only.code, "it contains data.json. Convert it: jq" in only.err) == (1, True)
