@@ -217,13 +217,30 @@ def test_a_similarity_takes_the_place_of_the_plans_own(tmp_path: Path) -> None:
         ]
         assert [(match.id, match.similarity) for match in index.query(other)] == [("2", 1.0)]
     with Index(tmp_path / "a") as index:  # it is kept
-        assert index.plan == Plan(**{**dataclasses.asdict(PLANS["bands"]), "similarity": 95})
+        thresholds = {"similarity": 95, "unsure": 95}
+        assert index.plan == Plan(**{**dataclasses.asdict(PLANS["bands"]), **thresholds})
     with Index(tmp_path / "a", similarity=0.95), Index() as usual:
         usual.add("1", one)
         assert [(match.id, match.similarity) for match in usual.query(other)] == [("1", alike)]
+    lower = " ".join([*words[:60], *(f"other{number}" for number in range(33)), *words[93:]])
+    assert 0.55 < fingerprint(one).similarity(fingerprint(lower)) < 0.7
+    assert dedup([one, lower])["is_duplicate"] == [False, False]
+    assert dedup([one, lower], similarity=0.55)["is_duplicate"] == [False, True]
+    assert judge(prints([one, lower]), similarity=0.55)["is_duplicate"] == [False, True]
+    with Index(similarity=0.55) as index:
+        assert [answer.reason for answer in index.add_many([("1", one), ("2", lower)])] == [
+            "new",
+            "near",
+        ]
     for refused in (1.5, "much", 0, 0.001):
         with pytest.raises(ConfigurationError, match=r"a share from 0.01 to 1, in hundredths"):
             Index(similarity=refused)  # type: ignore[arg-type]
+    assert Index(similarity=0.7 + 0.1).plan.similarity == 80
+    assert [round(100 * share) for share in np.arange(0.55, 0.95, 0.05)] == [
+        Index(similarity=share).plan.similarity for share in np.arange(0.55, 0.95, 0.05)
+    ]
+    with pytest.raises(ConfigurationError, match=r"not '65'. Write per cent as 65%"):
+        Index(similarity=65)
     with pytest.raises(ConfigurationError, match=r"such as 0.65 or 0.66, not '0.655'"):
         Index(similarity=0.655)
     with pytest.raises(ConfigurationError, match="compares no sketches"):

@@ -549,6 +549,9 @@ def parse_similarity(text: str) -> int:
         share = Fraction(wanted[:-1]) if wanted.endswith("%") else 100 * Fraction(wanted)
     except (ValueError, ZeroDivisionError):
         share = Fraction(-1)
+    nearest = round(share)
+    if abs(share - nearest) < 1e-7:  # 0.7 + 0.1 is 0.7999999999999999
+        share = Fraction(nearest)
     if share.denominator != 1 and 1 < share < 100:
         below = int(share)
         raise ConfigurationError(
@@ -559,6 +562,7 @@ def parse_similarity(text: str) -> int:
         raise ConfigurationError(
             "A similarity is written as a share from 0.01 to 1, in hundredths, such as 0.65, not "
             f"{text!r:.40}."
+            + (f" Write per cent as {nearest // 100}%." if 200 <= nearest <= 10_000 else "")
         )
     return int(share)
 

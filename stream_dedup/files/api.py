@@ -230,7 +230,8 @@ class Index:
         `recipe` None is `words` with the public demonstration key. `plan` None is the plan of the
         existing index; for a new one `bands`, for recipes without sketches `blocks`, and with 64
         bits `classic`. `similarity`: the threshold of near texts, 0 to 1 in hundredths, in place of
-        the plan's. An existing index uses another plan or similarity for later documents only.
+        the plan's: of documents of different or unknown sites, and of pages of one site and title.
+        An existing index uses another plan or similarity for later documents only.
 
         Raises:
             ConfigurationError: the existing index has another recipe, or belongs to a filter on
@@ -244,7 +245,7 @@ class Index:
         self._store = open_store(path)
         try:
             self._opened: LogIndex | None = open_index(
-                self._store, self.recipe, plan, similarity=similarity
+                self._store, self.recipe, plan, similarity=similarity, unsure=similarity
             )
         except BaseException:
             self._store.close()

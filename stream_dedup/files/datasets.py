@@ -65,7 +65,8 @@ def dedup(
     columns: pages of one site, and with different titles, are copies from a higher similarity. The
     default site is the host of the id or of a column `url`, and the default title a column `title`.
 
-    `similarity`: the threshold of near texts, 0 to 1 in hundredths, in place of the plan's.
+    `similarity`: the threshold of near texts, 0 to 1 in hundredths, in place of the plan's: of
+    documents of different or unknown sites, and of pages of one site and title.
     `nulls`: a row without a text is an error, is kept or is dropped; it is then not a duplicate,
     and its reason is `missing`.
 
@@ -106,7 +107,8 @@ def dedup(
     recipe = _recipe(recipe, vector)
     names = _ColumnNames(text, id, vector, site, title)
     rows = _rows(source, names, recipe, allows_nulls=nulls != "error")
-    judged = judge_documents(rows.documents(), recipe, plan_of(plan, recipe, similarity=similarity))
+    chosen_plan = plan_of(plan, recipe, similarity=similarity, unsure=similarity)
+    judged = judge_documents(rows.documents(), recipe, chosen_plan)
     columns = _columns(_counted(judged, rows.repeated_ids), rows.ids)
     if sentence := rows.repeated_ids.note():
         warn_caller(sentence)
@@ -197,7 +199,7 @@ def judge(
                 ids.extend(rows.ids)
                 yield rows.with_empty_rows(made_by)
 
-    index = open_index(MemoryStore(), made_by, plan, similarity=similarity)
+    index = open_index(MemoryStore(), made_by, plan, similarity=similarity, unsure=similarity)
     columns = _columns(judge_batches(batches(), made_by, index), ids)
     for number in unreadable:
         columns["reason"][number] = UNREADABLE

@@ -140,12 +140,23 @@ class Remarks:
                 "(STREAM_DEDUP_ID_FIELD, --id-field); their id, url or position in the file is used "
                 "instead."
             )
-        if counts["without a site"] > counts["rows"] // 2 and counts["rows"] >= 20:
+        settings = self.settings
+        if (
+            counts["without a site"] > counts["rows"] // 2
+            and counts["rows"] >= 20
+            and settings.similarity_unsure is None
+            and settings.judging_plan.needs_sketch
+        ):
+            scope = (
+                ""
+                if settings.similarity is None
+                else "; --similarity applies to different sites only"
+            )
             note(
-                f"{counts['without a site']:,} of {counts['rows']:,} documents have no web site, because their "
-                "ids are not addresses, so pages of one site cannot be distinguished from copies on others. "
-                "Name the field with the site or the address: --site-field "
-                "(STREAM_DEDUP_SITE_FIELD)."
+                f"{counts['without a site']:,} of {counts['rows']:,} documents have no web site, so they "
+                f"are copies from {_share(settings, Relation.UNKNOWN_SITE)} "
+                f"(STREAM_DEDUP_SIMILARITY_UNSURE; set it to end this remark){scope}. Name the field "
+                "with the site or the address: --site-field (STREAM_DEDUP_SITE_FIELD)."
             )
         if (page := self._most_alike) is not None and page.sibling is not None:
             note(
