@@ -227,7 +227,9 @@ def test_rows_without_a_text(null: object) -> None:
     same."""
     texts = [ONE, null, TEXTS[2], null]
 
-    with pytest.raises(InputError, match=r"^Row 1 contains .* instead of a text in 'text'"):
+    with pytest.raises(
+        InputError, match=r"^Row 1 contains null instead of a text in 'text'.*nulls="
+    ):
         dedup({"text": texts})
     for nulls, mask in (("keep", [True, True, False, True]), ("drop", [True, False, False, False])):
         assert dedup({"text": texts}, nulls=nulls, returns="mask").tolist() == mask  # type: ignore[arg-type]

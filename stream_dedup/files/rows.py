@@ -133,7 +133,7 @@ class DocumentRows:
             isinstance(row, tuple | list) and len(row) == 2 and not isinstance(row[1], int | float)
         ):
             name, content = row
-        elif self.takes_vectors or isinstance(row, str) or (self.allows_nulls and _is_null(row)):
+        elif self.takes_vectors or isinstance(row, str) or _is_null(row):
             content = row
         else:
             what = (
@@ -166,7 +166,10 @@ class DocumentRows:
             return _NULL
         if not self.takes_vectors:
             if not isinstance(value, str):
-                raise InputError(_without_text(where, value, self.content))
+                remedy = (
+                    ' Or use dedup(nulls="drop") or dedup(nulls="keep").' if _is_null(value) else ""
+                )
+                raise InputError(_without_text(where, value, self.content) + remedy)
             return value
         if isinstance(value, str) or value is _MISSING or _is_null(value):
             what = (
@@ -375,10 +378,11 @@ def _without_id(where: str, value: object) -> str:
 
 
 def _without_text(where: str, value: object, column: str) -> str:
+    kind = "null" if _is_null(value) else kind_of(value)
     what = (
         f"has no column {column!r}"
         if value is _MISSING
-        else f"contains {kind_of(value)} instead of a text in {column!r}"
+        else f"contains {kind} instead of a text in {column!r}"
     )
     return f"{where} {what}; remove such rows first, or name another column with text=."
 

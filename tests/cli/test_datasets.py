@@ -61,11 +61,12 @@ def test_every_kind_of_source_gives_the_same_columns(tmp_path: Path) -> None:
                 "given"
             ),
         ),
-        (["a", None], {}, "^Row 1: a dictionary, .* and None was given"),
+        (["a", None], {}, "^Row 1 contains null instead of a text"),
+        (["a", float("nan")], {}, "^Row 1 contains null instead of a text"),
         (
             [{"text": "a"}, {"text": None}],
             {},
-            "^Row 1 contains None instead of a text in 'text'; remove such rows",
+            "^Row 1 contains null instead of a text in 'text'; .*nulls=\"drop\"",
         ),
         ([{"body": "a"}], {}, "^Row 0 has no column 'text'"),
         ([{"text": "a"}], {"id": "url"}, "^Row 0 has no id"),
