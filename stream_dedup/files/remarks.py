@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 
 _FIELDS_NAMED = 20
+_DIGITS = re.compile(r"0x[0-9a-f]+|\d+")
 
 
 @dataclass(slots=True)
@@ -201,14 +203,14 @@ def _is_utf8(raw: bytes) -> bool:
 @dataclass(slots=True)
 class Losses:
     """Count and report documents that cannot be read: `count` in all; `damaged` files, or parts of
-    one. Only the first `reported_max` losses are reported; 0: all.
+    one. Only the first `reported_max` different problems are reported; 0: all losses.
     """
 
     reported_max: int
     count: int = 0
     damaged: int = 0
     _others: int = 0
-    _reports: int = 0
+    _problems: set[str] = field(default_factory=set)
     _unreported: int = 0
 
     def pass_over(self, others: Sequence[str]) -> None:
@@ -226,10 +228,15 @@ class Losses:
         self.damaged += letter.error_class == DAMAGED_FILE
 
     def report(self, where: str, letter: DeadLetter) -> None:
-        """Count a dead letter, and print it with its place unless `reported_max` were printed."""
+        """Count a dead letter, and print it with its place, unless its problem was printed before
+        or `reported_max` problems were.
+        """
         self.count_letter(letter)
-        if not self.reported_max or self._reports < self.reported_max:
-            self._reports += 1
+        problem = _DIGITS.sub("", letter.message)  # equal problems differ in numbers of lines
+        if not self.reported_max or (
+            problem not in self._problems and len(self._problems) < self.reported_max
+        ):
+            self._problems.add(problem)
             note(letter_sentence(where, letter))
         else:
             self._unreported += letter.count
