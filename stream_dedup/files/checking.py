@@ -650,5 +650,5 @@ def _print(result: _Result) -> None:
         totals.append([verdict.value, f"{count:,}" + (f" ({', '.join(parts)})" if parts else "")])
     if result.stages:
         parts = [f"{stage} {count:,}" for stage, count in sorted(result.stages.items())]
-        totals.append(["dead letters", f"{sum(result.stages.values()):,} ({', '.join(parts)})"])
+        totals.append(["unreadable", f"{sum(result.stages.values()):,} ({', '.join(parts)})"])
     print_table(["", "documents"], totals)

@@ -50,6 +50,11 @@ def parse_json(value: bytes) -> Any:
         return json.loads(content.decode("utf-8", "replace"))
 
 
+def place_in_line(message: str) -> str:
+    """Return a message about invalid JSON of one line without the number of that line."""
+    return re.sub(r": line 1 column (\d+) \(char \d+\)", r" at character \1", message)
+
+
 def _values_of(content: bytes) -> int:
     """Return an upper bound of the number of values in JSON without parsing it: the number of commas
     and opening brackets outside of texts, plus one.

@@ -28,7 +28,7 @@ from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.printable import counted, printable
 from stream_dedup.inputs.addressed import GLOB, FileAt, copied, files_at, is_address
 from stream_dedup.inputs.columnar import SUFFIXES, json_of_rows, need_pyarrow, read_rows
-from stream_dedup.inputs.fields import field_at, parse_json, scalar
+from stream_dedup.inputs.fields import field_at, parse_json, place_in_line, scalar
 from stream_dedup.inputs.packed import Stretch, need, read_stretches, suffixes_of
 from stream_dedup.inputs.warc import read_pages
 from stream_dedup.inputs.warc_records import RECORD_BYTES_MAX
@@ -587,7 +587,9 @@ def _line(file: SourceFile, name: str, raw: bytes) -> RawDocument:
     try:
         fields = parse_json(raw)
     except (ValueError, RecursionError, MemoryError) as error:
-        return RawDocument(name, raw, "jsonl", problem=f"{name} is not JSON: {error}.")
+        return RawDocument(
+            name, raw, "jsonl", problem=place_in_line(f"{name} is not JSON: {error}.")
+        )
     if not isinstance(fields, dict):
         return RawDocument(name, raw, "jsonl", problem=f"{name} is JSON, but not an object.")
     return RawDocument(name, raw, "jsonl", fields)

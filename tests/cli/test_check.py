@@ -219,8 +219,10 @@ def test_rude_input_is_reported_line_by_line_and_the_rest_is_judged(
         copy,
     ]
     assert as_text.code == as_json.code == 0
-    assert "dead letters  6 (decode 3, field 3)" in as_text.out
+    assert "unreadable  6 (decode 3, field 3)" in as_text.out
     assert "rude.jsonl:1: The value is not JSON" in as_text.err
+    assert re.search(r"at character \d", as_text.err) is not None
+    assert "line 1" not in as_text.err
     *letters, remark = as_text.err.splitlines()
     assert len(letters) == 6
     # The field of the text is there, so that nothing is said of it.

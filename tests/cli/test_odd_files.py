@@ -70,8 +70,8 @@ def test_an_odd_record_that_is_whole_is_judged_and_one_that_is_lost_is_counted_w
 
     assert (whole.code, whole.err, ended.code, strict.code) == (0, "", 0, 1)
     assert verdicts(whole.out) == {f"http://{name}.example/": "unique" for name in "abc"}
-    assert "dead letters  1 (decode 1)" in ended.out
-    assert "documents     3" in ended.out
+    assert "unreadable  1 (decode 1)" in ended.out
+    assert "documents   3" in ended.out
     assert ended.err.startswith(
         f"{where}: The record at byte {len(NEIGHBOURS[0]):,} of a.warc (http://b.example/) has a "
         "body"
@@ -99,7 +99,7 @@ def test_the_rows_of_a_lost_row_group_are_counted(run: Callable[..., Any], tmp_p
     assert listed.err.startswith("a.parquet:0: Of a.parquet rows 0 to 99 cannot be read")
     for ended in (listed, judged):
         assert "100 (decode 100)" in ended.out
-        assert "documents     200" in ended.out
+        assert "documents   200" in ended.out
         assert "more that cannot be read" not in ended.err
     for ended in (written, printed):
         assert json.loads(ended.out)["unreadable"] == 100
