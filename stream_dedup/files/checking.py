@@ -275,6 +275,14 @@ def check(
             "--as, --compression and --rows-per-file describe the files of --to; name a folder "
             "with --to."
         )
+    has_parquet = any(file.form == "columns" for file in files)
+    if part_format.compression and not (
+        part_format.name == "parquet" or (part_format.name is None and has_parquet)
+    ):
+        raise UsageError(
+            "--compression is for Parquet, and these sources are written as JSONL: add --as parquet, or "
+            "leave out --compression."
+        )
     need_no_index(request.keep, request.index)
     check_keep(request.keep, files, settings.time_field)
     if part_format.name == "parquet":

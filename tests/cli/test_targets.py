@@ -394,6 +394,8 @@ def test_kept_parquet_has_the_compression_of_its_source(
     )
     pq.write_table(table, source, compression="zstd")
 
+    refused = run("check", str(source), "--as", "jsonl", "--compression", "gzip", "--to", "out")
+    assert (refused.code, "add --as parquet" in refused.err) == (2, True)
     for flags, codec in (([], "ZSTD"), (["--compression", "gzip"], "GZIP")):
         folder = tmp_path / codec
         assert run("check", str(source), "--to", str(folder), *flags).code == 0
