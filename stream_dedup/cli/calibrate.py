@@ -65,9 +65,10 @@ def _print(report: dict[str, Any]) -> None:
     print_table(headings, histogram_rows(report))
     for threshold in report["thresholds"]:
         drops, compared = threshold["drops"], report["compared"]
+        words = "; the words that differ:" if threshold["dropped"] or threshold["kept"] else "."
         out.print(
             f"\n{THRESHOLDS[threshold['name']]}: {threshold['similarity']:.2f} drops {drops:,} of "
-            f"{compared:,} documents ({drops / compared:.2%}) at most; the words that differ:"
+            f"{compared:,} documents ({drops / compared:.2%}) at most{words}"
         )
         for side in ("dropped", "kept"):
             for pair in threshold[side]:

@@ -106,8 +106,8 @@ def _rows(found: dict[str, Any]) -> list[list[str]]:
     rows = [["recipe", found["recipe"]], ["plan", found["plan"]]]
     if found["similarity"] is not None:
         least = found["similarity_asked"]
-        threshold = f"; near from {least:.0%}" if least else ""
-        rows.append(["similarity", f"{found['similarity']:.0%} by their sketches{threshold}"])
+        threshold = f"; copies from {least:.2f}" if least else ""
+        rows.append(["similarity", f"{found['similarity']:.2f}{threshold}"])
         if bands := found["bands_shared"]:
             rows.append(["bands", f"{sum(bands)} of {len(bands)} blocks of the sketches are equal"])
     distances, radius = [block["distance"] for block in found["blocks"]], found["radius"]
@@ -122,8 +122,8 @@ def _rows(found: dict[str, Any]) -> list[list[str]]:
         ["features", f"{found['features_shared']:,} of {found['features_all']:,} in both"],
     ]
     if found["verdict"] == "duplicate":
-        state = "is" if found["better"] else "is not"
-        rows.append(["better", f"the second {state}, by the rule {found['rule']}"])
+        better = "the second" if found["better"] else "the first"
+        rows.append(["better copy", f"{better}, by the rule {found['rule']}"])
     weight = found["weight_shared"]
     return [*rows, ["weight", "none" if weight is None else f"{weight:.1%} in both"]]
 

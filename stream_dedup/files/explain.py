@@ -10,7 +10,7 @@ from stream_dedup.domain.better import BetterRule, beats
 from stream_dedup.domain.document import Reason
 from stream_dedup.domain.plan import Plan
 from stream_dedup.domain.related import Origin, in_words, relation_of
-from stream_dedup.domain.sketch import SURE, as_text, per_cent, similarity
+from stream_dedup.domain.sketch import SURE, as_text, per_cent
 from stream_dedup.fingerprinting import (
     Fingerprinter,
     Recipe,
@@ -89,7 +89,7 @@ def explain_pair(
         "why": why,
         "distance": plan.distance(first.number, second.number),
         "threshold": plan.threshold_of(min(first.features, second.features)),
-        "similarity": round(similarity(first.sketch, second.sketch), 4) if first.sketch else None,
+        "similarity": per_cent(first.sketch, second.sketch) / 100 if first.sketch else None,
         "similarity_asked": plan.similarities[relation_of(first.origin, second.origin)] / 100,
         "bands_shared": [
             first.sketch[start:end] == second.sketch[start:end] for start, end in plan.sketch_bounds

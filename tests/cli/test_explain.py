@@ -88,6 +88,16 @@ def test_the_verdict_and_its_reason(
     assert why in found["why"]
 
 
+def test_the_table_has_the_similarity_of_the_sentence(
+    run: Callable[..., Any], files: Callable[..., Any]
+) -> None:
+    ended = run("explain", *files(PAGE, edited(PAGE)))
+    share = re.findall(r"Similarity (0\.\d\d)|similarity +(0\.\d\d); copies from 0.70", ended.out)
+    assert len({first or second for first, second in share}) == 1
+    assert len(share) == 2
+    assert "the first, by the rule" in ended.out
+
+
 def test_the_better_of_two_copies(run: Callable[..., Any], tmp_path: Path) -> None:
     """The second beats the first or does not, by the rule of the settings; what is no copy is never
     the better one."""
