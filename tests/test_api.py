@@ -250,6 +250,16 @@ def test_a_similarity_takes_the_place_of_the_plans_own(tmp_path: Path) -> None:
         assert [(match.id, match.similarity) for match in index.query(one)] == [("1", None)]
 
 
+def test_an_index_that_cannot_be_opened_names_the_argument(tmp_path: Path) -> None:
+    """Not a setting of the filter: it is open already, or its folder cannot be made."""
+    (tmp_path / "file").write_text("")
+    with Index(tmp_path / "a"):
+        for path in (tmp_path / "a", tmp_path / "file" / "a"):
+            with pytest.raises(StoreError, match=r"--index, --to or Index\(path\)\.$") as error:
+                Index(path)
+            assert "STREAM_DEDUP" not in str(error.value)
+
+
 @pytest.mark.parametrize(
     "asked",
     [

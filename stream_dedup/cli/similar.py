@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from stream_dedup.cli.options import AsTextOption, CommandLine, JsonOption, command
-from stream_dedup.domain.errors import FormatError
+from stream_dedup.domain.errors import FormatError, InputError
 from stream_dedup.domain.hosts import named_site
 from stream_dedup.domain.plan import parse_similarity
 from stream_dedup.domain.printable import counted
@@ -79,6 +79,8 @@ def similar_command(
     """
     if index is not None and volume is not None:
         raise typer.BadParameter("give one of --index and --volume")
+    if index is not None and Path(index).is_dir():
+        raise InputError(f"{index} is a folder; read the index in it with --volume {index}.")
     settings = command_line.quiet_settings()
     least = command_line.flags["similarity"]
     similarity = None if least is None else parse_similarity(str(least))
@@ -155,7 +157,7 @@ def _print(look_up: LookUp, answer: dict[str, Any], *, as_json: bool) -> None:
         has_positions = any(document["position"] for document in found)
         columns = len(_COLUMNS) if has_positions else _COLUMNS.index("position")
         print_table(_COLUMNS[:columns], [row[:columns] for row in rows])
-    kind = "with an equal text" if by_digest_only else f"within reach of {answer['plan']}"
+    kind = "with an equal text" if by_digest_only else "similar to the text"
     more = f", {len(rows)} of them shown (--limit)" if total > len(rows) else ""
     note(f"{counted(total, 'document')} {kind}{more}.")
     if rows and (why := found[0].get("why")):

@@ -28,7 +28,7 @@ from stream_dedup.domain.document import (
     Verdict,
     shorten_id,
 )
-from stream_dedup.domain.errors import ConfigurationError, InvariantError
+from stream_dedup.domain.errors import ConfigurationError, InvariantError, StoreError
 from stream_dedup.domain.hosts import site_of
 from stream_dedup.domain.plan import Plan, parse_similarity, plan_for
 from stream_dedup.domain.plan import parse as parse_plan
@@ -237,7 +237,16 @@ def open_store(path: str | os.PathLike[str] | None) -> Store:
         return MemoryStore()
     from stream_dedup.index.storage.store import RocksStore  # noqa: PLC0415 - an index in memory needs no RocksDB
 
-    return RocksStore(os.fspath(path))
+    try:
+        return RocksStore(os.fspath(path))
+    except StoreError as error:
+        cause, setting, _ = str(error).partition("STREAM_DEDUP_STATE_DIR")
+        if not setting:
+            raise
+        raise type(error)(
+            f"{cause.partition('; ')[0]}. Close it there, or name a folder that can be written with "
+            "--index, --to or Index(path)."
+        ) from error
 
 
 def open_index(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stream_dedup.domain.errors import ConfigurationError, InputError
+from stream_dedup.domain.errors import ConfigurationError, InputError, StoreError
 from stream_dedup.files.offline import LIBRARY_LOG
 from stream_dedup.fingerprinting import (
     Content,
@@ -81,6 +81,10 @@ class LookUp:
             ConfigurationError: the volume has another recipe.
             StoreError: it cannot be read.
         """
+        if volume.is_dir() and not (volume / "CURRENT").exists():
+            raise StoreError(
+                f"{volume} contains no index; name the folder of `check --index`, or that of an index."
+            )
         with closing(RocksStore(volume, read_only=True)) as store:
             index = LogIndex(store)
             declared = index.declared
