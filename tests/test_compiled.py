@@ -342,5 +342,9 @@ def test_a_program_without_a_log_hears_of_the_first_call(
 
     assert heard.count("kernels are compiled now, once, which takes up to a minute of CPU") == 1
     assert str(tmp_path) in heard
+    assert str(compiled.SHIPPED) not in heard
+    assert heard.startswith(
+        f"Up to {compiled._count_missing()} of {len(compiled._kernels)} kernels"
+    )
     assert [one.levelname for one in lines] == ["INFO"]
     assert capsys.readouterr().err == ""

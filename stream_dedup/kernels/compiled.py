@@ -66,6 +66,7 @@ _compiler: Any = numba.njit
 SHIPPED = Path(__file__).with_name("compiled_kernels")
 _PACKAGE = Path(__file__).parents[1]
 _CHECKSUM_BYTES = 16
+_KERNELS_OF_A_LINE = 20
 _ERASE = "\r\x1b[K"
 _logger = logging.getLogger(__name__)
 
@@ -295,42 +296,62 @@ def readable_directories(source: Path) -> tuple[Path, ...]:
 
 
 def _report_compiling(source: Path) -> None:
-    """Log once why this start is slow and how to make the next one quick; at a terminal, show the
-    progress.
+    """Log once why this start is slow and how to make the next one quick, and the progress; at a
+    terminal, show it.
     """
     if _compiled_into is not None:
         return
     directory = cache_directory(source)
     fits = any(path.parent == SHIPPED for path in readable_directories(source))
     _log_compiling(SHIPPED.is_dir() and not fits, directory and directory.parent)
+    done = statistics().compiled
     if sys.stderr.isatty():
-        print(f"{_ERASE}compiling the kernels, once: {statistics().compiled + 1} of "
-              f"{len(_kernels)} at most", end="",
+        print(f"{_ERASE}compiling the kernels, once: {done + 1} of "
+              f"{_count_missing()} at most", end="",
               file=sys.stderr, flush=True)  # fmt: skip
+    elif done and done % _KERNELS_OF_A_LINE == 0:
+        level = logging.INFO if _logger.hasHandlers() else logging.WARNING
+        _logger.log(level, "%d of up to %d kernels are compiled.", done, _count_missing())
+
+
+@cache
+def _count_missing() -> int:
+    """Return the number of kernels that have no machine code for this machine at the first call."""
+    return (
+        sum(
+            not any(
+                any(directory.glob(f"{compiled_kernel._cache._name}-*.kernel"))
+                for directory in readable_directories(compiled_kernel._cache._source)
+            )
+            for compiled_kernel in _kernels
+        )
+        or 1
+    )
 
 
 @cache
 def _log_compiling(has_shipped: bool, directory: Path | None) -> None:
+    count = f"Up to {_count_missing()} of {len(_kernels)} kernels are compiled now"
+    reason = ""
     if has_shipped:
-        reason = f"those in {SHIPPED} were compiled from other sources, by other versions or for another processor"
-    else:
-        reason = f"none were found for this machine ({SHIPPED} contains the shipped ones)"
+        reason = (
+            f" Those in {SHIPPED} were compiled from other sources, by other versions or for another "
+            "processor."
+        )
     if directory is None:
         _logger.warning(
-            "Up to %d kernels are compiled now, at every start, a minute of CPU: %s, and no "
-            "private folder can be "
-            "written to. Run `stream-dedup compile` when the image is made, or let "
-            "STREAM_DEDUP_CACHE_DIR name such a folder.",
-            len(_kernels), reason,
+            "%s, and at every start, which takes up to a minute of CPU, because no private folder can "
+            "be written to.%s Run `stream-dedup compile` when the image is made, or set "
+            "STREAM_DEDUP_CACHE_DIR to such a folder.",
+            count, reason,
         )  # fmt: skip
     else:
         # A program without a logging configuration, such as a notebook, shows only warnings.
         is_unheard = not _logger.hasHandlers()
         _logger.log(
             logging.WARNING if has_shipped or is_unheard else logging.INFO,
-            "Up to %d kernels are compiled now, once, which takes up to a minute of CPU: %s. They "
-            "are kept in %s for the next start.",
-            len(_kernels), reason, directory,
+            "%s, once, which takes up to a minute of CPU.%s They are kept in %s for the next start.",
+            count, reason, directory,
         )  # fmt: skip
 
 
