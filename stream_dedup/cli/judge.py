@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from stream_dedup.cli.file_options import AgainstOption, KeepOption, to_option
+from stream_dedup.cli.file_options import AgainstOption, to_option
 from stream_dedup.cli.options import (
     CommandLine,
     IndexOption,
@@ -40,7 +40,14 @@ def judge_command(
         Path | None,
         to_option("Write verdicts there: a Parquet file for each file, one row for each document."),
     ] = None,
-    keep: KeepOption = FIRST,
+    keep: Annotated[
+        str,
+        typer.Option(
+            "--keep",
+            metavar="WHICH",
+            help="Which copy to keep: first, longest, or newest (TIME_FIELD of `prints`).",
+        ),
+    ] = FIRST,
     strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> int:

@@ -44,6 +44,7 @@ from stream_dedup.inputs.sources import SourceFile, find_files, first_of
 
 PRINTS = ".parquet"
 _MADE_OF = b"stream_dedup.made_of"
+_JUDGED_BY = b"stream_dedup.judged_by"
 _BATCHES_OF_GROUP = 20
 _NEEDED = (
     "id",
@@ -321,13 +322,23 @@ def _existing_schema(path: Path, column: str, what: str) -> Any:
     return schema
 
 
-def write_verdicts(path: Path, rows: Iterator[Mapping[str, object]]) -> None:
-    """Write verdicts as a Parquet file atomically, some thousands of rows at a time.
+def write_verdicts(path: Path, rows: Iterator[Mapping[str, object]], judged_by: str) -> None:
+    """Write verdicts as a Parquet file atomically, some thousands of rows at a time. `judged_by`
+    identifies the plan and the copy to keep.
 
     Raises:
-        InputError: another file has that name, or the file cannot be written.
+        InputError: another file has that name, or the verdicts of another plan, or the file cannot
+        be written.
     """
-    _existing_schema(path, "verdict", "verdicts")
+    existing = _existing_schema(path, "verdict", "verdicts")
+    if (
+        existing is not None
+        and (existing.metadata or {}).get(_JUDGED_BY, judged_by.encode()) != judged_by.encode()
+    ):
+        raise InputError(
+            f"{path} contains verdicts by another plan, similarity or --keep; name another folder with "
+            "--to, or remove it."
+        )
     sibling = pa.struct({"id": pa.string(), "number": pa.int64(), "similarity": pa.float64()})
     kinds = {"distance": pa.int32(), "similarity": pa.float64(), "of_number": pa.int64()}
     kinds["sibling"] = sibling
@@ -344,7 +355,9 @@ def write_verdicts(path: Path, rows: Iterator[Mapping[str, object]]) -> None:
         "fingerprint",
         "message",
     )
-    schema = pa.schema([(name, kinds.get(name, pa.string())) for name in names])
+    schema = pa.schema(
+        [(name, kinds.get(name, pa.string())) for name in names], {_JUDGED_BY: judged_by}
+    )
 
     def write(temporary: Path) -> None:
         with pq.ParquetWriter(temporary, schema) as writer:

@@ -119,10 +119,15 @@ class PartedOutput:
             self.folder.mkdir(parents=True, exist_ok=True)
             if (self.folder / _PROGRESS).exists():
                 progress = json.loads((self.folder / _PROGRESS).read_bytes())
-                if progress["identity"] != json.loads(json.dumps(self.identity)):
+                identity = json.loads(json.dumps(self.identity))
+                if changed := [
+                    name
+                    for name, value in _flat(identity).items()
+                    if _flat(progress["identity"]).get(name) != value
+                ]:
                     raise InputError(
-                        f"{self.folder} was written from other files or with other settings; name "
-                        "another folder, or remove this one."
+                        f"{self.folder} was written from other files or with other settings (changed: "
+                        f"{', '.join(changed)}); name another folder, or remove this one."
                     )
                 self.counts, self.is_done = Counter(progress["counts"]), progress["done"]
                 self._next, self._parts = tuple(progress["next"]), progress["parts"]
@@ -280,6 +285,10 @@ class PartedOutput:
             "run": self.run_id.hex(),
         }
         replace_file(self.folder / _PROGRESS, lambda path: path.write_text(json.dumps(fields)))
+
+
+def _flat(identity: dict[str, Any]) -> dict[str, Any]:
+    return {**identity, **identity.get("settings", {}), "settings": None}
 
 
 def _write_lines(rows: Sequence[_Row], path: Path) -> None:

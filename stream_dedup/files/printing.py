@@ -113,7 +113,10 @@ def judge_files(request: FileRequest, settings: Settings) -> int:
     if (to := request.to) is None:
         return check_files(task)
     _need_distinct_paths(to, [file.name for file in files])
-    return check_files(task, lambda name, rows: write_verdicts(_output_path(to, name), rows))
+    judged_by = f"{settings.judging_plan.id} {request.keep}"
+    return check_files(
+        task, lambda name, rows: write_verdicts(_output_path(to, name), rows, judged_by)
+    )
 
 
 class _PrintsTask(CheckTask):
@@ -206,9 +209,9 @@ class _PrintsWork:
         )
         if orphans:
             note(
-                f"{self.to} also contains {counted(len(orphans), 'file')} of prints without a source "
-                f"among these files, which judge reads too: {first_of(orphans)}. Delete those whose "
-                "source does not exist any more."
+                f"{self.to} also contains {counted(len(orphans), 'file')} of prints of other files, "
+                f"which judge reads too: {first_of(orphans)}. Delete those whose source does not exist "
+                "any more."
             )
 
     def _path(self, file: SourceFile) -> Path:

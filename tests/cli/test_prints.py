@@ -95,6 +95,10 @@ def test_verdicts_stand_beside_their_documents(
 
     ended = run("judge", tmp_path / "prints", "--to", tmp_path / "verdicts")
 
+    other = run("judge", tmp_path / "prints", "--to", tmp_path / "verdicts", "--similarity", "0.9")
+    assert (other.code, "contains verdicts by another plan" in other.err) == (1, True)
+    again = run("judge", tmp_path / "prints", "--to", tmp_path / "verdicts")
+    assert (again.code, again.err) == (ended.code, ended.err)
     assert "documents  " in ended.out
     files = [
         tmp_path / "verdicts" / f"{name}.parquet"
@@ -176,22 +180,20 @@ def test_prints_without_a_source_are_named(
     """They stay, and are judged, until somebody deletes them; a task of one file says nothing of
     those of other tasks."""
     command = ("prints", data, "--to", tmp_path / "prints")
-    assert "without a source" not in run(*command).err
+    assert "prints of other files" not in run(*command).err
     (data / "deep" / "a.jsonl").unlink()
     left = tmp_path / "prints" / "deep" / "a.jsonl.parquet"
 
     said = run(*command).err
 
-    assert (
-        "1 file of prints without a source among these files, which judge reads too: "
-        f"{left}. Delete" in said
-    )
+    assert f"1 file of prints of other files, which judge reads too: {left}. Delete" in said
     assert left.exists()
     assert (
-        "without a source" not in run("prints", data / "b.parquet", "--to", tmp_path / "prints").err
+        "prints of other files"
+        not in run("prints", data / "b.parquet", "--to", tmp_path / "prints").err
     )
     left.unlink()
-    assert "without a source" not in run(*command).err
+    assert "prints of other files" not in run(*command).err
 
 
 def test_new_prints_against_old_ones(run: Callable[..., Any], tmp_path: Path) -> None:

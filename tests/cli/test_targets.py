@@ -394,6 +394,10 @@ def test_kept_parquet_has_the_compression_of_its_source(
     )
     pq.write_table(table, source, compression="zstd")
 
+    run("check", str(source), "--to", str(tmp_path / "first"))
+    changed = ("--keep", "longest", "--set", "title_field=id")
+    other = run("check", str(source), "--to", str(tmp_path / "first"), *changed)
+    assert "settings (changed: keep, title_field); name another folder" in other.err
     refused = run("check", str(source), "--as", "jsonl", "--compression", "gzip", "--to", "out")
     assert (refused.code, "add --as parquet" in refused.err) == (2, True)
     for flags, codec in (([], "ZSTD"), (["--compression", "gzip"], "GZIP")):
