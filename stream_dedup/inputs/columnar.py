@@ -44,7 +44,7 @@ class ColumnarRows(NamedTuple):
     """Some rows of a file: `batch` (a `pyarrow.RecordBatch`), the number of its first row, and the
     number of rows of the file or None.
 
-    `lost` is an error message if `count` rows cannot be read; there is no batch then. `is_row`: one row is
+    `lost` is an error message if `lost_rows` rows cannot be read; there is no batch then. `is_row`: one row is
     lost; `is_large`: it is larger than a record may be. `codec` is the compression of a Parquet file.
     """
 
@@ -55,7 +55,7 @@ class ColumnarRows(NamedTuple):
     is_row: bool = False
     is_large: bool = False
     codec: str | None = None
-    count: int = 1
+    lost_rows: int = 1
 
 
 def need_pyarrow(what: str) -> None:
@@ -184,7 +184,7 @@ def _of_parquet(path: Path) -> Iterator[ColumnarRows]:
                         number += part.num_rows
             except _damages() as error:
                 why = _lost(path, f"rows {number:,} to {end - 1:,}", error)
-                yield ColumnarRows(None, number, of_file, why, count=end - number)
+                yield ColumnarRows(None, number, of_file, why, lost_rows=end - number)
 
 
 def _listed_texts(schema: Any) -> list[str]:
@@ -243,7 +243,7 @@ def _of_arrow(path: Path) -> Iterator[ColumnarRows]:
             if damage is not None:
                 lost_rows = 1 if batch is damage else batch.num_rows
                 why = _lost(path, f"batch {index + 1:,}", damage)
-                yield ColumnarRows(None, number, None, why, count=lost_rows)
+                yield ColumnarRows(None, number, None, why, lost_rows=lost_rows)
                 continue
             for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
                 for rows in _sound(path, batch.slice(start, _ROWS_AT_ONCE), number):
@@ -282,7 +282,7 @@ def _too_large(path: Path, number: int, rows_of_file: int | None, count: int = 1
         why = f"{path.name}: rows {number:,} to {number + count - 1:,} are {size} on average."
     is_row = count == 1
     return ColumnarRows(
-        None, number, rows_of_file, why, is_row=is_row, is_large=is_row, count=count
+        None, number, rows_of_file, why, is_row=is_row, is_large=is_row, lost_rows=count
     )
 
 
@@ -295,7 +295,7 @@ def _of_large_pages(path: Path, number: int, rows_of_file: int, count: int) -> C
         f"more than {_PAGES_BYTES_MAX >> 20} MiB, for example because of one very large value. Write "
         "the file with smaller pages or row groups, or without that value."
     )
-    return ColumnarRows(None, number, rows_of_file, why, count=count)
+    return ColumnarRows(None, number, rows_of_file, why, lost_rows=count)
 
 
 def _json_bytes_of(batch: Any) -> int:

@@ -451,7 +451,7 @@ def _rows(
                         "decode",
                         DAMAGED_FILE if rows.lost and not rows.is_row else "DamagedRecord",
                         row,
-                        count=rows.count,
+                        count=rows.lost_rows,
                     ),
                 )
             else:
