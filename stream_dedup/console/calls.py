@@ -17,13 +17,13 @@ from stream_dedup.domain.errors import InputError, StreamDedupError
 from stream_dedup.domain.threads import outcome_of, result_of
 
 _TITLES: Final = {
-    400: "Not a question",
-    401: "A token is asked for",
-    404: "Not here",
+    400: "Bad request",
+    401: "Token required",
+    404: "Not found",
     410: "Forgotten",
-    413: "Too much",
-    500: "A fault",
-    503: "Not now",
+    413: "Too large",
+    500: "Internal error",
+    503: "Unavailable",
 }
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 def title_of(status: int) -> str:
     """Return what a status is called on a page."""
-    return _TITLES.get(status, "A fault")
+    return _TITLES.get(status, "Internal error")
 
 
 @contextlib.contextmanager

@@ -63,6 +63,7 @@ def sources_of(
             group=engine.group,
             groups=engine.groups,
             pairs=engine.pairs,
+            released=engine.released,
         )
     follower.start()
     return sources

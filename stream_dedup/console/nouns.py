@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from stream_dedup.domain.document import OUTCOMES
+from stream_dedup.domain.document import OUTCOMES, SAME_ID
 from stream_dedup.domain.plan import Plan
 
 _NAMES_ANOTHER = frozenset({"dedup.of.id", "dedup.sibling.id"})
@@ -16,6 +16,12 @@ _NAMES_ANOTHER = frozenset({"dedup.of.id", "dedup.sibling.id"})
 def rank_of(reason: str) -> int:
     """Return the place of a reason in pictures and tables; other reasons come last."""
     return [*OUTCOMES, reason].index(reason)
+
+
+def similarity_of(reason: str, similarity: float | None) -> float | None:
+    """Return the similarity of a decision: 1 where the texts are the same, which no header says."""
+    has_same_text = reason in OUTCOMES and OUTCOMES[reason].has_same_text
+    return 1.0 if has_same_text else similarity
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,7 @@ class Decision:
     latency_ms: int | None = None
     number: int = 0
     title: str = ""
+    is_kept_forgotten: bool = False
 
     @property
     def is_duplicate(self) -> bool:
@@ -71,7 +78,7 @@ class Decision:
         was forgotten.
         """
         kept = tuple(one for one in self.headers if one[0] not in _NAMES_ANOTHER)
-        return replace(self, of_id="", sibling_id="", headers=kept)
+        return replace(self, of_id="", sibling_id="", headers=kept, is_kept_forgotten=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +169,23 @@ class DocumentGroup:
     counted: int | None = None
     best: GroupMember | None = None
     fetched_again: int = 0
+    host: str = ""
+    earliest: GroupMember | None = None
 
     @property
     def hosts(self) -> int:
-        """How many hosts the members come from."""
-        return len({one.host for one in self.members})
+        """The number of hosts of the kept document and the members."""
+        return len({self.host, *(member.host for member in self.members)} - {""})
+
+    @property
+    def pages(self) -> int:
+        """The number of different pages among the members that are copies."""
+        return len({member.id for member in self.members if member.reason not in SAME_ID})
+
+    @property
+    def best_id(self) -> str:
+        """The id of the best copy; empty where the kept document is the best."""
+        return self.best.id if self.best else ""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -198,7 +217,9 @@ class HostFigures:
 
 @dataclass(frozen=True, slots=True)
 class HostPair:
-    """What one host copied of another; `example` is the earliest copy, as a decision."""
+    """What one host copied of another. `example`: the position of the earliest copy;
+    `is_older_than_kept`: it is older than the kept document, so the copier may have published first.
+    """
 
     copier: str
     source: str
@@ -207,6 +228,7 @@ class HostPair:
     newest_ms: int
     example: str
     example_id: str
+    is_older_than_kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from typing import Final
 
 import structlog
 
-from stream_dedup.console.nouns import Decision, Opened
+from stream_dedup.console.nouns import Decision, Opened, similarity_of
 from stream_dedup.console.recent import KEEP, Recent
 from stream_dedup.domain.document import DeadLetter, Message, Reason, TopicPartitionKey
 from stream_dedup.domain.errors import ConfigurationError, InputError, StreamDedupError
@@ -60,7 +60,7 @@ def decision_of(
         time_ms=time_ms,
         size=len(message.value or b""),
         distance=_whole(text(headers.DISTANCE)),
-        similarity=_share(text(headers.SIMILARITY)),
+        similarity=similarity_of(text(headers.REASON), _share(text(headers.SIMILARITY))),
         copies=_whole(text(headers.COPIES)),
         better=text(headers.BETTER),
         position=text(headers.POSITION),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from stream_dedup.console.nouns import (
@@ -41,7 +42,7 @@ REMARKS: Final = 12
 FOUND_ROWS: Final = 20
 FOUND_MAX: Final = 10_000
 GROUPS_MAX: Final = 200
-CLUE_CHARACTERS_MAX: Final = 8_000
+SEARCH_CHARACTERS_MAX: Final = 8_000
 POSITION: Final = re.compile(r"[A-Za-z0-9._-]{1,249}-\d{1,9}@\d{1,18}\Z", re.ASCII)
 _EMPTY: Final = "No decision has been seen yet: nothing has left on unique or duplicates since this console reads them."
 
@@ -163,9 +164,10 @@ async def decisions(sources: ConsoleSources, query: Query, call: Calling) -> dic
     sort = query.get("sort", "")
     found = sources.recent.select(wanted, KEEP if sort else ROWS + 1, before)
     notices, _ = await _begin(sources, call)
+    plans = await _asked([], call, sources.plans, "", "", None)
     if not found and sources.recent.remembered:
         notices.append(
-            f"None of the {sources.recent.remembered:,} decisions remembered is as asked."
+            f"None of the latest {sources.recent.remembered:,} decisions matches the filters."
         )
     return {
         "notices": notices,
@@ -173,7 +175,21 @@ async def decisions(sources: ConsoleSources, query: Query, call: Calling) -> dic
         "older": found[ROWS - 1].number if len(found) > ROWS and not sort else None,
         "remembered": sources.recent.remembered,
         "is_live": before is None and not sort,
+        "thresholds": thresholds_of(plans.now if plans else None),
     }
+
+
+def thresholds_of(plan: Plan | None) -> str:
+    """Return in a sentence from which similarities on documents are copies; empty without one."""
+    if plan is None or not plan.similarity:
+        return ""
+    different, _, same_title, _, other_title = (share / 100 for share in plan.similarities)
+    if other_title == different:
+        return f"Documents are copies from similarity {different:.2f}."
+    return (
+        f"Pages of different sites are copies from similarity {different:.2f}, pages of one site "
+        f"from {same_title:.2f} to {other_title:.2f}, depending on their titles."
+    )
 
 
 async def listed(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
@@ -186,7 +202,8 @@ async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict
     """Answer with one decision: how alike, both texts, what differs, and where everything lies."""
     at = _position(query)
     notices, sources = await _reach(sources, call)
-    known = sources.recent.at(at)
+    recent = sources.recent
+    known = recent.at(at)
     own = await _open(sources, call, at, notices)
     if own.is_forgotten:
         raise PageError(410, own.why)
@@ -208,15 +225,33 @@ async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict
     if kept is not None and kept.is_forgotten:
         known = known.without_kept_id()
         own = replace(own, decision=known)
+    released = recent.released(known.position) if known.is_duplicate else ""
+    if known.is_duplicate and not released:
+        find_released = sources.released
+        ask = None if find_released is None else partial(find_released, known.position)
+        released = await _asked(notices, call, ask, "", "Whether it was released is not known", "")
     values = {
         "notices": notices,
         "decision": known,
         "own": own,
         "kept": kept,
-        "release": release_command(known),
+        "released": released,
+        "release": "" if released else release_command(known),
+        "copies": await _copies_of_kept(sources, call, known),
         "why": _why(plan, known, own, kept),
     }
     return values | await call(lambda: _compared(sources, known, own, kept))
+
+
+async def _copies_of_kept(sources: ConsoleSources, call: Calling, kept: Decision) -> int | None:
+    """Return how many copies of a kept document are known; None where it is a duplicate, or where
+    nobody can say.
+    """
+    if kept.is_duplicate or not kept.position:
+        return None
+    lookup = sources.group or sources.recent.group
+    found = await _asked([], call, partial(lookup, kept.position), "", "", None)
+    return found.copies if found else 0
 
 
 def _why(plan: Plan | None, known: Decision, own: Opened, kept: Opened | None) -> str:
@@ -303,58 +338,40 @@ async def _found(
     sources: ConsoleSources, query: Query, call: Calling, page: int | None
 ) -> dict[str, Any]:
     """Answer with that page of the documents, or with all of them, without their snippets."""
-    clue = query.get("q", "")
+    text = query.get("q", "")
     order = query.get("order", "") or "best"
     if order not in FIND_ORDERS:
         raise InputError(
             f"Documents are ordered by one of {', '.join(FIND_ORDERS)}, not {order!r:.40}."
         )
-    if len(clue) > CLUE_CHARACTERS_MAX:
+    if len(text) > SEARCH_CHARACTERS_MAX:
         raise InputError(
-            f"The clue has {len(clue):,} characters, and at most {CLUE_CHARACTERS_MAX:,} are "
-            "looked for here; a sentence or "
-            "two is enough. The command stream-dedup find takes a file."
+            f"The search text has {len(text):,} characters; the limit is "
+            f"{SEARCH_CHARACTERS_MAX:,}. A sentence or two is enough. The command stream-dedup find "
+            "reads a file."
         )
     notices: list[str] = []
     found = FoundDocuments()
-    search = sources.find
-    if search is None:
-        notices.append(
-            "Texts are not searched here: this role has no full-text index, and run search has one."
+    if sources.find is None:
+        notices.append("This role has no full-text index. Start one with: stream-dedup run search")
+    elif text.strip():
+        ask = partial(
+            sources.find,
+            text,
+            FOUND_ROWS if page else FOUND_MAX,
+            offset=FOUND_ROWS * (page - 1) if page else 0,
+            order=order,
+            host=query.get("host", ""),
+            snippets=page is not None,
         )
-    elif clue.strip():
-        found = await _asked(
-            notices,
-            call,
-            lambda: search(
-                clue,
-                FOUND_ROWS if page else FOUND_MAX,
-                offset=FOUND_ROWS * (page - 1) if page else 0,
-                order=order,
-                host=query.get("host", ""),
-                snippets=page is not None,
-            ),
-            "",
-            "The search failed",
-            found,
-        )
-        if not found.documents and not notices:
-            notices.append(
-                "This page is beyond the last one."
-                if found.total
-                else "No document holds this clue, or most of it."
-            )
+        found = await _asked(notices, call, ask, "", "The search failed", found)
+        notices += () if notices else _notices_of_find(found, has_snippets=page is not None)
     elif "q" in query:
-        notices.append("The clue is empty; paste a sentence or two.")
-    if page and any(not one.snippet for one in found.documents):
-        notices.append(
-            "Documents without a snippet are found by their words; their texts cannot be read here "
-            "now."
-        )
+        notices.append("The search text is empty; paste a sentence or two.")
     return {
         "notices": notices,
-        "clue": clue,
-        "is_searched": search is not None,
+        "clue": text,
+        "is_searched": sources.find is not None,
         "documents": list(found.documents),
         "total": found.total,
         "is_whole": found.is_whole,
@@ -364,6 +381,21 @@ async def _found(
         "pages": -(-found.total // FOUND_ROWS),
         "first": FOUND_ROWS * ((page or 1) - 1) + 1,
     }
+
+
+def _notices_of_find(found: FoundDocuments, *, has_snippets: bool) -> list[str]:
+    """Return the notices about the documents that a search found."""
+    if not found.documents:
+        return [
+            "This page is after the last one."
+            if found.total
+            else "No document contains this text, or most of it."
+        ]
+    if has_snippets and not all(document.snippet for document in found.documents):
+        return [
+            "Documents without a snippet were found by their words; their texts cannot be read now."
+        ]
+    return []
 
 
 async def groups(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
@@ -404,12 +436,9 @@ async def group(sources: ConsoleSources, query: Query, call: Calling) -> dict[st
     if not at:
         raise InputError("at must be the position or the id of a document.")
     notices, sources = await _reach(sources, call)
-    lookup = sources.group
-    if lookup is None:
-        found = next((one for one in sources.recent.groups() if at in (one.position, one.id)), None)
-    else:
-        found = await call(lambda: lookup(at))
-    position = found.position if found else at if lookup and POSITION.match(at) else ""
+    lookup = sources.group or sources.recent.group
+    found = await call(lambda: lookup(at))
+    position = found.position if found else at if sources.group and POSITION.match(at) else ""
     kept = await _open(sources, call, position, notices, is_named_by_record=True)
     if found is None and not kept.text:
         raise PageError(404, f"No copies of the document {printable(at[:500])} are known.")
@@ -417,8 +446,9 @@ async def group(sources: ConsoleSources, query: Query, call: Calling) -> dict[st
         "notices": notices,
         "group": found or DocumentGroup(at, kept.id, 0, 0, 0),
         "members": found.members if found else (),
+        "older": sum(0 < member.time_ms < kept.time_ms for member in found.members) if found else 0,
         "kept": kept,
-        "is_whole": lookup is not None,
+        "is_whole": sources.group is not None,
     }
 
 

@@ -25,7 +25,7 @@ from stream_dedup.console.nouns import (
     PictureMark,
     rank_of,
 )
-from stream_dedup.domain.document import OUTCOMES, SAME_ID
+from stream_dedup.domain.document import OUTCOMES, SAME_ID, Reason, Verdict
 from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.hosts import HostNames, asked_host, is_of_host
 
@@ -38,6 +38,7 @@ BINS: Final = 20
 _LATENCIES: Final = 2_000
 _MEMBERS_MAX: Final = 200
 _MARKS: Final = 50
+VERDICTS: Final = tuple(str(verdict) for verdict in Verdict)
 FILTERS: Final = ("reason", "verdict", "host", "id", "header", "from", "to", "until")
 
 
@@ -91,10 +92,14 @@ def filter_of(query: Mapping[str, str]) -> DecisionFilter:
     """Read the filters of an address.
 
     Raises:
-        InputError: a similarity is no number from 0 to 1, a header has no name, or `until` is no
-        time.
+        InputError: a filter has a value that no decision can have.
     """
     given = {name: query.get(name, "").strip() for name in FILTERS}
+    for name, choices in (("reason", (*OUTCOMES, "other")), ("verdict", VERDICTS)):
+        if given[name] not in ("", *choices):
+            raise InputError(
+                f"{name} must be one of {', '.join(choices)}, not {given[name]!r:.40}."
+            )
     long = next((name for name, value in given.items() if len(value) > 500), None)
     if long is not None:
         raise InputError(f"The filter {long} is longer than 500 characters; give a part of it.")
@@ -104,15 +109,18 @@ def filter_of(query: Mapping[str, str]) -> DecisionFilter:
         if not name.strip():
             raise InputError("A header is asked for as name=value, or as its name alone.")
         header = name.strip(), value.strip()
+    low, high = _similarity("from", given["from"]), _similarity("to", given["to"])
+    if low is not None and high is not None and low > high:
+        raise InputError(f"The similarity from ({low:g}) must not be above to ({high:g}).")
     return DecisionFilter(
-        given["reason"],
-        given["verdict"],
-        asked_host(given["host"]),
-        given["id"],
-        header,
-        _similarity("from", given["from"]),
-        _similarity("to", given["to"]),
-        _time("until", given["until"]),
+        reason=given["reason"],
+        verdict=given["verdict"],
+        host=asked_host(given["host"]),
+        id=given["id"],
+        header=header,
+        similarity_from=low,
+        similarity_to=high,
+        until_ms=_time("until", given["until"]),
     )
 
 
@@ -297,8 +305,35 @@ class Recent:
         for one in self._newest_first():
             if one.is_duplicate and one.of_position:
                 members.setdefault(one.of_position, []).append(one)
-        groups = [_group(position, found) for position, found in members.items()]
+        groups = [
+            _group(position, found, self._hosts.of(found[0].of_id.encode("utf-8", "replace")))
+            for position, found in members.items()
+        ]
         return sorted(groups, key=lambda one: -one.newest_ms if order == "newest" else -one.copies)
+
+    def group(self, named: str) -> DocumentGroup | None:
+        """Return the group of a document, by its position in the source or an output, or by its id;
+        None without one.
+        """
+        document = next(
+            (one for one in self._newest_first() if named in (one.at, one.position, one.id)), None
+        )
+        position = (document.of_position or document.position) if document else named
+        return next(
+            (group for group in self.groups() if named == group.id or position == group.position),
+            None,
+        )
+
+    def released(self, position: str) -> str:
+        """Return where the document of a source position lies that was released; empty if none."""
+        return next(
+            (
+                one.at
+                for one in self._newest_first()
+                if one.position == position and one.reason == Reason.RELEASED.label
+            ),
+            "",
+        )
 
     def hosts(self) -> list[HostFigures]:
         """Return what each host sent among the remembered decisions, those that waste most
@@ -325,7 +360,9 @@ class Recent:
         the most copies first. Copies within one host, and a page that was fetched again, are none.
         """
         found: dict[tuple[str, str], list[Decision]] = {}
-        for one in self._newest_first():
+        decisions = self._newest_first()
+        time_of_kept = {one.position: one.time_ms for one in decisions if not one.is_duplicate}
+        for one in decisions:
             source = self._hosts.of(one.of_id.encode("utf-8", "replace"))
             if (
                 not one.is_duplicate
@@ -341,7 +378,16 @@ class Recent:
             first = min(copies, key=lambda one: one.time_ms)
             newest_ms = max(one.time_ms for one in copies)
             pairs.append(
-                HostPair(copier, source, len(copies), first.time_ms, newest_ms, first.at, first.id)
+                HostPair(
+                    copier=copier,
+                    source=source,
+                    copies=len(copies),
+                    first_ms=first.time_ms,
+                    newest_ms=newest_ms,
+                    example=first.at,
+                    example_id=first.id,
+                    is_older_than_kept=first.time_ms < time_of_kept.get(first.of_position, 0),
+                )
             )
         return sorted(pairs, key=lambda pair: (-pair.copies, pair.copier, pair.source))
 
@@ -351,20 +397,22 @@ class Recent:
         return [shown for one in decisions if (shown := self._as_shown(one)) is not None]
 
 
-def _group(position: str, found: list[Decision]) -> DocumentGroup:
+def _group(position: str, found: list[Decision], host: str) -> DocumentGroup:
     copies = [one for one in found if one.reason not in SAME_ID]
-    times = [one.time_ms for one in found if one.time_ms]
+    timed = sorted((one for one in found if one.time_ms), key=lambda one: one.time_ms)
     return DocumentGroup(
-        position,
-        found[0].of_id,
-        len(copies),
-        sum(one.size for one in copies),
-        max(times, default=0),
-        tuple(map(_member, found[:_MEMBERS_MAX])),
-        min(times, default=0),
-        max((one.copies for one in found if one.copies is not None), default=None),
-        next((_member(one) for one in found if one.better), None),
-        len(found) - len(copies),
+        position=position,
+        id=found[0].of_id,
+        copies=len(copies),
+        bytes_wasted=sum(one.size for one in copies),
+        newest_ms=timed[-1].time_ms if timed else 0,
+        members=tuple(map(_member, found[:_MEMBERS_MAX])),
+        oldest_ms=timed[0].time_ms if timed else 0,
+        counted=max((one.copies for one in found if one.copies is not None), default=None),
+        best=next((_member(one) for one in found if one.better), None),
+        fetched_again=len(found) - len(copies),
+        host=host,
+        earliest=_member(timed[0]) if timed else None,
     )
 
 

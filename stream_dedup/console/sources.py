@@ -55,6 +55,9 @@ class TextAnswers(Protocol):
     def pairs(self, host: str) -> HostPairs:
         """Return which hosts copied which, of `host` if it is given."""
 
+    def released(self, position: str) -> str:
+        """Return the position of the released document from a source position; empty without one."""
+
     def unless_forgotten(self, record: Opened) -> Opened:
         """Return a record as it may be shown."""
 
@@ -84,6 +87,7 @@ class ConsoleSources:
     group: Callable[[str], DocumentGroup | None] | None = None
     groups: Callable[[str, int], Sequence[DocumentGroup]] | None = None
     pairs: Callable[[str], HostPairs] | None = None
+    released: Callable[[str], str] | None = None
     events: Callable[[], Mapping[str, Sequence[HostEvent]] | None] | None = None
     unwatched: Callable[[], str] = str
     letters: Callable[[], DeadLetters] | None = None

@@ -66,6 +66,7 @@ TABLES: Final = {
             "newest_ms",
             "oldest_ms",
             "counted",
+            "best_id",
         ),
         shown=50,
     ),
@@ -78,7 +79,17 @@ TABLES: Final = {
         ("host", "documents", "duplicates", "fetched_again", "bytes", "bytes_wasted", "events"),
     ),
     "copies": PageTable(
-        "pairs", ("copier", "source", "copies", "first_ms", "newest_ms", "example", "example_id")
+        "pairs",
+        (
+            "copier",
+            "source",
+            "copies",
+            "first_ms",
+            "newest_ms",
+            "example",
+            "example_id",
+            "is_older_than_kept",
+        ),
     ),
     "letter-kinds": PageTable(
         "kinds", ("stage", "error_class", "count", "waiting"), page="dead-letters"

@@ -7,7 +7,7 @@ the document is told without a snippet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import structlog
 
@@ -21,8 +21,9 @@ from stream_dedup.console.nouns import (
     HostPair,
     HostPairs,
     Opened,
+    similarity_of,
 )
-from stream_dedup.domain.document import digest_id, shorten_id
+from stream_dedup.domain.document import Reason, digest_id, shorten_id
 from stream_dedup.domain.errors import InputError, StreamDedupError
 from stream_dedup.domain.hosts import HostNames, asked_host, is_of_host
 from stream_dedup.fingerprinting import Languages
@@ -89,6 +90,10 @@ class FinderPlace:
     def pairs(self, host: str) -> HostPairs:
         """Answer as `Finder.pairs`, or raise StreamDedupError."""
         return self._open.pairs(host)
+
+    def released(self, position: str) -> str:
+        """Answer as `Finder.released`, or raise StreamDedupError."""
+        return self._open.released(position)
 
     def group_count(self) -> int:
         """Answer as `Finder.group_count`, or raise StreamDedupError."""
@@ -256,10 +261,23 @@ class Finder:
             known = self._engine.facts_at(named)
             position = self._group_of(known) if known else self._group_by_id(named)
             found = self._engine.group(position) if position else None
-        return (
-            None
-            if found is None
-            else self._listed(found, self._engine.copies_of(found.position, limit))
+        if found is None:
+            return None
+        return self._listed(
+            found,
+            self._engine.copies_of(found.position, limit),
+            self._engine.copies_of(found.position, 1, is_oldest_first=True),
+        )
+
+    def released(self, position: str) -> str:
+        """Return the position of the released document from a source position; empty without one."""
+        return next(
+            (
+                facts.at
+                for facts in self._engine.kept_at(position)
+                if facts.reason == Reason.RELEASED.label
+            ),
+            "",
         )
 
     def _group_by_id(self, identifier: str) -> str:
@@ -283,26 +301,41 @@ class Finder:
         """Return which hosts copied which, the most copies first; of `host` and its subdomains, if
         it is given.
         """
-        found = [
-            HostPair(copier, source, copies, first.time_ms, newest_ms, first.at, first.id)
-            for hosts, copies, first, newest_ms in self._engine.pairs(host, PAIRS_MAX)
-            for copier, source in [hosts.split()]
-        ]
+        found = []
+        for hosts, copies, first, newest_ms in self._engine.pairs(host, PAIRS_MAX):
+            copier, source = hosts.split()
+            kept = next(iter(self._engine.kept_at(first.group)), None)
+            found.append(
+                HostPair(
+                    copier=copier,
+                    source=source,
+                    copies=copies,
+                    first_ms=first.time_ms,
+                    newest_ms=newest_ms,
+                    example=first.at,
+                    example_id=first.id,
+                    is_older_than_kept=kept is not None and first.time_ms < kept.time_ms,
+                )
+            )
         return HostPairs(tuple(found), self._engine.committed_ms)
 
-    def _listed(self, group: GroupFacts, copies: list[TextFacts]) -> DocumentGroup:
+    def _listed(
+        self, group: GroupFacts, copies: list[TextFacts], earliest: Sequence[TextFacts] = ()
+    ) -> DocumentGroup:
         best = self._engine.best_of(group.position)
         return DocumentGroup(
-            group.position,
-            group.id,
-            group.copies,
-            group.bytes_wasted,
-            group.newest_ms,
-            tuple(map(self._member, copies)),
-            group.oldest_ms,
-            group.counted or None,
-            None if best is None else self._member(best),
-            group.fetched_again,
+            position=group.position,
+            id=group.id,
+            copies=group.copies,
+            bytes_wasted=group.bytes_wasted,
+            newest_ms=group.newest_ms,
+            members=tuple(map(self._member, copies)),
+            oldest_ms=group.oldest_ms,
+            counted=group.counted or None,
+            best=None if best is None else self._member(best),
+            fetched_again=group.fetched_again,
+            host=self._hosts.of(group.id.encode()),
+            earliest=next(map(self._member, earliest), None),
         )
 
     def _member(self, one: TextFacts) -> GroupMember:
@@ -313,7 +346,7 @@ class Finder:
             host=host,
             time_ms=one.time_ms,
             reason=one.reason,
-            similarity=one.similarity,
+            similarity=similarity_of(one.reason, one.similarity),
             size=one.size,
             better=one.better,
             title=one.title,

@@ -313,12 +313,14 @@ class TextIndex:
             next(
                 (
                     one.ordered_ms
-                    for one in self._copies_of(group, ascending)
+                    for one in self.copies_of(
+                        group.position, len(self._leaving) + 1, is_oldest_first=is_oldest_first
+                    )
                     if one.at not in self._leaving
                 ),
                 0,
             )
-            for ascending in (False, True)
+            for is_oldest_first in (False, True)
         ]
         was_oldest = any(one.ordered_ms == group.oldest_ms for one in copies)
         fetched_again = sum(one.is_fetched_again for one in copies)
@@ -329,14 +331,6 @@ class TextIndex:
             newest_ms=left[0],
             oldest_ms=left[1] if was_oldest else group.oldest_ms,
         )
-
-    def _copies_of(self, group: GroupFacts, ascending: bool) -> list[TextFacts]:
-        """Return the copies that have a time at the one end, one more than leave."""
-        query = self._both(self._term("group", group.position), self._timed(1, TIME_MS_MAX))
-        return [
-            TextFacts(*one)
-            for one in self._ordered(query, "time", len(self._leaving) + 1, ascending=ascending)
-        ]
 
     def forgotten(self) -> list[ForgottenId]:
         """Return those that are remembered, as of the last commit."""
@@ -562,11 +556,22 @@ class TextIndex:
         query = self._term("root_id", identifier[:_ID_CHARACTERS_MAX])
         return [GroupFacts(*one) for one in self._ordered(query, "newest", limit)]
 
-    def copies_of(self, position: str, limit: int) -> list[TextFacts]:
-        """Return the copies in a group, the newest first."""
+    def copies_of(
+        self, position: str, limit: int, *, is_oldest_first: bool = False
+    ) -> list[TextFacts]:
+        """Return the copies in a group, the newest first, or the oldest of those with a time."""
+        query = self._term("group", position)
+        if is_oldest_first:
+            query = self._both(query, self._timed(1, TIME_MS_MAX))
         return [
-            TextFacts(*one) for one in self._ordered(self._term("group", position), "time", limit)
+            TextFacts(*fields)
+            for fields in self._ordered(query, "time", limit, ascending=is_oldest_first)
         ]
+
+    def kept_at(self, position: str) -> list[TextFacts]:
+        """Return the newest record in `unique` of the document at a source position, if any."""
+        query = self._both(self._term("at", position), self._term("kind", _UNIQUE))
+        return [TextFacts(*fields) for fields in self._ordered(query, "time", 1)]
 
     def best_of(self, position: str) -> TextFacts | None:
         """Return the copy in a group that is better than all before it, the last that the log says

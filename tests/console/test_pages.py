@@ -33,9 +33,11 @@ from stream_dedup.console.nouns import (
     Opened,
     PlansInForce,
 )
+from stream_dedup.console.outputs import decision_of
 from stream_dedup.console.recent import Recent
 from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.console.tables import TABLES
+from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import BrokerError, StreamDedupError
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.search.finding import FinderPlace
@@ -144,7 +146,7 @@ def test_a_decision_shows_both_texts_and_what_differs() -> None:
     assert 'href="decisions?host=news.example"' in page
     assert 'href="decision?at=duplicates-0%40497"' in page
     assert 'href="decision?at=unique-1%401">its decision</a>' in page
-    assert 'href="group?at=documents-0%401">those that are known</a>' in kept
+    assert re.search(r'href="group\?at=documents-0%401">\d+ known</a>', kept)
     assert "<strong>duplicate</strong>" in shown("decision?at=documents-0@498"), (
         "a log names the source's position"
     )
@@ -345,7 +347,7 @@ def test_what_is_away_is_a_sentence() -> None:
     for given, said in (
         (
             ConsoleSources(),
-            r"No decision has been seen yet|not searched here|not told where|Dead letters",
+            r"No decision has been seen yet|no full-text index|not told where|Dead letters",
         ),
         (away, "does not answer"),
     ):
@@ -388,7 +390,7 @@ def test_a_dead_broker_is_said_once_and_asked_nothing_more() -> None:
             _, page, _ = get(port, address)
             assert page.count(said) == (not address.startswith(("find", "index"))), address
         assert asked == []
-        assert "Nothing could be looked at here" in get(port, "")[1]
+        assert "Nothing could be checked" in get(port, "")[1]
         assert json.loads(get(port, "now.json")[1])["remarks"] is None
         assert get(port, "decision?at=unique-0@900")[0] == 503
 
@@ -404,7 +406,7 @@ def test_nothing_to_look_at_is_said_only_by_who_looked() -> None:
     """A page that could not look gives no all-clear; one that looked and found something leads
     there."""
     clear = "no dead letter waits"
-    assert '<a href="dead-letters">Look</a>' in shown("")
+    assert '<a href="dead-letters">Details</a>' in shown("")
     assert [
         clear in page for page in (shown(""), shown("", remarks=None), shown("", remarks=list))
     ] == [False, False, True]
@@ -489,11 +491,11 @@ def test_a_clue_that_many_hold_has_further_documents() -> None:
     query = "q=harbour&order=earliest&host=a.example"
     first, last = shown(f"find?{query}", find=find), shown(f"find?{query}&page=4", find=find)
     assert (first.count("<li>"), last.count("<li>")) == (20, 10)
-    assert "70 documents hold the clue, or most of it, from 1 host. Shown: 1 to 20." in first
+    assert "70 documents contain the text, or most of it, from 1 host. Shown: 1 to 20." in first
     assert f'rel="next" href="find?{query.replace("&", "&amp;")}&amp;page=2"' in first
     assert "Page 4 of 4" in last
     assert 'rel="next"' not in last
-    assert "Documents without a snippet are found by their words" in first
+    assert "Documents without a snippet were found by their words" in first
     rows = list(csv.DictReader(io.StringIO(shown(f"find.csv?{query}", find=find))))
     assert [row["id"] for row in rows] == [f"id-{place}" for place in range(70)]
     named = {"order": "earliest", "host": "a.example"}
@@ -528,7 +530,7 @@ def test_each_table_is_sorted_by_its_address_and_is_there_as_csv(name: str) -> N
         assert get(port, f"{page}?{query}&sort=shoe-size")[0] == 400
         shown_page = get(port, address)[1]
         assert f'href="{name}.csv' in shown_page
-        assert not re.search(r'<th scope="col"[^>]*>(?!<a|Best copy)', shown_page)
+        assert not re.search(r'<th scope="col"[^>]*>(?!<a)', shown_page)
         for link in re.findall(r'<th scope="col"[^>]*><a href="([^"]*)"', shown_page):
             assert get(port, html.unescape(link).removeprefix("./"))[0] == 200
 
@@ -550,7 +552,7 @@ def test_groups_tell_copies_from_pages_fetched_again() -> None:
     assert re.search(r'>3</td><td class="number extra">1</td><td class="number extra">3</td>', page)
     assert "3 copies of it were judged duplicates" in group
     assert "It was fetched again once." in group
-    assert "Those listed come from 3 hosts." in group
+    assert "The kept page and the listed copies come from 3 hosts." in group
     assert (
         shown("group?at=https://a.example/", given).replace(
             "https%3A%2F%2Fa.example%2F", "documents-0%401"
@@ -568,7 +570,7 @@ def test_a_page_that_was_only_fetched_again_has_no_copies() -> None:
     assert read("groups.json", given)["groups"] == []
     page = shown("group?at=documents-0@1", given)
     assert "No copies of it are known. It was fetched again 2 times." in page
-    assert "All came from " in page
+    assert "Their times are " in page
     assert page.count('<td class="whole"><span class="key r-unchanged"></span>unchanged</td>') == 2
 
 
@@ -585,13 +587,13 @@ def test_a_host_that_only_signals_name_is_listed_first() -> None:
     assert [row["events"] for row in rows if row["events"]] == ["b", "b; a"]
     for given, column, said in (
         (sources(), True, "Hosts"),
-        (sources(events=dict), False, "The signals of the last day tell of nothing."),
-        (sources(events=None), False, "of which nothing is seen here"),
+        (sources(events=dict), False, "The signals of the last day contain no event."),
+        (sources(events=None), False, "no signal was found"),
         (sources(events=dict, unwatched=lambda: "Nobody reads."), False, "Nobody reads."),
     ):
         page = shown("hosts", given)
-        assert ("Going on" in page, said in page) == (column, True)
-    assert "tell of nothing" not in page, "since nobody looks"
+        assert (">Events</a>" in page, said in page) == (column, True)
+    assert "contain no event" not in page, "since nobody looks"
 
 
 def test_what_was_forgotten_is_gone_though_it_is_remembered() -> None:
@@ -658,6 +660,7 @@ def test_what_was_forgotten_is_not_listed() -> None:
         ):
             status, body, _ = get(port, address)
             assert (status, "gone.example" in body) == (200, False), address
+        assert "(forgotten)" in get(port, "decision?at=duplicates-2@8")[1]
         (shown,) = json.loads(get(port, "decisions.json?id=copy.example")[1])["decisions"]
         assert (shown["of_id"], shown["headers"]) == ("", [["crawl", "x"]])
         shown_by = unknown
@@ -680,6 +683,11 @@ def test_rude_requests_get_a_problem() -> None:
         "decisions.json?before=-1": 400,
         "decisions.json?before=%F0%9F%98%80": 400,
         "decisions.json?from=2": 400,
+        "decisions.json?from=0.9&to=0.1": 400,
+        "decisions.json?reason=zzz": 400,
+        "decisions.json?reason=other": 200,
+        "decisions.json?verdict=zzz": 400,
+        "decisions.json?header=%3Dx": 400,
         "decisions.json?page=-1": 400,
         "decisions.json?until=abc": 400,
         "decisions.json?id=%3Cb%3E": 200,
@@ -878,11 +886,11 @@ def test_who_copies_whom_is_told_of_all_documents_where_they_are_searched() -> N
 
     page = shown("copies?host=a.example", pairs=pairs)
     assert asked == ["a.example"]
-    assert "Counted among all documents of the search, as of 2025-11-24 16:00:00Z;" in page
+    assert "Counted among all documents of the search, as of 2025-11-24 16:00:00Z." in page
     assert ">1,234</td>" in page
     for given, why in (({"pairs": away}, "The search holds nothing yet."), ({}, "run search")):
         page = shown("copies", **given)
-        assert "Counted among the 500 decisions remembered" in page
+        assert "Counted among the latest 500 decisions" in page
         assert why in page
 
 
@@ -949,4 +957,108 @@ def test_a_decision_says_why_by_site_and_title_and_links_the_sibling(
     assert f'href="{like}"' in page
     if reason == "new":
         assert 'href="decision?at=documents-0%401">its decision</a>' in page
-        assert "Most like it" in page
+        assert "Most similar" in page
+
+
+def backlog() -> ConsoleSources:
+    """Return sources with a kept page, and five copies of three pages, two older than it."""
+    given, kept = sources(0), {"position": "documents-0@1", "of_position": "", "of_id": ""}
+    given.recent.saw([decision(1, "new", host="a.example", time_ms=HOUR_MS, **kept)])
+    given.recent.saw(
+        decision(
+            place,
+            reason,
+            id=f"https://b.example/{page}",
+            host="b.example",
+            similarity=None if reason == "exact" else 0.9,
+            time_ms=HOUR_MS + minutes * 60_000,
+            of_position="documents-0@1",
+            of_id="https://a.example/1",
+        )
+        for place, reason, page, minutes in (
+            (11, "near", 1, -9),
+            (12, "exact", 2, -5),
+            (13, "near", 1, 2),
+            (14, "near", 3, 4),
+            (15, "near", 1, 6),
+        )
+    )
+    known = {"documents-0@1": HOUR_MS}
+    return replace(
+        given,
+        opened=lambda at: replace(opened(at), time_ms=known.get(at, 0)),
+        plans=lambda: PlansInForce(PLANS["bands"]),
+    )
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        "duplicates-2@14",
+        "documents-0@14",
+        "documents-0@1",
+        "https://b.example/3",
+        "https://a.example/1",
+    ],
+)
+def test_a_console_finds_a_group_by_each_of_its_names(named: str) -> None:
+    """As the search does: by the positions of the copy or of the kept page, or by their ids."""
+    assert read(f"group.json?at={named}", backlog())["group"]["position"] == "documents-0@1"
+
+
+def test_copies_that_are_older_than_the_kept_page_are_marked() -> None:
+    """After a backlog the page that was read first is not the one that was published first; and
+    a page that was fetched three times is three copies, but one page."""
+    page, pairs = shown("group?at=documents-0@1", backlog()), shown("copies", backlog())
+
+    assert "5 copies of it were judged duplicates (3 pages, some fetched more than once)" in page
+    assert re.search(r'The earliest page is <a href="decision\?at=duplicates-2%4011">', page)
+    assert "2 of the listed copies are older than the kept page" in page
+    assert "come from 2 hosts" in page, "the kept page's own host counts"
+    assert pairs.count("older than the kept page</span>") == 1
+    assert read("copies.json", backlog())["pairs"][0]["is_older_than_kept"]
+
+
+def test_an_exact_copy_has_similarity_1_everywhere() -> None:
+    """On a group's page, in the list, and in the CSV, as `tap` prints it."""
+    headers = [("dedup.verdict", b"duplicate"), ("dedup.reason", b"exact")]
+    found = decision_of(Message("duplicates", 0, 1, None, b"", 1, headers), b"id", "", 1)
+    assert found.similarity == 1.0
+    given = sources(0)
+    given.recent.saw([replace(found, of_position="documents-0@1")])
+    for address in ("group?at=documents-0@1", "decisions"):
+        assert ">1.00</td>" in shown(address, given)
+    (row,) = csv.DictReader(io.StringIO(shown("decisions.csv", given)))
+    assert float(row["similarity"]) == 1
+
+
+def test_a_released_decision_says_so() -> None:
+    """By the decisions remembered, or by the search; the command is then gone."""
+    given, released = sources(), decision(900, "released", at="unique-0@77", verdict="unique")
+    address = "decision?at=duplicates-2@8"
+    assert "To release it" in shown(address, given)
+    searched = replace(given, released=lambda at: "unique-0@77" if at == "documents-0@8" else "")
+    given.recent.saw([replace(released, position="documents-0@8")])
+    for known in (given, searched):
+        page = shown(address, known)
+        assert 'also in <a href="decision?at=unique-0%4077">' in page
+        assert "To release it" not in page
+
+
+def test_a_list_leads_on() -> None:
+    """To the kept page of a copy, to a host's duplicates, and it says from where on texts are
+    copies."""
+    page, hosts = shown("decisions?verdict=duplicate", backlog()), shown("hosts", backlog())
+
+    assert '<a href="group?at=documents-0%401"><bdi>https://a.example/<wbr>1</bdi></a>' in page
+    assert '<option value="duplicate" selected>all duplicates</option>' in page
+    assert "Pages of different sites are copies from similarity 0.62" in page
+    assert 'href="decisions?host=b.example&amp;verdict=duplicate">5</a>' in hosts
+    assert "Fetched again" in hosts
+    assert "Wasted: bytes of duplicates" in hosts
+
+
+def test_a_kept_page_without_copies_says_so() -> None:
+    given = sources(0)
+    given.recent.saw([decision(1, "new")])
+    assert "none known</dd>" in shown("decision?at=unique-1@1", given)

@@ -323,7 +323,7 @@ def test_a_record_that_was_forgotten_is_not_opened(engine: TextIndex, texts: Tex
                 decided, id="other", of_id=of_id, headers=(("dedup.of.id", of_id), ("a", "b"))
             )
             told = finder.as_shown(copy)
-            assert told == replace(copy, of_id="", headers=(("a", "b"),))
+            assert told == replace(copy, of_id="", headers=(("a", "b"),), is_kept_forgotten=True)
         other = Opened("unique-0@1", "other", "a text")
         assert finder.unless_forgotten(other) is other
         forgotten.are_all = False

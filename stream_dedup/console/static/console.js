@@ -51,7 +51,7 @@
   const pause = document.getElementById("pause");
   const every = 1000 * Number(rows ? 2 : main.dataset.refresh);
   if (!every) return;
-  const LIVE = "Drawn anew every 2 s.";
+  const LIVE = "Updates every 2 s.";
   let paused = false;
   let wait = every;
   const say = (text, isBad = false) => {
@@ -65,7 +65,7 @@
     pause.addEventListener("click", () => {
       paused = !paused;
       pause.setAttribute("aria-pressed", String(paused));
-      pause.textContent = paused ? "Go on" : "Pause";
+      pause.textContent = paused ? "Continue" : "Pause";
       say(paused ? "Paused." : LIVE);
     });
   }
@@ -86,7 +86,7 @@
     if (!paused && !document.hidden) {
       try {
         if (held()) {
-          say("Held still while something here has the focus, is selected or is open.");
+          say("No updates while something here has the focus, is selected or is open.");
         } else {
           // A role that is frozen takes the question and never answers.
           const answer = await fetch(location.href, { headers: { Accept: "text/html" }, signal: AbortSignal.timeout(10000) });
@@ -97,7 +97,7 @@
         wait = every;
       } catch {
         wait = Math.min(2 * wait, 30000);
-        if (!paused) say(`The console does not answer; this is as it was at ${drawn}Z.`, true);
+        if (!paused) say(`The console does not answer; this is the state of ${drawn}Z.`, true);
       }
     }
     setTimeout(look, wait);
