@@ -69,6 +69,9 @@ class Attention:
         self._now_ms = now_ms
         self._letters = _Tail(settings, LETTERS, lambda one: _listed(one, id_of(one)))
         self._signals = _Tail(settings, SIGNALS, _signal)
+        self.waiting: _Kept[dict[int, int]] = _Kept(lambda: kafka.ask(partial(waiting, settings)))
+        """The number of source records of each partition that no worker has committed. Raises
+        StreamDedupError."""
         self.letters = _Kept(self._read_letters)
         """The dead letters. Raises StreamDedupError: they cannot be read."""
         self.events = _Kept(self._read_events)
@@ -95,10 +98,8 @@ class Attention:
         return sorted(found, key=lambda one: (_LEVELS.get(one.level, 0), -one.weight))
 
     def _of_roles(self) -> Sequence[Remark]:
-        settings = self._settings
-        facts = self._kafka.ask(
-            lambda admin: read_roles(admin, settings, sum(waiting(settings, admin).values()))
-        )
+        settings, count = self._settings, sum(self.waiting().values())
+        facts = self._kafka.ask(lambda admin: read_roles(admin, settings, count))
         findings = check_roles(settings, settings.topic_names, facts)
         return [
             Remark(one.state.value, one.sentence, weight=_ROLE_WEIGHT)

@@ -9,13 +9,12 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 from stream_dedup.console.app import ConsolePages
 from stream_dedup.console.attention import Attention
 from stream_dedup.console.nouns import PlansInForce
-from stream_dedup.console.outputs import OutputRecords, OutputsFollower, waiting
+from stream_dedup.console.outputs import OutputRecords, OutputsFollower
 from stream_dedup.console.recent import Recent
 from stream_dedup.console.sources import ConsoleSources, TextAnswers
 from stream_dedup.domain import plan as plans
@@ -47,7 +46,7 @@ def sources_of(
         opened=records.opened
         if engine is None
         else lambda at: engine.unless_forgotten(records.opened(at)),
-        lag=lambda: records.kafka.ask(partial(waiting, settings)),
+        lag=attention.waiting,
         remarks=attention.remarks,
         letters=attention.letters,
         events=attention.events,

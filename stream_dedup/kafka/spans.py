@@ -32,6 +32,13 @@ _GROUP_RECORDS = 64
 _SAMPLE_SECONDS = 30.0
 _CALL_SECONDS = 0.2
 _RECORDS_AT_ONCE = 2000
+_SMALL_FETCHES = {
+    "auto.offset.reset": "earliest",
+    "max.partition.fetch.bytes": 65_536,
+    "queued.min.messages": 10,
+    "fetch.wait.max.ms": 10,
+}
+_COUNTED_OFFSETS = 10
 
 
 class Bounds(NamedTuple):
@@ -269,13 +276,30 @@ def sample(
     Raises:
         BrokerError: no record arrived for `patience_seconds`.
     """
-    fixed = {
-        "auto.offset.reset": "earliest",
-        "max.partition.fetch.bytes": 65_536,
-        "queued.min.messages": 10,
-        "fetch.wait.max.ms": 10,
-    }
-    yield from _readable(SpansReader(settings, spans, fixed, patience_seconds, ends_early=True))
+    yield from _readable(
+        SpansReader(settings, spans, _SMALL_FETCHES, patience_seconds, ends_early=True)
+    )
+
+
+def count_records(
+    settings: Settings, spans: Mapping[TopicPartitionKey, tuple[int, int]]
+) -> dict[TopicPartitionKey, int]:
+    """Return the number of records in the span (first offset, end offset) of each partition.
+
+    Spans of at most `_COUNTED_OFFSETS` are read, because the end marker of a transaction takes an
+    offset and is no record; of longer ones the offsets are counted.
+
+    Raises:
+        BrokerError: Kafka failed.
+    """
+    counts = {key: max(0, end - first) for key, (first, end) in spans.items()}
+    short = {key: [spans[key]] for key, count in counts.items() if 0 < count <= _COUNTED_OFFSETS}
+    counts |= dict.fromkeys(short, 0)
+    reader = SpansReader(settings, short, _SMALL_FETCHES, _SAMPLE_SECONDS, ends_early=True)
+    for messages in reader.read_messages():
+        for message in messages:
+            counts[message.topic, message.partition] += 1
+    return counts
 
 
 def read_partition(

@@ -205,7 +205,12 @@ def check_reading(settings: Settings, in_force: Mapping[str, str | None] | None)
     is not recorded yet.
     """
     reading = reading_of(settings)
-    if in_force is None or in_force == reading:
+    if in_force is None:
+        return ok(
+            "reading",
+            "No worker has started with this log yet; the first one sets how documents are read.",
+        )
+    if in_force == reading:
         return ok("reading", "Documents are read as the log's first worker read them.")
     differing = [
         name

@@ -16,7 +16,7 @@ import structlog
 from stream_dedup.domain.document import TopicPartitionKey
 from stream_dedup.domain.errors import BrokerError, GoneError
 from stream_dedup.domain.topics import TopicNames, TopicState
-from stream_dedup.kafka import Admin, read_whole
+from stream_dedup.kafka import Admin, count_records, read_whole
 from stream_dedup.log.begun import BegunTopic
 from stream_dedup.preflight.clients import check_clients
 from stream_dedup.preflight.cluster import Facts, check_cluster, topics_exist
@@ -47,6 +47,7 @@ def read_facts(
             time_ms for key in logs if (time_ms := admin.last_timestamp_ms(key)) is not None
         ]
     committed, source, oldest_ms, begun, known = None, {}, None, None, frozenset[int]()
+    waiting = 0
     reading: Mapping[str, str | None] | None = None
     if with_offsets and names.documents in topics:
         partitions = [(names.documents, part) for part in range(topics[names.documents].partitions)]
@@ -66,6 +67,11 @@ def read_facts(
         known = admin.partitions_committed(settings.group, names.documents)
         # Read after the offsets, which a running group moves meanwhile.
         source = {key[1]: span for key, span in admin.ends(partitions).items()}
+        unread = {
+            (names.documents, part): (committed.get(part, (low, None))[0], end)
+            for part, (low, end) in source.items()
+        }
+        waiting = sum(count_records(settings, unread).values())
         oldest = [stamp for _, stamp in admin.at_time(partitions, 0).values() if stamp is not None]
         oldest_ms = min(oldest, default=None)
     facts = Facts(
@@ -81,6 +87,7 @@ def read_facts(
         begun=begun,
         reading=reading,
         known=known,
+        waiting=waiting,
     )
     return facts, topics
 

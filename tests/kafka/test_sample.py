@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import ConfigurationError
-from stream_dedup.kafka import Admin, reader, readers, sample
+from stream_dedup.kafka import Admin, count_records, reader, readers, sample, spans
 from stream_dedup.settings.settings import Settings
 
 _QUIET = logging.getLogger("tests.mock")
@@ -55,6 +55,17 @@ def test_several_spans_of_a_partition(settings: Settings) -> None:
     found = [one.offset for one in sample(settings, {("t", 0): runs})]
 
     assert found == [*range(3, 9), 40, 41, *range(100, 120)]
+
+
+def test_records_are_counted(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offsets of a long span, records of a short one: beyond the end is none, as at a marker."""
+    monkeypatch.setattr(spans, "_COUNTED_OFFSETS", 5)
+    wanted = {("t", 0): (118, 122), ("t", 1): (4, 12)}
+    assert count_records(settings, wanted) == {("t", 0): 2, ("t", 1): 8}
+    assert count_records(settings, {("t", 0): (7, 7), ("t", 1): (9, 7)}) == {
+        ("t", 0): 0,
+        ("t", 1): 0,
+    }
 
 
 def test_the_ends_of_partitions(settings: Settings) -> None:
