@@ -17,15 +17,17 @@ from stream_dedup.cli.options import (
 )
 from stream_dedup.domain.terminal import note, print_json, print_table
 from stream_dedup.kafka import topic_bounds
-from stream_dedup.log.letters import Letter
+from stream_dedup.log.letters import Letter, SentLetters
 from stream_dedup.orders.redriving import (
     Selection,
     count_partitions,
     read_letters,
-    read_starts,
+    read_sent,
     redrive,
 )
 from stream_dedup.settings.settings import Settings
+
+_STAYS = "cannot be: produce the source record again"
 
 
 @command("dlq show", example="stream-dedup dlq show --stage decode --limit 20")
@@ -44,7 +46,7 @@ def dlq_show_command(
     topic = settings.topic_names.dead_letters
     partitions = count_partitions(settings, topic)
     bounds = topic_bounds(settings, topic, partitions)
-    starts = read_starts(settings, topic, partitions)
+    sent = read_sent(settings, topic, partitions)
     shown: list[Letter] = []
     counts: Counter[tuple[str, str]] = Counter()
     for letter in read_letters(settings, topic, bounds):
@@ -53,7 +55,9 @@ def dlq_show_command(
             if limit is None or len(shown) < limit:
                 shown.append(letter)
     fields = [
-        letter.to_fields(is_sent=letter.message.offset < starts.get(letter.message.partition, 0))
+        letter.to_fields(
+            settings.topic_names.documents, sent.get(letter.message.partition, SentLetters())
+        )
         for letter in shown
     ]
     fields.sort(key=lambda row: (row["time"] or "", row["partition"], row["offset"]))
@@ -66,7 +70,7 @@ def dlq_show_command(
             f"{row['partition']}@{row['offset']}",
             *(row[name] or "-" for name in ("source", "stage", "class")),
             f"{row['bytes']:,}",
-            "yes" if row["sent_back"] else "-",
+            "yes" if row["sent_back"] else "-" if row["can_be_sent_back"] else _STAYS,
             row["message"],
         ]
         for row in fields
@@ -149,8 +153,8 @@ def _print(
         note(f"{count:,} cannot be sent back: they {reasons[name]}.")
     if totals["again"]:
         note(
-            f"{totals['again']:,} of them are behind a letter that was not selected: a run that "
-            "selects both sends them again, and they are judged unchanged."
+            f"{totals['again']:,} of them are not recorded as sent, because Kafka limits the size "
+            "of that record: the next run that selects them sends them again."
         )
     if totals["twice"]:
         note(

@@ -31,7 +31,7 @@ from stream_dedup.domain.document import Message, TopicPartitionKey
 from stream_dedup.domain.errors import StreamDedupError
 from stream_dedup.insights.signals import reading_group
 from stream_dedup.kafka import KeptAdmin, sample
-from stream_dedup.log.letters import letter_of, redrive_group
+from stream_dedup.log.letters import SentLetters, letter_of, redrive_group
 from stream_dedup.preflight.finding import CheckState
 from stream_dedup.preflight.roles import check_roles, read_roles
 from stream_dedup.settings.settings import Settings
@@ -67,7 +67,10 @@ class Attention:
         self._settings = settings
         self._kafka = kafka
         self._now_ms = now_ms
-        self._letters = _Tail(settings, LETTERS, lambda one: _listed(one, id_of(one)))
+        documents = settings.topic_names.documents
+        self._letters = _Tail(
+            settings, LETTERS, lambda message: _listed(message, id_of(message), documents)
+        )
         self._signals = _Tail(settings, SIGNALS, _signal)
         self.waiting: _Kept[dict[int, int]] = _Kept(lambda: kafka.ask(partial(waiting, settings)))
         """The number of source records of each partition that no worker has committed. Raises
@@ -109,10 +112,10 @@ class Attention:
 
     def _of_letters(self) -> Sequence[Remark]:
         letters = self.letters()
-        count = sum(one.waiting for one in letters.kinds)
+        count = len(letters.open_stages)
         if not count:
             return []
-        stages = ", ".join(dict.fromkeys(one.stage or "-" for one in letters.kinds if one.waiting))
+        stages = ", ".join(dict(Counter(letters.open_stages).most_common()))
         many = f"{'' if letters.is_whole else 'of the newest '}{count:,}"
         return [
             Remark(
@@ -143,19 +146,42 @@ class Attention:
         topic, group = self._settings.topic_names.dead_letters, redrive_group(self._settings.group)
         ends = self._kafka.ask(partial(ends_of, (topic,)))
         committed = self._kafka.ask(lambda admin: admin.committed_or_last_known(group))
+        sent = {key: SentLetters.of_commit(*committed.get(key, (0, None))) for key in ends}
         letters = [
-            replace(one, is_sent_back=offset < committed.get(key, (0, None))[0])
-            for key, offset, one in self._letters.read(ends)
+            replace(letter, is_sent_back=sent[key].includes(offset))
+            for key, offset, letter in self._letters.read(ends)
         ]
         letters.sort(key=lambda one: one.time_ms, reverse=True)
-        counts = Counter((one.stage, one.error_class) for one in letters)
-        left = Counter((one.stage, one.error_class) for one in letters if not one.is_sent_back)
+        open_letters = [letter for letter in letters if not letter.is_sent_back]
+        # A run of redrive has passed these and named them; nothing was sent.
+        letters = [
+            replace(letter, is_sent_back=letter.is_sent_back and letter.can_be_sent_back)
+            for letter in letters
+        ]
+        counts = Counter((letter.stage, letter.error_class) for letter in letters)
+        left = Counter(
+            (letter.stage, letter.error_class, letter.can_be_sent_back)
+            for letter in letters
+            if not letter.is_sent_back
+        )
         kinds = tuple(
-            LetterKind(stage, kind, count, left[stage, kind], _redrive(stage, kind))
+            LetterKind(
+                stage=stage,
+                error_class=kind,
+                count=count,
+                waiting=left[stage, kind, True],
+                command=_redrive(stage, kind),
+                staying=left[stage, kind, False],
+            )
             for (stage, kind), count in counts.most_common()
         )
-        is_whole = all(high - low <= _share(LETTERS, ends) for low, high in ends.values())
-        return DeadLetters(len(letters), is_whole, kinds, tuple(letters[:_LISTED]))
+        return DeadLetters(
+            read=len(letters),
+            is_whole=all(high - low <= _share(LETTERS, ends) for low, high in ends.values()),
+            kinds=kinds,
+            letters=tuple(letters[:_LISTED]),
+            open_stages=tuple(letter.stage or "-" for letter in open_letters),
+        )
 
     def _read_unwatched(self) -> str:
         group = reading_group(self._settings.group)
@@ -262,21 +288,22 @@ def _redrive(stage: str, kind: str) -> str:
     )
 
 
-def _listed(one: Message, identifier: str) -> ListedLetter:
-    letter = letter_of(one)
+def _listed(message: Message, identifier: str, documents: str) -> ListedLetter:
+    letter = letter_of(message)
     return ListedLetter(
-        one.position,
-        letter.source,
-        letter.stage,
-        letter.error_class,
-        letter.why,
-        letter.size,
-        one.timestamp_ms or 0,
-        False,
-        letter.is_cut,
-        (one.key or b"")[:_SHOWN_BYTES].decode("utf-8", "replace"),
-        identifier,
-        (one.value or b"")[:_SHOWN_BYTES].decode("utf-8", "replace"),
+        at=message.position,
+        source=letter.source,
+        stage=letter.stage,
+        error_class=letter.error_class,
+        why=letter.why,
+        size=letter.size,
+        time_ms=message.timestamp_ms or 0,
+        is_sent_back=False,
+        is_cut=letter.is_cut,
+        key=(message.key or b"")[:_SHOWN_BYTES].decode("utf-8", "replace"),
+        id=identifier,
+        beginning=(message.value or b"")[:_SHOWN_BYTES].decode("utf-8", "replace"),
+        can_be_sent_back=letter.can_be_sent_to(documents),
     )
 
 

@@ -254,8 +254,8 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class LetterKind:
-    """Dead letters of one stage and class; `waiting` of them were not sent back, which `command`
-    would do.
+    """Dead letters of one stage and class: `waiting` of them can be sent back by `command` and were
+    not, `staying` cannot be.
     """
 
     stage: str
@@ -263,15 +263,17 @@ class LetterKind:
     count: int
     waiting: int
     command: str
+    staying: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ListedLetter:
-    """One dead letter, which lies `at`; `source`: where its record lay, or nothing if it does not
-    say.
+    """A dead letter at the position `at`; `source`: the position of its source record, empty if the
+    letter does not name it.
 
-    `is_cut`: it lacks a part of its record, so it cannot be sent back. `key`: the record's key, `id`
-    what its value names as the document's id, `beginning` the value's first bytes as text.
+    `is_cut`: it lacks a part of its record; `can_be_sent_back`: it does not, and its record is of
+    the source. `key`: the record's key; `id`: the document's id in its value; `beginning`: the first
+    bytes of the value as text.
     """
 
     at: str
@@ -286,18 +288,20 @@ class ListedLetter:
     key: str = ""
     id: str = ""
     beginning: str = ""
+    can_be_sent_back: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """The newest `read` dead letters, all that are held if `is_whole`: counted by kind, and the
-    newest of them listed.
+    """The newest `read` dead letters, all of them if `is_whole`: counted by kind, and the newest
+    listed. `open_stages`: the stage of each letter that no run of `dlq redrive` sent or reported.
     """
 
     read: int
     is_whole: bool
     kinds: tuple[LetterKind, ...] = ()
     letters: tuple[ListedLetter, ...] = ()
+    open_stages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

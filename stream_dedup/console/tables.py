@@ -92,7 +92,7 @@ TABLES: Final = {
         ),
     ),
     "letter-kinds": PageTable(
-        "kinds", ("stage", "error_class", "count", "waiting"), page="dead-letters"
+        "kinds", ("stage", "error_class", "count", "waiting", "staying"), page="dead-letters"
     ),
     "dead-letters": PageTable(
         "listed",

@@ -72,7 +72,7 @@ class WorkerMetrics(KeptSourceMetrics, DecodingMetrics):
         )
         self._lag = gauge(
             "stream_dedup_consumer_lag_records",
-            "Records between committed offset and end of a partition.",
+            "Offsets between committed offset and end of a partition; a transaction's end marker counts too.",
             ["topic", "partition"],
         )
         self._batches_in_flight = gauge(

@@ -10,7 +10,7 @@ import pytest
 
 from stream_dedup.domain.document import DeadLetter, Headers, Message, Position, UnreadableHeaders
 from stream_dedup.log import headers
-from stream_dedup.log.letters import letter_of
+from stream_dedup.log.letters import SentLetters, letter_of
 from stream_dedup.orders.redriving import Selection, original
 
 
@@ -69,6 +69,32 @@ def test_a_letter_that_lacks_something_is_not_sent_back(lacks: tuple[str, bytes]
     that never had them."""
     assert letter_of(dead([])._replace(headers=[*dead([]).headers, lacks])).is_cut
     assert not letter_of(dead([lacks])).is_cut  # a header of that name that a crawler sent
+
+
+def test_what_was_sent_back_is_known_of_each_letter() -> None:
+    """Also behind a letter that waits, and through the metadata of a commit; one that cannot be sent
+    back never counts as sent."""
+    sent = SentLetters.after(11, sent=[3, 15, 17, 21, 23], waiting=[11, 19])
+
+    assert sent == SentLetters.of_commit(11, sent.metadata)
+    assert sent.metadata == "15-17 21-23"
+    offsets = [10, 11, 15, 16, 17, 19, 20, 21, 23, 24]
+    assert [offset for offset in offsets if not sent.includes(offset)] == [11, 19, 20, 24]
+    for metadata in (None, "", "of somebody else"):
+        assert SentLetters.of_commit(7, metadata) == SentLetters(7)
+    many = SentLetters.after(0, range(1, 9_000, 2), range(0, 9_000, 2))
+    known = SentLetters.of_commit(0, many.metadata)
+    assert len(many.metadata) <= 4_000
+    assert known.ranges == many.ranges[: len(known.ranges)]
+    assert len(known.ranges) > 300
+
+    cut = letter_of(
+        dead([])._replace(headers=[*dead([]).headers, (headers.ERROR_TRUNCATED, b"5000")])
+    )
+    for letter, can_be_sent in ((letter_of(dead([])), True), (cut, False)):
+        fields = letter.to_fields("documents", SentLetters(99))
+        assert (fields["can_be_sent_back"], fields["sent_back"]) == (can_be_sent, can_be_sent)
+    assert not letter_of(dead([])).to_fields("other", SentLetters(99))["sent_back"]
 
 
 def test_filters_look_at_stage_class_and_reason() -> None:

@@ -77,11 +77,12 @@ class FakeCluster:
         for (topic, _part), [(first, last)] in spans.items():
             yield from self.topics[topic][first:last]
 
-    def add_letter(self, stage: str, kind: str) -> None:
+    def add_letter(self, stage: str, kind: str, is_cut: bool = False) -> None:
         letters = self.topics["dlq.documents"]
         own = headers.of_dead_letter(
             DeadLetter(stage, kind, "Why."), Position("documents", b"", 0, 7), "group", 1
         )
+        own += [(headers.ERROR_TRUNCATED, b"5000")] if is_cut else []
         letters.append(
             Message("dlq.documents", 0, len(letters), b"key", b"{", NOW_MS + len(letters), own)
         )
@@ -167,6 +168,31 @@ def test_dead_letters_count_until_they_are_sent_back(
     ]
     cluster.redriven = {("dlq.documents", 0): (3, "")}
     assert said(looking) == []
+
+
+def test_a_letter_that_cannot_be_sent_back_stays(
+    cluster: FakeCluster, looking: Callable[[], Attention]
+) -> None:
+    """It is no alarm any more once `dlq redrive` has reported it; one that a filter sent from behind
+    another counts as sent."""
+    for kind, is_cut in (("A", True), ("A", False), ("B", False), ("B", False)):
+        cluster.add_letter("decode", kind, is_cut)
+    assert said(looking) == ["Dead letters that were not sent back: 4 (stage decode)."]
+    cluster.redriven = {("dlq.documents", 0): (1, "2-3")}
+
+    found = looking().letters()
+
+    assert [(one.error_class, one.waiting, one.staying) for one in found.kinds] == [
+        ("B", 0, 0),
+        ("A", 1, 1),
+    ]
+    assert [(one.is_sent_back, one.can_be_sent_back) for one in found.letters] == [
+        (True, True),
+        (True, True),
+        (False, True),
+        (False, False),
+    ]
+    assert said(looking) == ["Dead letters that were not sent back: 1 (stage decode)."]
 
 
 def test_of_many_dead_letters_the_newest_are_read(
