@@ -111,7 +111,7 @@ def _group_row(group: dict[str, Any]) -> list[str]:
         f"{group['bytes_wasted']:,}",
         time_of(group["oldest_ms"]),
         time_of(group["newest_ms"]),
-        "" if best is None else f"{_name(best)} ({printable(str(best['better']), 40)})",
+        "the kept one" if best is None else f"{_name(best)} ({printable(str(best['better']), 40)})",
         group["position"],
     ]
 

@@ -77,6 +77,8 @@ def run_command(
 ) -> int:
     """Run a role until SIGTERM or Ctrl-C; `all` runs index, worker and search, each a process.
 
+    `all` restarts a search or insights that ends, after 10 s. If index or worker ends, it stops all.
+
     `worker` fingerprints documents, and writes each to `unique` or `duplicates`.
 
     `index` applies the log, and answers each record with verdicts.

@@ -73,4 +73,4 @@ def _print(found: topics.TopicPlan, *, as_json: bool, is_done: bool = False) -> 
     if as_json:
         print_json(rows)
     else:
-        print_table(["topic", "", "largest record", "result"], table)
+        print_table(["topic", "change", "largest record", "result"], table)

@@ -90,7 +90,7 @@ def _check_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[CheckFin
         yield not_checked("roles", "A topic that they read or write does not exist.")
     checked = {finding.check for finding in found}
     yield from (
-        not_checked(check, "What it checks does not exist.")
+        not_checked(check, "The topics, offsets or records that it checks do not exist yet.")
         for check in _CLUSTER_CHECKS
         if check not in checked
     )
@@ -102,13 +102,9 @@ def _check_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[CheckFin
 
 
 def _check_roles(admin: Admin, settings: Settings, facts: Facts) -> Iterator[CheckFinding]:
-    committed = facts.committed or {}
-    waiting = sum(
-        max(0, end - committed.get(part, (low, None))[0])
-        for part, (low, end) in facts.source.items()
-    )
     try:
-        yield from check_roles(settings, settings.topic_names, read_roles(admin, settings, waiting))
+        role_facts = read_roles(admin, settings, facts.waiting)
+        yield from check_roles(settings, settings.topic_names, role_facts)
     except OtherFormatError as error:
         yield refused("roles", str(error))
     except BrokerError as error:

@@ -88,7 +88,7 @@ def supervise(
                 ended.reader.join(_LAST_LINES_SECONDS)
                 _print_line(
                     f"The {ended.role} ended unexpectedly ({_how(ended)}), so all roles are "
-                    "stopped; see its last log lines above for the reason."
+                    "stopped. After an error, its last log lines above report it."
                 )
         finally:
             _stop_all(children)

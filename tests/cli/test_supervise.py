@@ -180,8 +180,8 @@ def test_a_role_that_is_killed_is_named_at_once_and_ends_the_others(
     assert code == 128 + signal.SIGKILL
     assert said == [
         (
-            "The index ended unexpectedly (killed by signal 9), so all roles are stopped; see its "
-            "last log lines above for the reason."
+            "The index ended unexpectedly (killed by signal 9), so all roles are stopped. After an "
+            "error, its last log lines above report it."
         )
     ]
     for child in started:
