@@ -274,7 +274,6 @@ def test_no_kernel_takes_more_than_twelve_parameters() -> None:
 
 LONGER = {
     "audit/live.py: examine": 62,
-    "console/pages.py: _found": 61,
     "index/tables/keyed_kernels.py: search_before_batch": 94,
     "index/tables/keyed_kernels.py: judge_in_order": 74,
     "worker/metrics.py: __init__": 76,

@@ -17,7 +17,7 @@ from stream_dedup.cli.options import (
 )
 from stream_dedup.domain.terminal import note, print_json, print_table
 from stream_dedup.kafka import topic_bounds
-from stream_dedup.log.letters import Letter, SentLetters
+from stream_dedup.log.letters import Letter
 from stream_dedup.orders.redriving import (
     Selection,
     count_partitions,
@@ -54,12 +54,8 @@ def dlq_show_command(
             counts[letter.stage, letter.error_class] += 1
             if limit is None or len(shown) < limit:
                 shown.append(letter)
-    fields = [
-        letter.to_fields(
-            settings.topic_names.documents, sent.get(letter.message.partition, SentLetters())
-        )
-        for letter in shown
-    ]
+    documents = settings.topic_names.documents
+    fields = [letter.to_fields(documents, sent[letter.message.partition]) for letter in shown]
     fields.sort(key=lambda row: (row["time"] or "", row["partition"], row["offset"]))
     if as_json:
         for row in fields:

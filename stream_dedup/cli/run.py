@@ -31,8 +31,6 @@ MODULES: Final[dict[Role, str]] = {
     "search": "stream_dedup.search.role",
     "console": "stream_dedup.console.role",
 }
-
-
 AnyRole = enum.StrEnum("AnyRole", [(name.upper(), name) for name in (*MODULES, "all")])  # type: ignore[misc]
 
 
@@ -77,7 +75,7 @@ def run_command(
 ) -> int:
     """Run a role until SIGTERM or Ctrl-C; `all` runs index, worker and search, each a process.
 
-    `all` restarts a search or insights that ends, after 10 s. If index or worker ends, it stops all.
+    `all` ends with index or worker, and restarts the others.
 
     `worker` fingerprints documents, and writes each to `unique` or `duplicates`.
 
@@ -85,8 +83,7 @@ def run_command(
 
     `insights` counts documents by host, and writes `host-signals`.
 
-    `search` serves full-text search, groups of copies and the console; `console` serves the console
-    alone.
+    `search` serves full-text search, groups of copies and the console; `console` only the console.
     """
     if role.value != "all":
         return run_role(

@@ -129,9 +129,7 @@ class PartitionRedrive:
         """
         sent: list[Letter] = []
         for attempt in range(_ATTEMPTS):
-            known = read_sent(self.settings, self.topic, self.partition + 1).get(
-                self.partition, SentLetters()
-            )
+            known = read_sent(self.settings, self.topic, self.partition + 1)[self.partition]
             selected, skipped, before = self._select(
                 known, Counter() if attempt else totals, len(sent)
             )
@@ -261,10 +259,9 @@ def count_partitions(settings: Settings, topic: str) -> int:
 
 
 def read_sent(settings: Settings, topic: str, partitions: int) -> dict[int, SentLetters]:
-    """Return the letters that were sent back, of each partition of which there are any."""
+    """Return the letters of each partition that were sent back."""
     offsets = group_offsets(settings, redrive_group(settings.group), topic, partitions)
     return {
-        part: SentLetters.of_commit(owned.offset, owned.metadata)
+        part: SentLetters.of_commit(owned.offset or 0, owned.metadata)
         for part, owned in offsets.items()
-        if owned.offset is not None
     }

@@ -72,7 +72,7 @@ class WorkerMetrics(KeptSourceMetrics, DecodingMetrics):
         )
         self._lag = gauge(
             "stream_dedup_consumer_lag_records",
-            "Offsets between committed offset and end of a partition; a transaction's end marker counts too.",
+            "Offsets from the committed offset to the end of a partition, with transaction markers.",
             ["topic", "partition"],
         )
         self._batches_in_flight = gauge(
