@@ -73,31 +73,31 @@ class ConsolePages:
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes for `HttpServer`: at `/`, and under the prefix if there is one."""
-        found: list[BaseRoute] = []
+        routes: list[BaseRoute] = []
         for root in ("", self._prefix) if self._prefix else ("",):
             for name, answer in pages.PAGES.items():
                 address = "" if name == "now" else name
-                found.append(
+                routes.append(
                     Route(f"{root}/{address}", partial(self._page, name, answer), methods=["GET"])
                 )
-                found.append(
+                routes.append(
                     Route(f"{root}/{name}.json", partial(self._twin, name, answer), methods=["GET"])
                 )
-            found += [
+            routes += [
                 Route(f"{root}/{name}.csv", partial(self._table, name), methods=["GET"])
                 for name in TABLES
             ]
-            found += [
+            routes += [
                 Route(f"{root}/{name}", partial(self._file, name), methods=["GET"])
                 for name in _FILES
             ]
         if self._prefix:
-            found.append(Route(self._prefix, self._to_root, methods=["GET"]))
+            routes.append(Route(self._prefix, self._to_root, methods=["GET"]))
         for root in dict.fromkeys(["", self._prefix]):  # last: they take every other address
-            found.append(
+            routes.append(
                 Route(f"{root}/{{name}}", self._absent, methods=["GET"], include_in_schema=False)
             )
-        return found
+        return routes
 
     async def _page(self, name: str, answer: PageAnswer, request: Request) -> Response:
         try:
@@ -179,8 +179,10 @@ def _challenge(status: int) -> dict[str, str]:
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        named = vars(type(value)).items()
+        attributes = vars(type(value)).items()
         return asdict(value) | {
-            name: getattr(value, name) for name, what in named if isinstance(what, property)
+            name: getattr(value, name)
+            for name, attribute in attributes
+            if isinstance(attribute, property)
         }
     return str(value)

@@ -87,27 +87,27 @@ class Attention:
         """Return what needs attention; a check that fails is a remark itself."""
 
     def _look(self) -> Sequence[Remark]:
-        found: list[Remark] = []
-        looks: tuple[Callable[[], Sequence[Remark]], ...] = (
+        remarks: list[Remark] = []
+        checks: tuple[Callable[[], Sequence[Remark]], ...] = (
             self._of_roles,
             self._of_letters,
             self._of_hosts,
         )
-        for look in looks:
+        for check in checks:
             try:
-                found += look()
+                remarks += check()
             except StreamDedupError as error:
-                found.append(Remark("not checked", str(error)))
-        return sorted(found, key=lambda one: (_LEVELS.get(one.level, 0), -one.weight))
+                remarks.append(Remark("not checked", str(error)))
+        return sorted(remarks, key=lambda remark: (_LEVELS.get(remark.level, 0), -remark.weight))
 
     def _of_roles(self) -> Sequence[Remark]:
         settings, count = self._settings, sum(self.waiting().values())
         facts = self._kafka.ask(lambda admin: read_roles(admin, settings, count))
         findings = check_roles(settings, settings.topic_names, facts)
         return [
-            Remark(one.state.value, one.sentence, weight=_ROLE_WEIGHT)
-            for one in findings
-            if one.state is not CheckState.OK
+            Remark(finding.state.value, finding.sentence, weight=_ROLE_WEIGHT)
+            for finding in findings
+            if finding.state is not CheckState.OK
         ]
 
     def _of_letters(self) -> Sequence[Remark]:
@@ -127,20 +127,22 @@ class Attention:
         ]
 
     def _of_hosts(self) -> Sequence[Remark]:
-        events = {host: said for host, said in (self.events() or {}).items() if said}
-        found = [
+        events = {
+            host: host_events for host, host_events in (self.events() or {}).items() if host_events
+        }
+        remarks = [
             Remark(
                 "warning",
-                f"{host}: {'; '.join(event.text for event in said)}",
-                _link(host, said),
-                max(event.documents for event in said),
+                f"{host}: {'; '.join(event.text for event in host_events)}",
+                _link(host, host_events),
+                max(event.documents for event in host_events),
                 host,
             )
-            for host, said in events.items()
+            for host, host_events in events.items()
         ]
         if unwatched := self.unwatched():
-            found.append(Remark("warning", unwatched, weight=_ROLE_WEIGHT))
-        return found
+            remarks.append(Remark("warning", unwatched, weight=_ROLE_WEIGHT))
+        return remarks
 
     def _read_letters(self) -> DeadLetters:
         topic, group = self._settings.topic_names.dead_letters, redrive_group(self._settings.group)
@@ -151,7 +153,7 @@ class Attention:
             replace(letter, is_sent_back=sent[key].includes(offset))
             for key, offset, letter in self._letters.read(ends)
         ]
-        letters.sort(key=lambda one: one.time_ms, reverse=True)
+        letters.sort(key=lambda letter: letter.time_ms, reverse=True)
         open_letters = [letter for letter in letters if not letter.is_sent_back]
         # A run of redrive has passed these and named them; nothing was sent.
         letters = [
@@ -159,7 +161,7 @@ class Attention:
             for letter in letters
         ]
         counts = Counter((letter.stage, letter.error_class) for letter in letters)
-        left = Counter(
+        open_counts = Counter(
             (letter.stage, letter.error_class, letter.can_be_sent_back)
             for letter in letters
             if not letter.is_sent_back
@@ -169,9 +171,9 @@ class Attention:
                 stage=stage,
                 error_class=kind,
                 count=count,
-                waiting=left[stage, kind, True],
+                waiting=open_counts[stage, kind, True],
                 command=_redrive(stage, kind),
-                staying=left[stage, kind, False],
+                staying=open_counts[stage, kind, False],
             )
             for (stage, kind), count in counts.most_common()
         )
@@ -199,13 +201,13 @@ class Attention:
             lambda admin: ends_of((topic,), admin) if admin.topic_ids([topic]) else {}
         )
         since = self._now_ms() - _DAY_MS
-        found: dict[str, tuple[HostEvent, ...]] = {}
+        events_of_hosts: dict[str, tuple[HostEvent, ...]] = {}
         signals = self._signals.read(ends)
         for _, _, (host, time_ms, events) in signals:
-            found.pop(host, None)
+            events_of_hosts.pop(host, None)
             if time_ms >= since and events:
-                found[host] = events
-        return found if signals else None
+                events_of_hosts[host] = events
+        return events_of_hosts if signals else None
 
 
 class _Kept(Generic[T]):
@@ -233,9 +235,9 @@ class _Kept(Generic[T]):
             return self._kept[1]
 
 
-def _share(most: int, ends: Mapping[TopicPartitionKey, tuple[int, int]]) -> int:
+def _share(records_max: int, ends: Mapping[TopicPartitionKey, tuple[int, int]]) -> int:
     """Return how many records of each partition are read, `most` of all together."""
-    return max(1, most // max(1, len(ends)))
+    return max(1, records_max // max(1, len(ends)))
 
 
 class _Tail(Generic[T]):
@@ -243,9 +245,9 @@ class _Tail(Generic[T]):
     each look reads on from where the last one ended.
     """
 
-    def __init__(self, settings: Settings, most: int, make: Callable[[Message], T]) -> None:
+    def __init__(self, settings: Settings, records_max: int, make: Callable[[Message], T]) -> None:
         self._settings = settings
-        self._most = most
+        self._records_max = records_max
         self._make = make
         self._read: dict[TopicPartitionKey, int] = {}
         self._kept: list[tuple[TopicPartitionKey, int, T]] = []
@@ -259,7 +261,7 @@ class _Tail(Generic[T]):
         Raises:
             BrokerError: Kafka failed; the next look reads on from the same place.
         """
-        share = _share(self._most, ends)
+        share = _share(self._records_max, ends)
         first = {key: max(low, high - share) for key, (low, high) in ends.items()}
         if any(self._read.get(key, 0) > high for key, (_, high) in ends.items()):
             self._read, self._kept = {}, []  # another topic of the same name
@@ -281,10 +283,10 @@ class _Tail(Generic[T]):
         return self._kept
 
 
-def _redrive(stage: str, kind: str) -> str:
-    wanted = [("--stage", stage), ("--class", kind)]
+def _redrive(stage: str, error_class: str) -> str:
+    options = [("--stage", stage), ("--class", error_class)]
     return shlex.join(
-        ["stream-dedup", "dlq", "redrive", *(part for pair in wanted if pair[1] for part in pair)]
+        ["stream-dedup", "dlq", "redrive", *(part for pair in options if pair[1] for part in pair)]
     )
 
 
@@ -307,9 +309,9 @@ def _listed(message: Message, identifier: str, documents: str) -> ListedLetter:
     )
 
 
-def _signal(one: Message) -> tuple[str, int, tuple[HostEvent, ...]]:
-    host = (one.key or b"").decode("utf-8", "replace")
-    return host, one.timestamp_ms or 0, _events(one.value)
+def _signal(message: Message) -> tuple[str, int, tuple[HostEvent, ...]]:
+    host = (message.key or b"").decode("utf-8", "replace")
+    return host, message.timestamp_ms or 0, _events(message.value)
 
 
 def _events(raw: bytes | None) -> tuple[HostEvent, ...]:
@@ -319,8 +321,8 @@ def _events(raw: bytes | None) -> tuple[HostEvent, ...]:
     try:
         events = json.loads(raw or b"{}").get("events", [])
         return tuple(
-            _event(one["event"], int(one["documents"]), str(one.get("position", "")))
-            for one in events
+            _event(event["event"], int(event["documents"]), str(event.get("position", "")))
+            for event in events
         )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return ()
@@ -328,7 +330,7 @@ def _events(raw: bytes | None) -> tuple[HostEvent, ...]:
 
 def _link(host: str, events: Sequence[HostEvent]) -> str:
     """Return the page of the document that a host repeats, or else the host's decisions."""
-    position = next((one.position for one in events if one.position), "")
+    position = next((event.position for event in events if event.position), "")
     return (
         f"group?{urlencode({'at': position})}"
         if position

@@ -59,11 +59,11 @@ class BoundedCalls:
     it takes longer.
     """
 
-    def __init__(self, most: int, seconds: float, away: str) -> None:
-        self._most = most
+    def __init__(self, calls_max: int, seconds: float, hint: str) -> None:
+        self._most = calls_max
         self._seconds = seconds
-        self._away = away
-        self._calls = asyncio.Semaphore(most)
+        self._away = hint
+        self._calls = asyncio.Semaphore(calls_max)
 
     async def __call__(self, call: Callable[[], T]) -> T:
         """Call in a thread, and wait for it for a bounded time."""

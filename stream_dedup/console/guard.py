@@ -42,12 +42,12 @@ class TokenGuard:
 
 
 def _given(authorization: str) -> bytes:
-    scheme, _, rest = authorization.partition(" ")
+    scheme, _, credentials = authorization.partition(" ")
     if scheme.lower() == "bearer":
-        return rest.strip().encode("utf-8", "replace")
+        return credentials.strip().encode("utf-8", "replace")
     if scheme.lower() == "basic":
         try:
-            return base64.b64decode(rest.strip(), validate=True).partition(b":")[2]
+            return base64.b64decode(credentials.strip(), validate=True).partition(b":")[2]
         except (binascii.Error, ValueError):
             return b""
     return b""

@@ -78,7 +78,7 @@ def index_at(base: str) -> Callable[[], dict[str, Any]]:
     return lambda: _asked(base, "/v1/stats", "entries")
 
 
-def _asked(base: str, path: str, has: str) -> dict[str, Any]:
+def _asked(base: str, path: str, required_field: str) -> dict[str, Any]:
     """Return what the index at `base` answers, which has such a field."""
     try:
         status, body = asking.ask(base, path, _ANSWER_SECONDS, _ANSWER_BYTES_MAX)
@@ -88,9 +88,9 @@ def _asked(base: str, path: str, has: str) -> dict[str, Any]:
         raise StreamDedupError(
             f"Nothing that is an index answers at {base} ({why}); see CONSOLE_INDEX."
         ) from error
-    if status != http.client.OK or not isinstance(fields, dict) or has not in fields:
-        said = fields.get("detail", status) if isinstance(fields, dict) else status
-        raise StreamDedupError(f"The index at {base} answers: {said}")
+    if status != http.client.OK or not isinstance(fields, dict) or required_field not in fields:
+        reason = fields.get("detail", status) if isinstance(fields, dict) else status
+        raise StreamDedupError(f"The index at {base} answers: {reason}")
     return fields
 
 

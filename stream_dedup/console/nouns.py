@@ -77,8 +77,8 @@ class Decision:
         """Return it with nothing that tells the id of the kept document, or of its sibling, which
         was forgotten.
         """
-        kept = tuple(one for one in self.headers if one[0] not in _NAMES_ANOTHER)
-        return replace(self, of_id="", sibling_id="", headers=kept, is_kept_forgotten=True)
+        headers = tuple(header for header in self.headers if header[0] not in _NAMES_ANOTHER)
+        return replace(self, of_id="", sibling_id="", headers=headers, is_kept_forgotten=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,8 +45,8 @@ def decision_of(
     """Return what a record of an output says. What it does not say, or says wrongly, is left
     out.
     """
-    found = message.headers or []
-    text = partial(headers.text_of, found)
+    all_headers = message.headers or []
+    text = partial(headers.text_of, all_headers)
     time_ms = message.timestamp_ms or 0
     return Decision(
         at=message.position,
@@ -79,7 +79,7 @@ def decision_of(
                     :_HEADER_CHARACTERS_MAX
                 ],
             )
-            for name, value in found[-_HEADERS_MAX:]  # ours come last
+            for name, value in all_headers[-_HEADERS_MAX:]  # ours come last
         ),
         seen_ms=seen_ms,
         latency_ms=seen_ms - time_ms if is_live and 0 < time_ms <= seen_ms else None,
@@ -112,10 +112,10 @@ class OutputRecords:
     def decision(self, message: Message, seen_ms: int, *, is_live: bool = False) -> Decision:
         """Return the decision that a record of an output is."""
         identifier, *_, title = self._decoded(message)
-        found = decision_of(
+        decision = decision_of(
             message, identifier, self._hosts.of(identifier), seen_ms, is_live=is_live
         )
-        return replace(found, title=title[:_HEADER_CHARACTERS_MAX])
+        return replace(decision, title=title[:_HEADER_CHARACTERS_MAX])
 
     def id_of(self, message: Message) -> str:
         """Return the document's id that a record names, also one that cannot be judged."""
@@ -135,9 +135,9 @@ class OutputRecords:
         spans = {key: [(offset, offset + 1)]} if low <= offset < high else {}
         message = next(iter(all_of(sample(self._settings, spans))), None)
         if message is None:
-            held = f"{key[0]}-{key[1]} holds {f'offsets {low} to {high - 1}' if low < high else 'nothing'}"
+            contents = f"{key[0]}-{key[1]} holds {f'offsets {low} to {high - 1}' if low < high else 'nothing'}"
             return Opened(
-                at, "", "", f"{held}; {offset} is not kept any more (retention), or never was."
+                at, "", "", f"{contents}; {offset} is not kept any more (retention), or never was."
             )
         identifier, text, why, site, title = self._decoded(message)
         decision = None
@@ -159,10 +159,10 @@ class OutputRecords:
     def _place(self, at: str) -> tuple[TopicPartitionKey, int]:
         front, _, offset = at.rpartition("@")
         topic, _, partition = front.rpartition("-")
-        known = (self._names.documents, self._names.unique, self._names.duplicates)
-        if topic not in known:
+        topics = (self._names.documents, self._names.unique, self._names.duplicates)
+        if topic not in topics:
             raise InputError(
-                f"{at:.300} lies in none of {', '.join(known)}; nothing else is opened here."
+                f"{at:.300} lies in none of {', '.join(topics)}; nothing else is opened here."
             )
         if (
             not partition.isdecimal()
@@ -173,14 +173,14 @@ class OutputRecords:
             raise InputError(
                 f"{at:.300} is no position; write one as {self._names.duplicates}-3@17."
             )
-        found = self.kafka.ask(lambda admin: admin.describe([topic]))
-        if topic not in found:
+        states = self.kafka.ask(lambda admin: admin.describe([topic]))
+        if topic not in states:
             raise ConfigurationError(
                 f"The topic {topic} does not exist; create it with: stream-dedup topics apply"
             )
-        if int(partition) >= found[topic].partitions:
+        if int(partition) >= states[topic].partitions:
             raise InputError(
-                f"{topic} has {found[topic].partitions} partitions, counted from 0; there is none "
+                f"{topic} has {states[topic].partitions} partitions, counted from 0; there is none "
                 f"{partition}."
             )
         return (topic, int(partition)), int(offset)
@@ -196,26 +196,26 @@ class OutputRecords:
         """
         with self._lock:
             decoder = self._decoding()
-            found = decoder.decode(message)
-            is_elsewhere = isinstance(found, DeadLetter) and found.error_class == NOT_FETCHED
+            decoded = decoder.decode(message)
+            is_elsewhere = isinstance(decoded, DeadLetter) and decoded.error_class == NOT_FETCHED
             identifier = decoder.id_of(message) if is_elsewhere else message.key
-        if isinstance(found, DeadLetter):
+        if isinstance(decoded, DeadLetter):
             return (
                 identifier or b"",
                 "",
-                found.message
+                decoded.message
                 if is_elsewhere
-                else f"It cannot be read ({found.stage}): {found.message}",
+                else f"It cannot be read ({decoded.stage}): {decoded.message}",
                 "",
                 "",
             )
-        if isinstance(found, Reason):
-            why = f"It was passed on without being judged ({found.label})."
+        if isinstance(decoded, Reason):
+            why = f"It was passed on without being judged ({decoded.label})."
             return message.key or b"", "", why, "", ""
-        if not isinstance(found.text, str):
-            return found.id, "", "The recipe takes vectors; there is no text.", "", ""
-        why = "" if found.text else "The record's text is empty."
-        return found.id, found.text, why, found.site, found.title
+        if not isinstance(decoded.text, str):
+            return decoded.id, "", "The recipe takes vectors; there is no text.", "", ""
+        why = "" if decoded.text else "The record's text is empty."
+        return decoded.id, decoded.text, why, decoded.site, decoded.title
 
 
 class OutputsFollower(threading.Thread):
@@ -261,40 +261,41 @@ class OutputsFollower(threading.Thread):
         """
         names = self._settings.topic_names
         ends = self._records.kafka.ask(partial(ends_of, (names.unique, names.duplicates)))
-        most = max(1, (TURN_RECORDS if self._seen else KEEP) // len(ends))
+        records_max = max(1, (TURN_RECORDS if self._seen else KEEP) // len(ends))
         # An end below what was seen is another topic of the same name: it is read anew.
         begins = {
             key: self._seen[key] if self._seen.get(key, high + 1) <= high else low
             for key, (low, high) in ends.items()
         }
         spans = {
-            key: [(max(low, begins[key], high - most), high)]
+            key: [(max(low, begins[key], high - records_max), high)]
             for key, (low, high) in ends.items()
             if begins[key] < high
         }
         group = self._settings.group
-        for role, of in (("Workers", group), ("Replicas of insights", reading_group(group))):
-            members = self._records.kafka.ask(methodcaller("member_ids", of))
+        for role, group_id in (("Workers", group), ("Replicas of insights", reading_group(group))):
+            members = self._records.kafka.ask(methodcaller("member_ids", group_id))
             if self._members.get(role, members) != members:
                 self._recent.mark(f"{role} came or went; {len(members)} now.")
             self._members[role] = members
         is_live = bool(self._seen)
         seen_ms = int(time.time() * 1000)
-        found = all_of(sample(self._settings, spans))
+        messages = all_of(sample(self._settings, spans))
         passed_over = {key for key, [(first, _)] in spans.items() if first > begins[key]}
         self._seen = {key: high for key, (_, high) in ends.items()}
         decisions = [
             self._records.decision(
-                one, seen_ms if is_live else one.timestamp_ms or seen_ms, is_live=is_live
+                message, seen_ms if is_live else message.timestamp_ms or seen_ms, is_live=is_live
             )
-            for one in found
+            for message in messages
         ]
         oldest: dict[TopicPartitionKey, int] = dict.fromkeys(passed_over, seen_ms)
-        for one in decisions:
-            if (key := (one.topic, one.partition)) in oldest:
-                oldest[key] = min(oldest[key], one.seen_ms)
+        for decision in decisions:
+            if (key := (decision.topic, decision.partition)) in oldest:
+                oldest[key] = min(oldest[key], decision.seen_ms)
         self._recent.saw(
-            sorted(decisions, key=lambda one: one.time_ms), max(oldest.values(), default=0)
+            sorted(decisions, key=lambda decision: decision.time_ms),
+            max(oldest.values(), default=0),
         )
 
 
@@ -304,14 +305,14 @@ def ends_of(topics: Sequence[str], admin: Admin) -> dict[TopicPartitionKey, tupl
     Raises:
         ConfigurationError: one of them does not exist.
     """
-    found = admin.topic_ids(topics)
+    known_topics = admin.topic_ids(topics)
     for topic in topics:
-        if topic not in found:
+        if topic not in known_topics:
             raise ConfigurationError(
                 f"The topic {topic} does not exist; create it with: stream-dedup topics apply"
             )
     return admin.ends(
-        [(topic, partition) for topic in topics for partition in range(found[topic][1])]
+        [(topic, partition) for topic in topics for partition in range(known_topics[topic][1])]
     )
 
 
@@ -328,8 +329,8 @@ def waiting(settings: Settings, admin: Admin) -> dict[int, int]:
 
 def all_of(records: object) -> list[Message]:
     """Return all of what a generator of records gives, which is closed."""
-    with closing(records) as found:  # type: ignore[type-var]
-        return list(found)  # type: ignore[call-overload, no-any-return]
+    with closing(records) as messages:  # type: ignore[type-var]
+        return list(messages)  # type: ignore[call-overload, no-any-return]
 
 
 def _whole(text: str) -> int | None:

@@ -127,9 +127,9 @@ async def now(sources: ConsoleSources, query: Query, call: Calling) -> dict[str,
         figures.by_reason.get(reason, 0) for reason in DUPLICATES if reason not in SAME_ID
     )
     dismissed = list(dict.fromkeys(filter(None, query.get("dismissed", "").split(","))))
-    listed = [one for one in remarks or () if not one.host or one.host not in dismissed]
+    listed = [remark for remark in remarks or () if not remark.host or remark.host not in dismissed]
     return {
-        "notices": [one for one in notices if one],
+        "notices": [notice for notice in notices if notice],
         "figures": figures,
         "span": span,
         "spans": tuple(SPANS),
@@ -145,8 +145,12 @@ async def now(sources: ConsoleSources, query: Query, call: Calling) -> dict[str,
         ],
         "lag": None if lag is None else sum(lag.values()),
         "lag_by_partition": lag
-        and {one: lag[one] for one in sorted(lag, key=lambda one: -lag[one]) if lag[one]},
-        "fetched_again": sum(figures.by_reason.get(one, 0) for one in SAME_ID),
+        and {
+            partition: lag[partition]
+            for partition in sorted(lag, key=lambda partition: -lag[partition])
+            if lag[partition]
+        },
+        "fetched_again": sum(figures.by_reason.get(reason, 0) for reason in SAME_ID),
         "remarks": remarks if remarks is None else listed[:REMARKS],
         "more_remarks": max(0, len(listed) - REMARKS),
         "dismissed": dismissed,
@@ -159,20 +163,20 @@ async def decisions(sources: ConsoleSources, query: Query, call: Calling) -> dic
     """Answer with the newest decisions that the filters take, or (`sort=similarity`) with the most
     alike.
     """
-    wanted = filter_of(query)
+    filters = filter_of(query)
     before = _number(query, "before")
     sort = query.get("sort", "")
-    found = sources.recent.select(wanted, KEEP if sort else ROWS + 1, before)
+    selected = sources.recent.select(filters, KEEP if sort else ROWS + 1, before)
     notices, _ = await _begin(sources, call)
     plans = await _asked([], call, sources.plans, "", "", None)
-    if not found and sources.recent.remembered:
+    if not selected and sources.recent.remembered:
         notices.append(
             f"None of the latest {sources.recent.remembered:,} decisions matches the filters."
         )
     return {
         "notices": notices,
-        "decisions": found if sort else found[:ROWS],
-        "older": found[ROWS - 1].number if len(found) > ROWS and not sort else None,
+        "decisions": selected if sort else selected[:ROWS],
+        "older": selected[ROWS - 1].number if len(selected) > ROWS and not sort else None,
         "remembered": sources.recent.remembered,
         "is_live": before is None and not sort,
         "thresholds": thresholds_of(plans.now if plans else None),
@@ -194,8 +198,8 @@ def thresholds_of(plan: Plan | None) -> str:
 
 async def listed(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
     """Answer with all remembered decisions that the filters take, for a table elsewhere."""
-    wanted = filter_of(query)
-    return {"decisions": await call(lambda: sources.recent.select(wanted, KEEP))}
+    filters = filter_of(query)
+    return {"decisions": await call(lambda: sources.recent.select(filters, KEEP))}
 
 
 async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
@@ -203,44 +207,44 @@ async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict
     at = _position(query)
     notices, sources = await _reach(sources, call)
     recent = sources.recent
-    known = recent.at(at)
-    own = await _open(sources, call, at, notices)
-    if own.is_forgotten:
-        raise PageError(410, own.why)
-    known = known or own.decision
-    if known is None:
+    decision = recent.at(at)
+    record = await _open(sources, call, at, notices)
+    if record.is_forgotten:
+        raise PageError(410, record.why)
+    decision = decision or record.decision
+    if decision is None:
         why = (
             " ".join(notices)
-            or own.why
+            or record.why
             or "it is a source record; its decision lies on unique or duplicates."
         )
         raise PageError(503 if notices else 404, f"There is no decision at {at}: {why}")
     # An index that is away is told on other pages; this one needs it for half a sentence.
-    has_shares = known.similarity is not None or known.sibling_similarity is not None
+    has_shares = decision.similarity is not None or decision.sibling_similarity is not None
     plans = await _asked([], call, sources.plans if has_shares else None, "", "", None)
-    plan = plans.at(known.log) if plans else None
+    plan = plans.at(decision.log) if plans else None
     kept = None
-    if named := known.of_position or known.sibling_position:
-        kept = await _open(sources, call, named, notices, is_named_by_record=True)
+    if kept_position := decision.of_position or decision.sibling_position:
+        kept = await _open(sources, call, kept_position, notices, is_named_by_record=True)
     if kept is not None and kept.is_forgotten:
-        known = known.without_kept_id()
-        own = replace(own, decision=known)
-    released = recent.released(known.position) if known.is_duplicate else ""
-    if known.is_duplicate and not released:
+        decision = decision.without_kept_id()
+        record = replace(record, decision=decision)
+    released = recent.released(decision.position) if decision.is_duplicate else ""
+    if decision.is_duplicate and not released:
         find_released = sources.released
-        ask = None if find_released is None else partial(find_released, known.position)
+        ask = None if find_released is None else partial(find_released, decision.position)
         released = await _asked(notices, call, ask, "", "Whether it was released is not known", "")
     values = {
         "notices": notices,
-        "decision": known,
-        "own": own,
+        "decision": decision,
+        "own": record,
         "kept": kept,
         "released": released,
-        "release": "" if released else release_command(known),
-        "copies": await _copies_of_kept(sources, call, known),
-        "why": _why(plan, known, own, kept),
+        "release": "" if released else release_command(decision),
+        "copies": await _copies_of_kept(sources, call, decision),
+        "why": _why(plan, decision, record, kept),
     }
-    return values | await call(lambda: _compared(sources, known, own, kept))
+    return values | await call(lambda: _compared(sources, decision, record, kept))
 
 
 async def _copies_of_kept(sources: ConsoleSources, call: Calling, kept: Decision) -> int | None:
@@ -250,48 +254,50 @@ async def _copies_of_kept(sources: ConsoleSources, call: Calling, kept: Decision
     if kept.is_duplicate or not kept.position:
         return None
     lookup = sources.group or sources.recent.group
-    found = await _asked([], call, partial(lookup, kept.position), "", "", None)
-    return found.copies if found else 0
+    group = await _asked([], call, partial(lookup, kept.position), "", "", None)
+    return group.copies if group else 0
 
 
-def _why(plan: Plan | None, known: Decision, own: Opened, kept: Opened | None) -> str:
+def _why(plan: Plan | None, decision: Decision, record: Opened, kept: Opened | None) -> str:
     """Return in words why it is a copy or was kept, by the plan that judged it; nothing where a
     text is away, or where the same text decided.
     """
-    share = known.sibling_similarity if known.similarity is None else known.similarity
-    is_known = kept is not None and own.text and kept.text and share is not None
+    share = decision.sibling_similarity if decision.similarity is None else decision.similarity
+    is_known = kept is not None and record.text and kept.text and share is not None
     if (
         plan is None
         or not is_known
         or kept is None
-        or known.reason not in ("near", "revised", "new")
+        or decision.reason not in ("near", "revised", "new")
     ):
         return ""
     hasher = SiteHasher(Recipe())  # the hashes are compared here only, so any key will do
     origins = (
-        hasher.origin_of(one.site, one.title, one.id.encode("utf-8", "replace"))
-        for one in (own, kept)
+        hasher.origin_of(document.site, document.title, document.id.encode("utf-8", "replace"))
+        for document in (record, kept)
     )
     relation, per_cent = relation_of(*origins), round(100 * (share or 0))
-    threshold, is_same = plan.similarities[relation], own.id == kept.id
-    if not threshold or (per_cent >= threshold) != known.is_duplicate:
+    threshold, is_same = plan.similarities[relation], record.id == kept.id
+    if not threshold or (per_cent >= threshold) != decision.is_duplicate:
         return ""
-    return in_words(per_cent, relation, threshold, (own.site, kept.site), has_same_id=is_same)
+    return in_words(per_cent, relation, threshold, (record.site, kept.site), has_same_id=is_same)
 
 
 def _compared(
-    sources: ConsoleSources, known: Decision, own: Opened, kept: Opened | None
+    sources: ConsoleSources, decision: Decision, record: Opened, kept: Opened | None
 ) -> dict[str, Any]:
-    of = (
+    kept_decision = (
         None
         if kept is None or kept.is_forgotten
-        else sources.recent.at(known.of_position or known.sibling_position)
+        else sources.recent.at(decision.of_position or decision.sibling_position)
     )
-    both = kept is not None and own.text and kept.text
+    has_texts = kept is not None and record.text and kept.text
     return {
-        "comparison": differences.compare(kept.text, own.text) if both and kept else None,
-        "kept_decision": of,
-        "blocks": differences.blocks(of.fingerprint, known.fingerprint) if of else [],
+        "comparison": differences.compare(kept.text, record.text) if has_texts and kept else None,
+        "kept_decision": kept_decision,
+        "blocks": differences.blocks(kept_decision.fingerprint, decision.fingerprint)
+        if kept_decision
+        else [],
     }
 
 
@@ -309,19 +315,21 @@ async def _open(
     if opened is None:
         return lacking
     try:
-        found = await _asked(
+        record = await _asked(
             notices, call, lambda: opened(at), "", f"The text at {at} could not be read", None
         )
     except InputError as error:
         if not is_named_by_record:
             raise
         return Opened(at, "", "", str(error))
-    return found or Opened(at, "", "", "It could not be read; see above.")
+    return record or Opened(at, "", "", "It could not be read; see above.")
 
 
-def release_command(one: Decision) -> str:
+def release_command(decision: Decision) -> str:
     """Return the command that would release a duplicate; nothing for what was kept."""
-    return f"stream-dedup release {one.position or one.at}" if one.is_duplicate else ""
+    return (
+        f"stream-dedup release {decision.position or decision.at}" if decision.is_duplicate else ""
+    )
 
 
 async def find(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
@@ -407,24 +415,26 @@ async def groups(sources: ConsoleSources, query: Query, call: Calling) -> dict[s
         )
     notices, _ = await _begin(sources, call)
     listing = sources.groups
-    found: Sequence[DocumentGroup] = []
+    listed_groups: Sequence[DocumentGroup] = []
     if listing is None:
-        found = [one for one in sources.recent.groups(order) if one.copies][:GROUPS_MAX]
+        listed_groups = [group for group in sources.recent.groups(order) if group.copies][
+            :GROUPS_MAX
+        ]
     else:
-        found = list(
+        listed_groups = list(
             await _asked(
                 notices,
                 call,
                 lambda: listing(order, GROUPS_MAX),
                 "",
                 "The groups are not known",
-                found,
+                listed_groups,
             )
         )
     return {
         "notices": notices,
         "order": order,
-        "groups": list(found),
+        "groups": list(listed_groups),
         "is_whole": listing is not None,
         "remembered": sources.recent.remembered,
     }
@@ -437,16 +447,20 @@ async def group(sources: ConsoleSources, query: Query, call: Calling) -> dict[st
         raise InputError("at must be the position or the id of a document.")
     notices, sources = await _reach(sources, call)
     lookup = sources.group or sources.recent.group
-    found = await call(lambda: lookup(at))
-    position = found.position if found else at if sources.group and POSITION.match(at) else ""
+    found_group = await call(lambda: lookup(at))
+    position = (
+        found_group.position if found_group else at if sources.group and POSITION.match(at) else ""
+    )
     kept = await _open(sources, call, position, notices, is_named_by_record=True)
-    if found is None and not kept.text:
+    if found_group is None and not kept.text:
         raise PageError(404, f"No copies of the document {printable(at[:500])} are known.")
     return {
         "notices": notices,
-        "group": found or DocumentGroup(at, kept.id, 0, 0, 0),
-        "members": found.members if found else (),
-        "older": sum(0 < member.time_ms < kept.time_ms for member in found.members) if found else 0,
+        "group": found_group or DocumentGroup(at, kept.id, 0, 0, 0),
+        "members": found_group.members if found_group else (),
+        "older": sum(0 < member.time_ms < kept.time_ms for member in found_group.members)
+        if found_group
+        else 0,
         "kept": kept,
         "is_whole": sources.group is not None,
     }
@@ -458,7 +472,7 @@ async def hosts(sources: ConsoleSources, query: Query, call: Calling) -> dict[st
     """
     del query
     notices, sources = await _begin(sources, call)
-    told = await _asked(
+    events_of_hosts = await _asked(
         notices, call, sources.events, "", "What goes on at hosts is not known", None
     )
     notices.append(
@@ -466,15 +480,18 @@ async def hosts(sources: ConsoleSources, query: Query, call: Calling) -> dict[st
             notices, call, sources.unwatched, "", "Whether hosts are watched is not known", ""
         )
     )
-    events = told or {}
-    found = {one.host: one for one in sources.recent.hosts()}
-    found |= {host: HostFigures(host, 0, 0, 0, 0) for host in events if host not in found}
-    rows = [replace(one, events=tuple(events.get(one.host, ()))) for one in found.values()]
-    rows.sort(key=lambda one: not one.events)
+    events = events_of_hosts or {}
+    figures = {host_figures.host: host_figures for host_figures in sources.recent.hosts()}
+    figures |= {host: HostFigures(host, 0, 0, 0, 0) for host in events if host not in figures}
+    rows = [
+        replace(host_figures, events=tuple(events.get(host, ())))
+        for host, host_figures in figures.items()
+    ]
+    rows.sort(key=lambda row: not row.events)
     return {
-        "notices": [one for one in notices if one],
+        "notices": [notice for notice in notices if notice],
         "hosts": rows,
-        "is_told": told is not None,
+        "is_told": events_of_hosts is not None,
         "remembered": sources.recent.remembered,
     }
 
@@ -484,7 +501,7 @@ async def copies(sources: ConsoleSources, query: Query, call: Calling) -> dict[s
     host = asked_host(query.get("host", ""))
     recent, listing = sources.recent, sources.pairs
     notices, _ = await _begin(sources, call)
-    found = await _asked(
+    pairs = await _asked(
         notices,
         call,
         None if listing is None else lambda: listing(host),
@@ -495,9 +512,9 @@ async def copies(sources: ConsoleSources, query: Query, call: Calling) -> dict[s
     return {
         "notices": notices,
         "host": host,
-        "pairs": found.pairs if found else await call(lambda: recent.pairs(host)),
-        "as_of_ms": found.as_of_ms if found else recent.time_ms,
-        "is_whole": found is not None,
+        "pairs": pairs.pairs if pairs else await call(lambda: recent.pairs(host)),
+        "as_of_ms": pairs.as_of_ms if pairs else recent.time_ms,
+        "is_whole": pairs is not None,
         "remembered": recent.remembered,
     }
 
@@ -512,7 +529,7 @@ async def dead_letters(sources: ConsoleSources, query: Query, call: Calling) -> 
         notices, call, sources.letters, "", "The dead letters are not known", None
     )
     return {
-        "notices": [one for one in notices if one],
+        "notices": [notice for notice in notices if notice],
         "letters": letters,
         "kinds": () if letters is None else letters.kinds,
         "listed": () if letters is None else letters.letters,
@@ -592,9 +609,16 @@ def refuse_others(answer: PageAnswer, query: Query, *, is_table: bool = False) -
     Raises:
         InputError: there is one.
     """
-    known = _PARAMETERS.get(answer)
-    known = known if known is None or not is_table else (*known, "sort")
-    name = next((one for one in query if known is not None and one not in known), None)
+    parameters = _PARAMETERS.get(answer)
+    parameters = parameters if parameters is None or not is_table else (*parameters, "sort")
+    name = next(
+        (
+            parameter
+            for parameter in query
+            if parameters is not None and parameter not in parameters
+        ),
+        None,
+    )
     if name is not None:
-        there = f"there are {', '.join(known)}" if known else "it takes none"
-        raise InputError(f"This page has no parameter {name!r:.40}; {there}.")
+        hint = f"there are {', '.join(parameters)}" if parameters else "it takes none"
+        raise InputError(f"This page has no parameter {name!r:.40}; {hint}.")

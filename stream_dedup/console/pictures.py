@@ -28,73 +28,80 @@ _HATCH: Final = Markup(
 
 
 def columns(
-    found: Sequence[FigureColumn], minutes: int, marks: Sequence[PictureMark] = ()
+    figures: Sequence[FigureColumn], minutes: int, marks: Sequence[PictureMark] = ()
 ) -> Markup:
     """Draw the decisions of `minutes` minutes each as a column, stacked by reason. A column says
     its time and counts, and is hatched where not all was read; a mark is a line.
     """
-    most = max((sum(one.counts.values()) for one in found), default=0)
-    total = sum(sum(one.counts.values()) for one in found)
+    count_max = max((sum(column.counts.values()) for column in figures), default=0)
+    total = sum(sum(column.counts.values()) for column in figures)
     parts = [_HATCH]
-    wide = 100 / max(1, len(found))
-    for place, one in enumerate(found):
-        order = sorted(one.counts, key=rank_of)
-        begins = dt.datetime.fromtimestamp(one.begin_ms / 1000, dt.UTC).strftime("%m-%d %H:%MZ")
-        counts = ", ".join(f"{reason} {one.counts[reason]:,}" for reason in order) or "none"
-        if not one.is_read:
+    width = 100 / max(1, len(figures))
+    for place, column in enumerate(figures):
+        order = sorted(column.counts, key=rank_of)
+        begins = dt.datetime.fromtimestamp(column.begin_ms / 1000, dt.UTC).strftime("%m-%d %H:%MZ")
+        counts = ", ".join(f"{reason} {column.counts[reason]:,}" for reason in order) or "none"
+        if not column.is_read:
             counts += " of the newest; others were not read" if order else "; not read"
-        back = "back" if one.is_read else "unread"
-        bars, top = [_bar(place * wide, _HEAD, wide, _TALL, back)], float(_BASE)
+        back = "back" if column.is_read else "unread"
+        bars, top = [_bar(place * width, _HEAD, width, _TALL, back)], float(_BASE)
         for reason in order:
-            tall = _TALL * one.counts[reason] / max(1, most)
-            top -= tall
+            height = _TALL * column.counts[reason] / max(1, count_max)
+            top -= height
             bars.append(
                 _bar(
-                    place * wide, top, wide, tall, f"r-{reason if reason in OUTCOMES else 'other'}"
+                    place * width,
+                    top,
+                    width,
+                    height,
+                    f"r-{reason if reason in OUTCOMES else 'other'}",
                 )
             )
         parts.append(_said(f"{begins}: {counts}", bars))
-    span_ms = len(found) * minutes * 60_000
+    span_ms = len(figures) * minutes * 60_000
     for mark in marks:
         line = Markup(
             '<g><title>{0}</title><line class="mark" x1="{1}%" x2="{1}%" y1="{2}" y2="{3}"/></g>'
         )
-        at = 100 * (mark.time_ms - found[0].begin_ms) / span_ms
+        at = 100 * (mark.time_ms - figures[0].begin_ms) / span_ms
         parts.append(line.format(mark.text, f"{at:.2f}", _HEAD, _BASE))
     parts += [
-        _text(0, 12, f"at most {most:,} in {_span(minutes)}", "start"),
-        _text(0, _HEIGHT - 5, f"{_span(len(found) * minutes)} ago", "start"),
+        _text(0, 12, f"at most {count_max:,} in {_span(minutes)}", "start"),
+        _text(0, _HEIGHT - 5, f"{_span(len(figures) * minutes)} ago", "start"),
         _text(100, _HEIGHT - 5, "now", "end"),
     ]
-    said = f"{total:,} decisions in {_span(len(found) * minutes)}; at most {most:,} in {_span(minutes)}."
-    return _svg("Decisions over time, by reason", said, parts)
+    description = f"{total:,} decisions in {_span(len(figures) * minutes)}; at most {count_max:,} in {_span(minutes)}."
+    return _svg("Decisions over time, by reason", description, parts)
 
 
 def _span(minutes: int) -> str:
     """Return a number of minutes in the largest unit that tells it exactly."""
-    for unit, of in (("day", 1_440), ("hour", 60), ("minute", 1)):
-        if minutes % of == 0:
-            return f"{minutes // of} {unit}{'s' * (minutes != of)}"
+    for unit, unit_minutes in (("day", 1_440), ("hour", 60), ("minute", 1)):
+        if minutes % unit_minutes == 0:
+            return f"{minutes // unit_minutes} {unit}{'s' * (minutes != unit_minutes)}"
     raise AssertionError
 
 
 def histogram(bins: Sequence[int], threshold: float | None) -> Markup:
     """Draw how many duplicates were how similar, with the threshold as a line."""
-    most = max(bins, default=0)
-    wide = 100 / max(1, len(bins))
-    parts = [_text(0, 12, f"at most {most:,} in {1 / max(1, len(bins)):g}", "start")]
+    count_max = max(bins, default=0)
+    width = 100 / max(1, len(bins))
+    parts = [_text(0, 12, f"at most {count_max:,} in {1 / max(1, len(bins)):g}", "start")]
     for place, count in enumerate(bins):
-        tall = _TALL * count / max(1, most)
+        height = _TALL * count / max(1, count_max)
         text = f"{place / len(bins):.2f} to {(place + 1) / len(bins):.2f}: {count:,}"
-        back = _bar(place * wide, _HEAD, wide, _TALL, "back")
-        parts.append(_said(text, [back, _bar(place * wide, _BASE - tall, wide, tall, "bar")]))
+        back = _bar(place * width, _HEAD, width, _TALL, "back")
+        parts.append(_said(text, [back, _bar(place * width, _BASE - height, width, height, "bar")]))
     parts += [
         _text(
-            100 * at, _HEIGHT - 5, f"{at:g}", "middle" if 0 < at < 1 else "end" if at else "start"
+            100 * similarity,
+            _HEIGHT - 5,
+            f"{similarity:g}",
+            "middle" if 0 < similarity < 1 else "end" if similarity else "start",
         )
-        for at in (0, 0.25, 0.5, 0.75, 1)
+        for similarity in (0, 0.25, 0.5, 0.75, 1)
     ]
-    said = ""
+    threshold_text = ""
     if threshold is not None:
         line = Markup('<line class="threshold" x1="{0}%" x2="{0}%" y1="{1}" y2="{2}"/>')
         parts.append(line.format(f"{100 * threshold:.1f}", _HEAD, _BASE))
@@ -106,10 +113,10 @@ def histogram(bins: Sequence[int], threshold: float | None) -> Markup:
                 "end" if threshold > 0.5 else "start",
             )
         )
-        said = f" The threshold is {threshold:g}."
+        threshold_text = f" The threshold is {threshold:g}."
     return _svg(
         "Duplicates by similarity",
-        f"{sum(bins):,} duplicates whose similarity was told.{said}",
+        f"{sum(bins):,} duplicates whose similarity was told.{threshold_text}",
         parts,
     )
 
@@ -141,9 +148,9 @@ def _said(text: str, bars: Sequence[Markup]) -> Markup:
     )
 
 
-def _bar(left: float, top: float, wide: float, tall: float, name: str) -> Markup:
+def _bar(left: float, top: float, width: float, height: float, name: str) -> Markup:
     return Markup('<rect class="{0}" x="{1}%" y="{2}" width="{3}%" height="{4}"/>').format(
-        name, f"{left + 0.04 * wide:.2f}", f"{top:.1f}", f"{0.92 * wide:.2f}", f"{tall:.1f}"
+        name, f"{left + 0.04 * width:.2f}", f"{top:.1f}", f"{0.92 * width:.2f}", f"{height:.1f}"
     )
 
 

@@ -57,25 +57,25 @@ class DecisionFilter:
     similarity_to: float | None = None
     until_ms: int | None = None
 
-    def takes(self, one: Decision) -> bool:
+    def takes(self, decision: Decision) -> bool:
         """Whether a decision is asked for. A decision without a similarity is none of a range."""
         if self.similarity_from is not None or self.similarity_to is not None:
             low = 0.0 if self.similarity_from is None else self.similarity_from
             high = 1.0 if self.similarity_to is None else self.similarity_to
-            if one.similarity is None or not low <= one.similarity <= high:
+            if decision.similarity is None or not low <= decision.similarity <= high:
                 return False
-        if self.until_ms is not None and one.seen_ms >= self.until_ms:
+        if self.until_ms is not None and decision.seen_ms >= self.until_ms:
             return False
         return (
-            self.reason in ("", one.reason, known_reason(one.reason))
-            and self.verdict in ("", one.verdict)
-            and is_of_host(one.host, self.host)
-            and self.id in one.id
+            self.reason in ("", decision.reason, known_reason(decision.reason))
+            and self.verdict in ("", decision.verdict)
+            and is_of_host(decision.host, self.host)
+            and self.id in decision.id
             and (
                 self.header is None
                 or any(
                     name == self.header[0] and self.header[1] in value
-                    for name, value in one.headers
+                    for name, value in decision.headers
                 )
             )
         )
@@ -94,33 +94,35 @@ def filter_of(query: Mapping[str, str]) -> DecisionFilter:
     Raises:
         InputError: a filter has a value that no decision can have.
     """
-    given = {name: query.get(name, "").strip() for name in FILTERS}
+    values = {name: query.get(name, "").strip() for name in FILTERS}
     for name, choices in (("reason", (*OUTCOMES, "other")), ("verdict", VERDICTS)):
-        if given[name] not in ("", *choices):
+        if values[name] not in ("", *choices):
             raise InputError(
-                f"{name} must be one of {', '.join(choices)}, not {given[name]!r:.40}."
+                f"{name} must be one of {', '.join(choices)}, not {values[name]!r:.40}."
             )
-    long = next((name for name, value in given.items() if len(value) > 500), None)
-    if long is not None:
-        raise InputError(f"The filter {long} is longer than 500 characters; give a part of it.")
+    long_filter = next((name for name, value in values.items() if len(value) > 500), None)
+    if long_filter is not None:
+        raise InputError(
+            f"The filter {long_filter} is longer than 500 characters; give a part of it."
+        )
     header = None
-    if given["header"]:
-        name, _, value = given["header"].partition("=")
+    if values["header"]:
+        name, _, value = values["header"].partition("=")
         if not name.strip():
             raise InputError("A header is asked for as name=value, or as its name alone.")
         header = name.strip(), value.strip()
-    low, high = _similarity("from", given["from"]), _similarity("to", given["to"])
+    low, high = _similarity("from", values["from"]), _similarity("to", values["to"])
     if low is not None and high is not None and low > high:
         raise InputError(f"The similarity from ({low:g}) must not be above to ({high:g}).")
     return DecisionFilter(
-        reason=given["reason"],
-        verdict=given["verdict"],
-        host=asked_host(given["host"]),
-        id=given["id"],
+        reason=values["reason"],
+        verdict=values["verdict"],
+        host=asked_host(values["host"]),
+        id=values["id"],
         header=header,
         similarity_from=low,
         similarity_to=high,
-        until_ms=_time("until", given["until"]),
+        until_ms=_time("until", values["until"]),
     )
 
 
@@ -161,7 +163,7 @@ class Recent:
         self,
         keep: int = KEEP,
         now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
-        as_shown: Callable[[Decision], Decision | None] = lambda one: one,
+        as_shown: Callable[[Decision], Decision | None] = lambda decision: decision,
     ) -> None:
         self._as_shown = as_shown
         self._hosts = HostNames()
@@ -189,15 +191,17 @@ class Recent:
                 unread = range(self._saw_ms // 60_000, min(whole_since_ms, now) // 60_000 + 1)
                 self._partial.update(unread[-MINUTES:])
             self._saw_ms = now
-            for one in decisions:
+            for decision in decisions:
                 self._number += 1
                 seen = min(
-                    one.seen_ms or now, now
+                    decision.seen_ms or now, now
                 )  # at the start it is the record's time, which may be any
-                self._decisions.append(replace(one, number=self._number, seen_ms=seen))
-                self._minutes.setdefault(seen // 60_000, Counter())[known_reason(one.reason)] += 1
-                if one.latency_ms is not None:
-                    self._latencies.append(one.latency_ms)
+                self._decisions.append(replace(decision, number=self._number, seen_ms=seen))
+                self._minutes.setdefault(seen // 60_000, Counter())[
+                    known_reason(decision.reason)
+                ] += 1
+                if decision.latency_ms is not None:
+                    self._latencies.append(decision.latency_ms)
                 if self._seconds and self._seconds[-1][0] == seen // 1000:
                     self._seconds[-1] = (seen // 1000, self._seconds[-1][1] + 1)
                 else:
@@ -212,26 +216,33 @@ class Recent:
 
     def select(
         self,
-        wanted: DecisionFilter,
+        filters: DecisionFilter,
         limit: int,
         before: int | None = None,
     ) -> list[Decision]:
         """Return at most `limit` decisions that are asked for, the newest first; `before`: with a
         lower number only.
         """
-        found: list[Decision] = []
-        for one in self._newest_first():
-            if (before is None or one.number < before) and wanted.takes(one):
-                found.append(one)
-                if len(found) == limit:
+        selected: list[Decision] = []
+        for decision in self._newest_first():
+            if (before is None or decision.number < before) and filters.takes(decision):
+                selected.append(decision)
+                if len(selected) == limit:
                     break
-        return found
+        return selected
 
     def at(self, at: str) -> Decision | None:
         """Return the newest decision that lies there, or of whose document that is the position, if
         it is remembered.
         """
-        return next((one for one in self._newest_first() if at in (one.at, one.position)), None)
+        return next(
+            (
+                decision
+                for decision in self._newest_first()
+                if at in (decision.at, decision.position)
+            ),
+            None,
+        )
 
     @property
     def time_ms(self) -> int:
@@ -253,23 +264,25 @@ class Recent:
         if span not in SPANS:
             raise InputError(f"span must be one of {', '.join(SPANS)}, not {span!r:.40}.")
         now = self._now_ms()
-        wide = max(1, SPANS[span] // _COLUMNS_MAX)
+        column_minutes = max(1, SPANS[span] // _COLUMNS_MAX)
         first = now // 60_000 - SPANS[span] + 1
         with self._lock:
-            counts = [Counter[str]() for _ in range(SPANS[span] // wide)]
+            counts = [Counter[str]() for _ in range(SPANS[span] // column_minutes)]
             for minute, counted in self._minutes.items():
                 if first <= minute < first + SPANS[span]:
-                    counts[(minute - first) // wide].update(counted)
+                    counts[(minute - first) // column_minutes].update(counted)
             lately = sum(
                 count for second, count in self._seconds if now // 1000 - 60 < second <= now // 1000
             )
             latencies = sorted(self._latencies)
-            decisions = [one for one in self._decisions if one.seen_ms >= first * 60_000]
+            decisions = [
+                decision for decision in self._decisions if decision.seen_ms >= first * 60_000
+            ]
             read_from, partial = self._read_from_ms, set(self._partial)
-            marked = sorted((*marks, *self._marks), key=lambda one: one.time_ms)
+            marked = sorted((*marks, *self._marks), key=lambda mark: mark.time_ms)
         by_reason: Counter[str] = Counter()
-        for one in counts:
-            by_reason.update(one)
+        for column_counts in counts:
+            by_reason.update(column_counts)
         bins = [0] * BINS
         for decision in decisions:
             if decision.is_duplicate and decision.similarity is not None:
@@ -277,14 +290,15 @@ class Recent:
         columns = tuple(
             FigureColumn(
                 minute * 60_000,
-                dict(counts[at]),
-                read_from <= minute * 60_000 and partial.isdisjoint(range(minute, minute + wide)),
+                dict(counts[place]),
+                read_from <= minute * 60_000
+                and partial.isdisjoint(range(minute, minute + column_minutes)),
             )
-            for at, minute in enumerate(range(first, first + SPANS[span], wide))
+            for place, minute in enumerate(range(first, first + SPANS[span], column_minutes))
         )
         return NowFigures(
             columns,
-            wide,
+            column_minutes,
             lately / 60,
             sum(by_reason.values()),
             dict(sorted(by_reason.items(), key=_rank)),
@@ -302,21 +316,30 @@ class Recent:
         newest first.
         """
         members: dict[str, list[Decision]] = {}
-        for one in self._newest_first():
-            if one.is_duplicate and one.of_position:
-                members.setdefault(one.of_position, []).append(one)
+        for decision in self._newest_first():
+            if decision.is_duplicate and decision.of_position:
+                members.setdefault(decision.of_position, []).append(decision)
         groups = [
-            _group(position, found, self._hosts.of(found[0].of_id.encode("utf-8", "replace")))
-            for position, found in members.items()
+            _group(
+                position, duplicates, self._hosts.of(duplicates[0].of_id.encode("utf-8", "replace"))
+            )
+            for position, duplicates in members.items()
         ]
-        return sorted(groups, key=lambda one: -one.newest_ms if order == "newest" else -one.copies)
+        return sorted(
+            groups, key=lambda group: -group.newest_ms if order == "newest" else -group.copies
+        )
 
     def group(self, named: str) -> DocumentGroup | None:
         """Return the group of a document, by its position in the source or an output, or by its id;
         None without one.
         """
         document = next(
-            (one for one in self._newest_first() if named in (one.at, one.position, one.id)), None
+            (
+                decision
+                for decision in self._newest_first()
+                if named in (decision.at, decision.position, decision.id)
+            ),
+            None,
         )
         position = (document.of_position or document.position) if document else named
         return next(
@@ -328,9 +351,9 @@ class Recent:
         """Return where the document of a source position lies that was released; empty if none."""
         return next(
             (
-                one.at
-                for one in self._newest_first()
-                if one.position == position and one.reason == Reason.RELEASED.label
+                decision.at
+                for decision in self._newest_first()
+                if decision.position == position and decision.reason == Reason.RELEASED.label
             ),
             "",
         )
@@ -339,44 +362,48 @@ class Recent:
         """Return what each host sent among the remembered decisions, those that waste most
         first.
         """
-        found: dict[str, list[int]] = {}
-        for one in self._newest_first():
-            sums = found.setdefault(one.host, [0, 0, 0, 0, 0])
+        sums_of_hosts: dict[str, list[int]] = {}
+        for decision in self._newest_first():
+            sums = sums_of_hosts.setdefault(decision.host, [0, 0, 0, 0, 0])
             sums[0] += 1
-            sums[2] += one.size
-            if one.reason in SAME_ID:
+            sums[2] += decision.size
+            if decision.reason in SAME_ID:
                 sums[4] += 1
-            elif one.is_duplicate:
+            elif decision.is_duplicate:
                 sums[1] += 1
-                sums[3] += one.size
+                sums[3] += decision.size
         hosts = [
             HostFigures(host, documents, duplicates, size, wasted, again)
-            for host, (documents, duplicates, size, wasted, again) in found.items()
+            for host, (documents, duplicates, size, wasted, again) in sums_of_hosts.items()
         ]
-        return sorted(hosts, key=lambda one: (-one.bytes_wasted, one.host))
+        return sorted(hosts, key=lambda figures: (-figures.bytes_wasted, figures.host))
 
     def pairs(self, host: str = "") -> list[HostPair]:
         """Return which hosts copied which, of those of `host` and its subdomains if it is given,
         the most copies first. Copies within one host, and a page that was fetched again, are none.
         """
-        found: dict[tuple[str, str], list[Decision]] = {}
+        copies_of_pairs: dict[tuple[str, str], list[Decision]] = {}
         decisions = self._newest_first()
-        time_of_kept = {one.position: one.time_ms for one in decisions if not one.is_duplicate}
-        for one in decisions:
-            source = self._hosts.of(one.of_id.encode("utf-8", "replace"))
+        time_of_kept = {
+            decision.position: decision.time_ms
+            for decision in decisions
+            if not decision.is_duplicate
+        }
+        for decision in decisions:
+            source = self._hosts.of(decision.of_id.encode("utf-8", "replace"))
             if (
-                not one.is_duplicate
-                or one.reason in SAME_ID
-                or not one.host
-                or source in ("", one.host)
+                not decision.is_duplicate
+                or decision.reason in SAME_ID
+                or not decision.host
+                or source in ("", decision.host)
             ):
                 continue
-            if is_of_host(one.host, host) or is_of_host(source, host):
-                found.setdefault((one.host, source), []).append(one)
+            if is_of_host(decision.host, host) or is_of_host(source, host):
+                copies_of_pairs.setdefault((decision.host, source), []).append(decision)
         pairs = []
-        for (copier, source), copies in found.items():
-            first = min(copies, key=lambda one: one.time_ms)
-            newest_ms = max(one.time_ms for one in copies)
+        for (copier, source), copies in copies_of_pairs.items():
+            first = min(copies, key=lambda copy: copy.time_ms)
+            newest_ms = max(copy.time_ms for copy in copies)
             pairs.append(
                 HostPair(
                     copier=copier,
@@ -394,39 +421,45 @@ class Recent:
     def _newest_first(self) -> list[Decision]:
         with self._lock:
             decisions = list(reversed(self._decisions))
-        return [shown for one in decisions if (shown := self._as_shown(one)) is not None]
+        return [shown for decision in decisions if (shown := self._as_shown(decision)) is not None]
 
 
-def _group(position: str, found: list[Decision], host: str) -> DocumentGroup:
-    copies = [one for one in found if one.reason not in SAME_ID]
-    timed = sorted((one for one in found if one.time_ms), key=lambda one: one.time_ms)
+def _group(position: str, duplicates: list[Decision], host: str) -> DocumentGroup:
+    copies = [decision for decision in duplicates if decision.reason not in SAME_ID]
+    timed = sorted(
+        (decision for decision in duplicates if decision.time_ms),
+        key=lambda decision: decision.time_ms,
+    )
     return DocumentGroup(
         position=position,
-        id=found[0].of_id,
+        id=duplicates[0].of_id,
         copies=len(copies),
-        bytes_wasted=sum(one.size for one in copies),
+        bytes_wasted=sum(decision.size for decision in copies),
         newest_ms=timed[-1].time_ms if timed else 0,
-        members=tuple(map(_member, found[:_MEMBERS_MAX])),
+        members=tuple(map(_member, duplicates[:_MEMBERS_MAX])),
         oldest_ms=timed[0].time_ms if timed else 0,
-        counted=max((one.copies for one in found if one.copies is not None), default=None),
-        best=next((_member(one) for one in found if one.better), None),
-        fetched_again=len(found) - len(copies),
+        counted=max(
+            (decision.copies for decision in duplicates if decision.copies is not None),
+            default=None,
+        ),
+        best=next((_member(decision) for decision in duplicates if decision.better), None),
+        fetched_again=len(duplicates) - len(copies),
         host=host,
         earliest=_member(timed[0]) if timed else None,
     )
 
 
-def _member(one: Decision) -> GroupMember:
+def _member(decision: Decision) -> GroupMember:
     return GroupMember(
-        at=one.at,
-        id=one.id,
-        host=one.host,
-        time_ms=one.time_ms,
-        reason=one.reason,
-        similarity=one.similarity,
-        size=one.size,
-        better=one.better,
-        title=one.title,
+        at=decision.at,
+        id=decision.id,
+        host=decision.host,
+        time_ms=decision.time_ms,
+        reason=decision.reason,
+        similarity=decision.similarity,
+        size=decision.size,
+        better=decision.better,
+        title=decision.title,
     )
 
 

@@ -33,14 +33,14 @@ _LATEST_MS: Final = 253_402_300_799_999
 @cache
 def environment() -> Environment:
     """Return the templates."""
-    found = Environment(
+    templates = Environment(
         loader=PackageLoader("stream_dedup.console"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {
+    templates.filters |= {
         "plain": printable,
         "shown": shown,
         "size": size,
@@ -51,8 +51,8 @@ def environment() -> Environment:
         "key": key,
         "breaking": breaking,
     }
-    found.globals |= {"picture": pictures, "outcomes": OUTCOMES, "same_id": SAME_ID}
-    return found
+    templates.globals |= {"picture": pictures, "outcomes": OUTCOMES, "same_id": SAME_ID}
+    return templates
 
 
 def page(template: str, values: dict[str, Any]) -> bytes:

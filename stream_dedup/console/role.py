@@ -53,7 +53,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
 
 def _tell(sources: ConsoleSources, health: Health, stop: threading.Event) -> None:
     """Say again and again whether decisions come, and log each change."""
-    known = ""
+    last_trouble = ""
     while not stop.wait(_LOOK_SECONDS):
         health.beat()
         trouble = sources.trouble()
@@ -61,8 +61,8 @@ def _tell(sources: ConsoleSources, health: Health, stop: threading.Event) -> Non
             not trouble,
             f"Decisions cannot be read: {trouble}" if trouble else "The newest decisions are read.",
         )
-        if trouble and trouble != known:
+        if trouble and trouble != last_trouble:
             _logger.warning("decisions cannot be read", why=trouble)
-        elif known and not trouble:
+        elif last_trouble and not trouble:
             _logger.info("decisions are read again")
-        known = trouble
+        last_trouble = trouble

@@ -121,7 +121,7 @@ def arrange(
     Raises:
         InputError: no table of the page has such a column.
     """
-    found = dict(values)
+    arranged = dict(values)
     tables = [table for name, table in TABLES.items() if page in (name, table.page)]
     columns = dict.fromkeys(column for table in tables for column in table.columns)
     column = sort.removeprefix("-")
@@ -133,8 +133,8 @@ def arrange(
     for table in tables:
         rows = list(values[table.rows])
         if column in table.columns:
-            known = [row for row in rows if getattr(row, column) not in (None, "", ())]
-            known.sort(key=lambda row: getattr(row, column), reverse=sort.startswith("-"))
-            rows = known + [row for row in rows if getattr(row, column) in (None, "", ())]
-        found[table.rows] = rows[: table.shown] if is_cut else rows
-    return found
+            with_value = [row for row in rows if getattr(row, column) not in (None, "", ())]
+            with_value.sort(key=lambda row: getattr(row, column), reverse=sort.startswith("-"))
+            rows = with_value + [row for row in rows if getattr(row, column) in (None, "", ())]
+        arranged[table.rows] = rows[: table.shown] if is_cut else rows
+    return arranged

@@ -130,23 +130,23 @@ class SearchApi:
             raise PageError(
                 400, f"Groups are listed largest or newest first; order={order!r:.40} is neither."
             )
-        found = await self._calls(lambda: self._finder.groups(order, limit))
+        groups = await self._calls(lambda: self._finder.groups(order, limit))
         total = await self._calls(self._finder.group_count)
         return {
             "order": order,
             "total": total,
-            "groups": [asdict(one) | {"members": []} for one in found],
+            "groups": [asdict(listed_group) | {"members": []} for listed_group in groups],
         }
 
 
 async def _body(request: Request) -> str:
-    found = await request.body()
-    if len(found) > CLUE_BYTES_MAX:
+    body = await request.body()
+    if len(body) > CLUE_BYTES_MAX:
         raise PageError(
             413, f"A clue has at most {CLUE_BYTES_MAX:,} bytes; a sentence or two is enough."
         )
     try:
-        return found.decode()
+        return body.decode()
     except UnicodeDecodeError as error:
         raise PageError(
             400, f"The clue is not UTF-8: {error.reason} at byte {error.start}."
@@ -167,14 +167,14 @@ def _problem(error: PageError) -> Response:
     return Response(problem_bytes(status, str(error)), status, _NO_STORE | headers, PROBLEM_TYPE)
 
 
-def _refuse_others(query: Mapping[str, str], known: Sequence[str]) -> None:
+def _refuse_others(query: Mapping[str, str], parameters: Sequence[str]) -> None:
     """Refuse a parameter that is not known: without it, another question would be answered than was
     asked.
     """
-    other = next((name for name in query if name not in known), None)
+    other = next((name for name in query if name not in parameters), None)
     if other is not None:
         raise PageError(
-            400, f"There is no parameter {other!r:.40} here; there are {', '.join(known)}."
+            400, f"There is no parameter {other!r:.40} here; there are {', '.join(parameters)}."
         )
 
 

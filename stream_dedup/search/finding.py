@@ -151,36 +151,40 @@ class Finder:
                 f"Documents are ordered by one of {', '.join(FIND_ORDERS)}, not {order!r:.40}."
             )
         clue = clue_of(text, self._languages)
-        found = self._engine.find(clue, FOUND_MAX + 1, least)
-        is_whole = len(found) <= FOUND_MAX
-        hosts = {one.facts.at: self._hosts.of(one.facts.id.encode()) for one in found[:FOUND_MAX]}
-        wanted = asked_host(host)
-        listed = [one for one in found[:FOUND_MAX] if is_of_host(hosts[one.facts.at], wanted)]
+        matches = self._engine.find(clue, FOUND_MAX + 1, least)
+        is_whole = len(matches) <= FOUND_MAX
+        hosts = {
+            match.facts.at: self._hosts.of(match.facts.id.encode()) for match in matches[:FOUND_MAX]
+        }
+        wanted_host = asked_host(host)
+        listed = [
+            match for match in matches[:FOUND_MAX] if is_of_host(hosts[match.facts.at], wanted_host)
+        ]
         if order != "best":
             sign = 1 if order == "earliest" else -1
-            listed.sort(key=lambda one: (not one.facts.time_ms, sign * one.facts.time_ms))
+            listed.sort(key=lambda match: (not match.facts.time_ms, sign * match.facts.time_ms))
         page = listed[offset : offset + limit]
         texts = self._texts_of(page) if snippets else {}
         return FoundDocuments(
             documents=tuple(
                 FoundDocument(
-                    at=one.facts.at,
-                    id=one.facts.id,
-                    share=one.share,
-                    snippet=snippet_of(texts[one.facts.at], clue, self._languages)
-                    if texts.get(one.facts.at)
+                    at=match.facts.at,
+                    id=match.facts.id,
+                    share=match.share,
+                    snippet=snippet_of(texts[match.facts.at], clue, self._languages)
+                    if texts.get(match.facts.at)
                     else (),
-                    verdict=one.facts.verdict,
-                    time_ms=one.facts.time_ms,
-                    group=self._group_of(one.facts),
-                    host=hosts[one.facts.at],
-                    title=one.facts.title,
+                    verdict=match.facts.verdict,
+                    time_ms=match.facts.time_ms,
+                    group=self._group_of(match.facts),
+                    host=hosts[match.facts.at],
+                    title=match.facts.title,
                 )
-                for one in page
+                for match in page
             ),
             total=len(listed),
             is_whole=is_whole,
-            hosts=len({hosts[one.facts.at] for one in listed}),
+            hosts=len({hosts[match.facts.at] for match in listed}),
         )
 
     def _texts_of(self, page: list[FoundText]) -> dict[str, str]:
@@ -256,17 +260,17 @@ class Finder:
         """Return the group of a document, with its newest `limit` members: by its position in the
         source or an output, or by its id. None: it has none.
         """
-        found = self._engine.group(named)
-        if found is None:
-            known = self._engine.facts_at(named)
-            position = self._group_of(known) if known else self._group_by_id(named)
-            found = self._engine.group(position) if position else None
-        if found is None:
+        group = self._engine.group(named)
+        if group is None:
+            facts = self._engine.facts_at(named)
+            position = self._group_of(facts) if facts else self._group_by_id(named)
+            group = self._engine.group(position) if position else None
+        if group is None:
             return None
         return self._listed(
-            found,
-            self._engine.copies_of(found.position, limit),
-            self._engine.copies_of(found.position, 1, is_oldest_first=True),
+            group,
+            self._engine.copies_of(group.position, limit),
+            self._engine.copies_of(group.position, 1, is_oldest_first=True),
         )
 
     def released(self, position: str) -> str:
@@ -281,11 +285,12 @@ class Finder:
         )
 
     def _group_by_id(self, identifier: str) -> str:
-        own = next(
-            (one.position for one in self._engine.groups_of_id(self._log_form(identifier), 1)), ""
+        position = next(
+            (group.position for group in self._engine.groups_of_id(self._log_form(identifier), 1)),
+            "",
         )
-        return own or next(
-            (one.group for one in self._engine.facts_of_id(identifier) if one.group), ""
+        return position or next(
+            (facts.group for facts in self._engine.facts_of_id(identifier) if facts.group), ""
         )
 
     def groups(self, order: str, limit: int) -> list[DocumentGroup]:
@@ -293,19 +298,19 @@ class Finder:
         copies.
         """
         return [
-            self._listed(one, self._engine.copies_of(one.position, LISTED_MEMBERS))
-            for one in self._engine.groups(order, limit)
+            self._listed(group, self._engine.copies_of(group.position, LISTED_MEMBERS))
+            for group in self._engine.groups(order, limit)
         ]
 
     def pairs(self, host: str) -> HostPairs:
         """Return which hosts copied which, the most copies first; of `host` and its subdomains, if
         it is given.
         """
-        found = []
+        pairs = []
         for hosts, copies, first, newest_ms in self._engine.pairs(host, PAIRS_MAX):
             copier, source = hosts.split()
             kept = next(iter(self._engine.kept_at(first.group)), None)
-            found.append(
+            pairs.append(
                 HostPair(
                     copier=copier,
                     source=source,
@@ -317,7 +322,7 @@ class Finder:
                     is_older_than_kept=kept is not None and first.time_ms < kept.time_ms,
                 )
             )
-        return HostPairs(tuple(found), self._engine.committed_ms)
+        return HostPairs(tuple(pairs), self._engine.committed_ms)
 
     def _listed(
         self, group: GroupFacts, copies: list[TextFacts], earliest: Sequence[TextFacts] = ()
@@ -338,16 +343,16 @@ class Finder:
             earliest=next(map(self._member, earliest), None),
         )
 
-    def _member(self, one: TextFacts) -> GroupMember:
-        host = self._hosts.of(one.id.encode())
+    def _member(self, facts: TextFacts) -> GroupMember:
+        host = self._hosts.of(facts.id.encode())
         return GroupMember(
-            at=one.at,
-            id=one.id,
+            at=facts.at,
+            id=facts.id,
             host=host,
-            time_ms=one.time_ms,
-            reason=one.reason,
-            similarity=similarity_of(one.reason, one.similarity),
-            size=one.size,
-            better=one.better,
-            title=one.title,
+            time_ms=facts.time_ms,
+            reason=facts.reason,
+            similarity=similarity_of(facts.reason, facts.similarity),
+            size=facts.size,
+            better=facts.better,
+            title=facts.title,
         )

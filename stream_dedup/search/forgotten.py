@@ -55,14 +55,17 @@ class ForgottenIds:
         self._now_ms = now_ms
         self._by_id: dict[str, ForgottenId] = {}
         self._by_shown: dict[str, ForgottenId] = {}
-        for one in known:
-            self.add_forgotten(one)
+        for forgotten_id in known:
+            self.add_forgotten(forgotten_id)
 
-    def add_forgotten(self, one: ForgottenId) -> None:
+    def add_forgotten(self, forgotten_id: ForgottenId) -> None:
         """Take one in."""
-        for known, key in ((self._by_id, one.id_key), (self._by_shown, one.shown_key)):
-            if key not in known or known[key].log_offset < one.log_offset:
-                known[key] = one
+        for ids, key in (
+            (self._by_id, forgotten_id.id_key),
+            (self._by_shown, forgotten_id.shown_key),
+        ):
+            if key not in ids or ids[key].log_offset < forgotten_id.log_offset:
+                ids[key] = forgotten_id
 
     def covers(self, id_key: str, log_offset: int, time_ms: int) -> bool:
         """Return whether a document is not to be shown."""
@@ -70,14 +73,14 @@ class ForgottenIds:
 
     def covers_shown(self, identifier: str, log_offset: int, time_ms: int) -> bool:
         """Return whether an id that a record names is not to be shown."""
-        found = (
+        forgotten_id = (
             self._by_shown.get(shown_key_of(identifier)) if self._by_shown and identifier else None
         )
-        return self._covers(found, log_offset, time_ms)
+        return self._covers(forgotten_id, log_offset, time_ms)
 
-    def _covers(self, found: ForgottenId | None, log_offset: int, time_ms: int) -> bool:
+    def _covers(self, forgotten_id: ForgottenId | None, log_offset: int, time_ms: int) -> bool:
         # A time that lies ahead does not say whether the record came before the `forget`.
-        return found is not None and found.covers(
+        return forgotten_id is not None and forgotten_id.covers(
             log_offset, time_ms if time_ms <= self._now_ms() else 0
         )
 
@@ -88,10 +91,10 @@ def forgotten_in(message: Message) -> Iterator[ForgottenId]:
     Raises:
         OtherFormatError: it is of a format that this program does not read.
     """
-    what = f"The record {message.position}"
+    where = f"The record {message.position}"
     try:
-        frame = unframed(MAGIC, FORMATS, message.value, what)
-        record = decode(message.value, what) if frame.kind == KIND_CONTROL else None
+        frame = unframed(MAGIC, FORMATS, message.value, where)
+        record = decode(message.value, where) if frame.kind == KIND_CONTROL else None
     except OtherFormatError:
         raise
     except FormatError:

@@ -75,18 +75,18 @@ class OutputTexts:
             front, _, offset = at.rpartition("@")
             topic, _, partition = front.rpartition("-")
             spans.setdefault((topic, int(partition)), []).append((int(offset), int(offset) + 1))
-        ordered = {key: sorted(own) for key, own in spans.items()}
-        with closing(sample(self._settings, ordered, _PATIENCE_SECONDS)) as found:  # type: ignore[type-var]
-            messages = list(found)
+        ordered = {key: sorted(key_spans) for key, key_spans in spans.items()}
+        with closing(sample(self._settings, ordered, _PATIENCE_SECONDS)) as records:  # type: ignore[type-var]
+            messages = list(records)
         texts: dict[str, str] = {}
         with self._lock:
             until = time.monotonic() + _PATIENCE_SECONDS
             while messages:
                 done = 0
                 try:
-                    for said in _each(self._asked, messages, lambda: time.monotonic() >= until):
-                        one = messages[done]
-                        texts[one.position] = said.text
+                    for text in _each(self._asked, messages, lambda: time.monotonic() >= until):
+                        message = messages[done]
+                        texts[message.position] = text.text
                         done += 1
                 except AwayError:
                     done += 1
@@ -97,22 +97,26 @@ class OutputTexts:
 def _each(
     decoder: Decoder, messages: Sequence[Message], is_hurried: Callable[[], bool]
 ) -> Iterator[OutputText]:
-    found = decoder.addresses(messages) if decoder.fetches else {}
-    places, addresses = [*found], [*found.values()]
+    address_of_place = decoder.addresses(messages) if decoder.fetches else {}
+    places, addresses = [*address_of_place], [*address_of_place.values()]
     texts: dict[int, Fetched] = {}
-    taken = 0
+    fetched_count = 0
     for place, message in enumerate(messages):
-        if place in found and place not in texts:
-            fetched = decoder.fetch(addresses, taken, _STRETCH_BYTES, _AHEAD_BYTES, is_hurried)
-            texts.update(zip(places[taken : taken + len(fetched)], fetched, strict=True))
-            taken += len(fetched)
-        said = decoder.decode(message, texts.pop(place, None))
-        if isinstance(said, DecodedDocument):
-            text = said.text if isinstance(said.text, str) else ""
-            yield OutputText(said.id, text, title=said.title)
+        if place in address_of_place and place not in texts:
+            fetched = decoder.fetch(
+                addresses, fetched_count, _STRETCH_BYTES, _AHEAD_BYTES, is_hurried
+            )
+            texts.update(
+                zip(places[fetched_count : fetched_count + len(fetched)], fetched, strict=True)
+            )
+            fetched_count += len(fetched)
+        decoded = decoder.decode(message, texts.pop(place, None))
+        if isinstance(decoded, DecodedDocument):
+            text = decoded.text if isinstance(decoded.text, str) else ""
+            yield OutputText(decoded.id, text, title=decoded.title)
         else:
             yield OutputText(
                 decoder.id_of(message) or b"",
                 "",
-                said.message if isinstance(said, DeadLetter) else "",
+                decoded.message if isinstance(decoded, DeadLetter) else "",
             )

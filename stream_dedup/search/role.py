@@ -82,8 +82,8 @@ def run(settings: Settings, stop: threading.Event) -> None:
         StreamDedupError: the search cannot go on; a restart reads on from the engine's last commit.
     """
     os.nice(_NICENESS)  # a worker or index on the same machine comes first
-    around = SearchDependencies.of_process()
-    with closing(KeptTexts(settings, around)) as kept:
+    dependencies = SearchDependencies.of_process()
+    with closing(KeptTexts(settings, dependencies)) as kept:
         metrics = SearchMetrics()
         metrics.holds(kept.engine.documents, kept.engine.size_bytes)
         answers = FinderPlace()
@@ -101,14 +101,20 @@ def run(settings: Settings, stop: threading.Event) -> None:
 
         topic = settings.topic_names.unique
         frame = RoleFrame(
-            topic, opening, metrics.registry, _logger, routes, around.failpoint, serving=serving
+            topic,
+            opening,
+            metrics.registry,
+            _logger,
+            routes,
+            dependencies.failpoint,
+            serving=serving,
         )
 
         def make(role: RunningRole) -> Callable[[], None]:
             filler = role.watch.begin(
                 stop,
                 lambda: TextFiller(
-                    settings, kept, metrics, role.health, role.watch.is_silent, around
+                    settings, kept, metrics, role.health, role.watch.is_silent, dependencies
                 ),
             )
             answers.serve(kept.finder)
@@ -178,12 +184,12 @@ class KeptTexts:
         Raises:
             ConfigurationError: this one was made for others.
         """
-        wanted = {**topics, **self._rules}
+        made_for = {**topics, **self._rules}
         place = self.engine.place
         changed = sorted(
             name
-            for name in wanted
-            if place is not None and place.made_for.get(name) != wanted[name]
+            for name in made_for
+            if place is not None and place.made_for.get(name) != made_for[name]
         )
         if changed:
             raise ConfigurationError(
@@ -194,7 +200,7 @@ class KeptTexts:
                 "filled anew from Kafka; or give this search one of its own with "
                 "STREAM_DEDUP_STATE_DIR."
             )
-        return wanted
+        return made_for
 
     def close(self) -> None:
         """Let go of the folder."""
@@ -292,22 +298,26 @@ class TextFiller:
         """Return from where each partition is read; what retention removed unread is said."""
         place = self._engine.place
         folder = self._settings.search_dir
-        known = {} if place is None else place.following
-        beyond = next((key for key, (_, high) in ends.items() if known.get(key, 0) > high), None)
+        following = {} if place is None else place.following
+        beyond = next(
+            (key for key, (_, high) in ends.items() if following.get(key, 0) > high), None
+        )
         if beyond is not None:
             raise ConfigurationError(
                 f"The full-text engine in {folder} has read {beyond[0]}-{beyond[1]} up to offset "
-                f"{known[beyond]}, and it ends "
+                f"{following[beyond]}, and it ends "
                 f"at {ends[beyond][1]}: records of it are gone. Delete the folder, and it is "
                 "filled anew from what there is."
             )
-        lost = sum(max(0, low - known[key]) for key, (low, _) in ends.items() if key in known)
+        lost = sum(
+            max(0, low - following[key]) for key, (low, _) in ends.items() if key in following
+        )
         if lost:
             self._logger.warning(
                 "records were removed by their topic before they were read; they are not found",
                 records=lost,
             )
-        return {key: max(low, known.get(key, low)) for key, (low, _) in ends.items()}
+        return {key: max(low, following.get(key, low)) for key, (low, _) in ends.items()}
 
     def run(self, stop: threading.Event) -> None:
         """Read and answer until `stop` is set."""
@@ -324,17 +334,17 @@ class TextFiller:
     def _turn(self) -> None:
         self._health.beat()
         log_offset = self._following[self._log]
-        found: list[ForgottenId] = []
+        forgotten_ids: list[ForgottenId] = []
         documents: list[Message] = []
         for message in self._reader.take_messages(_RECORDS_MAX, _IDLE_SECONDS):
             if message.topic == self._log[0]:
-                found += forgotten_in(message)
+                forgotten_ids += forgotten_in(message)
             else:
                 documents.append(message)
         self._add_all(documents)
         now = self._dependencies.monotonic()
-        if found:
-            self._forget(found, log_offset, now)
+        if forgotten_ids:
+            self._forget(forgotten_ids, log_offset, now)
         if (
             self._waiting
             and now >= self._ask_again_at
@@ -365,17 +375,17 @@ class TextFiller:
         """The next offset of each partition, also of those that wait."""
         return self._waiting | self._reader.following
 
-    def _forget(self, found: Sequence[ForgottenId], log_offset: int, now: float) -> None:
+    def _forget(self, forgotten_ids: Sequence[ForgottenId], log_offset: int, now: float) -> None:
         """Carry `forget` out, in a commit of their own behind what was added; `log_offset` is where
         the log stood before.
         """
         if self._engine.added:
             self._commit(now, log_offset=log_offset)
-        for one in found:
-            self._forgotten.add_forgotten(one)
-            self._engine.forget(one)
-        self._commit(now, leaving=len(found))
-        self._logger.info("ids forgotten", ids=len(found))
+        for forgotten_id in forgotten_ids:
+            self._forgotten.add_forgotten(forgotten_id)
+            self._engine.forget(forgotten_id)
+        self._commit(now, leaving=len(forgotten_ids))
+        self._logger.info("ids forgotten", ids=len(forgotten_ids))
 
     def _add_all(self, documents: Sequence[Message]) -> None:
         """Add documents; from the first one on that cannot be read now they wait, and are read
@@ -389,9 +399,9 @@ class TextFiller:
             return self._stop.is_set() or self._dependencies.monotonic() >= until
 
         try:
-            for found in self._kept.texts.of_each(documents, is_hurried):
+            for text in self._kept.texts.of_each(documents, is_hurried):
                 self._health.beat()
-                self._add(documents[added], found)
+                self._add(documents[added], text)
                 added += 1
                 until = self._dependencies.monotonic() + _TEXT_SECONDS
         except AwayError as error:
@@ -405,8 +415,8 @@ class TextFiller:
     def _wait(self, documents: Sequence[Message], away: AwayError) -> None:
         """Have these read again after a moment, and of all that is read the log alone meanwhile."""
         following = self._following
-        for one in reversed(documents):
-            following[one.topic, one.partition] = one.offset
+        for document in reversed(documents):
+            following[document.topic, document.partition] = document.offset
         self._reader.start({self._log: following.pop(self._log)})
         self._waiting = following
         self._ask_again_at = self._dependencies.monotonic() + _ASK_AGAIN_SECONDS
@@ -422,13 +432,13 @@ class TextFiller:
         self._metrics.away(type(away), True)
         self._away = away
 
-    def _add(self, message: Message, found: OutputText) -> None:
-        if found.why:
-            self._tell_of_no_text(message, found.why)
-        decision = decision_of(message, shorten_id(found.id), "", 0)
+    def _add(self, message: Message, text: OutputText) -> None:
+        if text.why:
+            self._tell_of_no_text(message, text.why)
+        decision = decision_of(message, shorten_id(text.id), "", 0)
         place = place_of(decision.log)
         log_offset = -1 if place is None else place.offset
-        id_key = key_of(log_form(found.id, *self._kept.log_ids))
+        id_key = key_of(log_form(text.id, *self._kept.log_ids))
         if self._forgotten.covers(id_key, log_offset, decision.time_ms):
             return
         is_named = not self._forgotten.covers_shown(decision.of_id, log_offset, decision.time_ms)
@@ -447,11 +457,11 @@ class TextFiller:
             log_row=0 if place is None else place.place,
             better=decision.better,
             counted=decision.copies or 0,
-            title=found.title[:_TITLE_CHARACTERS_MAX],
+            title=text.title[:_TITLE_CHARACTERS_MAX],
         )
         pair = [self._hosts.of(name.encode("utf-8", "replace")) for name in (facts.id, facts.of_id)]
         is_copied = facts.group and all(pair) and pair[0] != pair[1]
-        words = words_of(found.text, self._kept.languages)
+        words = words_of(text.text, self._kept.languages)
         self._engine.add_text(facts, words, id_key, pair if is_copied else ())
 
     def _tell_of_no_text(self, message: Message, why: str) -> None:
@@ -540,8 +550,8 @@ class TextFiller:
         """Let the oldest go, in a commit of their own behind what was added, where the engine has
         become too large.
         """
-        most = self._bounds.size_bytes
-        gone = 0 if most is None else self._engine.drop_beyond(most)
+        bytes_max = self._bounds.size_bytes
+        gone = 0 if bytes_max is None else self._engine.drop_beyond(bytes_max)
         if gone:
             self._commit(now, leaving=gone)
             self._is_grown = True  # it may still be too large

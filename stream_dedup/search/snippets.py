@@ -32,20 +32,20 @@ _TOKEN: Final = re.compile(rf"\s+|[{_UNSPACED}]|[^\s{_UNSPACED}]{{1,100}}")
 
 def snippet_of(text: str, clue: Clue, languages: Languages) -> Snippet:
     """Return the piece of a text that holds most of a clue."""
-    wanted = frozenset(clue.pairs)
+    wanted_pairs = frozenset(clue.pairs)
     parts = list(_parts(text[:_LOOKED_THROUGH]))
     # Two neighbours together, so that what lies across their border counts.
-    best, most = 0, -1
-    for at in range(max(1, len(parts) - 1)):
-        words = words_of("".join(parts[at : at + 2]), languages)
-        found = len(
-            wanted.intersection(pairs_of(words))
+    best, pairs_max = 0, -1
+    for place in range(max(1, len(parts) - 1)):
+        words = words_of("".join(parts[place : place + 2]), languages)
+        pairs_found = len(
+            wanted_pairs.intersection(pairs_of(words))
             if len(clue.pairs[0]) > 1
-            else wanted & {(word,) for word in words}
+            else wanted_pairs & {(word,) for word in words}
         )
-        if found > most:
-            best, most = at, found
-    pieces = list(_marked("".join(parts[best : best + 2]), wanted, languages))
+        if pairs_found > pairs_max:
+            best, pairs_max = place, pairs_found
+    pieces = list(_marked("".join(parts[best : best + 2]), wanted_pairs, languages))
     if best > 0:
         pieces.insert(0, ("… ", False))
     if best + 2 < len(parts) or len(text) > _LOOKED_THROUGH:
@@ -55,25 +55,25 @@ def snippet_of(text: str, clue: Clue, languages: Languages) -> Snippet:
 
 def _parts(text: str) -> Iterator[str]:
     """Cut a text into parts of about `_PART` characters, where it has white space if it has any."""
-    at = 0
-    while at < len(text):
-        space = _CUT.search(text, at + _PART, at + 2 * _PART)
-        end = space.start() if space else at + _PART
-        yield text[at:end]
-        at = end
+    start = 0
+    while start < len(text):
+        space = _CUT.search(text, start + _PART, start + 2 * _PART)
+        end = space.start() if space else start + _PART
+        yield text[start:end]
+        start = end
 
 
 def _marked(
-    text: str, wanted: frozenset[tuple[str, ...]], languages: Languages
+    text: str, wanted_pairs: frozenset[tuple[str, ...]], languages: Languages
 ) -> Iterator[tuple[str, bool]]:
     tokens = _TOKEN.findall(text)
     folded = [_folded(token, languages.fold_han) for token in tokens]
     data = b"".join(folded)
     spans = languages.spans(data)
     words = [data[start:stop].decode("utf-8", "replace")[:100] for start, stop in spans]
-    matching = {place for place, word in enumerate(words) if (word,) in wanted}
+    matching = {place for place, word in enumerate(words) if (word,) in wanted_pairs}
     for place, pair in enumerate(itertools.pairwise(words)):
-        if pair in wanted:
+        if pair in wanted_pairs:
             matching |= {place, place + 1}
     inside = bytearray(len(data))
     for place, (start, stop) in enumerate(spans):

@@ -117,18 +117,18 @@ class TextIndex:
         self.place = self._read_place()
 
     def _read_place(self) -> EnginePlace | None:
-        found = self._first("kind", _PLACE)
-        if found is None:
+        stored = self._first("kind", _PLACE)
+        if stored is None:
             return None
         try:
-            version, *rest = json.loads(found)
+            version, *fields = json.loads(stored)
             if version != _VERSION:
                 raise VolumeError(
                     f"The full-text engine in {self._folder} is of another version of this "
                     "program; delete the folder: it is "
                     "filled anew from Kafka."
                 )
-            made_for, following, oldest_ms = rest
+            made_for, following, oldest_ms = fields
             self._oldest_ms = min(
                 oldest_ms, self._now_ms()
             )  # else a clock that was ahead would shut it
@@ -177,34 +177,34 @@ class TextIndex:
         facts = facts._replace(time_ms=min(facts.time_ms, self._now_ms()))
         if facts.ordered_ms < self._oldest_ms:
             return
-        found = tantivy.Document()
-        found.add_text("kind", _COPY if facts.group else _UNIQUE)
-        found.add_text("at", facts.at)
+        document = tantivy.Document()
+        document.add_text("kind", _COPY if facts.group else _UNIQUE)
+        document.add_text("at", facts.at)
         if facts.position:
-            found.add_text("at", facts.position)
+            document.add_text("at", facts.position)
         if facts.id:
-            found.add_text("id", facts.id[:_ID_CHARACTERS_MAX])
+            document.add_text("id", facts.id[:_ID_CHARACTERS_MAX])
         if id_key:
-            found.add_text("id_key", id_key)
+            document.add_text("id_key", id_key)
         if facts.group:
-            found.add_text("group", facts.group)
+            document.add_text("group", facts.group)
             self._count(facts)
         if facts.group and facts.better:
-            found.add_text("better_of", facts.group)
-            found.add_unsigned("decided", facts.decided)
+            document.add_text("better_of", facts.group)
+            document.add_unsigned("decided", facts.decided)
         if hosts:
-            found.add_text("pair", " ".join(hosts))
-            found.add_text("pair_at", f"{' '.join(hosts)} {facts.ordered_ms}")
+            document.add_text("pair", " ".join(hosts))
+            document.add_text("pair_at", f"{' '.join(hosts)} {facts.ordered_ms}")
             for domain in {host[at:] for host in hosts for at in _starts(host)}:
-                found.add_text("host", domain)
+                document.add_text("host", domain)
         if words:
-            found.add_text(_WORDS, " ".join(words))
-        found.add_unsigned("time", facts.ordered_ms)
-        found.add_bytes(
+            document.add_text(_WORDS, " ".join(words))
+        document.add_unsigned("time", facts.ordered_ms)
+        document.add_bytes(
             "facts", json.dumps(facts._replace(of_id="", counted=0), separators=(",", ":")).encode()
         )
         with self._writing() as writer:
-            writer.add_document(found)
+            writer.add_document(document)
 
     def _count(self, facts: TextFacts) -> None:
         before = self._group_now(facts.group) or GroupFacts(facts.group, "", 0, 0, 0)
@@ -240,30 +240,30 @@ class TextIndex:
                 writer.delete_documents_by_term("root", group.position)
                 if group.copies + group.fetched_again <= 0:
                     continue
-                found = tantivy.Document()
-                found.add_text("kind", _GROUP if group.copies else _PAGE)
-                found.add_text("root", group.position)
+                document = tantivy.Document()
+                document.add_text("kind", _GROUP if group.copies else _PAGE)
+                document.add_text("root", group.position)
                 if group.is_forgotten:
-                    found.add_text("kind", _NAMELESS)
+                    document.add_text("kind", _NAMELESS)
                 if group.id:
-                    found.add_text("root_id", group.id[:_ID_CHARACTERS_MAX])
-                    found.add_text("root_key", shown_key_of(group.id))
-                found.add_unsigned("copies", group.copies)
-                found.add_unsigned("newest", group.newest_ms)
-                found.add_bytes("facts", json.dumps(group, separators=(",", ":")).encode())
-                writer.add_document(found)
+                    document.add_text("root_id", group.id[:_ID_CHARACTERS_MAX])
+                    document.add_text("root_key", shown_key_of(group.id))
+                document.add_unsigned("copies", group.copies)
+                document.add_unsigned("newest", group.newest_ms)
+                document.add_bytes("facts", json.dumps(group, separators=(",", ":")).encode())
+                writer.add_document(document)
             writer.delete_documents_by_term("kind", _PLACE)
-            found = tantivy.Document()
-            found.add_text("kind", _PLACE)
+            document = tantivy.Document()
+            document.add_text("kind", _PLACE)
             following = [
                 [topic, partition, offset]
                 for (topic, partition), offset in sorted(place.following.items())
             ]
-            found.add_bytes(
+            document.add_bytes(
                 "facts",
                 json.dumps([_VERSION, dict(place.made_for), following, self._oldest_ms]).encode(),
             )
-            writer.add_document(found)
+            writer.add_document(document)
             writer.commit()
             self._index.reload()
         self.place = place
@@ -271,7 +271,7 @@ class TextIndex:
         self._leaving.clear()
         self._added = 0
 
-    def forget(self, one: ForgottenId) -> None:
+    def forget(self, forgotten_id: ForgottenId) -> None:
         """Let what came under an id before it was forgotten go with the next commit, and remember
         the order.
 
@@ -286,9 +286,12 @@ class TextIndex:
             )
         with self._writing() as writer:
             gone: dict[str, list[TextFacts]] = {}
-            for fields in self._ordered(self._term("id_key", one.id_key), "time", None):
+            for fields in self._ordered(self._term("id_key", forgotten_id.id_key), "time", None):
                 facts = TextFacts(*fields)
-                if one.covers(facts.log_offset, facts.time_ms) and facts.at not in self._leaving:
+                if (
+                    forgotten_id.covers(facts.log_offset, facts.time_ms)
+                    and facts.at not in self._leaving
+                ):
                     self._leaving.add(facts.at)
                     writer.delete_documents_by_term("at", facts.at)
                     gone.setdefault(facts.group, []).append(facts)
@@ -296,40 +299,42 @@ class TextIndex:
                 group = self._group_now(position) if position else None
                 if group is not None:
                     self._groups[position] = self._group_without(group, copies)
-            for fields in self._ordered(self._term("root_key", one.shown_key), "newest", None):
+            for fields in self._ordered(
+                self._term("root_key", forgotten_id.shown_key), "newest", None
+            ):
                 group = self._group_now(GroupFacts(*fields).position)
-                if group is not None and one.covers(group.named_at, group.newest_ms):
+                if group is not None and forgotten_id.covers(group.named_at, group.newest_ms):
                     self._groups[group.position] = group._replace(id="", is_forgotten=True)
-            writer.delete_documents_by_term("forgotten", one.id_key)
-            found = tantivy.Document()
-            found.add_text("kind", _FORGOTTEN)
-            found.add_text("forgotten", one.id_key)
-            found.add_unsigned("time", in_order(one.append_ms))
-            found.add_bytes("facts", json.dumps(one).encode())
-            writer.add_document(found)
+            writer.delete_documents_by_term("forgotten", forgotten_id.id_key)
+            document = tantivy.Document()
+            document.add_text("kind", _FORGOTTEN)
+            document.add_text("forgotten", forgotten_id.id_key)
+            document.add_unsigned("time", in_order(forgotten_id.append_ms))
+            document.add_bytes("facts", json.dumps(forgotten_id).encode())
+            writer.add_document(document)
 
     def _group_without(self, group: GroupFacts, copies: Sequence[TextFacts]) -> GroupFacts:
-        left = [
+        newest_and_oldest = [
             next(
                 (
-                    one.ordered_ms
-                    for one in self.copies_of(
+                    copy.ordered_ms
+                    for copy in self.copies_of(
                         group.position, len(self._leaving) + 1, is_oldest_first=is_oldest_first
                     )
-                    if one.at not in self._leaving
+                    if copy.at not in self._leaving
                 ),
                 0,
             )
             for is_oldest_first in (False, True)
         ]
-        was_oldest = any(one.ordered_ms == group.oldest_ms for one in copies)
-        fetched_again = sum(one.is_fetched_again for one in copies)
+        was_oldest = any(copy.ordered_ms == group.oldest_ms for copy in copies)
+        fetched_again = sum(copy.is_fetched_again for copy in copies)
         return group._replace(
             copies=group.copies - len(copies) + fetched_again,
             fetched_again=group.fetched_again - fetched_again,
-            bytes_wasted=group.bytes_wasted - sum(one.wasted for one in copies),
-            newest_ms=left[0],
-            oldest_ms=left[1] if was_oldest else group.oldest_ms,
+            bytes_wasted=group.bytes_wasted - sum(copy.wasted for copy in copies),
+            newest_ms=newest_and_oldest[0],
+            oldest_ms=newest_and_oldest[1] if was_oldest else group.oldest_ms,
         )
 
     def forgotten(self) -> list[ForgottenId]:
@@ -367,13 +372,13 @@ class TextIndex:
         for path in self._folder.iterdir():
             piece = path.name.partition(".")[0]
             files[piece] = files.get(piece, 0) + _size_of(path)
-        found = 0.0
-        for one in json.loads((self._folder / "meta.json").read_bytes())["segments"]:
-            gone = (one["deletes"] or {}).get("num_deleted_docs", 0)
-            found += files.get(one["segment_id"].replace("-", ""), 0) * (
-                1 - gone / max(1, one["max_doc"])
+        live = 0.0
+        for segment in json.loads((self._folder / "meta.json").read_bytes())["segments"]:
+            deleted = (segment["deletes"] or {}).get("num_deleted_docs", 0)
+            live += files.get(segment["segment_id"].replace("-", ""), 0) * (
+                1 - deleted / max(1, segment["max_doc"])
             )
-        return int(found)
+        return int(live)
 
     def drop_beyond(self, bytes_most: int) -> int:
         """Let the oldest documents go with the next commit, so that the others take no more; return
@@ -423,12 +428,14 @@ class TextIndex:
             self._schema, "time", tantivy.FieldType.Unsigned, first_ms, last_ms
         )
 
-    def _both(self, one: tantivy.Query, other: tantivy.Query) -> tantivy.Query:
-        return tantivy.Query.boolean_query([(tantivy.Occur.Must, one), (tantivy.Occur.Must, other)])
-
-    def _without(self, one: tantivy.Query, other: tantivy.Query) -> tantivy.Query:
+    def _both(self, first: tantivy.Query, second: tantivy.Query) -> tantivy.Query:
         return tantivy.Query.boolean_query(
-            [(tantivy.Occur.Must, one), (tantivy.Occur.MustNot, other)]
+            [(tantivy.Occur.Must, first), (tantivy.Occur.Must, second)]
+        )
+
+    def _without(self, wanted: tantivy.Query, excluded: tantivy.Query) -> tantivy.Query:
+        return tantivy.Query.boolean_query(
+            [(tantivy.Occur.Must, wanted), (tantivy.Occur.MustNot, excluded)]
         )
 
     def _count_of(self, query: tantivy.Query) -> int:
@@ -450,34 +457,50 @@ class TextIndex:
         first = _first_held(
             needed, list(itertools.accumulate(map(frequency.__getitem__, by_rareness)))
         )
-        for held in (first, needed):
-            rarest, rest = by_rareness[: lacking + held], by_rareness[lacking + held :]
+        for required in (first, needed):
+            rarest, other_pairs = (
+                by_rareness[: lacking + required],
+                by_rareness[lacking + required :],
+            )
             hits = searcher.search(self._any_of(rarest), max(limit, _LOOKED_AT), count=False).hits
-            scores = {(at.segment_ord, at.doc): score for score, at in hits if score > held - 0.5}
-            documents = {
-                (at.segment_ord, at.doc): TextFacts(*json.loads(_bytes_of(searcher.doc(at))))
-                for score, at in hits
-                if score > held - 0.5
+            scores = {
+                (address.segment_ord, address.doc): score
+                for score, address in hits
+                if score > required - 0.5
             }
-            if rest and scores:
-                for place, more in self._held_by(searcher, rest, documents.values()).items():
+            documents = {
+                (address.segment_ord, address.doc): TextFacts(
+                    *json.loads(_bytes_of(searcher.doc(address)))
+                )
+                for score, address in hits
+                if score > required - 0.5
+            }
+            if other_pairs and scores:
+                for place, more in self._held_by(searcher, other_pairs, documents.values()).items():
                     scores[place] += more
             best = sorted(scores, key=lambda place: -scores[place])[:limit]
-            unseen = hits[-1][0] + len(rest) if len(scores) == max(limit, _LOOKED_AT) else 0.0
+            unseen = (
+                hits[-1][0] + len(other_pairs) if len(scores) == max(limit, _LOOKED_AT) else 0.0
+            )
             if (
-                not rest
+                not other_pairs
                 or not unseen
                 or (len(best) == limit and scores[best[-1]] >= unseen - _UNIQUE_FIRST / 2)
             ):
                 break
-        found = []
+        matches = []
         for place in best:
             pairs = int(scores[place] + _UNIQUE_FIRST / 2)
             if pairs >= needed:
-                found.append(FoundText(pairs / len(clue.pairs), documents[place]))
+                matches.append(FoundText(pairs / len(clue.pairs), documents[place]))
         return sorted(
-            found,
-            key=lambda one: (-one.share, bool(one.facts.group), -one.facts.time_ms, one.facts.at),
+            matches,
+            key=lambda match: (
+                -match.share,
+                bool(match.facts.group),
+                -match.facts.time_ms,
+                match.facts.at,
+            ),
         )
 
     def _any_of(self, pairs: Sequence[WordPair]) -> tantivy.Query:
@@ -508,15 +531,15 @@ class TextIndex:
         should, must = tantivy.Occur.Should, tantivy.Occur.Must
         places = [facts.at for facts in documents]
         among = tantivy.Query.term_set_query(self._schema, "at", places)
-        both = [
+        among_pairs = [
             tantivy.Query.boolean_query([(must, among), (must, self._holds(pair))])
             for pair in pairs
         ]
         query = tantivy.Query.boolean_query(
-            [(should, tantivy.Query.const_score_query(one, 1.0)) for one in both]
+            [(should, tantivy.Query.const_score_query(one, 1.0)) for one in among_pairs]
         )
         hits = searcher.search(query, len(places), count=False).hits
-        return {(at.segment_ord, at.doc): round(score) for score, at in hits}
+        return {(address.segment_ord, address.doc): round(score) for score, address in hits}
 
     def _holds(self, pair: WordPair) -> tantivy.Query:
         if len(pair) == 1:
@@ -533,18 +556,18 @@ class TextIndex:
 
     def facts_at(self, at: str) -> TextFacts | None:
         """Return what is told of the document that lies there."""
-        found = self._first("at", at)
-        return None if found is None else TextFacts(*json.loads(found))
+        stored = self._first("at", at)
+        return None if stored is None else TextFacts(*json.loads(stored))
 
     def facts_of_id(self, identifier: str, limit: int = 10) -> list[TextFacts]:
         """Return what is told of the documents of an id, the newest first."""
         query = self._term("id", identifier[:_ID_CHARACTERS_MAX])
-        return [TextFacts(*one) for one in self._ordered(query, "time", limit)]
+        return [TextFacts(*fields) for fields in self._ordered(query, "time", limit)]
 
     def group(self, position: str) -> GroupFacts | None:
         """Return a group by the position of the kept document, also one without a copy."""
-        found = self._first("root", position)
-        return None if found is None else GroupFacts(*json.loads(found))
+        stored = self._first("root", position)
+        return None if stored is None else GroupFacts(*json.loads(stored))
 
     @property
     def group_count(self) -> int:
@@ -554,7 +577,7 @@ class TextIndex:
     def groups_of_id(self, identifier: str, limit: int = 10) -> list[GroupFacts]:
         """Return the groups whose kept document has that id, the newest first."""
         query = self._term("root_id", identifier[:_ID_CHARACTERS_MAX])
-        return [GroupFacts(*one) for one in self._ordered(query, "newest", limit)]
+        return [GroupFacts(*fields) for fields in self._ordered(query, "newest", limit)]
 
     def copies_of(
         self, position: str, limit: int, *, is_oldest_first: bool = False
@@ -577,8 +600,8 @@ class TextIndex:
         """Return the copy in a group that is better than all before it, the last that the log says
         so of.
         """
-        found = list(self._ordered(self._term("better_of", position), "decided", 1))
-        return TextFacts(*found[0]) if found else None
+        stored = list(self._ordered(self._term("better_of", position), "decided", 1))
+        return TextFacts(*stored[0]) if stored else None
 
     @property
     def committed_ms(self) -> int:
@@ -617,17 +640,17 @@ class TextIndex:
         terms = [f"{pair} {time_ms}" for pair, time_ms in first_ms.items()]
         query = self._without(tantivy.Query.term_set_query(self._schema, "pair_at", terms), gone)
         searcher = self._index.searcher()
-        found: dict[str, TextFacts] = {}
+        copies: dict[str, TextFacts] = {}
         for _, address in searcher.search(query, 2 * len(terms) + 1, count=False).hits:
             document = searcher.doc(address)
-            found.setdefault(
+            copies.setdefault(
                 str(document.get_first("pair")), TextFacts(*json.loads(_bytes_of(document)))
             )
-        for pair in first_ms.keys() - found.keys():
+        for pair in first_ms.keys() - copies.keys():
             query = self._without(self._term("pair", pair), gone)
             for fields in self._ordered(query, "time", 1, ascending=True):
-                found[pair] = TextFacts(*fields)
-        return found
+                copies[pair] = TextFacts(*fields)
+        return copies
 
     def groups(self, order: str, limit: int) -> list[GroupFacts]:
         """Return the groups with the most copies, or (`newest`) with the newest."""
@@ -693,16 +716,16 @@ def _first_held(needed: int, work: Sequence[int]) -> int:
     more work.
     """
     lacking = len(work) - needed
-    held = min(needed, _HELD + len(work) // _HELD_OF)
-    most = _HELD_WORK * work[lacking + held - 1]
-    while held < needed and work[lacking + held] <= most:
-        held += 1
-    return held
+    required = min(needed, _HELD + len(work) // _HELD_OF)
+    work_max = _HELD_WORK * work[lacking + required - 1]
+    while required < needed and work[lacking + required] <= work_max:
+        required += 1
+    return required
 
 
 def _starts(host: str) -> list[int]:
     """Return where a host and each domain above it begin."""
-    return [0, *(at + 1 for at, sign in enumerate(host) if sign == ".")]
+    return [0, *(index + 1 for index, sign in enumerate(host) if sign == ".")]
 
 
 def _bytes_of(document: tantivy.Document) -> bytes:
