@@ -33,10 +33,10 @@ from bench.path_around import machine
 from stream_dedup.domain.errors import InputError
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.fingerprinting.normalise import normalise
-from stream_dedup.search.clue import clue_of, words_of
 from stream_dedup.search.facts import EnginePlace, TextFacts
 from stream_dedup.search.finding import Finder
 from stream_dedup.search.forgotten import key_of
+from stream_dedup.search.query import parse_query, words_of
 from stream_dedup.search.role import COMMIT_DOCUMENTS
 from stream_dedup.search.texts import TextIndex
 
@@ -298,7 +298,7 @@ def _ask(
     for one in _spread(clues, options.scans):
         say(f"a scan for {one.tokens} words in {one.language}, {one.change}")
         began = time.monotonic()
-        clue = clue_of(one.text, languages)
+        clue = parse_query(one.text, languages)
         wanted = [f" {' '.join(pair)} ".encode() for pair in clue.pairs]
         held = texts.scanned(wanted, clue.needed())
         report.scans.append((one.tokens, 1000 * (time.monotonic() - began), times[one]))
@@ -317,7 +317,7 @@ def _ask(
 
 def _holds(text: str, clue: str, languages: Languages) -> bool:
     """Return whether a text holds so much of a clue that it is listed, by counting."""
-    wanted = clue_of(clue, languages)
+    wanted = parse_query(clue, languages)
     words = f" {' '.join(words_of(text, languages))} "
     return sum(f" {' '.join(pair)} " in words for pair in wanted.pairs) >= wanted.needed()
 

@@ -102,13 +102,13 @@ class Opened:
 
 
 FIND_ORDERS = ("best", "earliest", "newest")
-"""How documents that hold a clue are ordered: by their share of it, or by their time."""
+"""The orders of found documents: by their share of the query, or by their time."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundDocument:
-    """A document that holds a clue. `share` of the clue it holds; `snippet`: pieces of its text,
-    and whether each matched.
+    """A document that contains a query. `share`: the part of the query that it contains; `snippet`:
+    pieces of its text, and whether each matched.
     """
 
     at: str
@@ -124,8 +124,8 @@ class FoundDocument:
 
 @dataclass(frozen=True, slots=True)
 class FoundDocuments:
-    """A page of the documents that hold a clue. `total`: how many do, at least so many unless
-    `is_whole`; `hosts`: from how many hosts the total comes.
+    """A page of the documents that contain a query. `total`: the number of all, a lower bound unless
+    `is_whole`; `hosts`: the number of their hosts.
     """
 
     documents: tuple[FoundDocument, ...] = ()

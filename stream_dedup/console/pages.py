@@ -333,12 +333,12 @@ def release_command(decision: Decision) -> str:
 
 
 async def find(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
-    """Answer with a page of the documents that hold a clue."""
+    """Answer with a page of the documents that contain a text."""
     return await _found(sources, query, call, max(1, _number(query, "page") or 1))
 
 
 async def find_all(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
-    """Answer with all documents that hold a clue, for a table elsewhere."""
+    """Answer with all documents that contain a text, for CSV."""
     return await _found(sources, query, call, None)
 
 

@@ -21,7 +21,7 @@ from stream_dedup.console.recent import Recent
 
 
 class FindDocuments(Protocol):
-    """Finds the documents that hold a clue."""
+    """Finds the documents that contain a text."""
 
     def __call__(
         self,
@@ -44,7 +44,7 @@ class TextAnswers(Protocol):
 
     @property
     def find(self) -> FindDocuments:
-        """What finds the documents that hold a clue."""
+        """The function that finds documents by their text."""
 
     def group(self, named: str) -> DocumentGroup | None:
         """Return the group of an id or position, or None."""

@@ -1,9 +1,9 @@
-"""Every text that holds a clue, and every group of copies: from what left on `unique` and
+"""Every text that contains a query, and every group of copies: from what left on `unique` and
 `duplicates`. Reads Kafka only.
 
-In the order of a question: `clue` (words, and pairs of neighbours, that are looked for), `texts`
+In the order of a question: `query` (words, and pairs of neighbours, that are searched for), `texts`
 (the full-text engine; only it knows tantivy), `kept_texts` (a text by where it lies), `snippets`
-(where a text holds the clue), `finding` (all of these, as an answer), `api` (HTTP). `role` fills
+(where a text contains the query), `finding` (all of these, as an answer), `api` (HTTP). `role` fills
 the engine, and lets go what the log says is forgotten (`forgotten`).
 
 Invariants: no verdict depends on it; what the engine holds and the place in Kafka up to which it

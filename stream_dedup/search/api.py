@@ -1,7 +1,7 @@
 """`/v1/find` and `/v1/groups` of a running search. Nothing is changed through it.
 
-    GET  /v1/find?q=CLUE[&limit=N][&offset=N][&order=ORDER][&host=HOST][&least=SHARE][&snippets=no]
-    POST /v1/find[?limit=N...]                    the clue is the body, as text in UTF-8
+    GET  /v1/find?q=TEXT[&limit=N][&offset=N][&order=ORDER][&host=HOST][&least=SHARE][&snippets=no]
+    POST /v1/find[?limit=N...]                    the body is the text, in UTF-8
     GET  /v1/groups[?order=largest|newest][&limit=N]
     GET  /v1/groups?of=POSITION|ID[&limit=N]
 
@@ -28,8 +28,8 @@ from stream_dedup.console.calls import BoundedCalls, as_page_errors
 from stream_dedup.console.guard import TokenGuard
 from stream_dedup.console.pages import PageError
 from stream_dedup.domain.problem import PROBLEM_TYPE, problem_bytes
-from stream_dedup.search.clue import CLUE_BYTES_MAX
 from stream_dedup.search.finding import FOUND_MAX, MEMBERS_MAX, FinderPlace
+from stream_dedup.search.query import QUERY_BYTES_MAX
 
 _logger = structlog.get_logger("stream_dedup.search")
 
@@ -42,7 +42,7 @@ _NO_STORE: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosn
 
 
 class SearchApi:
-    """The routes of a search. `answered` is told how long each clue took."""
+    """The routes of a search. `answered` gets the seconds that each query took."""
 
     def __init__(
         self,
@@ -97,13 +97,13 @@ class SearchApi:
         limit = _number(query, "limit", _FOUND, 1, SNIPPETS_MAX if has_snippets else FOUND_MAX)
         offset = _number(query, "offset", 0, 0, FOUND_MAX)
         least = _share(query)
-        clue = (
+        text = (
             await _body(request) if request.method == "POST" else request.query_params.get("q", "")
         )
         began = time.monotonic()
         found = await self._calls(
             lambda: self._finder.find(
-                clue,
+                text,
                 limit,
                 least,
                 offset=offset,
@@ -141,15 +141,16 @@ class SearchApi:
 
 async def _body(request: Request) -> str:
     body = await request.body()
-    if len(body) > CLUE_BYTES_MAX:
+    if len(body) > QUERY_BYTES_MAX:
         raise PageError(
-            413, f"A clue has at most {CLUE_BYTES_MAX:,} bytes; a sentence or two is enough."
+            413,
+            f"A search text has at most {QUERY_BYTES_MAX:,} bytes; a sentence or two is enough.",
         )
     try:
         return body.decode()
     except UnicodeDecodeError as error:
         raise PageError(
-            400, f"The clue is not UTF-8: {error.reason} at byte {error.start}."
+            400, f"The search text is not UTF-8: {error.reason} at byte {error.start}."
         ) from error
 
 

@@ -50,17 +50,15 @@ def check_search(settings: Settings) -> CheckFinding:
 
 
 def summary_of(answer: dict[str, Any]) -> str:
-    """Return how many documents hold the clue, and which of them are shown."""
+    """Return how many documents contain the text, and which of them are shown."""
     total, first = int(answer["total"]), int(answer["offset"]) + 1
     last = first + len(answer["documents"]) - 1
     hosts = counted(int(answer["hosts"]), "host")
     many = f"{'' if answer['is_whole'] else 'At least '}{total:,}"
-    sentence = (
-        f"{many} {'document holds' if total == 1 else 'documents hold'} the clue, or most of it"
-    )
+    sentence = f"{many} {'document contains' if total == 1 else 'documents contain'} the text, or most of it"
     sentence += f", from {hosts}." if total else "."
     if total and last < first:
-        return f"{sentence} This page is beyond the last one."
+        return f"{sentence} This page is after the last one."
     if last - first + 1 < total:
         sentence += f" Shown: {first:,} to {last:,}"
         sentence += " (--page, --limit)."

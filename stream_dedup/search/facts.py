@@ -1,4 +1,4 @@
-"""What the full-text engine tells: of a document, of a group of copies, of itself."""
+"""Values that the full-text engine stores and returns: facts of documents, groups of copies and itself."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class GroupFacts(NamedTuple):
 
 
 class FoundText(NamedTuple):
-    """A document that holds a share of a clue."""
+    """A document that contains a share of a query."""
 
     share: float
     facts: TextFacts

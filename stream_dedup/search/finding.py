@@ -1,8 +1,8 @@
-"""A question answered: documents that hold a clue, with snippets; a group with its copies; groups
-in an order.
+"""Answer queries: documents that contain a text, with snippets; a group with its copies; groups in
+an order.
 
-Invariant: an answer never fails for a text that is kept no longer, or that Kafka does not give now:
-the document is told without a snippet.
+Invariant: an answer never fails because Kafka has deleted a text or does not return it now:
+the document is returned without a snippet.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from stream_dedup.domain.errors import InputError, StreamDedupError
 from stream_dedup.domain.hosts import HostNames, asked_host, is_of_host
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.log.headers import place_of
-from stream_dedup.search.clue import clue_of
 from stream_dedup.search.facts import FoundText, GroupFacts, TextFacts
 from stream_dedup.search.forgotten import ForgottenIds
+from stream_dedup.search.query import parse_query
 from stream_dedup.search.snippets import snippet_of
 from stream_dedup.search.texts import TextIndex
 
@@ -40,7 +40,7 @@ MEMBERS_MAX = 200
 LISTED_MEMBERS = 50
 PAIRS_MAX = 1_000
 FOUND_MAX = 10_000
-"""How many documents that hold a clue are counted, sorted and listed: the best of more."""
+"""How many documents that contain a query are counted, sorted and listed: the best of more."""
 
 
 class FinderPlace:
@@ -59,7 +59,7 @@ class FinderPlace:
     def _open(self) -> Finder:
         if self._finder is None:
             raise StreamDedupError(
-                "The search holds nothing yet and waits for Kafka, or is closing; see /startupz."
+                "The search has read nothing yet and waits for Kafka, or is closing; see /startupz."
             )
         return self._finder
 
@@ -139,19 +139,19 @@ class Finder:
         host: str = "",
         snippets: bool = True,
     ) -> FoundDocuments:
-        """Return `limit` of the documents that hold a clue, or enough of it, after `offset` others
+        """Return `limit` of the documents that contain enough of a text, after `offset` others
         in one of `FIND_ORDERS`; of `host` and its subdomains, if it is given. Documents without a
         time come last.
 
         Raises:
-            InputError: it is no clue, or no order.
+            InputError: the text has no word or is too long, or the order is unknown.
         """
         if order not in FIND_ORDERS:
             raise InputError(
                 f"Documents are ordered by one of {', '.join(FIND_ORDERS)}, not {order!r:.40}."
             )
-        clue = clue_of(text, self._languages)
-        matches = self._engine.find(clue, FOUND_MAX + 1, least)
+        query = parse_query(text, self._languages)
+        matches = self._engine.find(query, FOUND_MAX + 1, least)
         is_whole = len(matches) <= FOUND_MAX
         hosts = {
             match.facts.at: self._hosts.of(match.facts.id.encode()) for match in matches[:FOUND_MAX]
@@ -171,7 +171,7 @@ class Finder:
                     at=match.facts.at,
                     id=match.facts.id,
                     share=match.share,
-                    snippet=snippet_of(texts[match.facts.at], clue, self._languages)
+                    snippet=snippet_of(texts[match.facts.at], query, self._languages)
                     if texts.get(match.facts.at)
                     else (),
                     verdict=match.facts.verdict,
@@ -192,7 +192,7 @@ class Finder:
             return dict(self._texts_at([document.facts.at for document in page]))
         except StreamDedupError as error:
             _logger.warning(
-                "texts could not be read, and documents are told without snippets", why=str(error)
+                "texts could not be read; documents are returned without snippets", why=str(error)
             )
             return {}
 

@@ -44,12 +44,12 @@ from stream_dedup.kafka import Admin, KeptAdmin, PartitionsReader
 from stream_dedup.log.headers import place_of
 from stream_dedup.orders.forget import log_form
 from stream_dedup.search.api import SearchApi
-from stream_dedup.search.clue import words_of
 from stream_dedup.search.facts import EnginePlace, TextFacts
 from stream_dedup.search.finding import Finder, FinderPlace
 from stream_dedup.search.forgotten import ForgottenId, ForgottenIds, forgotten_in, key_of
 from stream_dedup.search.kept_texts import OutputText, OutputTexts
 from stream_dedup.search.metrics import SearchMetrics
+from stream_dedup.search.query import words_of
 from stream_dedup.search.texts import TextIndex
 from stream_dedup.serving.health import Health
 from stream_dedup.serving.process import give_back

@@ -1,4 +1,4 @@
-"""Where a text holds a clue: a short piece of it, with the words that match marked. Pure.
+"""Return the short piece of a text that contains most of a query, with matching words marked. Pure.
 
 Invariants: bounded for every text: of it the first `_LOOKED_THROUGH` characters are looked through,
 and about `_SHOWN` are shown; the piece is the text's own characters, in their order.
@@ -14,7 +14,7 @@ from typing import Final
 
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.fingerprinting.normalise import normalise
-from stream_dedup.search.clue import Clue, pairs_of, words_of
+from stream_dedup.search.query import SearchQuery, pairs_of, words_of
 
 Snippet = tuple[tuple[str, bool], ...]
 """Pieces of a text, and whether each matches."""
@@ -30,9 +30,9 @@ _DIFFERS: Final = b"\x02"
 _TOKEN: Final = re.compile(rf"\s+|[{_UNSPACED}]|[^\s{_UNSPACED}]{{1,100}}")
 
 
-def snippet_of(text: str, clue: Clue, languages: Languages) -> Snippet:
-    """Return the piece of a text that holds most of a clue."""
-    wanted_pairs = frozenset(clue.pairs)
+def snippet_of(text: str, query: SearchQuery, languages: Languages) -> Snippet:
+    """Return the piece of a text that contains most of a query."""
+    wanted_pairs = frozenset(query.pairs)
     parts = list(_parts(text[:_LOOKED_THROUGH]))
     # Two neighbours together, so that what lies across their border counts.
     best, pairs_max = 0, -1
@@ -40,7 +40,7 @@ def snippet_of(text: str, clue: Clue, languages: Languages) -> Snippet:
         words = words_of("".join(parts[place : place + 2]), languages)
         pairs_found = len(
             wanted_pairs.intersection(pairs_of(words))
-            if len(clue.pairs[0]) > 1
+            if len(query.pairs[0]) > 1
             else wanted_pairs & {(word,) for word in words}
         )
         if pairs_found > pairs_max:

@@ -10,8 +10,8 @@ What lies in it, all in tantivy's own segments:
     an id        that was forgotten, as a digest, and by which record of the log
     the place    the next offset of every partition, what the engine was made for, and how old a document may be in it
 
-Invariants: one commit makes all four visible, or none of them; a clue is looked for exactly as a
-scan of all texts would, the rarest pairs of words first, and the rest only in the documents that
+Invariants: one commit makes all four visible, or none of them; a search finds exactly what a scan of
+all texts would; it looks up the rarest pairs of words first, and the others only in documents that
 have enough of those; at most `_HEAP_BYTES` of documents are held in memory; no time lies ahead:
 what a record says beyond now, which its producer may, counts as now.
 """
@@ -31,7 +31,6 @@ import tantivy
 
 from stream_dedup.domain.errors import StoreError, VolumeError
 from stream_dedup.domain.paths import make_folder
-from stream_dedup.search.clue import Clue, WordPair
 from stream_dedup.search.facts import (
     TIME_MS_MAX,
     EnginePlace,
@@ -41,6 +40,7 @@ from stream_dedup.search.facts import (
     in_order,
 )
 from stream_dedup.search.forgotten import ForgottenId, shown_key_of
+from stream_dedup.search.query import SearchQuery, WordPair
 
 _VERSION: Final = 6
 _LOCKED: Final = "LockBusy"
@@ -53,7 +53,7 @@ _PAGE: Final = "page"
 _NAMELESS: Final = "nameless"
 _UNIQUE: Final = "unique"
 _COPY: Final = "copy"
-# how many of the rarest pairs must be held, and one more of every `_HELD_OF` pairs in the clue
+# how many of the rarest pairs must be held, and one more of every `_HELD_OF` pairs in the query
 _HELD: Final = 2
 _HELD_OF: Final = 15
 _HELD_WORK: Final = 2.0
@@ -441,19 +441,19 @@ class TextIndex:
     def _count_of(self, query: tantivy.Query) -> int:
         return int(self._index.searcher().search(query, 1, count=True).count)  # type: ignore[attr-defined] # the stubs lack it
 
-    def find(self, clue: Clue, limit: int, least: float | None = None) -> list[FoundText]:
-        """Return the documents that hold at least that share of a clue, best first; of equals those
+    def find(self, query: SearchQuery, limit: int, least: float | None = None) -> list[FoundText]:
+        """Return the documents that contain at least that share of a query, best first; of equals those
         that were kept first, then the newest. With fewer than `limit` these are all.
         """
         searcher = self._index.searcher()
-        needed = clue.needed(least)
+        needed = query.needed(least)
         # One that holds `needed` of the pairs lacks at most `lacking`, and so holds `held` of any
         # `lacking + held` of them.
-        lacking = len(clue.pairs) - needed
+        lacking = len(query.pairs) - needed
         frequency = {
-            pair: min(searcher.doc_freq(_WORDS, word) for word in pair) for pair in clue.pairs
+            pair: min(searcher.doc_freq(_WORDS, word) for word in pair) for pair in query.pairs
         }
-        by_rareness = sorted(clue.pairs, key=frequency.__getitem__)
+        by_rareness = sorted(query.pairs, key=frequency.__getitem__)
         first = _first_held(
             needed, list(itertools.accumulate(map(frequency.__getitem__, by_rareness)))
         )
@@ -492,7 +492,7 @@ class TextIndex:
         for place in best:
             pairs = int(scores[place] + _UNIQUE_FIRST / 2)
             if pairs >= needed:
-                matches.append(FoundText(pairs / len(clue.pairs), documents[place]))
+                matches.append(FoundText(pairs / len(query.pairs), documents[place]))
         return sorted(
             matches,
             key=lambda match: (

@@ -15,8 +15,8 @@ from bench.edits import edited
 from bench.files import OURS, measure, write_file
 from bench.find import CHANGES, TOKENS, FindOptions, run_find
 from bench.find_texts import LANGUAGES
-from stream_dedup.search.clue import Clue
 from stream_dedup.search.facts import FoundText
+from stream_dedup.search.query import SearchQuery
 from stream_dedup.search.texts import TextIndex
 
 
@@ -107,7 +107,7 @@ def test_an_engine_that_overlooks_a_document_is_complained_of(
     ask = TextIndex.find
 
     def overlook(
-        self: TextIndex, clue: Clue, limit: int, least: float | None = None
+        self: TextIndex, clue: SearchQuery, limit: int, least: float | None = None
     ) -> list[FoundText]:
         return ask(self, clue, limit, least)[1:]
 

@@ -13,9 +13,9 @@ import pytest
 
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.search.api import SearchApi
-from stream_dedup.search.clue import words_of
 from stream_dedup.search.facts import EnginePlace, TextFacts
 from stream_dedup.search.finding import Finder, FinderPlace
+from stream_dedup.search.query import words_of
 from stream_dedup.search.texts import TextIndex
 from stream_dedup.serving.http import HttpServer
 from tests.serving.serving import serving
@@ -74,7 +74,7 @@ def test_a_clue_is_found_as_an_argument_and_in_a_file(
     assert shown.code == 0, shown.err
     assert "100%  https://a.example/\\x1b[2J  2023-11-14 22:13:20Z  unique-0@0  unique" in shown.out
     assert "It was the best of times, it was the worst of \\x1b[31mtimes." in shown.out
-    assert "1 document holds the clue" in shown.err + shown.out
+    assert "1 document contains the text" in shown.err + shown.out
     answer = json.loads(ask("find", tmp_path / "clue.txt", "--json").out)
     assert [(one["at"], one["share"]) for one in answer["documents"]] == [("unique-0@0", 1.0)]
 
@@ -82,7 +82,7 @@ def test_a_clue_is_found_as_an_argument_and_in_a_file(
 def test_documents_are_paged_ordered_and_written_as_csv(ask: Callable[..., Any]) -> None:
     """The summary says of how many; the CSV has all of them and nothing else."""
     shown = ask("find", "best of times", "--order", "earliest", "--host", "a.example")
-    assert "1 document holds the clue, or most of it, from 1 host." in shown.err + shown.out
+    assert "1 document contains the text, or most of it, from 1 host." in shown.err + shown.out
     beyond = ask("find", "best of times", "--page", "2")
     assert "This page is beyond the last one." in beyond.err + beyond.out
     assert "0 documents" in "".join(ask("find", "best of times", "--host", "b.example")[1:])
@@ -97,9 +97,9 @@ def test_documents_are_paged_ordered_and_written_as_csv(ask: Callable[..., Any])
 
 
 def test_what_is_not_found_and_what_is_no_clue(ask: Callable[..., Any]) -> None:
-    assert "0 documents hold the clue" in "".join(ask("find", "no such words here at all")[1:])
+    assert "0 documents contain the text" in "".join(ask("find", "no such words here at all")[1:])
     refused = ask("find", "--text", "***")
-    assert (refused.code, "The clue has no word" in refused.err) == (1, True)
+    assert (refused.code, "The search text has no word" in refused.err) == (1, True)
     assert "least must be a share" in ask("find", "best of times", "--least", "2").err
 
 

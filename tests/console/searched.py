@@ -12,9 +12,9 @@ from stream_dedup.console.nouns import Decision, Opened
 from stream_dedup.console.recent import Recent
 from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.fingerprinting import Languages
-from stream_dedup.search.clue import words_of
 from stream_dedup.search.facts import EnginePlace, TextFacts
 from stream_dedup.search.finding import Finder
+from stream_dedup.search.query import words_of
 from stream_dedup.search.texts import TextIndex
 from tests.console.sample import COPY, EVIL, HOUR_MS, KEPT, TITLE, decision, sources
 

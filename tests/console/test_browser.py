@@ -359,9 +359,9 @@ def test_an_editor_pastes_two_sentences(chrome: Chrome, searched: int) -> None:
     chrome.find_element("id", "q").send_keys(SENTENCES)
     chrome.find_element("css selector", "main form button").click()
     wait_for(chrome, "document.querySelectorAll('.found li').length > 0")
-    assert "5 documents hold the clue" in chrome.find_element("css selector", "main").text
+    assert "5 documents contain the text" in chrome.find_element("css selector", "main").text
     first = chrome.find_element("css selector", ".found li")
-    assert "holds 100 % of the clue" in first.text, "the copy that says three years"
+    assert "contains 100 % of the text" in first.text, "the copy that says three years"
     marked = [one.text for one in first.find_elements("css selector", "mark")]
     assert "Fishermen who moor there will be offered places" in " ".join(marked)
     assert "rained" not in chrome.find_element("css selector", ".found").text
@@ -392,9 +392,9 @@ def test_sentences_of_any_script_and_hostile_ones(chrome: Chrome, searched: int)
     for clue, says in (
         ("漁船は南の港に移る", "mainichi.example"),
         ("a page of nine harmless looking words", "<script>alert(1)</script>"),
-        ("colourless green ideas sleep furiously", "No document holds this clue"),
+        ("colourless green ideas sleep furiously", "No document contains this text"),
         ("?!", "no word"),
-        ("*:* OR words:[a TO z]", "No document holds this clue"),
+        ("*:* OR words:[a TO z]", "No document contains this text"),
     ):
         chrome.get(f"http://127.0.0.1:{searched}/find?{urllib.parse.urlencode({'q': clue})}")
         assert says in chrome.find_element("css selector", "main").text, clue

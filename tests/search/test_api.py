@@ -21,10 +21,10 @@ from stream_dedup.domain.errors import BrokerError, StreamDedupError
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.search import finding
 from stream_dedup.search.api import CALLS_MAX, SearchApi
-from stream_dedup.search.clue import CLUE_BYTES_MAX, words_of
 from stream_dedup.search.facts import EnginePlace, TextFacts
 from stream_dedup.search.finding import Finder, FinderPlace
 from stream_dedup.search.forgotten import ForgottenId, ForgottenIds, key_of, shown_key_of
+from stream_dedup.search.query import QUERY_BYTES_MAX, words_of
 from stream_dedup.search.texts import TextIndex
 from stream_dedup.serving import asking
 from stream_dedup.serving.http import HttpServer
@@ -369,8 +369,8 @@ def test_two_kept_documents_of_one_id_have_their_own_groups(
 @pytest.mark.parametrize(
     ("path", "query", "status", "sentence"),
     [
-        ("/v1/find", {}, 400, "The clue has no word"),
-        ("/v1/find", {"q": "*?"}, 400, "The clue has no word"),
+        ("/v1/find", {}, 400, "The search text has no word"),
+        ("/v1/find", {"q": "*?"}, 400, "The search text has no word"),
         ("/v1/find", {"q": "fox", "limit": "0"}, 400, "limit must be a whole number from 1 to 100"),
         ("/v1/find", {"q": "fox", "least": "nan"}, 400, "least must be a share"),
         ("/v1/find", {"q": "fox", "least": "x"}, 400, "least must be a share"),
@@ -438,7 +438,7 @@ def test_strange_clues_are_plain_questions_and_what_is_no_text_is_refused(
     assert {clue: ask(server, "/v1/find", clue.encode())[0] for clue in strange} == dict.fromkeys(
         strange, 200
     )
-    assert ask(server, "/v1/find", b"word " * (CLUE_BYTES_MAX // 5 + 1))[0] == 413
+    assert ask(server, "/v1/find", b"word " * (QUERY_BYTES_MAX // 5 + 1))[0] == 413
     assert "not UTF-8" in ask(server, "/v1/find", b"\xff")[1]["detail"]
 
 

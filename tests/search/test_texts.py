@@ -18,9 +18,9 @@ from stream_dedup.demo.texts import Dice
 from stream_dedup.domain.errors import InputError, StoreError, VolumeError
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.search import texts as text_engine
-from stream_dedup.search.clue import WORDS_MAX, Clue, clue_of, pairs_of, words_of
 from stream_dedup.search.facts import EnginePlace, GroupFacts, TextFacts
 from stream_dedup.search.forgotten import ForgottenId, ForgottenIds, key_of, shown_key_of
+from stream_dedup.search.query import WORDS_MAX, SearchQuery, pairs_of, parse_query, words_of
 from stream_dedup.search.snippets import snippet_of
 from stream_dedup.search.texts import TextIndex
 from tests.tiers import few
@@ -103,7 +103,7 @@ def test_a_clue_is_found_as_a_scan_finds_it(
             engine.commit(PLACE)
     engine.commit(PLACE)
 
-    wanted = clue_of(sign.join(clue), LANGUAGES)
+    wanted = parse_query(sign.join(clue), LANGUAGES)
     found = engine.find(wanted, 100, least)
 
     words = words_of(sign.join(clue), LANGUAGES)
@@ -135,7 +135,7 @@ def test_the_best_are_found_however_many_hold_a_part(
             engine.add_text(facts(number), words)
         engine.commit(PLACE)
 
-        found = engine.find(clue_of(clue, LANGUAGES), limit, 0.5)
+        found = engine.find(parse_query(clue, LANGUAGES), limit, 0.5)
 
         held = scan(in_words, words_of(clue, LANGUAGES), 0.5)
         assert [one.share for one in found] == [
@@ -158,7 +158,8 @@ def test_of_equals_the_kept_document_comes_first_even_if_few_are_asked_for(
     engine.commit(PLACE)
 
     assert (
-        next(one.facts.at for one in engine.find(Clue((("one", "two"),), 2), 3)) == "unique-0@100"
+        next(one.facts.at for one in engine.find(SearchQuery((("one", "two"),), 2), 3))
+        == "unique-0@100"
     )
 
 
@@ -208,7 +209,7 @@ def test_what_was_not_committed_is_gone_and_the_place_says_so(tmp_path: Path) ->
 
     again = TextIndex(tmp_path)
     assert again.place == PLACE
-    assert [one.facts.at for one in again.find(Clue((("one",),), 1), 9)] == ["unique-0@1"]
+    assert [one.facts.at for one in again.find(SearchQuery((("one",),), 1), 9)] == ["unique-0@1"]
     assert again.groups("largest", 9) == []
     again.close()
 
@@ -241,7 +242,7 @@ def test_what_was_forgotten_leaves_with_its_counts(make_engine: Callable[..., Te
     engine.forget(forgotten_id("kept0", 9))
     engine.commit(PLACE)
 
-    assert [one.facts.at for one in engine.find(Clue((("one",),), 1), 9)] == [
+    assert [one.facts.at for one in engine.find(SearchQuery((("one",),), 1), 9)] == [
         f"unique-0@{number}" for number in (4, 2, 1, 0)
     ]
     assert engine.group("documents-0@1") == GroupFacts("documents-0@1", "kept1", 1, 11, 1, 5, 1)
@@ -447,7 +448,7 @@ def test_the_old_leave_and_take_downs_stay(make_engine: Callable[..., TextIndex]
     engine.drop_before(2)
     engine.commit(PLACE)
 
-    assert [one.facts.at for one in engine.find(Clue((("one",),), 1), 9)] == [
+    assert [one.facts.at for one in engine.find(SearchQuery((("one",),), 1), 9)] == [
         "unique-0@3",
         "unique-0@2",
     ]
@@ -649,17 +650,17 @@ def test_pairs_are_different_ones_in_their_order() -> None:
 @pytest.mark.parametrize("text", ["", "   ", "***", '"" AND', "\u200f\u200d"])
 def test_nothing_is_no_clue_but_an_operator_is_a_word(text: str) -> None:
     if "AND" in text:
-        assert clue_of(text, LANGUAGES).pairs == (("and",),)
+        assert parse_query(text, LANGUAGES).pairs == (("and",),)
         return
-    with pytest.raises(InputError, match="The clue has no word"):
-        clue_of(text, LANGUAGES)
+    with pytest.raises(InputError, match="The search text has no word"):
+        parse_query(text, LANGUAGES)
 
 
 def test_a_clue_of_ten_megabytes_is_refused_and_a_long_one_cut() -> None:
     with pytest.raises(InputError, match="10,000,000 bytes, and at most 1,000,000"):
-        clue_of("a " * 5_000_000, LANGUAGES)
+        parse_query("a " * 5_000_000, LANGUAGES)
 
-    clue = clue_of(" ".join(f"w{number}" for number in range(10_000)), LANGUAGES)
+    clue = parse_query(" ".join(f"w{number}" for number in range(10_000)), LANGUAGES)
     assert (clue.words, len(clue.pairs)) == (10_000, WORDS_MAX - 1)
 
 
@@ -679,7 +680,7 @@ def test_a_clue_of_ten_megabytes_is_refused_and_a_long_one_cut() -> None:
     ],
 )
 def test_the_words_that_match_are_marked(text: str, clue: str, marked: list[str]) -> None:
-    snippet = snippet_of(text, clue_of(clue, LANGUAGES), LANGUAGES)
+    snippet = snippet_of(text, parse_query(clue, LANGUAGES), LANGUAGES)
 
     assert "".join(piece for piece, _ in snippet) == text
     assert [piece for piece, matches in snippet if matches] == marked
@@ -687,7 +688,7 @@ def test_the_words_that_match_are_marked(text: str, clue: str, marked: list[str]
 
 def test_of_a_long_text_the_piece_with_the_clue_is_shown() -> None:
     text = "filler words " * 2_000 + "here the needle lies hidden " + "more filler " * 2_000
-    snippet = snippet_of(text, clue_of("the needle lies hidden", LANGUAGES), LANGUAGES)
+    snippet = snippet_of(text, parse_query("the needle lies hidden", LANGUAGES), LANGUAGES)
 
     assert [piece for piece, matches in snippet if matches] == ["the needle lies hidden"]
     assert snippet[0] == ("… ", False)
@@ -698,7 +699,7 @@ def test_of_a_long_text_the_piece_with_the_clue_is_shown() -> None:
 @given(text=st.text(max_size=40).map(lambda piece: 12 * piece), clue=st.text(max_size=60))
 def test_a_snippet_is_a_piece_of_its_text(text: str, clue: str) -> None:
     try:
-        wanted = clue_of(clue, LANGUAGES)
+        wanted = parse_query(clue, LANGUAGES)
     except InputError:
         return
     shown = "".join(piece for piece, _ in snippet_of(text, wanted, LANGUAGES))
@@ -710,7 +711,9 @@ def test_of_a_short_clue_less_must_be_held() -> None:
     """Where nobody says how much: a changed word of Japanese breaks four of seven pairs."""
 
     def needed(pairs: int, least: float | None = None) -> int:
-        return Clue(tuple((f"{number}", "x") for number in range(pairs)), pairs + 1).needed(least)
+        return SearchQuery(tuple((f"{number}", "x") for number in range(pairs)), pairs + 1).needed(
+            least
+        )
 
     assert [needed(pairs) for pairs in (1, 2, 3, 7, 10, 11, 59)] == [1, 1, 2, 3, 4, 6, 30]
     assert [needed(pairs, 0.5) for pairs in (1, 7, 10, 59)] == [1, 4, 5, 30]
