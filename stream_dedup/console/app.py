@@ -56,8 +56,8 @@ _FILES: Final = {
 
 
 class ConsolePages:
-    """The console over its sources. `prefix`: a path such as `/dedup` under which a proxy that does
-    not cut it off asks; `token_file`: who does not give what it holds is refused.
+    """The console over its sources. `prefix`: a path such as `/dedup`, for a proxy that does not
+    remove it; `token_file`: a file with the token that requests need.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class ConsolePages:
 
     async def _absent(self, request: Request) -> Response:
         if "text/html" not in request.headers.get("accept", ""):
-            raise HTTPException(404)  # a program is told which paths there are
+            raise HTTPException(404)  # for programs: a problem with the known paths
         return await self._page("", pages.absent, request)
 
     async def _twin(self, name: str, answer: PageAnswer, request: Request) -> Response:

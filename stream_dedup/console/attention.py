@@ -1,9 +1,8 @@
-"""What deserves a look, from Kafka: roles that are not at work, dead letters, hosts where something
-goes on.
+"""Find in Kafka what needs attention: roles that do not run, dead letters, events of hosts.
 
-Invariants: nothing joins a group or commits; of the dead letters at most `LETTERS` are read and of
-the host signals at most `SIGNALS`, the newest, each of them once; what was found is kept for
-`KEEP_SECONDS`, however many ask; what cannot be looked at is said.
+Invariants: nothing joins a group or commits; the newest `LETTERS` dead letters and `SIGNALS` host
+signals are read, each once; results are kept for `KEEP_SECONDS`, for all readers; a check that
+fails is a remark.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def time_ms() -> int:
 
 
 class Attention:
-    """What deserves a look in one deployment, as far as Kafka knows it."""
+    """The problems of one deployment that Kafka shows."""
 
     def __init__(
         self,
@@ -63,7 +62,7 @@ class Attention:
         now_ms: Callable[[], int] = time_ms,
         id_of: Callable[[Message], str] = lambda _: "",
     ) -> None:
-        """Look through `kafka`; `id_of` returns the document's id that a dead letter names."""
+        """Read through `kafka`; `id_of` returns the id of the document in a dead letter."""
         self._settings = settings
         self._kafka = kafka
         self._now_ms = now_ms
@@ -78,13 +77,12 @@ class Attention:
         self.letters = _Kept(self._read_letters)
         """The dead letters. Raises StreamDedupError: they cannot be read."""
         self.events = _Kept(self._read_events)
-        """What goes on at each host, by the signals of the last day; None where nobody writes any.
-        Raises as `letters`."""
+        """The events of each host by the signals of the last day; None without any signal. Raises as
+        `letters`."""
         self.unwatched = _Kept(self._read_unwatched)
-        """That nobody reads any more what the workers count at hosts; nothing where somebody does,
-        or nobody did. Raises as `letters`."""
+        """A sentence if insights ran before and does not run now; else empty. Raises as `letters`."""
         self.remarks = _Kept(self._look)
-        """Return what needs attention; a check that fails is a remark itself."""
+        """The remarks, the most important first; a check that fails is a remark."""
 
     def _look(self) -> Sequence[Remark]:
         remarks: list[Remark] = []
@@ -211,8 +209,8 @@ class Attention:
 
 
 class _Kept(Generic[T]):
-    """What `make` returned, kept for `KEEP_SECONDS`. One thread at a time makes it anew, and
-    meanwhile the others get what was made before, or wait where that is twice as old.
+    """The result of `make`, kept for `KEEP_SECONDS`. One thread at a time renews it; meanwhile the
+    others get the last result, or wait if that is twice as old.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
@@ -236,13 +234,13 @@ class _Kept(Generic[T]):
 
 
 def _share(records_max: int, ends: Mapping[TopicPartitionKey, tuple[int, int]]) -> int:
-    """Return how many records of each partition are read, `most` of all together."""
+    """Return how many records of each partition are read, `records_max` in all."""
     return max(1, records_max // max(1, len(ends)))
 
 
 class _Tail(Generic[T]):
-    """What `make` returned of the newest records of a topic, `most` of all partitions together;
-    each look reads on from where the last one ended.
+    """The newest records of a topic, `records_max` in all, each converted by `make`; each call
+    reads on from the end of the last one.
     """
 
     def __init__(self, settings: Settings, records_max: int, make: Callable[[Message], T]) -> None:
@@ -315,9 +313,7 @@ def _signal(message: Message) -> tuple[str, int, tuple[HostEvent, ...]]:
 
 
 def _events(raw: bytes | None) -> tuple[HostEvent, ...]:
-    """Return what a signal says goes on; nothing for one that says it wrongly, as a newer version
-    might.
-    """
+    """Return the events of a signal; none of one with another format, as of a newer version."""
     try:
         events = json.loads(raw or b"{}").get("events", [])
         return tuple(

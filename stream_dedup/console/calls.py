@@ -1,6 +1,4 @@
-"""What all have in common that answer people: questions in threads, bounded, and what fails as a
-status and a sentence.
-"""
+"""Call sources in threads, with limits, and turn failures into a status and a sentence."""
 
 from __future__ import annotations
 
@@ -30,14 +28,14 @@ T = TypeVar("T")
 
 
 def title_of(status: int) -> str:
-    """Return what a status is called on a page."""
+    """Return the title of the page for a status."""
     return _TITLES.get(status, "Internal error")
 
 
 @contextlib.contextmanager
 def as_page_errors(logger: FilteringBoundLogger, event: str, failed: str) -> Iterator[None]:
-    """Make a `PageError` of each failure inside. A fault of the program is logged as `event`;
-    `failed` says what it cost.
+    """Raise a `PageError` for each error inside. A fault of the program is logged as `event`;
+    `failed` begins the sentence about it.
     """
     try:
         yield
@@ -50,26 +48,26 @@ def as_page_errors(logger: FilteringBoundLogger, event: str, failed: str) -> Ite
     except Exception as error:
         logger.exception(event, error=f"{type(error).__name__}: {error}")
         raise PageError(
-            500, f"{failed} because of a fault of the program; the role's log says which."
+            500, f"{failed} because of a fault of the program; see the role's log."
         ) from error
 
 
 class BoundedCalls:
-    """Calls in threads, at most `most` at a time, each waited for `seconds`; `away` asks who is, if
-    it takes longer.
+    """Calls in threads, at most `calls_max` at a time, each with a timeout of `seconds`; `hint`
+    ends the sentence about a timeout.
     """
 
     def __init__(self, calls_max: int, seconds: float, hint: str) -> None:
         self._most = calls_max
         self._seconds = seconds
-        self._away = hint
+        self._hint = hint
         self._calls = asyncio.Semaphore(calls_max)
 
     async def __call__(self, call: Callable[[], T]) -> T:
-        """Call in a thread, and wait for it for a bounded time."""
+        """Call in a thread; return its result within the timeout."""
         if self._calls.locked():
             raise PageError(
-                503, f"{self._most} questions are being answered already; ask again in a second."
+                503, f"{self._most} requests are being answered already; try again in a second."
             )
         await self._calls.acquire()
         task = asyncio.ensure_future(run_in_threadpool(outcome_of, call))
@@ -78,7 +76,7 @@ class BoundedCalls:
             outcome = [await asyncio.wait_for(asyncio.shield(task), self._seconds)]
         except TimeoutError:
             raise PageError(
-                503, f"No answer came within {self._seconds:.0f} s; {self._away}"
+                503, f"No answer came within {self._seconds:.0f} s; {self._hint}"
             ) from None
         finally:
             del task
@@ -87,4 +85,4 @@ class BoundedCalls:
     def _called(self, task: asyncio.Future[Any]) -> None:
         self._calls.release()  # only now: a call that hangs takes its place until it returns
         if not task.cancelled():
-            task.exception()  # the page that waited was told, or has gone
+            task.exception()  # the page that waited has had its answer

@@ -1,8 +1,9 @@
-"""Who may read the console: everybody who reaches the port, or those who have the token of a file.
+"""Decide who may read the console: everyone who reaches the port, or those with the token of a
+file.
 
-Invariants: the token is compared in constant time and never logged or shown; the file is read anew
-when it changes, so that a token is replaced without a restart; a file that cannot be read, or is
-empty, lets nobody in.
+Invariants: the token is compared in constant time and never logged or shown; the file is read again
+when it changes, so a token is replaced without a restart; with a file that is empty or cannot be
+read, nobody may read.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from pathlib import Path
 
 
 class TokenGuard:
-    """Lets in requests with the token: `Authorization: Bearer TOKEN`, or as the password of Basic,
-    which browsers ask for.
+    """Accepts requests with the token: `Authorization: Bearer TOKEN`, or as the password of Basic,
+    for which browsers ask.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -23,7 +24,7 @@ class TokenGuard:
         self._read: tuple[tuple[int, int], bytes] | None = None
 
     def refuses(self, authorization: str) -> str:
-        """Return why a request is not let in; nothing if it is."""
+        """Return why a request is refused; empty if it is accepted."""
         if self._path is None:
             return ""
         try:
@@ -32,13 +33,13 @@ class TokenGuard:
             if self._read is None or self._read[0] != stamp:
                 self._read = stamp, self._path.read_bytes().strip()
         except OSError as error:
-            return f"The console's token cannot be read ({error.strerror}), so nobody is let in; see CONSOLE_TOKEN_FILE."
+            return f"The console's token cannot be read ({error.strerror}), so all requests are refused; see CONSOLE_TOKEN_FILE."
         token = self._read[1]
         if not token:
-            return "The file of the console's token is empty, so nobody is let in; see CONSOLE_TOKEN_FILE."
+            return "The file of the console's token is empty, so all requests are refused; see CONSOLE_TOKEN_FILE."
         if hmac.compare_digest(_given(authorization), token):
             return ""
-        return "The console asks for its token: as the password (any user name), or as Authorization: Bearer TOKEN."
+        return "The console needs its token: as the password (any user name), or as Authorization: Bearer TOKEN."
 
 
 def _given(authorization: str) -> bytes:

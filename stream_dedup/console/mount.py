@@ -1,6 +1,4 @@
-"""The console of a deployment, put together from its settings: what a role, or the demo, mounts at
-`/`.
-"""
+"""Build the console of a deployment from its settings; a role, or the demo, mounts it at `/`."""
 
 from __future__ import annotations
 
@@ -29,10 +27,10 @@ _ANSWER_BYTES_MAX: Final = 4_000_000
 def sources_of(
     settings: Settings, stop: threading.Event, engine: TextAnswers | None = None
 ) -> ConsoleSources:
-    """Return what Kafka, the index and the full-text engine tell, if there is one; nothing is
-    waited for.
+    """Return the sources of the pages in Kafka, the index and the full-text engine, if there is
+    one. It does not wait for any of them.
 
-    The newest decisions are read until `stop` is set.
+    A thread reads the newest decisions until `stop` is set.
     """
     records = OutputRecords(settings)
     attention = Attention(settings, records.kafka, id_of=records.id_of)
@@ -55,7 +53,9 @@ def sources_of(
         plans=None if index is None else lambda: plans_in(index()),
     )
     if engine is not None:
-        recent.mark("The search started.")  # one that runs elsewhere tells Kafka nothing
+        recent.mark(
+            "The search started."
+        )  # Kafka does not show when a search of another process starts
         sources = replace(
             sources,
             find=engine.find,
@@ -69,25 +69,23 @@ def sources_of(
 
 
 def pages_of(settings: Settings, sources: ConsoleSources) -> ConsolePages:
-    """Return the pages over some sources; their `routes` go to the role's `HttpServer`."""
+    """Return the pages over the sources; their `routes` belong into the role's `HttpServer`."""
     return ConsolePages(sources, settings.console_prefix, settings.console_token_file)
 
 
 def index_at(base: str) -> Callable[[], dict[str, Any]]:
-    """Return what asks the index at `http://HOST:PORT` for its figures."""
+    """Return a function that requests the figures of the index at `http://HOST:PORT`."""
     return lambda: _asked(base, "/v1/stats", "entries")
 
 
 def _asked(base: str, path: str, required_field: str) -> dict[str, Any]:
-    """Return what the index at `base` answers, which has such a field."""
+    """Return the answer of the index at `base`, an object with `required_field`."""
     try:
         status, body = asking.ask(base, path, _ANSWER_SECONDS, _ANSWER_BYTES_MAX)
         fields = json.loads(body)
     except asking.NO_ANSWER as error:
         why = asking.reason_of(error)
-        raise StreamDedupError(
-            f"Nothing that is an index answers at {base} ({why}); see CONSOLE_INDEX."
-        ) from error
+        raise StreamDedupError(f"No index answers at {base} ({why}); see CONSOLE_INDEX.") from error
     if status != http.client.OK or not isinstance(fields, dict) or required_field not in fields:
         reason = fields.get("detail", status) if isinstance(fields, dict) else status
         raise StreamDedupError(f"The index at {base} answers: {reason}")
@@ -95,7 +93,7 @@ def _asked(base: str, path: str, required_field: str) -> dict[str, Any]:
 
 
 def plans_in(stats: Mapping[str, Any]) -> PlansInForce | None:
-    """Return the plans in force, now and before, by the index's figures; None before the first."""
+    """Return the present plan and the past ones by the figures of the index; None before the first."""
     if not isinstance(stats.get("plan"), str):
         return None
     past = tuple((end, time_ms, plans.parse(plan)) for end, time_ms, plan in stats["past_plans"])

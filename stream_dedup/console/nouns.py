@@ -1,6 +1,4 @@
-"""What the pages show, as plain values. Times are milliseconds since 1970, sizes are bytes,
-similarities 0 to 1.
-"""
+"""Values of the pages. Times are milliseconds since 1970, sizes bytes, similarities 0 to 1."""
 
 from __future__ import annotations
 
@@ -14,28 +12,27 @@ _NAMES_ANOTHER = frozenset({"dedup.of.id", "dedup.sibling.id"})
 
 
 def rank_of(reason: str) -> int:
-    """Return the place of a reason in pictures and tables; other reasons come last."""
+    """Return the rank of a reason in pictures and tables; unknown reasons come last."""
     return [*OUTCOMES, reason].index(reason)
 
 
 def similarity_of(reason: str, similarity: float | None) -> float | None:
-    """Return the similarity of a decision: 1 where the texts are the same, which no header says."""
+    """Return the similarity of a decision: 1 for equal texts, which have no header with it."""
     has_same_text = reason in OUTCOMES and OUTCOMES[reason].has_same_text
     return 1.0 if has_same_text else similarity
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One record of `unique` or `duplicates`, which lies there `at` (`duplicates-3@17`); `number`
-    counts as they were seen.
+    """The record of `unique` or `duplicates` at the position `at` (`duplicates-3@17`). `number`:
+    its rank in the order of reading.
 
-    Its document lies in the source at `position` (`documents-3@9001`).
+    `position`: of its document in the source (`documents-3@9001`).
 
-    `similarity` is the header's, or None where only the distance was told. `copies`: the
-    how-manieth copy it is, or None where the log does not count them; `better`: by which rule it is
-    better than the kept document and every copy before it, or nothing. `sibling_...`: the page of its
-    site that is like one that only its site or title kept. `latency_ms` is None for
-    records that were read later than they were written.
+    `similarity` is None if the record has only a distance. `copies`: this is the n-th copy, or None
+    if the log does not count copies; `better`: the rule by which it is better than the kept
+    document and all earlier copies, or empty. `sibling_...`: the most similar page of its site, if
+    only site or title kept them apart. `latency_ms` is None for records that were read late.
     """
 
     at: str
@@ -74,19 +71,17 @@ class Decision:
         return self.verdict == "duplicate"
 
     def without_kept_id(self) -> Self:
-        """Return it with nothing that tells the id of the kept document, or of its sibling, which
-        was forgotten.
-        """
+        """Return it without the id of the kept document or sibling, which was forgotten."""
         headers = tuple(header for header in self.headers if header[0] not in _NAMES_ANOTHER)
         return replace(self, of_id="", sibling_id="", headers=headers, is_kept_forgotten=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A record with its text. `why` says why there is none; then the text is empty. `decision` is
-    None for source records.
+    """A record with its text, or with the reason (`why`) for an empty text. `decision` is None for
+    source records.
 
-    `is_forgotten`: a `forget` covers it, and nothing of it is told. `site` and `title` are empty if
+    `is_forgotten`: a `forget` covers it, so all else is empty. `site` and `title` are empty if
     unknown.
     """
 
@@ -136,7 +131,7 @@ class FoundDocuments:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A copy in a group; `at` may be opened as a decision. `better` as in `Decision`."""
+    """A copy in a group; `at` is the position of its decision. `better` as in `Decision`."""
 
     at: str
     id: str
@@ -151,12 +146,13 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class DocumentGroup:
-    """A kept document, by its position in `documents`, with its copies, and how often it was
-    `fetched_again` itself, which is no copy; both may be more than the `members` given.
+    """A kept document, by its position in `documents`, with its copies and the number of times that
+    it was `fetched_again` itself, which are no copies; `members` are the newest of both.
 
-    `counted`: how many of both the log has counted, or None where it does not; `oldest_ms` and
-    `newest_ms`: of both, 0 for none; `best`: the copy that is better than all before it, or None where
-    none is better than the kept document.
+    `counted`: the number of both that the log has counted, or None; `oldest_ms` and `newest_ms`:
+    the times of both, 0 without; `best`: the copy that is better than all before it, or None if the
+    kept document is the best. `host`: of the kept document; `earliest`: the member with the lowest
+    time, None if it was not looked up.
     """
 
     position: str
@@ -190,7 +186,9 @@ class DocumentGroup:
 
 @dataclass(frozen=True, slots=True, order=True)
 class HostEvent:
-    """What goes on at a host, with how many documents; `position` of the page that they resemble."""
+    """An event at a host: its text, the number of documents, the `position` of the page that they
+    resemble.
+    """
 
     text: str
     documents: int
@@ -202,8 +200,8 @@ class HostEvent:
 
 @dataclass(frozen=True, slots=True)
 class HostFigures:
-    """What one host sent: `duplicates` of pages with other ids, whose bytes were wasted, and
-    pages that were fetched again. `events`: what goes on there.
+    """Figures of one host: `duplicates` of pages with other ids and their `bytes_wasted`, pages
+    that were fetched again, events.
     """
 
     host: str
@@ -241,8 +239,8 @@ class HostPairs:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What deserves a look: `level` is `warning`, or `not checked` for what could not be looked at;
-    `link`: its page; `weight`: how many documents it concerns; `host`: the host that it is about.
+    """A problem: `level` is `warning`, or `not checked` for a check that failed; `link`: its page;
+    `weight`: the number of its documents; `host`: the host that it is about.
     """
 
     level: str
@@ -306,8 +304,8 @@ class DeadLetters:
 
 @dataclass(frozen=True, slots=True)
 class FigureColumn:
-    """Decisions of one column of a picture, from `begin_ms` on, by reason. `is_read`: all records
-    of that time were read, not only the newest.
+    """Decisions of one column of a picture from `begin_ms` on, by reason. `is_read`: all records of
+    that time were read, not only the newest.
     """
 
     begin_ms: int
@@ -317,7 +315,7 @@ class FigureColumn:
 
 @dataclass(frozen=True, slots=True)
 class ReasonFigures:
-    """How many documents left for a reason, and which share of all that is, 0 to 1."""
+    """The number of documents with a reason, and their share of all, 0 to 1."""
 
     reason: str
     documents: int
@@ -326,7 +324,7 @@ class ReasonFigures:
 
 @dataclass(frozen=True, slots=True)
 class SimilarityFigures:
-    """How many duplicates have a similarity in a range."""
+    """The number of duplicates with a similarity in a range."""
 
     similarity_from: float
     similarity_to: float
@@ -335,7 +333,7 @@ class SimilarityFigures:
 
 @dataclass(frozen=True, slots=True)
 class BucketFigures:
-    """How many buckets of the index hold up to so many entries."""
+    """The number of buckets of the index with at most `up_to` entries."""
 
     up_to: int
     buckets: int
@@ -343,7 +341,7 @@ class BucketFigures:
 
 @dataclass(frozen=True, slots=True)
 class PictureMark:
-    """Something that happened at a time and may explain what a picture shows."""
+    """An event at a time that may explain a picture."""
 
     time_ms: int
     text: str
@@ -352,7 +350,7 @@ class PictureMark:
 @dataclass(frozen=True, slots=True)
 class PlansInForce:
     """The plan in force `now`, and those before it, oldest first: (log offset of the record that
-    ended it, time of that, plan). `started_ms`: when the index that says so started.
+    ended it, time of that, plan). `started_ms`: when the index started.
     """
 
     now: Plan
@@ -360,14 +358,14 @@ class PlansInForce:
     started_ms: int = 0
 
     def at(self, log: str) -> Plan | None:
-        """Return the plan by which a place in the log (`8812/17`) judged; None if it is none."""
+        """Return the plan that judged at a place in the log (`8812/17`); None for anything else."""
         offset = log.partition("/")[0]
         if not offset.isdecimal() or len(offset) > 19:
             return None
         return next((plan for end, _, plan in self.past if int(offset) < end), self.now)
 
     def marks(self) -> list[PictureMark]:
-        """Return when the plan changed, and how, and when the index started."""
+        """Return marks for each change of the plan and for the start of the index."""
         plans = [plan for *_, plan in self.past] + [self.now]
         return [PictureMark(self.started_ms, "The index started.")] + [
             PictureMark(time_ms, f"The plan changed from {before.id} to {plan.id}.")
@@ -377,11 +375,11 @@ class PlansInForce:
 
 @dataclass(frozen=True, slots=True)
 class NowFigures:
-    """A span that ends now, in columns of `column_minutes` each.
+    """Figures of a span that ends now, in columns of `column_minutes` each.
 
-    `per_second`: over the last minute, None while nothing is read; `histogram`: duplicates by similarity, in 20 bins of .05.
-    `is_whole`: all that left in this span was looked at, not only the newest; `is_minute_whole`:
-    the same of the last minute. `marks`: what happened in it.
+    `per_second`: over the last minute, None while nothing is read; `histogram`: duplicates by
+    similarity, in 20 bins of .05. `is_whole`: all decisions of the span were read, not only the
+    newest; `is_minute_whole`: the same of the last minute. `marks`: events in it.
     """
 
     columns: tuple[FigureColumn, ...]

@@ -1,9 +1,9 @@
-"""Decisions and texts from Kafka: the newest records of the outputs as they come, and a record by
-its position.
+"""Read decisions and texts from Kafka: the newest records of the outputs as they arrive, and single
+records by position.
 
-Invariants: nothing joins a group or commits; of a flood at most `TURN_RECORDS` records a turn (at
-the start as many as are remembered) are looked at, the newest of each partition, so that the
-console never costs more than that; only the source and the two outputs can be opened.
+Invariants: nothing joins a group or commits; a turn reads at most `TURN_RECORDS` records (the first
+as many as are remembered), the newest of each partition, so a flood costs no more; only records of
+the source and the two outputs can be opened.
 """
 
 from __future__ import annotations
@@ -42,9 +42,7 @@ _HEADER_CHARACTERS_MAX: Final = 500
 def decision_of(
     message: Message, identifier: bytes, host: str, seen_ms: int, *, is_live: bool = False
 ) -> Decision:
-    """Return what a record of an output says. What it does not say, or says wrongly, is left
-    out.
-    """
+    """Return the decision in a record of an output; missing or invalid headers are left out."""
     all_headers = message.headers or []
     text = partial(headers.text_of, all_headers)
     time_ms = message.timestamp_ms or 0
@@ -79,7 +77,7 @@ def decision_of(
                     :_HEADER_CHARACTERS_MAX
                 ],
             )
-            for name, value in all_headers[-_HEADERS_MAX:]  # ours come last
+            for name, value in all_headers[-_HEADERS_MAX:]  # the headers of the filter come last
         ),
         seen_ms=seen_ms,
         latency_ms=seen_ms - time_ms if is_live and 0 < time_ms <= seen_ms else None,
@@ -87,9 +85,7 @@ def decision_of(
 
 
 class OutputRecords:
-    """The records of one deployment. `kafka`: what is asked for their offsets, and by others for
-    theirs.
-    """
+    """The records of one deployment. `kafka`: the admin client that others use too."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -100,9 +96,7 @@ class OutputRecords:
         self._decoder: Decoder | None = None
 
     def silence(self) -> str:
-        """Return that Kafka does not answer, and why, after `ANSWER_SECONDS` at most; nothing if it
-        does.
-        """
+        """Return why Kafka does not answer within `ANSWER_SECONDS`; empty if it does."""
         try:
             why = self.kafka.ask(lambda admin: admin.silence(self._names.unique, ANSWER_SECONDS))
         except ConfigurationError as error:
@@ -110,7 +104,7 @@ class OutputRecords:
         return why and f"Kafka at {self._settings.kafka_bootstrap_servers} does not answer ({why})."
 
     def decision(self, message: Message, seen_ms: int, *, is_live: bool = False) -> Decision:
-        """Return the decision that a record of an output is."""
+        """Return the decision in a record of an output, with host and title."""
         identifier, *_, title = self._decoded(message)
         decision = decision_of(
             message, identifier, self._hosts.of(identifier), seen_ms, is_live=is_live
@@ -118,7 +112,7 @@ class OutputRecords:
         return replace(decision, title=title[:_HEADER_CHARACTERS_MAX])
 
     def id_of(self, message: Message) -> str:
-        """Return the document's id that a record names, also one that cannot be judged."""
+        """Return the document's id in a record, also in one that cannot be judged."""
         with self._lock:
             return (self._decoding().id_of(message) or b"").decode("utf-8", "replace")
 
@@ -127,7 +121,7 @@ class OutputRecords:
         none.
 
         Raises:
-            InputError: it is no position in the source or an output.
+            InputError: it is not a position in the source or an output.
             BrokerError: Kafka failed.
         """
         key, offset = self._place(at)
@@ -135,9 +129,9 @@ class OutputRecords:
         spans = {key: [(offset, offset + 1)]} if low <= offset < high else {}
         message = next(iter(all_of(sample(self._settings, spans))), None)
         if message is None:
-            contents = f"{key[0]}-{key[1]} holds {f'offsets {low} to {high - 1}' if low < high else 'nothing'}"
+            contents = f"{key[0]}-{key[1]} contains {f'offsets {low} to {high - 1}' if low < high else 'nothing'}"
             return Opened(
-                at, "", "", f"{contents}; {offset} is not kept any more (retention), or never was."
+                at, "", "", f"{contents}; {offset} was deleted (retention), or never existed."
             )
         identifier, text, why, site, title = self._decoded(message)
         decision = None
@@ -162,7 +156,7 @@ class OutputRecords:
         topics = (self._names.documents, self._names.unique, self._names.duplicates)
         if topic not in topics:
             raise InputError(
-                f"{at:.300} lies in none of {', '.join(topics)}; nothing else is opened here."
+                f"{at:.300} is in none of {', '.join(topics)}; the console opens only records of these."
             )
         if (
             not partition.isdecimal()
@@ -171,7 +165,7 @@ class OutputRecords:
             or int(offset) >= 1 << 62
         ):
             raise InputError(
-                f"{at:.300} is no position; write one as {self._names.duplicates}-3@17."
+                f"{at:.300} is not a position; write one such as {self._names.duplicates}-3@17."
             )
         states = self.kafka.ask(lambda admin: admin.describe([topic]))
         if topic not in states:
@@ -191,8 +185,8 @@ class OutputRecords:
         return self._decoder
 
     def _decoded(self, message: Message) -> tuple[bytes, str, str, str, str]:
-        """Return id, text, why there is no text, site and title. One thread at a time, as the
-        decoder wants.
+        """Return id, text, why there is no text, site and title. The decoder is for one thread at a
+        time.
         """
         with self._lock:
             decoder = self._decoding()
@@ -219,7 +213,7 @@ class OutputRecords:
 
 
 class OutputsFollower(threading.Thread):
-    """Tells `recent` of the outputs' newest records every `TURN_SECONDS`, until `stop` is set."""
+    """Adds the newest records of the outputs to `recent` every `TURN_SECONDS`, until `stop` is set."""
 
     def __init__(
         self, settings: Settings, records: OutputRecords, recent: Recent, stop: threading.Event
@@ -231,14 +225,14 @@ class OutputsFollower(threading.Thread):
         self._stop_event = stop
         self._seen: dict[TopicPartitionKey, int] = {}
         self._members: dict[str, frozenset[str]] = {}
-        self._trouble = "the outputs have not been read yet; this takes a moment."
+        self._trouble = "the outputs have not been read yet."
 
     def trouble(self) -> str:
-        """Return what keeps decisions from coming; nothing if they come."""
+        """Return why no decisions arrive; empty if they do."""
         return self._trouble
 
     def run(self) -> None:
-        """Look again and again."""
+        """Read in turns until `stop` is set."""
         while not self._stop_event.is_set():
             try:
                 self.turn()
@@ -247,22 +241,22 @@ class OutputsFollower(threading.Thread):
                 self._trouble = str(error)
             except Exception as error:
                 self._trouble = (
-                    f"a fault of the program, {type(error).__name__}; the role's log says more."
+                    f"a fault of the program, {type(error).__name__}; see the role's log."
                 )
                 _logger.exception("the console cannot read the outputs", error=str(error))
             self._stop_event.wait(TURN_SECONDS)
 
     def turn(self) -> None:
-        """Look once.
+        """Read the records since the last turn.
 
         Raises:
             ConfigurationError: a topic is missing.
-            BrokerError: Kafka failed; what was not seen is looked at in the next turn.
+            BrokerError: Kafka failed; the next turn reads these records.
         """
         names = self._settings.topic_names
         ends = self._records.kafka.ask(partial(ends_of, (names.unique, names.duplicates)))
         records_max = max(1, (TURN_RECORDS if self._seen else KEEP) // len(ends))
-        # An end below what was seen is another topic of the same name: it is read anew.
+        # An end below the last one: the topic was created again, and is read from its beginning.
         begins = {
             key: self._seen[key] if self._seen.get(key, high + 1) <= high else low
             for key, (low, high) in ends.items()
@@ -276,7 +270,7 @@ class OutputsFollower(threading.Thread):
         for role, group_id in (("Workers", group), ("Replicas of insights", reading_group(group))):
             members = self._records.kafka.ask(methodcaller("member_ids", group_id))
             if self._members.get(role, members) != members:
-                self._recent.mark(f"{role} came or went; {len(members)} now.")
+                self._recent.mark(f"{role} joined or left; {len(members)} now.")
             self._members[role] = members
         is_live = bool(self._seen)
         seen_ms = int(time.time() * 1000)
@@ -300,7 +294,7 @@ class OutputsFollower(threading.Thread):
 
 
 def ends_of(topics: Sequence[str], admin: Admin) -> dict[TopicPartitionKey, tuple[int, int]]:
-    """Return (first offset held, end) of each partition of some topics.
+    """Return (first stored offset, end) of each partition of the topics.
 
     Raises:
         ConfigurationError: one of them does not exist.
@@ -328,7 +322,7 @@ def waiting(settings: Settings, admin: Admin) -> dict[int, int]:
 
 
 def all_of(records: object) -> list[Message]:
-    """Return all of what a generator of records gives, which is closed."""
+    """Return all messages of a generator, and close it."""
     with closing(records) as messages:  # type: ignore[type-var]
         return list(messages)  # type: ignore[call-overload, no-any-return]
 

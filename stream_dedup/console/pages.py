@@ -1,8 +1,8 @@
-"""What each page says: a function of the sources and the address, to values for a template and for
-JSON. No HTTP here.
+"""The pages: functions from the sources and the query of an address to values for a template and
+for JSON. No HTTP here.
 
-Invariant: a source that cannot answer makes a sentence under `notices`, and the rest of the page
-stands; only a page that is nothing without it fails as a whole.
+Invariant: a source that cannot answer adds a sentence to `notices`, and the rest of the page is
+shown; only a page that needs the source fails as a whole.
 """
 
 from __future__ import annotations
@@ -44,11 +44,13 @@ FOUND_MAX: Final = 10_000
 GROUPS_MAX: Final = 200
 SEARCH_CHARACTERS_MAX: Final = 8_000
 POSITION: Final = re.compile(r"[A-Za-z0-9._-]{1,249}-\d{1,9}@\d{1,18}\Z", re.ASCII)
-_EMPTY: Final = "No decision has been seen yet: nothing has left on unique or duplicates since this console reads them."
+_EMPTY: Final = (
+    "No decisions yet: no record was written to unique or duplicates since this console started."
+)
 
 
 class PageError(Exception):
-    """A page that cannot be made: status and sentence."""
+    """The status and the sentence of a page that fails."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -59,7 +61,7 @@ class Calling(Protocol):
     """Calls a source in a thread."""
 
     async def __call__(self, call: Callable[[], T], /) -> T:
-        """Return what the source returns, or raise what it raises."""
+        """Return the result of the source, or raise its error."""
         ...
 
 
@@ -75,8 +77,8 @@ async def _asked(
     what: str,
     otherwise: T,
 ) -> T:
-    """Return what a source says; `otherwise`, with a notice that begins with `what`, if there is
-    none or it cannot.
+    """Return the result of a source; without one, or if it fails, `otherwise` with a notice that
+    begins with `what`.
     """
     if source is None:
         notices.append(lacking)
@@ -91,8 +93,8 @@ async def _asked(
 
 
 async def _reach(sources: ConsoleSources, call: Calling) -> tuple[list[str], ConsoleSources]:
-    """Return the first notice of a page, and the sources that answer: while Kafka does not, that is
-    said once.
+    """Return the first notice of a page, and the sources that answer: while Kafka does not, one
+    notice says so.
     """
     notices: list[str] = []
     away = await _asked(notices, call, sources.away, "", "Whether Kafka answers is not known", "")
@@ -100,18 +102,18 @@ async def _reach(sources: ConsoleSources, call: Calling) -> tuple[list[str], Con
 
 
 async def _begin(sources: ConsoleSources, call: Calling) -> tuple[list[str], ConsoleSources]:
-    """Do the same for a page of decisions, and say why there are none."""
+    """Do the same for a page of decisions, with the reason for missing ones."""
     notices, answering = await _reach(sources, call)
     trouble = "" if notices else sources.trouble()
     if trouble:
-        notices.append(f"Decisions do not come in: {trouble}")
+        notices.append(f"Decisions are missing: {trouble}")
     elif not notices and not sources.recent.remembered:
         notices.append(_EMPTY)
     return notices, answering
 
 
 async def now(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
-    """Answer with the figures of a span. `remarks` is None where nobody could look."""
+    """Answer with the figures of a span. `remarks` is None if the checks could not run."""
     span = query.get("span", "") or "1h"
     notices, sources = await _begin(sources, call)
     is_unread = notices not in ([], [_EMPTY])
@@ -160,9 +162,7 @@ async def now(sources: ConsoleSources, query: Query, call: Calling) -> dict[str,
 
 
 async def decisions(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
-    """Answer with the newest decisions that the filters take, or (`sort=similarity`) with the most
-    alike.
-    """
+    """Answer with the newest decisions that match the filters, or sorted by a column."""
     filters = filter_of(query)
     before = _number(query, "before")
     sort = query.get("sort", "")
@@ -184,7 +184,7 @@ async def decisions(sources: ConsoleSources, query: Query, call: Calling) -> dic
 
 
 def thresholds_of(plan: Plan | None) -> str:
-    """Return in a sentence from which similarities on documents are copies; empty without one."""
+    """Return the sentence about the similarities of copies under a plan; empty without one."""
     if plan is None or not plan.similarity:
         return ""
     different, _, same_title, _, other_title = (share / 100 for share in plan.similarities)
@@ -197,13 +197,13 @@ def thresholds_of(plan: Plan | None) -> str:
 
 
 async def listed(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
-    """Answer with all remembered decisions that the filters take, for a table elsewhere."""
+    """Answer with all remembered decisions that match the filters, for CSV."""
     filters = filter_of(query)
     return {"decisions": await call(lambda: sources.recent.select(filters, KEEP))}
 
 
 async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
-    """Answer with one decision: how alike, both texts, what differs, and where everything lies."""
+    """Answer with one decision: similarity, both texts, their differences, all positions."""
     at = _position(query)
     notices, sources = await _reach(sources, call)
     recent = sources.recent
@@ -216,10 +216,10 @@ async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict
         why = (
             " ".join(notices)
             or record.why
-            or "it is a source record; its decision lies on unique or duplicates."
+            or "it is a source record; its decision is on unique or duplicates."
         )
         raise PageError(503 if notices else 404, f"There is no decision at {at}: {why}")
-    # An index that is away is told on other pages; this one needs it for half a sentence.
+    # Other pages report an index that does not answer; this one needs it for one sentence.
     has_shares = decision.similarity is not None or decision.sibling_similarity is not None
     plans = await _asked([], call, sources.plans if has_shares else None, "", "", None)
     plan = plans.at(decision.log) if plans else None
@@ -248,8 +248,8 @@ async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict
 
 
 async def _copies_of_kept(sources: ConsoleSources, call: Calling, kept: Decision) -> int | None:
-    """Return how many copies of a kept document are known; None where it is a duplicate, or where
-    nobody can say.
+    """Return the number of known copies of a kept document; None for a duplicate or without an
+    answer.
     """
     if kept.is_duplicate or not kept.position:
         return None
@@ -259,8 +259,8 @@ async def _copies_of_kept(sources: ConsoleSources, call: Calling, kept: Decision
 
 
 def _why(plan: Plan | None, decision: Decision, record: Opened, kept: Opened | None) -> str:
-    """Return in words why it is a copy or was kept, by the plan that judged it; nothing where a
-    text is away, or where the same text decided.
+    """Return in words why it is a copy or was kept, by the plan that judged it; empty without a
+    text, or if equal texts decided.
     """
     share = decision.sibling_similarity if decision.similarity is None else decision.similarity
     is_known = kept is not None and record.text and kept.text and share is not None
@@ -309,8 +309,8 @@ async def _open(
     *,
     is_named_by_record: bool = False,
 ) -> Opened:
-    """Open a record. A position that a record names may be nonsense; that is said beside it."""
-    lacking = Opened(at, "", "", "Texts cannot be read here now.")
+    """Return a record. An invalid position that a record names is reported in it."""
+    lacking = Opened(at, "", "", "Texts cannot be read now.")
     opened = sources.opened
     if opened is None:
         return lacking
@@ -326,7 +326,7 @@ async def _open(
 
 
 def release_command(decision: Decision) -> str:
-    """Return the command that would release a duplicate; nothing for what was kept."""
+    """Return the command that releases a duplicate; empty for a kept document."""
     return (
         f"stream-dedup release {decision.position or decision.at}" if decision.is_duplicate else ""
     )
@@ -345,13 +345,11 @@ async def find_all(sources: ConsoleSources, query: Query, call: Calling) -> dict
 async def _found(
     sources: ConsoleSources, query: Query, call: Calling, page: int | None
 ) -> dict[str, Any]:
-    """Answer with that page of the documents, or with all of them, without their snippets."""
+    """Answer with a page of the documents, or with all of them without snippets."""
     text = query.get("q", "")
     order = query.get("order", "") or "best"
     if order not in FIND_ORDERS:
-        raise InputError(
-            f"Documents are ordered by one of {', '.join(FIND_ORDERS)}, not {order!r:.40}."
-        )
+        raise InputError(f"order must be one of {', '.join(FIND_ORDERS)}, not {order!r:.40}.")
     if len(text) > SEARCH_CHARACTERS_MAX:
         raise InputError(
             f"The search text has {len(text):,} characters; the limit is "
@@ -410,9 +408,7 @@ async def groups(sources: ConsoleSources, query: Query, call: Calling) -> dict[s
     """Answer with the largest groups of copies, or the newest."""
     order = query.get("order", "largest")
     if order not in ("largest", "newest"):
-        raise InputError(
-            f"Groups are listed largest or newest first; order={order!r:.40} is neither."
-        )
+        raise InputError(f"order must be largest or newest, not {order!r:.40}.")
     notices, _ = await _begin(sources, call)
     listing = sources.groups
     listed_groups: Sequence[DocumentGroup] = []
@@ -441,7 +437,7 @@ async def groups(sources: ConsoleSources, query: Query, call: Calling) -> dict[s
 
 
 async def group(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
-    """Answer with one kept document and its copies; `at` may be its id, or that of a copy."""
+    """Answer with one kept document and its copies; `at` may be a position or id of any of them."""
     at = query.get("at", "").strip()
     if not at:
         raise InputError("at must be the position or the id of a document.")
@@ -467,18 +463,14 @@ async def group(sources: ConsoleSources, query: Query, call: Calling) -> dict[st
 
 
 async def hosts(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
-    """Answer with what each host sent and wasted, the most eventful first. `is_told`: somebody
-    tells events.
-    """
+    """Answer with the figures of each host, those with events first. `is_told`: there are signals."""
     del query
     notices, sources = await _begin(sources, call)
     events_of_hosts = await _asked(
-        notices, call, sources.events, "", "What goes on at hosts is not known", None
+        notices, call, sources.events, "", "The events of hosts are not known", None
     )
     notices.append(
-        await _asked(
-            notices, call, sources.unwatched, "", "Whether hosts are watched is not known", ""
-        )
+        await _asked(notices, call, sources.unwatched, "", "Whether insights runs is not known", "")
     )
     events = events_of_hosts or {}
     figures = {host_figures.host: host_figures for host_figures in sources.recent.hosts()}
@@ -497,7 +489,7 @@ async def hosts(sources: ConsoleSources, query: Query, call: Calling) -> dict[st
 
 
 async def copies(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
-    """Answer with which hosts copied which, or what one host copied and who copied it."""
+    """Answer with which hosts copied which, or with the copies of and from one host."""
     host = asked_host(query.get("host", ""))
     recent, listing = sources.recent, sources.pairs
     notices, _ = await _begin(sources, call)
@@ -505,8 +497,8 @@ async def copies(sources: ConsoleSources, query: Query, call: Calling) -> dict[s
         notices,
         call,
         None if listing is None else lambda: listing(host),
-        "Counted among the decisions remembered only; run search counts all documents.",
-        "What all documents tell is not known, so only decisions remembered are counted",
+        "Only the latest decisions count here; run search counts all documents.",
+        "The search does not answer, so only the latest decisions count",
         None,
     )
     return {
@@ -520,8 +512,8 @@ async def copies(sources: ConsoleSources, query: Query, call: Calling) -> dict[s
 
 
 async def dead_letters(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
-    """Answer with the dead letters: how many of each kind, the newest of them, and what sends them
-    back.
+    """Answer with the dead letters: their number by kind, the newest, and the commands that send
+    them back.
     """
     del query
     notices, sources = await _reach(sources, call)
@@ -537,11 +529,16 @@ async def dead_letters(sources: ConsoleSources, query: Query, call: Calling) -> 
 
 
 async def index(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
-    """Answer with what the index holds."""
+    """Answer with the figures of the index."""
     del query
     notices: list[str] = []
     stats = await _asked(
-        notices, call, sources.index, "This console was not told where the index answers.", "", None
+        notices,
+        call,
+        sources.index,
+        "The address of the index is not set; see CONSOLE_INDEX.",
+        "",
+        None,
     )
     buckets = stats["buckets"]["sizes"] if stats else ()
     return {
@@ -568,9 +565,9 @@ def _number(query: Query, name: str) -> int | None:
 
 
 async def absent(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
-    """Answer for an address that no page has."""
+    """Answer for an address without a page."""
     del sources, query, call
-    raise PageError(404, "There is no such page; the pages that there are stand above.")
+    raise PageError(404, "There is no such page; the menu above lists all pages.")
 
 
 PAGES: Final[dict[str, PageAnswer]] = {
@@ -586,7 +583,7 @@ PAGES: Final[dict[str, PageAnswer]] = {
     "index": index,
 }
 WHOLE: Final[dict[str, PageAnswer]] = {"decisions": listed, "find": find_all}
-"""What answers for the CSV of a table with more rows than its page shows."""
+"""The answers for the CSV of tables with more rows than their page shows."""
 _OF_DECISIONS: Final = (*FILTERS, "before")
 _OF_FIND: Final = ("q", "page", "order", "host")
 _PARAMETERS: Final[dict[PageAnswer, tuple[str, ...]]] = dict.fromkeys(PAGES.values(), ()) | {
@@ -603,11 +600,11 @@ _PARAMETERS: Final[dict[PageAnswer, tuple[str, ...]]] = dict.fromkeys(PAGES.valu
 
 
 def refuse_others(answer: PageAnswer, query: Query, *, is_table: bool = False) -> None:
-    """Refuse a parameter that a page does not know: what it asks for would not be what is shown. A
-    page with a table takes `sort` too.
+    """Refuse a parameter that a page does not know, because the page would ignore it. A page with a
+    table knows `sort` too.
 
     Raises:
-        InputError: there is one.
+        InputError: there is such a parameter.
     """
     parameters = _PARAMETERS.get(answer)
     parameters = parameters if parameters is None or not is_table else (*parameters, "sort")
@@ -620,5 +617,5 @@ def refuse_others(answer: PageAnswer, query: Query, *, is_table: bool = False) -
         None,
     )
     if name is not None:
-        hint = f"there are {', '.join(parameters)}" if parameters else "it takes none"
+        hint = f"it has {', '.join(parameters)}" if parameters else "it has none"
         raise InputError(f"This page has no parameter {name!r:.40}; {hint}.")

@@ -30,8 +30,8 @@ _HATCH: Final = Markup(
 def columns(
     figures: Sequence[FigureColumn], minutes: int, marks: Sequence[PictureMark] = ()
 ) -> Markup:
-    """Draw the decisions of `minutes` minutes each as a column, stacked by reason. A column says
-    its time and counts, and is hatched where not all was read; a mark is a line.
+    """Draw a column for every `minutes` minutes of decisions, stacked by reason. Its text is the
+    time and the counts; it is hatched if not all was read. A mark is a line.
     """
     count_max = max((sum(column.counts.values()) for column in figures), default=0)
     total = sum(sum(column.counts.values()) for column in figures)
@@ -57,7 +57,7 @@ def columns(
                     f"r-{reason if reason in OUTCOMES else 'other'}",
                 )
             )
-        parts.append(_said(f"{begins}: {counts}", bars))
+        parts.append(_labelled(f"{begins}: {counts}", bars))
     span_ms = len(figures) * minutes * 60_000
     for mark in marks:
         line = Markup(
@@ -75,7 +75,7 @@ def columns(
 
 
 def _span(minutes: int) -> str:
-    """Return a number of minutes in the largest unit that tells it exactly."""
+    """Return a number of minutes in the largest unit without a fraction."""
     for unit, unit_minutes in (("day", 1_440), ("hour", 60), ("minute", 1)):
         if minutes % unit_minutes == 0:
             return f"{minutes // unit_minutes} {unit}{'s' * (minutes != unit_minutes)}"
@@ -83,7 +83,7 @@ def _span(minutes: int) -> str:
 
 
 def histogram(bins: Sequence[int], threshold: float | None) -> Markup:
-    """Draw how many duplicates were how similar, with the threshold as a line."""
+    """Draw the numbers of duplicates by similarity, with the threshold as a line."""
     count_max = max(bins, default=0)
     width = 100 / max(1, len(bins))
     parts = [_text(0, 12, f"at most {count_max:,} in {1 / max(1, len(bins)):g}", "start")]
@@ -91,7 +91,9 @@ def histogram(bins: Sequence[int], threshold: float | None) -> Markup:
         height = _TALL * count / max(1, count_max)
         text = f"{place / len(bins):.2f} to {(place + 1) / len(bins):.2f}: {count:,}"
         back = _bar(place * width, _HEAD, width, _TALL, "back")
-        parts.append(_said(text, [back, _bar(place * width, _BASE - height, width, height, "bar")]))
+        parts.append(
+            _labelled(text, [back, _bar(place * width, _BASE - height, width, height, "bar")])
+        )
     parts += [
         _text(
             100 * similarity,
@@ -116,7 +118,7 @@ def histogram(bins: Sequence[int], threshold: float | None) -> Markup:
         threshold_text = f" The threshold is {threshold:g}."
     return _svg(
         "Duplicates by similarity",
-        f"{sum(bins):,} duplicates whose similarity was told.{threshold_text}",
+        f"{sum(bins):,} duplicates with a similarity.{threshold_text}",
         parts,
     )
 
@@ -140,8 +142,8 @@ def _svg(title: str, description: str, parts: Sequence[Markup]) -> Markup:
     ).format(_HEIGHT, title, description, Markup("").join(parts), base)
 
 
-def _said(text: str, bars: Sequence[Markup]) -> Markup:
-    """Return bars that say a text under the pointer, at once and as their title."""
+def _labelled(text: str, bars: Sequence[Markup]) -> Markup:
+    """Return bars with a text that the pointer shows, and as their title."""
     value = Markup('<text class="value" x="100%" y="12" text-anchor="end">{0}</text>')
     return Markup("<g><title>{0}</title>{1}{2}</g>").format(
         text, Markup("").join(bars), value.format(text)

@@ -1,7 +1,7 @@
-"""The latest decisions in memory, and figures of up to the last seven days.
+"""Keep the latest decisions in memory, and figures of up to the last seven days.
 
-Invariants: at most `keep` decisions stay, and at most `MINUTES` minutes of counts; they may be
-added by one thread while others ask.
+Invariants: at most `keep` decisions and `MINUTES` minutes of counts are kept; one thread may add
+while others read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from stream_dedup.domain.hosts import HostNames, asked_host, is_of_host
 KEEP: Final = 5_000
 MINUTES: Final = 7 * 24 * 60
 SPANS: Final = {"15m": 15, "1h": 60, "6h": 360, "1d": 1_440, "7d": MINUTES}
-"""For how long back figures may be asked, in minutes."""
+"""The spans of figures, in minutes."""
 _COLUMNS_MAX: Final = 60
 BINS: Final = 20
 _LATENCIES: Final = 2_000
@@ -44,9 +44,7 @@ FILTERS: Final = ("reason", "verdict", "host", "id", "header", "from", "to", "un
 
 @dataclass(frozen=True, slots=True)
 class DecisionFilter:
-    """Which decisions are asked for; empty fields ask for all. `header`: (name, part of the
-    value).
-    """
+    """The filters of decisions; an empty field accepts all. `header`: (name, part of the value)."""
 
     reason: str = ""
     verdict: str = ""
@@ -58,7 +56,7 @@ class DecisionFilter:
     until_ms: int | None = None
 
     def takes(self, decision: Decision) -> bool:
-        """Whether a decision is asked for. A decision without a similarity is none of a range."""
+        """Return whether a decision matches. One without a similarity is in no range."""
         if self.similarity_from is not None or self.similarity_to is not None:
             low = 0.0 if self.similarity_from is None else self.similarity_from
             high = 1.0 if self.similarity_to is None else self.similarity_to
@@ -82,14 +80,14 @@ class DecisionFilter:
 
 
 def known_reason(reason: str) -> str:
-    """Return the reason, or `other` for one that this version does not know: counts are kept of
-    known reasons only.
+    """Return the reason, or `other` for one that this version does not know: only known reasons are
+    counted.
     """
     return reason if reason in OUTCOMES else "other"
 
 
 def filter_of(query: Mapping[str, str]) -> DecisionFilter:
-    """Read the filters of an address.
+    """Return the filters of an address.
 
     Raises:
         InputError: a filter has a value that no decision can have.
@@ -103,13 +101,13 @@ def filter_of(query: Mapping[str, str]) -> DecisionFilter:
     long_filter = next((name for name, value in values.items() if len(value) > 500), None)
     if long_filter is not None:
         raise InputError(
-            f"The filter {long_filter} is longer than 500 characters; give a part of it."
+            f"The filter {long_filter} is longer than 500 characters; use a part of it."
         )
     header = None
     if values["header"]:
         name, _, value = values["header"].partition("=")
         if not name.strip():
-            raise InputError("A header is asked for as name=value, or as its name alone.")
+            raise InputError("header must be name=value, or a name alone.")
         header = name.strip(), value.strip()
     low, high = _similarity("from", values["from"]), _similarity("to", values["to"])
     if low is not None and high is not None and low > high:
@@ -153,10 +151,10 @@ def _similarity(name: str, text: str) -> float | None:
 
 
 class Recent:
-    """The decisions that `saw` was told of lately.
+    """The latest decisions that `saw` added.
 
-    `as_shown` returns a decision as it may be listed, None for one of a document that was
-    forgotten, or raises `StreamDedupError` while it does not know. The figures count each decision.
+    `as_shown` returns a decision as it may be listed, None for a forgotten document, or raises
+    `StreamDedupError` while that is unknown. The figures count every decision.
     """
 
     def __init__(
@@ -180,9 +178,7 @@ class Recent:
         self._marks: deque[PictureMark] = deque(maxlen=_MARKS)
 
     def saw(self, decisions: Iterable[Decision], whole_since_ms: int = 0) -> None:
-        """Take in decisions, the older first; others of before `whole_since_ms` were passed
-        over.
-        """
+        """Add decisions, the oldest first; others from before `whole_since_ms` were not read."""
         now = self._now_ms()
         with self._lock:
             if whole_since_ms and not self._saw_ms:
@@ -211,7 +207,7 @@ class Recent:
             self._partial = {minute for minute in self._partial if minute > now // 60_000 - MINUTES}
 
     def mark(self, text: str) -> None:
-        """Take in that something happened now."""
+        """Add a mark for an event now."""
         self._marks.append(PictureMark(self._now_ms(), text))
 
     def select(
@@ -220,8 +216,8 @@ class Recent:
         limit: int,
         before: int | None = None,
     ) -> list[Decision]:
-        """Return at most `limit` decisions that are asked for, the newest first; `before`: with a
-        lower number only.
+        """Return the newest decisions that match the filters, at most `limit`; with `before`, only
+        those with a lower number.
         """
         selected: list[Decision] = []
         for decision in self._newest_first():
@@ -232,9 +228,7 @@ class Recent:
         return selected
 
     def at(self, at: str) -> Decision | None:
-        """Return the newest decision that lies there, or of whose document that is the position, if
-        it is remembered.
-        """
+        """Return the newest remembered decision at a position, or of the document at that position."""
         return next(
             (
                 decision
@@ -255,8 +249,8 @@ class Recent:
         return len(self._decisions)
 
     def now(self, span: str = "1h", marks: Iterable[PictureMark] = ()) -> NowFigures:
-        """Return the figures of a span that ends now, in at most 60 columns of whole minutes; with
-        its marks, those given and those that `mark` recorded.
+        """Return the figures of a span that ends now, in at most 60 columns of whole minutes, with
+        the marks in it: those given and those of `mark`.
 
         Raises:
             InputError: `span` is none of `SPANS`.
@@ -312,9 +306,7 @@ class Recent:
         )
 
     def groups(self, order: str = "largest") -> list[DocumentGroup]:
-        """Return the kept documents that remembered duplicates name, the largest groups or the
-        newest first.
-        """
+        """Return the groups of the remembered duplicates, the largest or the newest first."""
         members: dict[str, list[Decision]] = {}
         for decision in self._newest_first():
             if decision.is_duplicate and decision.of_position:
@@ -348,7 +340,7 @@ class Recent:
         )
 
     def released(self, position: str) -> str:
-        """Return where the document of a source position lies that was released; empty if none."""
+        """Return the position of the released document from a source position; empty without one."""
         return next(
             (
                 decision.at
@@ -359,7 +351,7 @@ class Recent:
         )
 
     def hosts(self) -> list[HostFigures]:
-        """Return what each host sent among the remembered decisions, those that waste most
+        """Return the figures of each host among the remembered decisions, the most wasted bytes
         first.
         """
         sums_of_hosts: dict[str, list[int]] = {}
@@ -379,8 +371,8 @@ class Recent:
         return sorted(hosts, key=lambda figures: (-figures.bytes_wasted, figures.host))
 
     def pairs(self, host: str = "") -> list[HostPair]:
-        """Return which hosts copied which, of those of `host` and its subdomains if it is given,
-        the most copies first. Copies within one host, and a page that was fetched again, are none.
+        """Return which hosts copied which, the most copies first; with `host`, only pairs with it
+        or a subdomain. Copies within one host and refetched kept pages are not counted.
         """
         copies_of_pairs: dict[tuple[str, str], list[Decision]] = {}
         decisions = self._newest_first()

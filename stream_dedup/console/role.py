@@ -3,8 +3,7 @@
     reading     the outputs are read; ready
     in trouble  Kafka or the outputs cannot be read; not ready, with the sentence that the pages show too
 
-Invariants: nothing on the way of a verdict depends on it; it keeps no state, so any number of
-replicas may run.
+Invariants: no verdict depends on it; it keeps no state, so any number of replicas may run.
 """
 
 from __future__ import annotations
@@ -46,13 +45,13 @@ def run(settings: Settings, stop: threading.Event) -> None:
     try:
         health.startup(1.0, "The console serves its pages.")
         _logger.info("console started", address=f"http://{settings.http_host}:{server.port}/")
-        _tell(sources, health, stop)
+        _report(sources, health, stop)
     finally:
         server.stop()
 
 
-def _tell(sources: ConsoleSources, health: Health, stop: threading.Event) -> None:
-    """Say again and again whether decisions come, and log each change."""
+def _report(sources: ConsoleSources, health: Health, stop: threading.Event) -> None:
+    """Report whether decisions arrive until `stop` is set, and log each change."""
     last_trouble = ""
     while not stop.wait(_LOOK_SECONDS):
         health.beat()

@@ -1,4 +1,4 @@
-"""Where the pages get what they show. `mount` says what there is; a page says what there is not."""
+"""The sources of the pages. `mount` sets them; a page reports a missing one."""
 
 from __future__ import annotations
 
@@ -34,13 +34,11 @@ class FindDocuments(Protocol):
         host: str = "",
         snippets: bool = True,
     ) -> FoundDocuments:
-        """Return `limit` documents after `offset` others, in one of `FIND_ORDERS`."""
+        """Return `limit` documents after the first `offset`, in one of `FIND_ORDERS`."""
 
 
 class TextAnswers(Protocol):
-    """What a full-text engine tells the console; each call raises StreamDedupError where it cannot
-    answer.
-    """
+    """The answers of a full-text engine; each call raises StreamDedupError if it cannot answer."""
 
     @property
     def find(self) -> FindDocuments:
@@ -68,15 +66,15 @@ class TextAnswers(Protocol):
 @dataclass(frozen=True, slots=True)
 class ConsoleSources:
     """The sources of the pages. Each may take seconds and is called in a thread; each raises
-    `StreamDedupError` with a sentence where it cannot answer. None: there is no such source here.
+    `StreamDedupError` with a sentence if it cannot answer. None: there is no such source.
 
-    `away` says that Kafka does not answer, or nothing; a page asks it first, and then nothing else
-    of Kafka. `trouble` says, without waiting, what keeps decisions from coming, or nothing.
-    `opened` gives a record by its position, with its text or why there is none. `groups` takes
-    `largest` or `newest` and how many, `pairs` a host or nothing. `lag`: how many source records of
-    each partition no worker has committed. `events`: what goes on at each host, None where nobody
-    tells it; `unwatched` says that nobody does any more, or nothing.
-    `plans`: the one in force and those before it, None before there is one.
+    `away` returns why Kafka does not answer, or an empty text; a page calls it first, and nothing
+    else of Kafka if it does not answer. `trouble` returns at once why decisions are missing, or an
+    empty text. `opened` returns the record at a position, with its text or why there is none.
+    `groups` takes `largest` or `newest` and a limit, `pairs` a host or an empty text, `released` a
+    source position. `lag`: the number of source records of each partition that no worker has
+    committed. `events`: those of each host, None without signals; `unwatched`: a sentence if
+    insights stopped. `plans`: those in force and before, None before the first.
     """
 
     recent: Recent = field(default_factory=Recent)
@@ -97,7 +95,7 @@ class ConsoleSources:
     plans: Callable[[], PlansInForce | None] | None = None
 
     def without_kafka(self) -> Self:
-        """Return those that stand while Kafka does not answer."""
+        """Return the sources that answer without Kafka."""
         return replace(
             self,
             opened=None,

@@ -1,7 +1,7 @@
-"""The table of each page: its rows among the page's values, its columns, how it is sorted. Pure.
+"""The table of each page: where its rows are, its columns, and how it is sorted. Pure.
 
-A page is sorted by `sort=COLUMN`, or `sort=-COLUMN` for the highest first, and its table is served
-as CSV with the same address. Where a page has two tables, both are sorted by a column that both have.
+A page is sorted by `sort=COLUMN`, or `sort=-COLUMN` for the highest first; its CSV has the same
+address. On a page with two tables, both are sorted by a column that both have.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from stream_dedup.domain.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class PageTable:
-    """Where the rows are among a page's values, their attributes, and how many a page shows;
-    `page`: the page of a second table, empty for one that is named as its page.
+    """The name of the rows among a page's values, their attributes, and how many the page shows;
+    `page`: the page of a second table, empty for a table with the name of its page.
     """
 
     rows: str
@@ -116,7 +116,7 @@ TABLES: Final = {
 def arrange(
     page: str, values: Mapping[str, Any], sort: str, *, is_cut: bool = True
 ) -> dict[str, Any]:
-    """Return the values of a page with the rows of its tables sorted, and cut to what it shows.
+    """Return the values of a page with sorted tables, cut to the rows that it shows.
 
     Raises:
         InputError: no table of the page has such a column.
@@ -128,7 +128,7 @@ def arrange(
     if sort and tables and column not in columns:
         raise InputError(
             f"This page is sorted by one of {', '.join(columns)}, with - in front for "
-            f"the highest first; sort={sort!r:.40} is none of them."
+            f"the highest first, not by {sort!r:.40}."
         )
     for table in tables:
         rows = list(values[table.rows])

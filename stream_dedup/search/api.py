@@ -5,9 +5,9 @@
     GET  /v1/groups[?order=largest|newest][&limit=N]
     GET  /v1/groups?of=POSITION|ID[&limit=N]
 
-Invariants: at most `CALLS_MAX` questions are answered at a time, each in a thread, and one more is
-sent away; what cannot be answered is a problem of RFC 9457 with a sentence; where a token is set
-for the console, it is asked for here too; where the console has a prefix, both answer under it too.
+Invariants: at most `CALLS_MAX` requests are answered at a time, each in a thread, and others get 503;
+an error is a problem of RFC 9457 with a sentence; the token of the console is required here too; with
+a prefix of the console, both also answer under it.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class SearchApi:
                 refused = self._guard.refuses(request.headers.get("authorization", ""))
                 if refused:
                     raise PageError(401, refused)
-                with as_page_errors(_logger, "a question failed", "The question failed"):
+                with as_page_errors(_logger, "a query failed", "The query failed"):
                     return _json(await answer(request))
             except PageError as error:
                 return _problem(error)
@@ -123,13 +123,11 @@ class SearchApi:
         if named is not None:
             group = await self._calls(lambda: self._finder.group(named, limit))
             if group is None:
-                raise PageError(404, f"No copies of {named!r:.300} are known here.")
+                raise PageError(404, f"No copies of {named!r:.300} are known.")
             return asdict(group)
         order = request.query_params.get("order", "largest")
         if order not in ("largest", "newest"):
-            raise PageError(
-                400, f"Groups are listed largest or newest first; order={order!r:.40} is neither."
-            )
+            raise PageError(400, f"order must be largest or newest, not {order!r:.40}.")
         groups = await self._calls(lambda: self._finder.groups(order, limit))
         total = await self._calls(self._finder.group_count)
         return {
@@ -169,9 +167,7 @@ def _problem(error: PageError) -> Response:
 
 
 def _refuse_others(query: Mapping[str, str], parameters: Sequence[str]) -> None:
-    """Refuse a parameter that is not known: without it, another question would be answered than was
-    asked.
-    """
+    """Refuse an unknown parameter, because it would be ignored."""
     other = next((name for name in query if name not in parameters), None)
     if other is not None:
         raise PageError(

@@ -13,19 +13,19 @@ _LOG_OFFSETS: Final = 1 << 63 - _ROW_BITS
 
 
 def in_order(time_ms: int) -> int:
-    """Return a time as it is ordered by: 0 for none."""
+    """Return a time for sorting: 0 for none."""
     return min(max(0, time_ms), TIME_MS_MAX)
 
 
 class TextFacts(NamedTuple):
-    """What is told of a document. `group`: the position of the kept document that it is a copy of;
-    empty if it was kept.
+    """Facts of a document. `group`: the position of the kept document that it is a copy of; empty
+    if it was kept.
 
-    `position`: where it lies in the source; empty if its record does not say. `log_offset`: of the
-    log record that decided, -1 for none, and `log_row` the row in it. `better`: by which rule it is
-    better than the kept document and every copy before it; empty if it is not. `counted`: how many
-    copies the log has counted, this one included; 0 if it counts none. `of_id` and `counted` are
-    not kept with the document, only with the group.
+    `position`: its position in the source; empty if its record has none. `log_offset`: of the log
+    record that decided, -1 for none; `log_row`: the row in that. `better`: the rule by which it is
+    better than the kept document and all earlier copies; empty if it is not. `counted`: the number
+    of copies that the log has counted, with this one; 0 without. `of_id` and `counted` are stored
+    with the group only.
     """
 
     at: str
@@ -46,32 +46,32 @@ class TextFacts(NamedTuple):
 
     @property
     def ordered_ms(self) -> int:
-        """Its time as it is ordered by."""
+        """Its time for sorting."""
         return in_order(self.time_ms)
 
     @property
     def is_fetched_again(self) -> bool:
-        """Whether it is the kept page once more, and so no copy."""
+        """Whether it is the kept page again, and so no copy."""
         return self.reason in SAME_ID
 
     @property
     def wasted(self) -> int:
-        """How many bytes it wasted; a page that was fetched again wastes none."""
+        """Its wasted bytes; none for a page that was fetched again."""
         return 0 if self.is_fetched_again else self.size
 
     @property
     def decided(self) -> int:
-        """The place in the log that decided, as a number that grows with it."""
+        """The place in the log that decided, as a number for sorting."""
         row = min(self.log_row, (1 << _ROW_BITS) - 1)
         return min(max(0, self.log_offset), _LOG_OFFSETS - 1) << _ROW_BITS | row
 
 
 class GroupFacts(NamedTuple):
-    """A kept document with copies: its position in the source, and what its copies add up to.
-    `fetched_again`: how often it was itself fetched once more. The times are of both.
+    """A kept document with copies: its position in the source, and the sums of its copies.
+    `fetched_again`: how often it was fetched again itself. The times are of both.
 
-    `id` is empty once it was forgotten (`is_forgotten`); `named_at` is the last log record by which
-    a copy named it. `counted`: how many of both the log has counted, 0 if it counts none.
+    `id` is empty after it was forgotten (`is_forgotten`); `named_at` is the last log record by
+    which a copy named it. `counted`: the number of both that the log has counted, 0 without.
     """
 
     position: str
@@ -94,8 +94,8 @@ class FoundText(NamedTuple):
 
 
 class EnginePlace(NamedTuple):
-    """What the engine was made for (topics by id, the rules of words), and the next offset of each
-    partition.
+    """The topics (by id) and the rules of words that the engine was made for, and the next offset
+    of each partition.
     """
 
     made_for: Mapping[str, str]

@@ -44,8 +44,8 @@ FOUND_MAX = 10_000
 
 
 class FinderPlace:
-    """Where a finder will be once there is something to find; until then, and once the engine is
-    closed, it says so.
+    """The place of a finder: before there is one, and after the engine is closed, each call raises
+    StreamDedupError.
     """
 
     def __init__(self) -> None:
@@ -109,8 +109,8 @@ class FinderPlace:
 
 
 class Finder:
-    """Answers over an engine. `texts_at` gives texts by their places; `id_key`, where the log names
-    documents by digests; `forgotten` are those that are known by now.
+    """Answers from an engine. `texts_at` returns texts by position; `id_key` is set if the log
+    names documents by digests; `forgotten` contains the forgotten ids.
     """
 
     def __init__(
@@ -147,9 +147,7 @@ class Finder:
             InputError: the text has no word or is too long, or the order is unknown.
         """
         if order not in FIND_ORDERS:
-            raise InputError(
-                f"Documents are ordered by one of {', '.join(FIND_ORDERS)}, not {order!r:.40}."
-            )
+            raise InputError(f"order must be one of {', '.join(FIND_ORDERS)}, not {order!r:.40}.")
         query = parse_query(text, self._languages)
         matches = self._engine.find(query, FOUND_MAX + 1, least)
         is_whole = len(matches) <= FOUND_MAX
@@ -197,9 +195,7 @@ class Finder:
             return {}
 
     def _group_of(self, facts: TextFacts) -> str:
-        """Return the position that a document's group goes by: of a kept one its own, if it has
-        copies.
-        """
+        """Return the position of a document's group; of a kept document its own, if it has copies."""
         if facts.group or not facts.position:
             return facts.group
         return facts.position if self._engine.group(facts.position) else ""
@@ -210,34 +206,34 @@ class Finder:
         return digest_id(identifier.encode("utf-8", "replace"), self._id_key).decode()
 
     def _own_form(self, identifier: str) -> str:
-        """Return an id as a record holds it in the form in which the log names it."""
+        """Return an id of a record in the form of the log."""
         return self._log_form(
             shorten_id(identifier.encode("utf-8", "replace")).decode("utf-8", "replace")
         )
 
     def group_count(self) -> int:
-        """Return how many groups there are."""
+        """Return the number of groups."""
         return self._engine.group_count
 
     def unless_forgotten(self, record: Opened) -> Opened:
-        """Return a record as it was opened, or, if it was forgotten, what is told instead: Kafka
-        may keep it for long.
+        """Return the record, or for a forgotten one a record that only says so: Kafka may keep it
+        for long.
 
         Raises:
-            StreamDedupError: what was forgotten is not known yet.
+            StreamDedupError: the forgotten ids are not known yet.
         """
         log = "" if record.decision is None else record.decision.log
         if not self._is_forgotten(self._own_form(record.id), log, record.time_ms):
             return record
-        why = f"The record at {record.at} was forgotten, and is not shown; its topic removes it when its retention has passed."
+        why = f"The record at {record.at} was forgotten and is not shown; its topic deletes it after its retention."
         return Opened(record.at, "", "", why, is_forgotten=True)
 
     def as_shown(self, decision: Decision) -> Decision | None:
-        """Return a decision as it may be listed: None if it was forgotten, without the kept
-        document's id if that was.
+        """Return a decision as it may be listed: None if it was forgotten, without the id of a
+        forgotten kept document.
 
         Raises:
-            StreamDedupError: what was forgotten is not known yet.
+            StreamDedupError: the forgotten ids are not known yet.
         """
         if self._is_forgotten(self._own_form(decision.id), decision.log, decision.time_ms):
             return None
@@ -248,7 +244,7 @@ class Finder:
     def _is_forgotten(self, identifier: str, log: str, time_ms: int) -> bool:
         if not self._forgotten.are_all:
             raise StreamDedupError(
-                "The search still reads what was forgotten, and shows no record before; see "
+                "The search still reads which ids were forgotten, and shows no record until then; see "
                 "/startupz."
             )
         place = place_of(log)
@@ -257,8 +253,8 @@ class Finder:
         )
 
     def group(self, named: str, limit: int = MEMBERS_MAX) -> DocumentGroup | None:
-        """Return the group of a document, with its newest `limit` members: by its position in the
-        source or an output, or by its id. None: it has none.
+        """Return the group of a document with its newest `limit` members, by a position in the
+        source or an output, or by an id; None without one.
         """
         group = self._engine.group(named)
         if group is None:
@@ -303,8 +299,8 @@ class Finder:
         ]
 
     def pairs(self, host: str) -> HostPairs:
-        """Return which hosts copied which, the most copies first; of `host` and its subdomains, if
-        it is given.
+        """Return which hosts copied which, the most copies first; with `host`, only pairs with it
+        or a subdomain.
         """
         pairs = []
         for hosts, copies, first, newest_ms in self._engine.pairs(host, PAIRS_MAX):

@@ -1,12 +1,12 @@
-"""Forgotten ids: which documents the search must not show, as the control records `forget` of the
-log say. Pure.
+"""Forgotten ids: the documents that the search must not show, by the control records `forget` of
+the log. Pure.
 
-A `forget` covers every document of its id that the log decided before it, by the place in the log
-that a record has in `dedup.log`, whenever the search reads either of the two. One that comes under
-the id later is shown again, as `forget` is no ban. A record that no log decided is held against it
-by time; one without a time is covered, and one whose time lies ahead.
+A `forget` covers every document of its id that the log decided before it, by the place in
+`dedup.log`, in whichever order the search reads the two. A later document of the id is shown,
+because `forget` is no ban. For a record that no log decided, the times are compared; a record
+without a time, or with one in the future, is covered.
 
-Invariant: ids are kept as digests, so that a forgotten one does not lie in the engine's folder.
+Invariant: ids are stored as digests, so that the engine's folder does not contain a forgotten one.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from stream_dedup.log.records import FORMATS, KIND_CONTROL, MAGIC, Control, deco
 
 
 class ForgottenId(NamedTuple):
-    """An id that was forgotten: by its digest, by the digest of how it is shown, and by which
-    record of the log.
+    """A forgotten id: its digest, the digest of its shown form, and the offset and time of the log
+    record.
     """
 
     id_key: str
@@ -33,16 +33,14 @@ class ForgottenId(NamedTuple):
     append_ms: int
 
     def covers(self, log_offset: int, time_ms: int) -> bool:
-        """Return whether it holds for what was decided there, or, where no log decided (-1), at
+        """Return whether it covers a document that the log decided at an offset, or (-1) one of
         that time.
         """
         return log_offset < self.log_offset if log_offset >= 0 else time_ms <= self.append_ms
 
 
 class ForgottenIds:
-    """Those that are known: of each id the last. `are_all`: the log was read to where it ended at
-    the start.
-    """
+    """The last `forget` of each id. `are_all`: the log was read to its end at the start."""
 
     def __init__(
         self,
@@ -59,7 +57,7 @@ class ForgottenIds:
             self.add_forgotten(forgotten_id)
 
     def add_forgotten(self, forgotten_id: ForgottenId) -> None:
-        """Take one in."""
+        """Add a forgotten id."""
         for ids, key in (
             (self._by_id, forgotten_id.id_key),
             (self._by_shown, forgotten_id.shown_key),
@@ -68,25 +66,25 @@ class ForgottenIds:
                 ids[key] = forgotten_id
 
     def covers(self, id_key: str, log_offset: int, time_ms: int) -> bool:
-        """Return whether a document is not to be shown."""
+        """Return whether a document must not be shown."""
         return self._covers(self._by_id.get(id_key), log_offset, time_ms)
 
     def covers_shown(self, identifier: str, log_offset: int, time_ms: int) -> bool:
-        """Return whether an id that a record names is not to be shown."""
+        """Return whether an id in a record must not be shown."""
         forgotten_id = (
             self._by_shown.get(shown_key_of(identifier)) if self._by_shown and identifier else None
         )
         return self._covers(forgotten_id, log_offset, time_ms)
 
     def _covers(self, forgotten_id: ForgottenId | None, log_offset: int, time_ms: int) -> bool:
-        # A time that lies ahead does not say whether the record came before the `forget`.
+        # A time in the future does not show whether the record is older than the `forget`.
         return forgotten_id is not None and forgotten_id.covers(
             log_offset, time_ms if time_ms <= self._now_ms() else 0
         )
 
 
 def forgotten_in(message: Message) -> Iterator[ForgottenId]:
-    """Yield what a record of the log takes down; nothing for any other record.
+    """Yield the ids that a log record forgets; none for any other record.
 
     Raises:
         OtherFormatError: it is of a format that this program does not read.
@@ -108,7 +106,7 @@ def forgotten_in(message: Message) -> Iterator[ForgottenId]:
 
 
 def key_of(log_id: bytes) -> str:
-    """Return the digest of an id as the log holds it; nothing for none."""
+    """Return the digest of an id in the form of the log; empty without one."""
     return (
         hashlib.blake2b(log_id, digest_size=16, person=b"search take-down").hexdigest()
         if log_id
@@ -117,7 +115,5 @@ def key_of(log_id: bytes) -> str:
 
 
 def shown_key_of(identifier: str) -> str:
-    """Return the digest of an id as it is shown, which for one that is no UTF-8 is less than the
-    id.
-    """
+    """Return the digest of an id in its shown form, which lacks bytes that are not UTF-8."""
     return key_of(identifier.encode("utf-8", "replace"))

@@ -1,8 +1,7 @@
-"""The texts of records of the outputs: of those that were read, and by where they lie, as long as
-their topic keeps them.
+"""Read the texts of records of the outputs: of records as they are read, and by position.
 
-Invariants: what a record holds is read by the filter's own decoder; a page that asks for a text
-does not wait for what the role reads meanwhile, and not long for a text that lies elsewhere.
+Invariants: the filter's own decoder reads them; a page that needs a text does not wait for the
+role's reading, and at most `_PATIENCE_SECONDS` for a text in another store.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from stream_dedup.inputs.elsewhere import Fetched
 from stream_dedup.kafka import sample
 from stream_dedup.settings.settings import Settings
 
-# A person at a page asks: rather no snippet than none for half a minute.
+# A person waits for the page: a missing snippet is better than a wait.
 _PATIENCE_SECONDS: Final = 1.5
 _STRETCH_BYTES: Final = 4 << 20
 _AHEAD_BYTES: Final = 64 << 20
 
 
 class OutputText(NamedTuple):
-    """What a record says of its document. The text is empty where there is none to search in; `why`
-    says why one that should be there cannot be had.
+    """The document of a record. The text is empty if there is nothing to search in; `why`: why a
+    text that should exist cannot be read.
     """
 
     id: bytes
@@ -54,18 +53,17 @@ class OutputTexts:
     def of_each(
         self, messages: Sequence[Message], is_hurried: Callable[[], bool]
     ) -> Iterator[OutputText]:
-        """Yield what each of some records says, in their order; texts that lie elsewhere are
-        fetched ahead. For one thread.
+        """Yield the document of each record, in their order; texts in other stores are fetched
+        ahead. For one thread.
 
         Raises:
-            AwayError: what the next one cannot be read without is away; or the caller `is_hurried`,
-            and it has not come.
+            AwayError: the store of the next text does not answer; or the caller `is_hurried`, and
+            it has not arrived.
         """
         return _each(self._decoder, messages, is_hurried)
 
     def at(self, places: Iterable[str]) -> Mapping[str, str]:
-        """Return the texts at some places such as `unique-3@17`; those that cannot be had now or
-        any more are left out.
+        """Return the texts at positions such as `unique-3@17`, without those that cannot be read.
 
         Raises:
             BrokerError: Kafka does not give them.

@@ -1,4 +1,4 @@
-"""What the role search counts."""
+"""The metrics of the role search."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _ANSWER_BUCKETS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 
 
 class SearchMetrics(DecodingMetrics):
-    """What a search reports."""
+    """The metrics of a search."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class SearchMetrics(DecodingMetrics):
             registry=self.registry,
         )
 
-    def holds(self, documents: int, size_bytes: int) -> None:
-        """Say how much the engine holds."""
+    def set_size(self, documents: int, size_bytes: int) -> None:
+        """Set the number of documents and the size of the engine."""
         self._documents.set(documents)
         self._size.set(size_bytes)

@@ -85,7 +85,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
     dependencies = SearchDependencies.of_process()
     with closing(KeptTexts(settings, dependencies)) as kept:
         metrics = SearchMetrics()
-        metrics.holds(kept.engine.documents, kept.engine.size_bytes)
+        metrics.set_size(kept.engine.documents, kept.engine.size_bytes)
         answers = FinderPlace()
         api = SearchApi(
             answers, settings.console_token_file, metrics.answers.observe, settings.console_prefix
@@ -128,7 +128,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
 
 @dataclass(frozen=True)
 class SearchDependencies:
-    """What a search depends on: its host, the clocks, Kafka's clients."""
+    """The dependencies of a search: its host, the clocks, the clients of Kafka."""
 
     host: str
     failpoint: str | None
@@ -146,8 +146,8 @@ class SearchDependencies:
 
 
 class KeptTexts:
-    """The engine as its folder holds it, what was forgotten, and answers out of both (`finder`):
-    what needs no Kafka.
+    """The engine in its folder, the forgotten ids, and the `finder` that answers from both: all
+    that needs no Kafka.
     """
 
     def __init__(self, settings: Settings, dependencies: SearchDependencies) -> None:
@@ -203,7 +203,7 @@ class KeptTexts:
         return made_for
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Close the engine."""
         self.engine.close()
 
 
@@ -219,11 +219,11 @@ class TextFiller:
         is_silent: Callable[[], bool],
         dependencies: SearchDependencies,
     ) -> None:
-        """Ask Kafka what there is, and read on from where the engine stands.
+        """Read the topics' ends from Kafka, and continue at the place of the engine.
 
         Raises:
-            ConfigurationError: the engine was made for other topics, or has read what they do not
-            hold any more. BrokerError: Kafka does not say what there is.
+            ConfigurationError: the engine was made for other topics, or has read records that they no longer
+                contain. BrokerError: Kafka does not answer.
         """
         self._settings = settings
         self._bounds = parse_bounds(settings.search_keep) if settings.search_keep else KeptBounds()
@@ -295,7 +295,9 @@ class TextFiller:
     def _places(
         self, ends: Mapping[TopicPartitionKey, tuple[int, int]]
     ) -> dict[TopicPartitionKey, int]:
-        """Return from where each partition is read; what retention removed unread is said."""
+        """Return the offset at which each partition is read; log the records that retention deleted
+        before.
+        """
         place = self._engine.place
         folder = self._settings.search_dir
         following = {} if place is None else place.following
@@ -376,8 +378,8 @@ class TextFiller:
         return self._waiting | self._reader.following
 
     def _forget(self, forgotten_ids: Sequence[ForgottenId], log_offset: int, now: float) -> None:
-        """Carry `forget` out, in a commit of their own behind what was added; `log_offset` is where
-        the log stood before.
+        """Carry out `forget` in a commit of its own after the added documents; `log_offset`: the
+        next offset of the log before it.
         """
         if self._engine.added:
             self._commit(now, log_offset=log_offset)
@@ -413,7 +415,7 @@ class TextFiller:
                 self._away = None
 
     def _wait(self, documents: Sequence[Message], away: AwayError) -> None:
-        """Have these read again after a moment, and of all that is read the log alone meanwhile."""
+        """Read these documents again after a moment, and only the log until then."""
         following = self._following
         for document in reversed(documents):
             following[document.topic, document.partition] = document.offset
@@ -474,15 +476,15 @@ class TextFiller:
             self._quiet_until = now + _QUIET_SECONDS
             at = message.position
             self._logger.warning(
-                "a document's text cannot be had, so it is not found by its words (the like is not "
-                "logged again for a minute)",
+                "a document's text cannot be read, so its words are not searched (logged at most once "
+                "a minute)",
                 at=at,
                 reason=why,
             )
 
     def _commit(self, now: float, *, log_offset: int | None = None, leaving: int = 0) -> None:
-        """Make what was read durable, with the place behind it; `log_offset`: that of the log, if
-        it is another.
+        """Commit the added documents with the place in Kafka; `log_offset`: that of the log, if
+        another.
         """
         self._next_commit = now + (
             _COMMIT_SECONDS if self._is_caught_up else _COMMIT_BEHIND_SECONDS
@@ -496,7 +498,7 @@ class TextFiller:
         self._failpoints.hit("search.after-commit", added + leaving)
         self._is_grown = self._is_grown or added > 0
         self._metrics.read.inc(added)
-        self._metrics.holds(self._engine.documents, self._engine.size_bytes)
+        self._metrics.set_size(self._engine.documents, self._engine.size_bytes)
         self._tell()
 
     def _behind(self, ends: Mapping[TopicPartitionKey, int]) -> int:
@@ -520,9 +522,7 @@ class TextFiller:
         self._health.ready(False, f"reading what left before: {behind:,} records to go")
 
     def _look_around(self) -> None:
-        """Compare with the topics' ends, and take in partitions that are new; give back the memory
-        that is free.
-        """
+        """Compare with the topics' ends, start to read new partitions, and return free memory."""
         # threads of engine and clients come and go, and the C library keeps what each has freed
         give_back()
         if self._is_silent():
@@ -547,9 +547,7 @@ class TextFiller:
         self._tell()
 
     def _drop_beyond(self, now: float) -> None:
-        """Let the oldest go, in a commit of their own behind what was added, where the engine has
-        become too large.
-        """
+        """Drop the oldest documents, in a commit of their own, if the engine is too large."""
         bytes_max = self._bounds.size_bytes
         gone = 0 if bytes_max is None else self._engine.drop_beyond(bytes_max)
         if gone:

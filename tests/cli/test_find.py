@@ -84,7 +84,7 @@ def test_documents_are_paged_ordered_and_written_as_csv(ask: Callable[..., Any])
     shown = ask("find", "best of times", "--order", "earliest", "--host", "a.example")
     assert "1 document contains the text, or most of it, from 1 host." in shown.err + shown.out
     beyond = ask("find", "best of times", "--page", "2")
-    assert "This page is beyond the last one." in beyond.err + beyond.out
+    assert "This page is after the last one." in beyond.err + beyond.out
     assert "0 documents" in "".join(ask("find", "best of times", "--host", "b.example")[1:])
     (row,) = csv.DictReader(io.StringIO(ask("find", "best of times", "--csv").out))
     assert (row["time"], row["host"], row["share"]) == (
@@ -92,7 +92,7 @@ def test_documents_are_paged_ordered_and_written_as_csv(ask: Callable[..., Any])
         "a.example",
         "1.0000",
     )
-    assert "ordered by one of" in ask("find", "best of times", "--order", "oldest").err
+    assert "order must be one of" in ask("find", "best of times", "--order", "oldest").err
     assert "give one of --csv and --json" in ask("find", "a b", "--csv", "--json").err
 
 
@@ -151,7 +151,7 @@ def test_nobody_who_answers_is_told_with_what_to_do(
     assert (nobody.code, "Start one with: stream-dedup run search" in nobody.err) == (1, True)
     assert "is no address of a search" in run("find", "a clue", "--search", "localhost").err
     assert (
-        "asks for its token"
+        "needs its token"
         in run("find", "a clue", "--search", f"http://127.0.0.1:{server.port}").err
     )
     with serving() as other:

@@ -392,7 +392,7 @@ def test_a_role_that_restarts_leaves_a_mark(
         monkeypatch.setattr(FakeAdmin, role, frozenset(members))
         follower.turn()
         assert len(follower._recent.now().marks) == marks
-    assert follower._recent.now().marks[-1].text == f"{told} came or went; 2 now."
+    assert follower._recent.now().marks[-1].text == f"{told} joined or left; 2 now."
 
 
 def test_records_that_were_passed_over_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -282,12 +282,12 @@ def test_the_picture_marks_when_the_rule_changed_or_a_role_came() -> None:
     past = ((7, HOUR_MS - 60_000, "128:4:0:28~16:70%:64"), (9, 1, "128:4:0:28~16:65%:64"))
     told = {"plan": PLANS["bands"].id, "past_plans": past, "started_ms": HOUR_MS - 120_000}
     given = sources(plans=lambda: plans_in(told))
-    given.recent.mark("Workers came or went; 2 now.")
+    given.recent.mark("Workers joined or left; 2 now.")
     page, marks = shown("", given), read("now.json", given)["figures"]["marks"]
     assert [one["text"] for one in marks] == [
         "The index started.",
         "The plan changed from 128:4:0:28~16:70%:64 to 128:4:0:28~16:65%:64.",
-        "Workers came or went; 2 now.",
+        "Workers joined or left; 2 now.",
     ]
     assert page.count('<line class="mark"') == 3
     assert all(f": {one['text']}</li>" in page for one in marks)
@@ -347,14 +347,14 @@ def test_what_is_away_is_a_sentence() -> None:
     for given, said in (
         (
             ConsoleSources(),
-            r"No decision has been seen yet|no full-text index|not told where|Dead letters",
+            r"No decisions yet|no full-text index|is not set|Dead letters",
         ),
         (away, "does not answer"),
     ):
         with serving(given) as port:
             for address in ADDRESSES:
                 status, page, _ = get(port, address)
-                assert re.search(said + r"|No copies of|Texts cannot be read here", page), address
+                assert re.search(said + r"|No copies of|Texts cannot be read now", page), address
                 assert status == (
                     200 if not re.match("decision\\?|group\\?", address) else status
                 ), address
@@ -504,7 +504,7 @@ def test_a_clue_that_many_hold_has_further_documents() -> None:
         (20, 60, {**named, "snippets": True}),
         (10_000, 0, {**named, "snippets": False}),
     ]
-    assert "ordered by one of best, earliest, newest" in shown("find?q=a&order=oldest")
+    assert "order must be one of best, earliest, newest" in shown("find?q=a&order=oldest")
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -742,7 +742,7 @@ def test_a_source_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) 
         with serving(given) as port:
             for _ in range(app.CALLS_MAX):
                 assert "No answer came within" in get(port, "find?q=a")[1]
-            assert "questions are being answered already" in get(port, "find?q=a")[1]
+            assert "requests are being answered already" in get(port, "find?q=a")[1]
             assert get(port, "decisions")[0] == 200
             free.set()
             until = threading.Event()

@@ -327,9 +327,9 @@ def test_a_record_that_was_forgotten_is_not_opened(engine: TextIndex, texts: Tex
         other = Opened("unique-0@1", "other", "a text")
         assert finder.unless_forgotten(other) is other
         forgotten.are_all = False
-        with pytest.raises(StreamDedupError, match="still reads what was forgotten"):
+        with pytest.raises(StreamDedupError, match="still reads which ids were forgotten"):
             finder.as_shown(decided)
-        with pytest.raises(StreamDedupError, match="still reads what was forgotten"):
+        with pytest.raises(StreamDedupError, match="still reads which ids were forgotten"):
             finder.unless_forgotten(other)
 
 
@@ -386,7 +386,7 @@ def test_two_kept_documents_of_one_id_have_their_own_groups(
             400,
             "There is no parameter 'id' here; there are of, order, limit.",
         ),
-        ("/v1/groups", {"order": "best"}, 400, "order='best' is neither"),
+        ("/v1/groups", {"order": "best"}, 400, "order must be largest or newest, not 'best'"),
         ("/v1/groups", {"of": "documents-9@9"}, 404, "No copies of 'documents-9@9' are known"),
     ],
 )

@@ -630,7 +630,7 @@ def test_a_text_that_is_gone_or_given_up_is_said_and_its_document_is_found_by_it
 
     assert known == [["kept0"], ["kept1"], [], ["kept3"], ["kept4"], ["kept5"]]
     assert filler._metrics.registry.get_sample_value("stream_dedup_search_without_text_total") == 3
-    said = [call for call in logger.warning.call_args_list if "text cannot be had" in call.args[0]]
+    said = [call for call in logger.warning.call_args_list if "text cannot be read" in call.args[0]]
     assert len(said) == 1
 
 

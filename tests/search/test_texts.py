@@ -657,7 +657,7 @@ def test_nothing_is_no_clue_but_an_operator_is_a_word(text: str) -> None:
 
 
 def test_a_clue_of_ten_megabytes_is_refused_and_a_long_one_cut() -> None:
-    with pytest.raises(InputError, match="10,000,000 bytes, and at most 1,000,000"):
+    with pytest.raises(InputError, match="10,000,000 bytes; the limit is 1,000,000"):
         parse_query("a " * 5_000_000, LANGUAGES)
 
     clue = parse_query(" ".join(f"w{number}" for number in range(10_000)), LANGUAGES)
