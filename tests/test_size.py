@@ -10,15 +10,15 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 34_569
+WHOLE = 34_708
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
 CEILINGS = {
     "audit": 1_969,
     "broker": 512,
-    "cli": 1_813,
-    "console": 1_546,
+    "cli": 1_815,
+    "console": 1_613,
     "demo": 994,
     "domain": 1_830,
     "files": 2_383,
@@ -27,12 +27,12 @@ CEILINGS = {
     "indexer": 655,
     "inputs": 2_931,
     "insights": 490,
-    "kafka": 1_883,
+    "kafka": 1_894,
     "kernels": 273,
-    "log": 1_164,
-    "orders": 1_096,
-    "preflight": 813,
-    "search": 1_410,
+    "log": 1_198,
+    "orders": 1_103,
+    "preflight": 816,
+    "search": 1_425,
     "serving": 1_269,
     "settings": 752,
     "worker": 1_987,

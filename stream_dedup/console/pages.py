@@ -229,10 +229,9 @@ async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict
     if kept is not None and kept.is_forgotten:
         decision = decision.without_kept_id()
         record = replace(record, decision=decision)
-    released = recent.released(decision.position) if decision.is_duplicate else ""
-    if decision.is_duplicate and not released:
-        find_released = sources.released
-        ask = None if find_released is None else partial(find_released, decision.position)
+    released = ""
+    if decision.is_duplicate:
+        ask = partial(sources.released or recent.released, decision.position)
         released = await _asked(notices, call, ask, "", "Whether it was released is not known", "")
     values = {
         "notices": notices,
