@@ -18,7 +18,8 @@ from stream_dedup.console.nouns import Opened
 from tests.console import browser
 from tests.console.sample import EVIL, decision, sources
 from tests.console.searched import GROUP, SENTENCES, searching
-from tests.console.test_pages import ADDRESSES, serving
+from tests.console.test_pages import ADDRESSES, DECISION, serving
+from tests.console.test_pages import GROUP as GROUP_OF_SAMPLE
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -142,6 +143,24 @@ def test_the_palette_can_be_read() -> None:
         for one, other, least in pairs:
             low, high = sorted((luminance(theme[one]), luminance(theme[other])))
             assert (high + 0.05) / (low + 0.05) >= least, (one, theme[one], other, theme[other])
+
+
+def test_long_ids_wrap_and_a_phone_can_sort(chrome: Chrome) -> None:
+    """A long id makes no page wider; the headings, which sort, are shown on a phone too."""
+    given = sources(0)
+    long = f"https://a.example/{'x' * 900}"
+    given.recent.saw([decision(8, "near", id=long, of_position="documents-0@1", of_id=long)])
+    with serving(given) as port:
+        for address in ("decisions", "groups", GROUP_OF_SAMPLE, "hosts", "copies", DECISION):
+            browser.view(chrome, width=390)
+            chrome.get(f"http://127.0.0.1:{port}/{address}")
+            assert chrome.execute_script("return document.documentElement.scrollWidth") <= 390
+            wide = "one => one.scrollWidth > document.documentElement.clientWidth"
+            assert not chrome.execute_script(
+                f"return [...document.querySelectorAll('main > *')].some({wide})"
+            ), address
+            heads = chrome.find_elements("css selector", ".cards thead a")
+            assert all(head.is_displayed() for head in heads), address
 
 
 def test_hostile_texts_do_not_run(chrome: Chrome) -> None:

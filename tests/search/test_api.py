@@ -210,7 +210,28 @@ def test_a_group_lists_as_many_of_its_copies_as_asked_for(server: HttpServer) ->
     found = ask(server, "/v1/groups", of=KEPT, limit=1)[1]
 
     assert (found["copies"], [one["time_ms"] for one in found["members"]]) == (2, [1002])
+    assert (found["host"], found["earliest"]["at"]) == ("a.example", "duplicates-0@0")
     assert ask(server, "/v1/groups", of=KEPT, limit=0)[0] == 400
+
+
+def test_older_copies_exact_ones_and_releases_are_known(
+    place: FinderPlace, engine: TextIndex
+) -> None:
+    """A copy that is older than the kept page, one of the same text, and a document's release."""
+    given = ("duplicates-0@2", "https://e.example/1", 999, 99, "duplicate", "exact", None)
+    copy = TextFacts(*given, "documents-0@0", KEPT, position="documents-0@7")
+    engine.add_text(copy, (), "", ["e.example", "a.example"])
+    assert place.released("documents-0@7") == ""
+    released = TextFacts("unique-0@9", copy.id, 1010, 99, "unique", "released")
+    engine.add_text(released._replace(position="documents-0@7"), ())
+    engine.commit(EnginePlace({}, {}))
+
+    (pair,) = place.pairs("").pairs
+    assert (pair.example, pair.is_older_than_kept) == ("duplicates-0@2", True)
+    group = place.group(KEPT)
+    assert group is not None
+    assert (group.earliest and group.earliest.similarity, group.hosts) == (1.0, 4)
+    assert place.released("documents-0@7") == "unique-0@9"
 
 
 def test_groups_are_listed(server: HttpServer) -> None:
@@ -451,7 +472,7 @@ def test_before_it_is_open_and_without_its_token_nothing_is_answered(
         assert ask(server, "/v1/find", q="fox")[0] == 401
     with serving(SearchApi(FinderPlace()).routes()) as server:
         status, problem = ask(server, "/v1/groups")
-        assert (status, "holds nothing yet" in problem["detail"]) == (503, True)
+        assert (status, "has read nothing yet" in problem["detail"]) == (503, True)
 
 
 def test_more_questions_than_are_answered_at_a_time_are_sent_away(
@@ -480,7 +501,7 @@ def test_more_questions_than_are_answered_at_a_time_are_sent_away(
     for one in threads:
         one.join(20)
 
-    assert (status, "ask again" in problem["detail"]) == (503, True)
+    assert (status, "try again" in problem["detail"]) == (503, True)
     assert ask(server, "/v1/groups")[0] == 200
 
 
