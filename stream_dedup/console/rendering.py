@@ -1,5 +1,5 @@
-"""Pages from templates: everything escaped, control characters written out, an unknown name in a
-template an error.
+"""Render pages from templates: everything is escaped, control characters are written out, and an
+unknown name in a template is an error.
 """
 
 from __future__ import annotations
@@ -56,16 +56,12 @@ def environment() -> Environment:
 
 
 def page(template: str, values: dict[str, Any]) -> bytes:
-    """Return the page as UTF-8; half of a surrogate pair, which no UTF-8 has, becomes a question
-    mark.
-    """
+    """Return the page as UTF-8; half of a surrogate pair becomes a question mark."""
     return environment().get_template(template).render(values).encode("utf-8", "replace")
 
 
 def table(name: str, rows: Iterable[Any]) -> bytes:
-    """Return the rows of a page's table as CSV in UTF-8, with a heading; times as people read
-    them.
-    """
+    """Return the rows of a page's table as CSV in UTF-8 with a heading; times as text."""
     columns = TABLES[name].columns
     cells = (
         [
@@ -85,7 +81,7 @@ def table(name: str, rows: Iterable[Any]) -> bytes:
 
 
 def size(count: float) -> str:
-    """Return bytes as people read them."""
+    """Return a number of bytes with a unit."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if count < 1000 or unit == "TB":
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -111,14 +107,14 @@ def key(reason: str) -> Markup:
 
 
 def web(identifier: str) -> str:
-    """Return an id that is the address of a web page, or nothing: what a browser may be led to."""
+    """Return an id that is the address of a web page, or nothing: only such ids become links."""
     # A browser decodes a host that is percent-encoded, so letters of any script can be linked.
     address = quote(identifier, safe=_WEB_SIGNS) if _PLAIN.fullmatch(identifier) else ""
     return address if identifier.isprintable() and _WEB.fullmatch(address) else ""
 
 
 def breaking(text: str) -> Markup:
-    """Return an address that may be broken behind its slashes, not within a word; any text goes."""
+    """Return an address that may wrap after its slashes; any text is accepted."""
     slash = Markup("/<wbr>")
     return escape(text).replace("/", slash).replace(slash + slash, "//")
 

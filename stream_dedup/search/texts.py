@@ -1,19 +1,19 @@
 """The full-text engine: documents by their words, copies by their group, and the place in Kafka, in
 one folder.
 
-What lies in it, all in tantivy's own segments:
+Its contents, all in tantivy's segments:
 
-    a document   its words with their positions; where it lies (`unique-3@17`), its group, id and time, and what is told of it;
+    a document   its words with their positions; its position (`unique-3@17`), group, id, time and facts;
                  of a copy of another page the hosts of both
-    a group      a kept document that copies name, by its position in the source: how many copies, how many bytes, since when
+    a group      a kept document with copies, by its position in the source: numbers of copies and bytes, times
     a page       the same of a kept document that was only fetched again itself
-    an id        that was forgotten, as a digest, and by which record of the log
-    the place    the next offset of every partition, what the engine was made for, and how old a document may be in it
+    an id        that was forgotten, as a digest, with the log record
+    the place    the next offset of every partition, the topics and rules of the engine, the age of its oldest document
 
 Invariants: one commit makes all four visible, or none of them; a search finds exactly what a scan of
 all texts would; it looks up the rarest pairs of words first, and the others only in documents that
-have enough of those; at most `_HEAP_BYTES` of documents are held in memory; no time lies ahead:
-what a record says beyond now, which its producer may, counts as now.
+have enough of those; at most `_HEAP_BYTES` of documents are in memory; a time in the future, which a
+producer may set, counts as now.
 """
 
 from __future__ import annotations
@@ -57,9 +57,7 @@ _COPY: Final = "copy"
 _HELD: Final = 2
 _HELD_OF: Final = 15
 _HELD_WORK: Final = 2.0
-_LOOKED_AT: Final = (
-    64  # documents that are looked at before the engine is asked for all pairs at once
-)
+_LOOKED_AT: Final = 64  # documents that are examined before one query for all pairs
 _STAYING: Final = 0.95  # the share of its limit that the folder is emptied to
 _DROPPED_ONE_BY_ONE: Final = 20_000
 _DAY_MS: Final = 86_400_000
@@ -70,7 +68,7 @@ _ID_CHARACTERS_MAX: Final = 1_000
 
 
 class TextIndex:
-    """The engine in a folder. One process at a time opens it; many threads of it may ask while one
+    """The engine in a folder. One process at a time opens it; threads of it may read while one
     adds.
     """
 
@@ -105,7 +103,7 @@ class TextIndex:
             raise VolumeError(
                 f"Could not open the full-text engine in {folder}: it is damaged, of another "
                 "version of this program, or may not be written. Delete it, and it is filled anew "
-                "from Kafka, or name another folder with STREAM_DEDUP_STATE_DIR (the engine says: "
+                "from Kafka, or name another folder with STREAM_DEDUP_STATE_DIR (error of the engine: "
                 f"{error})."
             ) from error
         self._groups: dict[str, GroupFacts] = {}
@@ -142,12 +140,12 @@ class TextIndex:
 
     @property
     def added(self) -> int:
-        """How many documents were added since the last commit."""
+        """The number of documents added since the last commit."""
         return self._added
 
     @property
     def documents(self) -> int:
-        """How many documents and groups it holds, as of the last commit."""
+        """The number of documents and groups, as of the last commit."""
         should = tantivy.Occur.Should
         others = tantivy.Query.boolean_query(
             [(should, self._term("kind", kind)) for kind in (_PLACE, _FORGOTTEN)]
@@ -156,22 +154,22 @@ class TextIndex:
 
     @property
     def segments(self) -> int:
-        """In how many pieces the last commit left it."""
+        """The number of segments after the last commit."""
         return int(self._index.searcher().num_segments)
 
     @property
     def size_bytes(self) -> int:
-        """How large the folder is."""
+        """The size of the folder."""
         return sum(_size_of(path) for path in self._folder.iterdir())
 
     def add_text(
         self, facts: TextFacts, words: Sequence[str], id_key: str = "", hosts: Sequence[str] = ()
     ) -> None:
-        """Take in a document; it is found from the next commit on. `hosts`: of a copy and of the
-        kept document, where the one copied the other.
+        """Add a document; the next commit makes it visible. `hosts`: of a copy and its kept
+        document, if one host copied another.
 
-        By `id_key` (`forgotten.key_of`) a `forget` finds it. One older than what `drop_beyond` has
-        left is passed over.
+        A `forget` finds it by `id_key` (`forgotten.key_of`). A document older than those that
+        `drop_beyond` has left is skipped.
         """
         self._added += 1
         facts = facts._replace(time_ms=min(facts.time_ms, self._now_ms()))
@@ -225,7 +223,7 @@ class TextIndex:
         )
 
     def _group_now(self, position: str) -> GroupFacts | None:
-        """Return a group as it will be with the next commit."""
+        """Return a group as the next commit will store it."""
         return self._groups.get(position) or self.group(position)
 
     def commit(self, place: EnginePlace) -> None:
@@ -338,7 +336,7 @@ class TextIndex:
         )
 
     def forgotten(self) -> list[ForgottenId]:
-        """Return those that are remembered, as of the last commit."""
+        """Return the forgotten ids, as of the last commit."""
         return [
             ForgottenId(*fields)
             for fields in self._ordered(self._term("kind", _FORGOTTEN), "time", None)
@@ -504,7 +502,9 @@ class TextIndex:
         )
 
     def _any_of(self, pairs: Sequence[WordPair]) -> tantivy.Query:
-        """Ask for documents with any of these, by how many of them; of equals the kept ones."""
+        """Return a query for documents with any of these pairs, scored by their number, the kept
+        ones first.
+        """
         should, must = tantivy.Occur.Should, tantivy.Occur.Must
         return tantivy.Query.boolean_query(
             [
@@ -525,8 +525,8 @@ class TextIndex:
         pairs: Sequence[WordPair],
         documents: Collection[TextFacts],
     ) -> dict[tuple[int, int], int]:
-        """Count which of these pairs some documents hold; each pair is looked up in those documents
-        alone.
+        """Return how many of these pairs each of the documents contains; only these documents are
+        searched.
         """
         should, must = tantivy.Occur.Should, tantivy.Occur.Must
         places = [facts.at for facts in documents]
@@ -555,12 +555,12 @@ class TextIndex:
         return tantivy.Query.term_query(self._schema, field, value, "basic")
 
     def facts_at(self, at: str) -> TextFacts | None:
-        """Return what is told of the document that lies there."""
+        """Return the facts of the document at a position."""
         stored = self._first("at", at)
         return None if stored is None else TextFacts(*json.loads(stored))
 
     def facts_of_id(self, identifier: str, limit: int = 10) -> list[TextFacts]:
-        """Return what is told of the documents of an id, the newest first."""
+        """Return the facts of the documents of an id, the newest first."""
         query = self._term("id", identifier[:_ID_CHARACTERS_MAX])
         return [TextFacts(*fields) for fields in self._ordered(query, "time", limit)]
 
@@ -571,7 +571,7 @@ class TextIndex:
 
     @property
     def group_count(self) -> int:
-        """How many groups there are with a copy."""
+        """The number of groups with a copy."""
         return self._count_of(self._term("kind", _GROUP))
 
     def groups_of_id(self, identifier: str, limit: int = 10) -> list[GroupFacts]:
@@ -605,7 +605,7 @@ class TextIndex:
 
     @property
     def committed_ms(self) -> int:
-        """When the last commit was."""
+        """The time of the last commit."""
         return int(1000 * (self._folder / "meta.json").stat().st_mtime)
 
     def pairs(self, host: str, limit: int) -> list[tuple[str, int, TextFacts, int]]:
@@ -660,8 +660,8 @@ class TextIndex:
     def _ordered(
         self, query: tantivy.Query, field: str, limit: int | None, *, ascending: bool = False
     ) -> list[list[Any]]:
-        """Return what is told of those that a query finds, the highest or the lowest first; all of
-        them without a limit.
+        """Return the facts of the documents that a query finds, the highest or the lowest first;
+        all without a limit.
         """
         searcher = self._index.searcher()
         limit = max(1, self._count_of(query)) if limit is None else limit
@@ -681,9 +681,7 @@ class TextIndex:
         return self._writer
 
     def finish_merging(self) -> None:
-        """Wait until what runs aside, merges of segments, is done; what was not committed is
-        lost.
-        """
+        """Wait for merges of segments; uncommitted changes are lost."""
         self._open().wait_merging_threads()
         self._writer = self._index.writer(_HEAP_BYTES, 1)
         self._writer.garbage_collect_files()
@@ -691,21 +689,19 @@ class TextIndex:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[tantivy.IndexWriter]:
-        """Yield the writer. What its threads could not write comes out at any call of it, and is
-        told in a sentence.
-        """
+        """Yield the writer, and raise its errors, which come at any call, as one sentence."""
         try:
             yield self._open()
         except (ValueError, OSError) as error:
             raise StoreError(
                 f"The full-text engine in {self._folder} could not be written; is the disk full? A "
-                "restart goes on where the "
-                f"last commit stands (the engine says: {error})."
+                "restart continues at the "
+                f"last commit (error of the engine: {error})."
             ) from error
 
     def close(self) -> None:
-        """Let go of the folder; what was not committed is lost."""
-        self._writer = None  # not waited for: a merge that is cut short is begun again
+        """Close the folder; uncommitted changes are lost."""
+        self._writer = None  # a merge that does not end starts again later
 
 
 def _first_held(needed: int, work: Sequence[int]) -> int:
@@ -724,7 +720,7 @@ def _first_held(needed: int, work: Sequence[int]) -> int:
 
 
 def _starts(host: str) -> list[int]:
-    """Return where a host and each domain above it begin."""
+    """Return the index at which a host and each domain above it begin."""
     return [0, *(index + 1 for index, sign in enumerate(host) if sign == ".")]
 
 

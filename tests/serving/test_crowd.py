@@ -333,7 +333,7 @@ def test_more_requests_than_may_wait_are_sent_away_and_probes_are_not() -> None:
             "1",
             "application/problem+json",
         )
-        assert "try again" in json.loads(body)["detail"]
+        assert "ask again" in json.loads(body)["detail"]
         assert [ask(server, path)[0] for path in ("/livez", "/metrics")] == [200, 200]
     assert statuses == [200] * door.REQUESTS_MAX
 
