@@ -1,4 +1,4 @@
-"""Words that hide who does what: how often pages, help texts and public docstrings may use them.
+"""Words that hide who does what: how often pages, help texts, docstrings and names may use them.
 
 A ceiling only falls: lower it when a rewrite uses fewer. The reference pages of commands and
 settings are generated from the help texts, so the pages cover these.
@@ -6,14 +6,16 @@ settings are generated from the help texts, so the pages cover these.
 
 from __future__ import annotations
 
-import inspect
+import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 import stream_dedup
 
+PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("docs", "deploy", "topics", "tests", "peers", "examples")
 
@@ -30,6 +32,7 @@ CEILINGS = {
     r"of its own|of their own|of our own": 1,
     r"from on|from then on": 0,
 }
+VAGUE_NAMES = {"told", "said", "own", "one", "held", "around", "mine", "at", "limits"}
 # Uses that say exactly what they mean.
 RIGHT = ("stand-in", "standing for", "what it is", "what is not obvious")
 
@@ -49,15 +52,41 @@ def pages() -> dict[str, str]:
     }
 
 
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Return the syntax tree of each module of the product, by path."""
+    return {
+        path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+        for path in PACKAGE.rglob("*.py")
+    }
+
+
+@cache
 def docstrings() -> dict[str, str]:
-    """Return the docstrings of the public names and of their public methods."""
+    """Return all docstrings of the product without quoted names, by module and name."""
     found = {}
-    for name in stream_dedup.__all__:
-        value = getattr(stream_dedup, name)
-        found[name] = inspect.getdoc(value) or ""
-        for part, method in vars(value).items() if inspect.isclass(value) else ():
-            if not part.startswith("_"):
-                found[f"{name}.{part}"] = inspect.getdoc(method) or ""
+    for module, tree in trees().items():
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+                text = ast.get_docstring(node) or ""
+                found[f"{module} {getattr(node, 'name', '')}"] = re.sub(r"`[^`]*`", " ", text)
+    return found
+
+
+def names() -> list[str]:
+    """Return the names that the product gives to functions, parameters, locals and attributes, with
+    their modules.
+    """
+    found = []
+    for module, tree in trees().items():
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                found.append(f"{module}: {node.name}")
+            elif isinstance(node, ast.arg):
+                found.append(f"{module}: {node.arg}")
+            elif isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+                name = node.id if isinstance(node, ast.Name) else node.attr
+                found.append(f"{module}: {name}")
     return found
 
 
@@ -81,6 +110,13 @@ def test_a_veiled_word_does_not_spread(pattern: str, ceiling: int) -> None:
 
     print("\n".join(found))
     assert len(found) <= ceiling
+
+
+def test_a_name_says_what_a_thing_is() -> None:
+    vague = [name for name in names() if name.split(": ")[1].lstrip("_") in VAGUE_NAMES]
+
+    print("\n".join(vague))
+    assert len(vague) <= 0
 
 
 def test_uses_are_found_outside_code_only() -> None:
