@@ -10,25 +10,25 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 34_708
+WHOLE = 34_825
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
 CEILINGS = {
     "audit": 1_969,
     "broker": 512,
-    "cli": 1_815,
+    "cli": 1_818,
     "console": 1_613,
     "demo": 994,
-    "domain": 1_830,
-    "files": 2_383,
+    "domain": 1_845,
+    "files": 2_440,
     "fingerprinting": 2_809,
     "index": 5_946,
     "indexer": 655,
-    "inputs": 2_931,
+    "inputs": 2_964,
     "insights": 490,
     "kafka": 1_894,
-    "kernels": 273,
+    "kernels": 282,
     "log": 1_198,
     "orders": 1_103,
     "preflight": 816,
