@@ -45,7 +45,7 @@ def judge_command(
         typer.Option(
             "--keep",
             metavar="WHICH",
-            help="Which copy to keep: first, longest, or newest (TIME_FIELD of `prints`).",
+            help="Copy to keep: first, longest, or newest.",
         ),
     ] = FIRST,
     strict: StrictOption = False,
