@@ -1,4 +1,4 @@
-"""The near-duplicate filter behind a crawler; and its core for programs of their own, without
+"""The near-duplicate filter behind a crawler; and its core for other programs, without
 Kafka.
 
 The public names are those of `__all__`; they stay as they are within a major version, and the rest

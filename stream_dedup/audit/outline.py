@@ -1,7 +1,7 @@
 """Collect what the log contains without judging it: positions of documents, epochs, plans in force
 and operators' orders.
 
-Invariant: one pass over the log suffices, whatever its size.
+Invariant: one pass over the log suffices, regardless of its size.
 """
 
 from __future__ import annotations

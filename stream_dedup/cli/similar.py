@@ -74,8 +74,7 @@ def similar_command(
 ) -> int:
     """Find the kept documents that are similar to a text as a whole, nearest first.
 
-    All that reach SIMILARITY are shown, with whether the text would be a copy of the nearest one.
-    To find documents that contain a sentence, use `find`.
+    All that reach SIMILARITY are shown. To find documents that contain a sentence, use `find`.
     """
     if index is not None and volume is not None:
         raise typer.BadParameter("give one of --index and --volume")

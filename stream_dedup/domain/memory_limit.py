@@ -21,7 +21,7 @@ def limit_of_group(cgroups: Path = _CGROUPS, own_groups: Path = _OWN_GROUPS) -> 
     Versions 1 and 2 are supported. Inside a container the group is usually the root of the
     hierarchy, outside it is at its full path.
     """
-    limits = []
+    limits_bytes = []
     for line in _lines(own_groups):
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -32,13 +32,13 @@ def limit_of_group(cgroups: Path = _CGROUPS, own_groups: Path = _OWN_GROUPS) -> 
         else:
             continue
         group = root / path.lstrip("/")
-        limits += [
+        limits_bytes += [
             limit
             for folder in (group, *group.parents)
             if folder.is_relative_to(root)
-            for limit in _limits(folder / name)
+            for limit in _read_limits(folder / name)
         ]
-    least = min(limits, default=None)
+    least = min(limits_bytes, default=None)
     return least if least is not None and least < machine_bytes() else None
 
 
@@ -55,7 +55,7 @@ def resident_bytes(statm: Path = _STATM) -> int:
         return _UNKNOWN_RESIDENT_BYTES
 
 
-def _limits(file: Path) -> list[int]:
+def _read_limits(file: Path) -> list[int]:
     """Return the limit in a file in bytes; an empty list for `max` or a missing file."""
     return [int(line) for line in _lines(file) if line.isdigit()]
 

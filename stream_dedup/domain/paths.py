@@ -3,8 +3,8 @@
 A name from a manifest, an object store or a file of documents becomes a path only through `below`.
 
 Invariants: `below` never returns a path outside its folder; `create_file` and `open_file` open no
-symbolic link, pipe or device; only this user can read the files and folders created here, whatever
-the umask.
+symbolic link, pipe or device; only this user can read the files and folders created here,
+with any umask.
 """
 
 from __future__ import annotations

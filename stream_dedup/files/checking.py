@@ -307,12 +307,10 @@ def check_files(
     with contextlib.ExitStack() as stack:
         folder = task.request.index
         if folder is None:
-            # On disk, so that memory holds the tables of the fingerprints only, and not the entries
-            # from which they are rebuilt.
+            # On disk, so that memory contains the tables of the fingerprints only.
             with contextlib.suppress(OSError):
-                folder = Path(
-                    stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dedup-"))
-                )
+                temporary = tempfile.TemporaryDirectory(prefix="stream-dedup-")
+                folder = Path(stack.enter_context(temporary))
         store = stack.enter_context(closing(open_store(folder)))
         advance = stack.enter_context(task.progress())
         if (kept_index := task.request.index) is not None:

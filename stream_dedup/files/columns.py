@@ -17,7 +17,7 @@ order, and `judge` reads them in one process, in order.
     problem    null, or why the row cannot be judged: stage, class, message and number of lost
                documents; optional
 
-Invariant: a row depends on its document and the recipe only, whatever process writes it. Callers
+Invariant: a row depends on its document and the recipe only, and is the same in every process. Callers
 check `need_pyarrow` before they import this module.
 """
 

@@ -273,7 +273,7 @@ def _parse_feature(text: str) -> Feature:
     )
 
 
-def _one(stage: str, terms: Sequence[str], known: Iterable[str]) -> str:
+def _need_one(stage: str, terms: Sequence[str], known: Iterable[str]) -> str:
     if len(terms) != 1:
         _refuse(f"The stage {stage} of a recipe takes one name, and has {' '.join(terms)[:60]!r}.")
     names = list(known)
@@ -307,7 +307,7 @@ def parse(text: str) -> RecipeMethod:
             "The stage normalise of a recipe is raw alone, or some of nfkc, case, space, "
             "punctuation, spelling, each once."
         )
-    written = _one("projection", projection, projection[:1])
+    written = _need_one("projection", projection, projection[:1])
     kind, *numbers = written.split(":")
     if kind not in {"signs", "planes"}:
         _nearest("projection", kind, ("signs", "planes"))
@@ -319,8 +319,8 @@ def parse(text: str) -> RecipeMethod:
     return RecipeMethod(
         tuple(step for step in STEPS if step in normalise),
         tuple(map(_parse_feature, features)),
-        _one("weights", weights, WEIGHTS),
-        _one("hash", hash_name, (*hashes.BITS, "none")),
+        _need_one("weights", weights, WEIGHTS),
+        _need_one("hash", hash_name, (*hashes.BITS, "none")),
         kind,
         _number("projection", numbers[0]),
         seed,

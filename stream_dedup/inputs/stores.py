@@ -299,7 +299,7 @@ class TextStores:
 
 
 async def _web_client(*, loop: Any, **options: Any) -> Any:
-    """Return an HTTP session that unpacks nothing, stores no cookies and has no limits of its own."""
+    """Return an HTTP session that unpacks nothing, stores no cookies and has no other limits."""
     import aiohttp  # noqa: PLC0415 - an extra
 
     del loop

@@ -208,7 +208,7 @@ class LogReader:
         self._consumer.assign([TopicPartition(self._topic, self._partition, offset)])
 
     def take_messages(self, most: int, timeout_seconds: float) -> list[Message]:
-        """Return up to `most` records: what is there now, or what comes first within the time.
+        """Return up to `most` records: the available ones, or the first within the timeout.
 
         Raises:
             ConfigurationError: the offset is not in the topic any more, or the topic is missing.
@@ -248,7 +248,7 @@ class PartitionsReader:
         )
 
     def take_messages(self, most: int, timeout_seconds: float) -> list[Message]:
-        """Return up to `most` records: what is there now, or what comes first within the time.
+        """Return up to `most` records: the available ones, or the first within the timeout.
 
         Raises:
             ConfigurationError: an offset is not in its topic any more, or a topic is missing.

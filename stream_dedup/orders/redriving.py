@@ -201,7 +201,7 @@ class PartitionRedrive:
         letters: Sequence[Letter],
         recorded: SentLetters,
     ) -> bool:
-        """Send letters and commit what is sent then; return whether the transaction was committed."""
+        """Send letters and commit the last offset; return whether the transaction was committed."""
         result = transactions.run(
             [original(letter) for letter in letters],
             [(self.topic, self.partition, recorded.start, recorded.metadata)],

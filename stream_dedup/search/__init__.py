@@ -1,13 +1,12 @@
-"""Every text that contains a query, and every group of copies: from what left on `unique` and
-`duplicates`. Reads Kafka only.
+"""Find the texts that contain a query, and the groups of copies, in `unique` and `duplicates`. Reads
+Kafka only.
 
-In the order of a question: `query` (words, and pairs of neighbours, that are searched for), `texts`
-(the full-text engine; only it knows tantivy), `kept_texts` (a text by where it lies), `snippets`
-(where a text contains the query), `finding` (all of these, as an answer), `api` (HTTP). `role` fills
-the engine, and lets go what the log says is forgotten (`forgotten`).
+A query passes through `query` (its words and pairs of neighbours), `texts` (the full-text engine;
+only it imports tantivy), `kept_texts` (reads texts by their positions), `snippets` (the matching
+parts of a text), `finding` (the answer) and `api` (HTTP). `role` fills the engine and removes
+documents that the log orders to forget (`forgotten`).
 
-Invariants: no verdict depends on it; what the engine holds and the place in Kafka up to which it
-has read are one commit, so that a kill loses and doubles nothing; the folder may be deleted at any
-time, and is then filled anew from what Kafka still has; a document that was forgotten is not shown,
-though Kafka may have it.
+Invariants: no verdict depends on it; the engine's documents and the offsets read in Kafka are one
+commit, so that a kill loses and doubles nothing; the folder may be deleted at any time, and is
+filled again from Kafka; a forgotten document is not shown, even if Kafka still contains it.
 """

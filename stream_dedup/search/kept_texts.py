@@ -69,8 +69,8 @@ class OutputTexts:
             BrokerError: Kafka does not give them.
         """
         spans: dict[TopicPartitionKey, list[tuple[int, int]]] = {}
-        for at in places:
-            front, _, offset = at.rpartition("@")
+        for position in places:
+            front, _, offset = position.rpartition("@")
             topic, _, partition = front.rpartition("-")
             spans.setdefault((topic, int(partition)), []).append((int(offset), int(offset) + 1))
         ordered = {key: sorted(key_spans) for key, key_spans in spans.items()}

@@ -1,17 +1,17 @@
-"""The role search: from `unique` and `duplicates` into the full-text engine, and answers out of it.
+"""The role search: fills the full-text engine from `unique` and `duplicates`, and answers queries.
 Writes nothing to Kafka.
 
-    opening     the folder; one that was filled with other rules of words is refused, else what it holds is found from here on
-    waiting     for Kafka; a folder filled from another cluster's topics is refused
-    forgetting  the log is read up to its end, for what was forgotten, before anything is added
-    catching up what lay in the outputs at the start is read; not ready
-    held up     what documents cannot be read without is away, such as a text that lies elsewhere: the log is read meanwhile
-    following   ready; what leaves is found within seconds, what is forgotten is gone as soon, what is too old or too much later
+    opening      the folder; a folder with other rules of words is refused, else its contents are searched at once
+    waiting      for Kafka; a folder filled from another cluster's topics is refused
+    forgetting   the log is read to its end for forgotten ids before documents are added
+    catching up  the outputs are read up to their ends at the start; not ready
+    held up      the store of texts does not answer; the log is still read
+    following    ready; new documents are found within seconds, and forgotten, old and surplus ones are removed
 
-Invariants: outputs and log are read by assignment from the place that the engine's last commit
-holds; a document that was forgotten is not shown, also where the order to forget comes first;
-nothing on the way of a verdict waits for this role, which leaves the processor to those that judge;
-after any failure of the engine the process ends, and a restart reads on from its last commit.
+Invariants: outputs and log are read by assignment from the offsets in the engine's last commit; a
+forgotten document is not shown, even if the order to forget it is read before the document; no
+verdict waits for this role, which leaves the processor to the roles that judge; after a failure of
+the engine the process ends, and a restart continues from the last commit.
 """
 
 from __future__ import annotations
@@ -378,7 +378,7 @@ class TextFiller:
         return self._waiting | self._reader.following
 
     def _forget(self, forgotten_ids: Sequence[ForgottenId], log_offset: int, now: float) -> None:
-        """Carry out `forget` in a commit of its own after the added documents; `log_offset`: the
+        """Carry out `forget` in a separate commit after the added documents; `log_offset`: the
         next offset of the log before it.
         """
         if self._engine.added:
@@ -474,11 +474,10 @@ class TextFiller:
         now = self._dependencies.monotonic()
         if now >= self._quiet_until:
             self._quiet_until = now + _QUIET_SECONDS
-            at = message.position
             self._logger.warning(
                 "a document's text cannot be read, so its words are not searched (logged at most once "
                 "a minute)",
-                at=at,
+                at=message.position,
                 reason=why,
             )
 
@@ -547,7 +546,7 @@ class TextFiller:
         self._tell()
 
     def _drop_beyond(self, now: float) -> None:
-        """Drop the oldest documents, in a commit of their own, if the engine is too large."""
+        """Drop the oldest documents, in a separate commit, if the engine is too large."""
         bytes_max = self._bounds.size_bytes
         gone = 0 if bytes_max is None else self._engine.drop_beyond(bytes_max)
         if gone:

@@ -78,19 +78,19 @@ def _marked(
     inside = bytearray(len(data))
     for place, (start, stop) in enumerate(spans):
         inside[start:stop] = (_MATCHES if place in matching else _DIFFERS) * (stop - start)
-    at, pending, state = 0, "", False
+    begin, pending, state = 0, "", False
     for token, bytes_of in zip(tokens, folded, strict=True):
-        end = at + len(bytes_of)
+        end = begin + len(bytes_of)
         is_space = token.isspace()
-        # Space between two words that match is marked as they are.
-        looked_at = inside[end : end + 4] if is_space else inside[at:end]
-        # 2.5 is no match of 1.5, though a 5 stands in both.
+        # A space between two matching words is marked like them.
+        looked_at = inside[end : end + 4] if is_space else inside[begin:end]
+        # 2.5 is no match of 1.5, though both contain a 5.
         is_other = not is_space and _DIFFERS in looked_at and any(map(str.isdigit, token))
         matches = _MATCHES in looked_at and not is_other and (state or not is_space)
         if matches != state and pending:
             yield pending, state
             pending = ""
-        pending, state, at = pending + token, matches, end
+        pending, state, begin = pending + token, matches, end
     if pending:
         yield pending, state
 

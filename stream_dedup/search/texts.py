@@ -193,7 +193,7 @@ class TextIndex:
         if hosts:
             document.add_text("pair", " ".join(hosts))
             document.add_text("pair_at", f"{' '.join(hosts)} {facts.ordered_ms}")
-            for domain in {host[at:] for host in hosts for at in _starts(host)}:
+            for domain in {host[start:] for host in hosts for start in _starts(host)}:
                 document.add_text("host", domain)
         if words:
             document.add_text(_WORDS, " ".join(words))
@@ -227,11 +227,11 @@ class TextIndex:
         return self._groups.get(position) or self.group(position)
 
     def commit(self, place: EnginePlace) -> None:
-        """Make all that was added visible and durable, with the place up to which Kafka was read.
+        """Make the added documents visible and durable, with the offsets read in Kafka.
 
         Raises:
-            StoreError: it could not be written; what was added is lost, and is read again after a
-            restart.
+            StoreError: the folder cannot be written; the added documents are lost, and are read
+            again after a restart.
         """
         with self._writing() as writer:
             for group in self._groups.values():
@@ -270,12 +270,11 @@ class TextIndex:
         self._added = 0
 
     def forget(self, forgotten_id: ForgottenId) -> None:
-        """Let what came under an id before it was forgotten go with the next commit, and remember
-        the order.
+        """Remove the documents that an id had before it was forgotten with the next commit, and
+        store the order.
 
-        Nothing may have been added since the last commit. Copies leave the counts of their groups;
-        a group whose kept document is forgotten loses its id, and goes on as what its copies add up
-        to.
+        Call it right after a commit. Removed copies are not counted in their groups; a group whose
+        kept document is forgotten loses its id and keeps its copies.
         """
         if self._added:
             raise StoreError(
@@ -361,10 +360,9 @@ class TextIndex:
 
     @property
     def live_bytes(self) -> int:
-        """How much of the folder what is found takes, as of the last commit.
+        """Size in bytes of the documents that can be found, as of the last commit.
 
-        What was dropped takes more, until the engine has merged the pieces in which it lies with
-        others.
+        Dropped documents use more, until the engine has merged their segments.
         """
         files: dict[str, int] = {}
         for path in self._folder.iterdir():
@@ -379,13 +377,12 @@ class TextIndex:
         return int(live)
 
     def drop_beyond(self, bytes_most: int) -> int:
-        """Let the oldest documents go with the next commit, so that the others take no more; return
-        how many go.
+        """Remove the oldest documents with the next commit, so that the others take at most
+        `bytes_most`; return the number removed.
 
-        As many go as their share of what is found is beyond, and a few more, so that it is not
-        asked for at once again. Nothing as old is taken in any more: so what is found is all that
-        is newer, in any order of reading. Groups without a copy as new as what stays go too; ids
-        that were forgotten stay. Of equally old documents any go.
+        A few more are removed, so that the next call comes later. Documents as old as the removed
+        ones are not added any more, so the engine contains all newer documents in any order of
+        reading. Groups whose copies are all removed go too; forgotten ids stay.
         """
         live_bytes = self.live_bytes
         if live_bytes <= bytes_most:
@@ -536,7 +533,7 @@ class TextIndex:
             for pair in pairs
         ]
         query = tantivy.Query.boolean_query(
-            [(should, tantivy.Query.const_score_query(one, 1.0)) for one in among_pairs]
+            [(should, tantivy.Query.const_score_query(query, 1.0)) for query in among_pairs]
         )
         hits = searcher.search(query, len(places), count=False).hits
         return {(address.segment_ord, address.doc): round(score) for score, address in hits}
@@ -554,9 +551,9 @@ class TextIndex:
     def _term(self, field: str, value: str) -> tantivy.Query:
         return tantivy.Query.term_query(self._schema, field, value, "basic")
 
-    def facts_at(self, at: str) -> TextFacts | None:
+    def facts_at(self, position: str) -> TextFacts | None:
         """Return the facts of the document at a position."""
-        stored = self._first("at", at)
+        stored = self._first("at", position)
         return None if stored is None else TextFacts(*json.loads(stored))
 
     def facts_of_id(self, identifier: str, limit: int = 10) -> list[TextFacts]:
@@ -609,12 +606,12 @@ class TextIndex:
         return int(1000 * (self._folder / "meta.json").stat().st_mtime)
 
     def pairs(self, host: str, limit: int) -> list[tuple[str, int, TextFacts, int]]:
-        """Return (hosts of copy and kept document, how many copies, the first of them, time of the
-        newest), those with the most copies first; `host`: of it and its subdomains alone. Copies of
-        a kept document that was forgotten do not count.
+        """Return (hosts of copy and kept document, number of copies, the first copy, time of the
+        newest), the most copies first; `host`: only of this host and its subdomains. Copies of a
+        forgotten document do not count.
         """
         nameless = self._ordered(self._term("kind", _NAMELESS), "newest", None)
-        gone = tantivy.Query.term_set_query(self._schema, "group", [one[0] for one in nameless])
+        gone = tantivy.Query.term_set_query(self._schema, "group", [name for name, *_ in nameless])
         query = self._term("host", host) if host else self._term("kind", _COPY)
         wanted = {
             "pairs": {
@@ -624,11 +621,18 @@ class TextIndex:
         }
         query = self._without(query, gone)
         found = self._index.searcher().aggregate(query, wanted)["pairs"]["buckets"]
-        first = self._first_copies({one["key"]: int(one["min"]["value"]) for one in found}, gone)
+        first = self._first_copies(
+            {bucket["key"]: int(bucket["min"]["value"]) for bucket in found}, gone
+        )
         return [
-            (one["key"], one["doc_count"], first[one["key"]], int(one["max"]["value"]))
-            for one in found
-            if one["key"] in first
+            (
+                bucket["key"],
+                bucket["doc_count"],
+                first[bucket["key"]],
+                int(bucket["max"]["value"]),
+            )
+            for bucket in found
+            if bucket["key"] in first
         ]
 
     def _first_copies(
@@ -655,7 +659,9 @@ class TextIndex:
     def groups(self, order: str, limit: int) -> list[GroupFacts]:
         """Return the groups with the most copies, or (`newest`) with the newest."""
         by = "newest" if order == "newest" else "copies"
-        return [GroupFacts(*one) for one in self._ordered(self._term("kind", _GROUP), by, limit)]
+        return [
+            GroupFacts(*fields) for fields in self._ordered(self._term("kind", _GROUP), by, limit)
+        ]
 
     def _ordered(
         self, query: tantivy.Query, field: str, limit: int | None, *, ascending: bool = False

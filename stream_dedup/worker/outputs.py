@@ -3,7 +3,7 @@
 Invariants: key, value bytes, timestamp and foreign headers are passed on unchanged; the output
 partition is the source partition, so order within a partition is kept; a record is written to
 exactly one of the three topics. The one exception: a dead letter that is too large for its topic is
-truncated (`fit`), and headers report what was removed.
+truncated (`fit`), and headers report the removed parts.
 
 Records that the index judged and that have no foreign headers, nearly all, are written from
 columns. The path of single records (`EmittedBatch.__getitem__`) defines the result, and a test
@@ -49,7 +49,7 @@ from stream_dedup.worker.prepare import Decided, InFlight
 
 
 class Fitted(NamedTuple):
-    """A truncated record, and our headers that report what was removed."""
+    """A truncated record, and our headers that report the removed parts."""
 
     key: bytes | None
     value: bytes | None

@@ -107,7 +107,7 @@ class Questions:
         return True
 
     def poll(self) -> None:
-        """Serve the delivery reports of what was appended."""
+        """Serve the delivery reports of appended records."""
         self._appender.poll()
 
     def hear(self, wait_seconds: float) -> None:

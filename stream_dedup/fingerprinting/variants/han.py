@@ -1,7 +1,7 @@
 """Fold traditional Han to simplified: a frozen table of single characters.
 
 Invariants: folding twice changes nothing; the table is part of a recipe that folds (its digest is
-in the recipe id); a character becomes one character, whatever its neighbours are. That is coarser
+in the recipe id); a character becomes one character, regardless of its neighbours. That is coarser
 than a converter's phrases, on purpose: two spellings of a text must become equal, and nobody reads
 the result.
 

@@ -1,6 +1,6 @@
 """Choose the tables that find the representatives near a document under a plan.
 
-A plan with `asked` or `bands` has tables of its own keys: of the entries of each key, some are
+A plan with `asked` or `bands` has tables for its keys: of the entries of each key, some are
 asked. A plan that asks all can use any tables that find at least its near entries, because each
 result is compared by the whole predicate:
 
