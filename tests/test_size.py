@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 34_825
+WHOLE = 34_824
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -20,7 +20,7 @@ CEILINGS = {
     "cli": 1_818,
     "console": 1_613,
     "demo": 994,
-    "domain": 1_845,
+    "domain": 1_844,
     "files": 2_441,
     "fingerprinting": 2_809,
     "index": 5_946,

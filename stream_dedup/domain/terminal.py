@@ -17,7 +17,6 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Column
 from rich.text import Text
 
 from stream_dedup.domain.printable import counted, printable
@@ -88,11 +87,7 @@ def progress(label: str, total_bytes: int | None) -> Iterator[Callable[[int, int
         if errors.is_terminal:
             # The bar fits 80 columns.
             columns = (
-                TextColumn(
-                    "{task.description}",
-                    markup=False,
-                    table_column=Column(max_width=20, no_wrap=True, overflow="ellipsis"),
-                ),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(10),
                 TextColumn("{task.fields[documents]:,} documents"),
                 TimeElapsedColumn(),
@@ -105,7 +100,7 @@ def progress(label: str, total_bytes: int | None) -> Iterator[Callable[[int, int
             # The time left is estimated from the speed of the last five minutes.
             bar = Progress(*columns, console=errors, transient=True, speed_estimate_period=300)
             task = stack.enter_context(bar).add_task(
-                printable(label), total=total_bytes or None, documents=0
+                printable(label, 20), total=total_bytes or None, documents=0
             )
             due, seconds = 0.0, _BAR_SECONDS
         else:
