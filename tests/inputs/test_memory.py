@@ -371,8 +371,9 @@ def test_a_row_group_of_pages_too_large_is_lost_unread(
 
     assert [one.fields and one.fields["text"] for one in found] == ["a", None, "d"]
     assert [one.lost and one.lost.message for one in found][1] == (
-        "a.parquet: rows 1 to 2 are not read: their pages have more than 0 MiB, as where one value "
-        "is very large. Write the file with smaller pages or row groups, or without that value."
+        "a.parquet: rows 1 to 2 are not read: their pages have more than 0 MiB, for example because "
+        "of one very large value. Write the file with smaller pages or row groups, or without that "
+        "value."
     )
 
 
