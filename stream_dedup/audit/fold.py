@@ -92,8 +92,8 @@ class FoldedEntry:
 
 
 class FoldedTexts:
-    """The last text of each id: its representatives, the latest at the end, each with the digest of
-    the text that the id had last.
+    """By id: its representatives, the latest last, each with the digest of the id's last text; that
+    of the latest is current.
 
     It decides between the reasons `returned` and `unchanged`.
     """

@@ -102,7 +102,7 @@ async def _reach(sources: ConsoleSources, call: Calling) -> tuple[list[str], Con
 
 
 async def _begin(sources: ConsoleSources, call: Calling) -> tuple[list[str], ConsoleSources]:
-    """Do the same for a page of decisions, with the reason for missing ones."""
+    """Do as `_reach` for a page of decisions; add why decisions are missing."""
     notices, answering = await _reach(sources, call)
     trouble = "" if notices else sources.trouble()
     if trouble:

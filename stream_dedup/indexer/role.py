@@ -1,4 +1,4 @@
-"""The index role: a loop from the log through `index.Index` to `verdicts`, without decisions.
+"""The index role: a loop from the log through `LogIndex` to `verdicts`, without decisions.
 
 Invariants: the log is read by assignment from the offset that the volume stores, never from a
 committed offset; an answer is sent only after it was stored with its entries; after any failure of
@@ -188,8 +188,8 @@ class Indexer:
         if low > applied or applied > self._catch_up_to:
             raise ConfigurationError(_gap(folder, applied, topic, low, self._catch_up_to))
         self._sent = self._answers_from(applied)
-        # Every index announces itself before it answers: without earlier announcements no volume can
-        # have been lost, even if workers have already asked.
+        # An index announces itself before it answers. If this announcement is the first (offset 0),
+        # no volume was lost, even if workers have asked.
         if not applied and self._catch_up_to and self._announced_at != 0:
             self._metrics.restored_empty.inc()
             self._logger.warning(

@@ -166,7 +166,7 @@ class Decoder:
         # timestamp the time.
         self._is_wrapped = self._base64 or self._extractor is not None
         self._is_plain = not (self._json or self._is_wrapped or self._allow_bypass or self._text_at)
-        # So have JSON objects whose text and id are strings.
+        # So do JSON objects whose text and id are strings.
         self._is_plain_json = self._json and not (
             self._framed
             or self._registry is not None

@@ -299,8 +299,8 @@ class TransactionalOutput:
         errors = [(outputs[index].topic, error) for index, error in failures]
         failure = failure_of(errors) if why is None or errors else why
         self._is_late = isinstance(failure, UnwrittenError)
-        # If outputs are only late, the transaction is valid, and `_denied` would send its offsets: a
-        # late duplicate of them could be committed with the next transaction, which carries less.
+        # Skip `_denied` if outputs are only late: it would send the offsets of a valid transaction,
+        # and a late duplicate of them could be committed with the next, smaller one.
         is_late = isinstance(why, UnwrittenError) and not errors
         return self._abort(
             (None if is_late else self._denied(errors, outputs, positions, stamp)) or failure,

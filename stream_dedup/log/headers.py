@@ -130,7 +130,7 @@ def place_of(text: str) -> LogPlace | None:
 def of_verdict(
     position: Position, recipe: str, fingerprint: bytes | None, verdict: Judgement | Reason
 ) -> Headers:
-    """Return our headers of a document with a verdict: only a reason if the log does not decide it.
+    """Return our headers of a document; `verdict` is a `Reason` if the log does not decide it.
 
     `position` is its source position and `fingerprint` is in hex, None if it has none.
 
@@ -225,8 +225,8 @@ def _date(day: int) -> str:
 
 
 def too_large(messages: Messages, bytes_max: int) -> list[int]:
-    """Return the places of the records that exceed `bytes_max` by `record_bytes`, or have more
-    headers than can be read.
+    """Return the places of records whose `record_bytes` exceed `bytes_max`, or with more headers
+    than can be read.
     """
     sizes = messages.value_bytes + sizes_of(messages.keys)
     for place, record_headers in messages.headers.items():

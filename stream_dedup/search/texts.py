@@ -10,7 +10,7 @@ Its contents, all in tantivy's segments:
     an id        that was forgotten, as a digest, with the log record
     the place    the next offset of every partition, the topics and rules of the engine, the age of its oldest document
 
-Invariants: one commit makes all four visible, or none of them; a search finds exactly what a scan of
+Invariants: one commit makes all of these visible, or none; a search finds exactly what a scan of
 all texts would; it looks up the rarest pairs of words first, and the others only in documents that
 have enough of those; at most `_HEAP_BYTES` of documents are in memory; a time in the future, which a
 producer may set, counts as now.
@@ -270,8 +270,8 @@ class TextIndex:
         self._added = 0
 
     def forget(self, forgotten_id: ForgottenId) -> None:
-        """Remove the documents that an id had before it was forgotten with the next commit, and
-        store the order.
+        """With the next commit, remove an id's documents from before it was forgotten, and store
+        the order.
 
         Call it right after a commit. Removed copies are not counted in their groups; a group whose
         kept document is forgotten loses its id and keeps its copies.
@@ -342,8 +342,8 @@ class TextIndex:
         ]
 
     def drop_before(self, time_ms: int) -> None:
-        """Let documents that are older, and groups without a copy as new, go with the next commit;
-        forgotten ids stay.
+        """Remove older documents, and groups whose newest copy is older, with the next commit; keep
+        forgotten ids.
         """
         for field in ("time", "newest"):
             older = tantivy.Query.range_query(
@@ -442,8 +442,8 @@ class TextIndex:
         """
         searcher = self._index.searcher()
         needed = query.needed(least)
-        # One that holds `needed` of the pairs lacks at most `lacking`, and so holds `held` of any
-        # `lacking + held` of them.
+        # A document with `needed` pairs lacks at most `lacking`, so it contains `required` of
+        # any `lacking + required`.
         lacking = len(query.pairs) - needed
         frequency = {
             pair: min(searcher.doc_freq(_WORDS, word) for word in pair) for pair in query.pairs
@@ -711,11 +711,10 @@ class TextIndex:
 
 
 def _first_held(needed: int, work: Sequence[int]) -> int:
-    """Return how many of the rarest pairs must be held at first. `work[n]`: how many documents have
-    the n + 1 rarest.
+    """Return how many of the rarest pairs a document must contain at first. `work[n]`: the sum of
+    the n + 1 lowest frequencies.
 
-    The more, the fewer documents are left to look up the rest in; so as many more as make little
-    more work.
+    More pairs leave fewer documents to check for the rest; add them while work grows little.
     """
     lacking = len(work) - needed
     required = min(needed, _HELD + len(work) // _HELD_OF)

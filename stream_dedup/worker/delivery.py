@@ -127,8 +127,8 @@ class Delivery:
         return has_ended
 
     def retract_timed(self, batch: InFlight) -> None:
-        """Retract documents that became dead letters by a time limit: another worker may have had
-        them judged without committing them.
+        """Retract documents that a time limit made dead letters: the index may have judged them for
+        a worker that did not commit.
         """
         decided = batch.decided_here()
         late = [

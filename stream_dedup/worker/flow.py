@@ -112,8 +112,8 @@ class Flow:
     def restamp(self, stamp: bytes, generation: int | None) -> bool:
         """Stamp the batches that survived a rebalance callback with the metadata read inside it.
 
-        Return whether a generation passed without a callback here; then everything was dropped and
-        the committed offsets must be read again.
+        Return whether batches were dropped, because a generation was missed or restarted; then the
+        committed offsets must be read again.
         """
         missed = (
             self._generation is not None

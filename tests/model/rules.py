@@ -178,7 +178,7 @@ def _never_announces(_real: Any, self: Any, applied: int) -> int:
     return int(self._catch_up_to)
 
 
-@_instead(Positions, "kept")
+@_instead(Positions, "find_verdict")
 def _counts_again(kept: Any, self: Positions, key: Any) -> Any:
     """A duplicate that has a verdict already is one copy more of what it names."""
     found = kept(self, key)
@@ -344,7 +344,7 @@ REWINDS = Tuning(weights={**MANY, "rewind": 25, "crash": 6})
 
 RULES = [
     Rule("positions are looked up, and verdicts kept",
-         _all(_set(Positions, "keep", lambda *_: None),
+         _all(_set(Positions, "cache", lambda *_: None),
               _set(Positions, "cache_whole", lambda _, *record: WholeRecord(*record))), ("verdict",), REREAD, first=21),
     Rule("a kept verdict outlives its representative", _expires_with_its_representative, ("verdict",), REREAD, first=7),
     Rule("what lies below the watermark is stale", _no_stale, ("verdict",),

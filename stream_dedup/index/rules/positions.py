@@ -16,9 +16,9 @@ position with another value digest is another document.
 If a representative expires or is forgotten, the cached verdicts on it and on its duplicates stay as
 they are: a redelivered document gets its first verdict again. Only a forgotten id is blanked.
 
-Invariants: no cached verdict is below its partition's watermark; stored values may contain more
-rows than are cached, but a comparison with the watermarks leaves exactly the cached ones (so
-passing a watermark costs no write, and a rising epoch rewrites stored values); a cached duplicate
+Invariants: no cached verdict is below its partition's watermark; a stored value may contain more
+rows than are cached; those at or above the watermarks are exactly the cached ones (so a rising
+watermark costs no write, and a rising epoch rewrites stored values); a cached duplicate
 names a representative that was not retracted.
 
 The verdicts of a log record stay columns (`WholeRecord`) until one of them is read; if its offsets

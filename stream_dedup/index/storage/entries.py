@@ -607,8 +607,8 @@ class Entries:
         return page
 
     def _read_pages(self, pages: Sequence[int]) -> list[tuple[NDArray[Any], bytes] | None]:
-        """Return (rows, ids) of each page with unwritten changes, None for a deleted page; caches
-        no page.
+        """Return (rows, ids) of each page, unwritten changes included, None for a deleted one;
+        cache none.
         """
         values = self._store.get_many([page_key(page) for page in pages])
         contents: list[tuple[NDArray[Any], bytes] | None] = []

@@ -16,8 +16,8 @@ How a table is written to a file:
   3  the next write of the volume that names all rows of the table also names the file
   4  the previous file is deleted
 
-Invariants: rows are valid up to the first 4,096 whose digests are wrong, tables if all rows that
-they cover are valid; other rows and tables are rebuilt from the volume, and `refused` contains the
+Invariants: rows are valid before the first 4,096 with a wrong digest, tables if all rows that they
+cover are valid; other rows and tables are rebuilt from the volume, and `refused` contains the
 reasons; losing the folder loses no data; a disk that is too full for a table stops no verdict.
 Before rows are laid out again in place, all names are withdrawn. Entries that an order wiped are
 wiped here too. No link is followed, and only a regular file of this user with one name is used.

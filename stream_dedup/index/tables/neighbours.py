@@ -290,7 +290,7 @@ class Neighbours:
     def add(self, columns: Columns, full: NDArray[np.bool_]) -> None:
         """Add entries without judging them; no live entry has the digest or position of any.
 
-        `full` (n,): whether the entry has neighbours.
+        `full` (n,): whether its print is compared.
         """
         outcome = np.where(full, np.uint8(OUTCOME_NEW), np.uint8(OUTCOME_SHORT))
         tags = digest_tags(columns.digests, columns.scopes)
@@ -458,8 +458,8 @@ class Neighbours:
     def _find(
         self, number: int, tags: NDArray[np.uint32], is_same: IsSame, row_below: int | None = None
     ) -> NDArray[np.int64]:
-        """Return the row of each tag, or -1: the first that `is_same` confirms, or the last before
-        `row_below`.
+        """Return each tag's first row that `is_same` confirms, with `row_below` the last before it,
+        or -1.
         """
         keys, states = keys_of(tags), self._columns.rows.states
         cursors = np.full(len(tags), 0 if row_below is None else FROM_THE_END)
