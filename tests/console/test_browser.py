@@ -259,7 +259,7 @@ def test_the_page_now_draws_itself_anew(chrome: Chrome) -> None:
         given.recent.saw(decision(place) for place in range(500, 1_277))
         wait_for(chrome, "document.querySelector('main').textContent.includes('1,277')")
         chrome.execute_script("document.querySelector('main a').focus()")
-        wait_for(chrome, "document.getElementById('live').textContent.startsWith('Held still')")
+        wait_for(chrome, "document.getElementById('live').textContent.startsWith('No updates while')")
 
 
 def test_a_page_whose_console_is_gone_says_so_and_still_fits(chrome: Chrome) -> None:
@@ -392,7 +392,7 @@ def test_an_editor_pastes_two_sentences(chrome: Chrome, searched: int) -> None:
     said = chrome.find_element("css selector", "main").text
     assert "3 copies of it were judged duplicates" in said
     assert "It was fetched again once." in said
-    assert re.search(r"All came from \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ to \d{4}", said)
+    assert re.search(r"Their times are \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ to \d{4}", said)
     assert "The best copy so far, by the rule longest, is https://city-blog.example/pier." in said
     chrome.find_element("partial link text", "mirror.example").click()
     wait_for(chrome, "document.querySelectorAll('.sides ins').length > 0")
