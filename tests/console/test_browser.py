@@ -259,7 +259,9 @@ def test_the_page_now_draws_itself_anew(chrome: Chrome) -> None:
         given.recent.saw(decision(place) for place in range(500, 1_277))
         wait_for(chrome, "document.querySelector('main').textContent.includes('1,277')")
         chrome.execute_script("document.querySelector('main a').focus()")
-        wait_for(chrome, "document.getElementById('live').textContent.startsWith('No updates while')")
+        wait_for(
+            chrome, "document.getElementById('live').textContent.startsWith('No updates while')"
+        )
 
 
 def test_a_page_whose_console_is_gone_says_so_and_still_fits(chrome: Chrome) -> None:
