@@ -26,7 +26,7 @@ from stream_dedup.domain.errors import ConfigurationError, InputError, StreamDed
 from stream_dedup.domain.hosts import HostNames
 from stream_dedup.inputs.decoder import NOT_FETCHED, Decoder
 from stream_dedup.insights.signals import reading_group
-from stream_dedup.kafka import Admin, KeptAdmin, count_records, sample
+from stream_dedup.kafka import Admin, KeptAdmin, count_records, sample, unread_spans
 from stream_dedup.log import headers
 from stream_dedup.settings.settings import Settings
 
@@ -313,11 +313,7 @@ def ends_of(topics: Sequence[str], admin: Admin) -> dict[TopicPartitionKey, tupl
 def waiting(settings: Settings, admin: Admin) -> dict[int, int]:
     """Return the number of source records of each partition that no worker has committed."""
     ends = ends_of((settings.topic_names.documents,), admin)
-    committed = admin.committed_or_last_known(settings.group)
-    spans = {
-        key: (max(low, committed.get(key, (low, None))[0]), high)
-        for key, (low, high) in ends.items()
-    }
+    spans = unread_spans(ends, admin.committed_or_last_known(settings.group))
     return {key[1]: count for key, count in count_records(settings, spans).items()}
 
 

@@ -35,6 +35,7 @@ from stream_dedup.kafka.spans import (
     read_whole,
     sample,
     topic_bounds,
+    unread_spans,
 )
 from stream_dedup.kafka.topic_ids import TopicIds, TopicIdWatcher, is_recreated
 from stream_dedup.kafka.transaction import (
@@ -81,5 +82,6 @@ __all__ = [
     "reader",
     "sample",
     "topic_bounds",
+    "unread_spans",
     "warm_up_writer",
 ]

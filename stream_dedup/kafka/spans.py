@@ -281,6 +281,16 @@ def sample(
     )
 
 
+def unread_spans(
+    ends: Mapping[TopicPartitionKey, tuple[int, int]],
+    committed: Mapping[TopicPartitionKey, tuple[int, str | None]],
+) -> dict[TopicPartitionKey, tuple[int, int]]:
+    """Return the span (first stored offset that is not committed, end) of each partition in `ends`."""
+    return {
+        key: (max(low, committed.get(key, (low, None))[0]), end) for key, (low, end) in ends.items()
+    }
+
+
 def count_records(
     settings: Settings, spans: Mapping[TopicPartitionKey, tuple[int, int]]
 ) -> dict[TopicPartitionKey, int]:

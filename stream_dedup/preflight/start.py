@@ -16,7 +16,7 @@ import structlog
 from stream_dedup.domain.document import TopicPartitionKey
 from stream_dedup.domain.errors import BrokerError, GoneError
 from stream_dedup.domain.topics import TopicNames, TopicState
-from stream_dedup.kafka import Admin, count_records, read_whole
+from stream_dedup.kafka import Admin, count_records, read_whole, unread_spans
 from stream_dedup.log.begun import BegunTopic
 from stream_dedup.preflight.clients import check_clients
 from stream_dedup.preflight.cluster import Facts, check_cluster, topics_exist
@@ -66,11 +66,9 @@ def read_facts(
         # recorded as begun.
         known = admin.partitions_committed(settings.group, names.documents)
         # Read after the offsets, which a running group moves meanwhile.
-        source = {key[1]: span for key, span in admin.ends(partitions).items()}
-        unread = {
-            (names.documents, part): (committed.get(part, (low, None))[0], end)
-            for part, (low, end) in source.items()
-        }
+        source_ends = admin.ends(partitions)
+        source = {key[1]: span for key, span in source_ends.items()}
+        unread = unread_spans(source_ends, all_committed)
         waiting = sum(count_records(settings, unread).values())
         oldest = [stamp for _, stamp in admin.at_time(partitions, 0).values() if stamp is not None]
         oldest_ms = min(oldest, default=None)

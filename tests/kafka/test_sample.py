@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import ConfigurationError
-from stream_dedup.kafka import Admin, count_records, reader, readers, sample, spans
+from stream_dedup.kafka import Admin, count_records, reader, readers, sample, spans, unread_spans
 from stream_dedup.settings.settings import Settings
 
 _QUIET = logging.getLogger("tests.mock")
@@ -55,6 +55,14 @@ def test_several_spans_of_a_partition(settings: Settings) -> None:
     found = [one.offset for one in sample(settings, {("t", 0): runs})]
 
     assert found == [*range(3, 9), 40, 41, *range(100, 120)]
+
+
+def test_deleted_records_are_not_unread() -> None:
+    """A partition without a commit is unread from its first stored record."""
+    ends = {("t", 0): (5, 9), ("t", 1): (5, 9), ("t", 2): (5, 9)}
+    committed = {("t", 0): (7, None), ("t", 1): (3, "epoch"), ("u", 2): (8, None)}
+
+    assert unread_spans(ends, committed) == {("t", 0): (7, 9), ("t", 1): (5, 9), ("t", 2): (5, 9)}
 
 
 def test_records_are_counted(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
