@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 34_824
+WHOLE = 34_829
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -18,7 +18,7 @@ CEILINGS = {
     "audit": 1_969,
     "broker": 512,
     "cli": 1_818,
-    "console": 1_613,
+    "console": 1_615,
     "demo": 994,
     "domain": 1_844,
     "files": 2_441,
@@ -27,13 +27,13 @@ CEILINGS = {
     "indexer": 655,
     "inputs": 2_964,
     "insights": 490,
-    "kafka": 1_894,
+    "kafka": 1_897,
     "kernels": 282,
     "log": 1_198,
     "orders": 1_103,
-    "preflight": 816,
+    "preflight": 817,
     "search": 1_424,
-    "serving": 1_269,
+    "serving": 1_268,
     "settings": 752,
     "worker": 1_987,
     "": 44,

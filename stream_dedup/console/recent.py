@@ -229,14 +229,10 @@ class Recent:
 
     def at(self, at: str) -> Decision | None:
         """Return the newest remembered decision at a position, or of the document at that position."""
-        return next(
-            (
-                decision
-                for decision in self._newest_first()
-                if at in (decision.at, decision.position)
-            ),
-            None,
-        )
+        return self._newest(lambda decision: at in (decision.at, decision.position))
+
+    def _newest(self, matches: Callable[[Decision], bool]) -> Decision | None:
+        return next(filter(matches, self._newest_first()), None)
 
     @property
     def time_ms(self) -> int:
@@ -325,13 +321,8 @@ class Recent:
         """Return the group of a document, by its position in the source or an output, or by its id;
         None without one.
         """
-        document = next(
-            (
-                decision
-                for decision in self._newest_first()
-                if named in (decision.at, decision.position, decision.id)
-            ),
-            None,
+        document = self._newest(
+            lambda decision: named in (decision.at, decision.position, decision.id)
         )
         position = (document.of_position or document.position) if document else named
         return next(
@@ -341,14 +332,12 @@ class Recent:
 
     def released(self, position: str) -> str:
         """Return the position of the released document from a source position; empty without one."""
-        return next(
-            (
-                decision.at
-                for decision in self._newest_first()
-                if decision.position == position and decision.reason == Reason.RELEASED.label
-            ),
-            "",
+        document = self._newest(
+            lambda decision: (
+                decision.position == position and decision.reason == Reason.RELEASED.label
+            )
         )
+        return document.at if document else ""
 
     def hosts(self) -> list[HostFigures]:
         """Return the figures of each host among the remembered decisions, the most wasted bytes

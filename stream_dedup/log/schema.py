@@ -85,10 +85,10 @@ class Judgement(NamedTuple):
     better: int = 0
 
     @classmethod
-    def from_row(cls, row: Sequence[int], of: Representative | None) -> Judgement:
-        """Return the judgement with the values `row`, in the order of `COLUMNS`."""
+    def from_row(cls, row: Sequence[int]) -> Judgement:
+        """Return the judgement with the values `row`, in the order of `COLUMNS`, and no `of`."""
         reason, distance, *details, offset, place = row
-        return cls(_REASONS[reason], LogPlace(offset, place), distance, of, *details)
+        return cls(_REASONS[reason], LogPlace(offset, place), distance, None, *details)
 
     def row(self) -> tuple[int, ...]:
         """Return the values in the order of `COLUMNS`."""

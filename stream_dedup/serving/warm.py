@@ -86,9 +86,8 @@ def use_index() -> None:
             batch.digests[row] = row
             batch.offsets[row] = row
         batch.features[:] = 100
-        identified = batch
 
-        def identities(numbers: NDArray[np.int64], columns: Columns = identified) -> Columns:
+        def identities(numbers: NDArray[np.int64], columns: Columns = batch) -> Columns:
             return select_rows(columns, numbers)
 
         index = Neighbours(plan, limbs, identities, values=SKETCH_BYTES)

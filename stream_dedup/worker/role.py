@@ -101,16 +101,16 @@ def build_worker(
     warm_up()
     clients = _open_clients(running, settings, claimed.name, dependencies)
     start = _Start(
-        settings,
-        recipe,
-        cluster,
-        beginnings,
-        fingerprinter,
-        budget,
-        claimed,
-        nonce,
-        context,
-        clients,
+        settings=settings,
+        recipe=recipe,
+        cluster=cluster,
+        beginnings=beginnings,
+        fingerprinter=fingerprinter,
+        budget=budget,
+        claimed=claimed,
+        nonce=nonce,
+        context=context,
+        clients=clients,
     )
     worker = _assemble(start, running, dependencies)
     place = {"topic": names.documents, "group": settings.group, "state": str(settings.state_dir)}

@@ -579,7 +579,7 @@ class Positions:
             row = dict(zip(KEPT.names or (), values, strict=True))
             if row["offset"] < self._watermarks[row["source"]][1]:
                 continue
-            judgement = Judgement.from_row([row[column.name] for column in COLUMNS], None)
+            judgement = Judgement.from_row([row[column.name] for column in COLUMNS])
             is_duplicate = judgement.reason.verdict is Verdict.DUPLICATE
             if is_duplicate or judgement.similarity != NOT_COMPARED:
                 position = self._sources.position(row["of_source"], row["of_offset"])
