@@ -55,8 +55,8 @@ HEADER: Edits = {
         (BEFORE, "    copies, better = ", "    of_log = np.zeros(len(places), np.uint64)\n"),
         (
             BEFORE,
-            "        distances[duplicates] = found.distance",
-            "        of_log[duplicates] = of.log_offsets\n",
+            "        about[duplicates] = handle_of(",
+            "        of_log[duplicates] = origins.log_offsets\n",
         ),
         (BEFORE, "        copies=copies,", "        of_log=of_log,\n"),
     ),
@@ -74,9 +74,9 @@ REASON: Edits = {
     "index/rules/judging.py": (
         (
             BEFORE,
-            "        distances[duplicates] = found.distance",
+            "        about[duplicates] = handle_of(",
             (
-                "        unnamed = (own_ids.sizes == 0) & ~same_text\n"
+                "        unnamed = (duplicate_ids.sizes == 0) & ~same_text\n"
                 "        reasons[duplicates] = np.where(unnamed, Reason.UNNAMED, reasons[duplicates])\n"
             ),
         ),
