@@ -22,7 +22,7 @@ from stream_dedup.orders.redriving import (
     Selection,
     count_partitions,
     read_letters,
-    read_sent,
+    read_starts,
     redrive,
 )
 from stream_dedup.settings.settings import Settings
@@ -46,7 +46,7 @@ def dlq_show_command(
     topic = settings.topic_names.dead_letters
     partitions = count_partitions(settings, topic)
     bounds = topic_bounds(settings, topic, partitions)
-    sent = read_sent(settings, topic, partitions)
+    starts = read_starts(settings, topic, partitions)
     shown: list[Letter] = []
     counts: Counter[tuple[str, str]] = Counter()
     for letter in read_letters(settings, topic, bounds):
@@ -55,7 +55,7 @@ def dlq_show_command(
             if limit is None or len(shown) < limit:
                 shown.append(letter)
     documents = settings.topic_names.documents
-    fields = [letter.to_fields(documents, sent[letter.message.partition]) for letter in shown]
+    fields = [letter.to_fields(documents, starts[letter.message.partition]) for letter in shown]
     fields.sort(key=lambda row: (row["time"] or "", row["partition"], row["offset"]))
     if as_json:
         for row in fields:
@@ -149,8 +149,8 @@ def _print(
         note(f"{count:,} cannot be sent back: they {reasons[name]}.")
     if totals["again"]:
         note(
-            f"{totals['again']:,} of them are not recorded as sent, because Kafka limits the size "
-            "of that record: the next run that selects them sends them again."
+            f"{totals['again']:,} of them are behind a letter that was not selected: the next run "
+            "that selects them sends them again, and they are judged unchanged."
         )
     if totals["twice"]:
         note(

@@ -30,7 +30,7 @@ from stream_dedup.domain.document import Message, TopicPartitionKey
 from stream_dedup.domain.errors import StreamDedupError
 from stream_dedup.insights.signals import reading_group
 from stream_dedup.kafka import KeptAdmin, sample
-from stream_dedup.log.letters import SentLetters, letter_of, redrive_group
+from stream_dedup.log.letters import letter_of, redrive_group
 from stream_dedup.preflight.finding import CheckState
 from stream_dedup.preflight.roles import check_roles, read_roles
 from stream_dedup.settings.settings import Settings
@@ -146,18 +146,13 @@ class Attention:
         topic, group = self._settings.topic_names.dead_letters, redrive_group(self._settings.group)
         ends = self._kafka.ask(partial(ends_of, (topic,)))
         committed = self._kafka.ask(lambda admin: admin.committed_or_last_known(group))
-        sent = {key: SentLetters.of_commit(*committed.get(key, (0, None))) for key in ends}
+        starts = {key: committed.get(key, (0, None))[0] for key in ends}
+        read = self._letters.read(ends)
         letters = [
-            replace(letter, is_sent_back=sent[key].includes(offset))
-            for key, offset, letter in self._letters.read(ends)
+            replace(letter, is_sent_back=offset < starts[key] and letter.can_be_sent_back)
+            for key, offset, letter in read
         ]
         letters.sort(key=lambda letter: letter.time_ms, reverse=True)
-        open_letters = [letter for letter in letters if not letter.is_sent_back]
-        # A run of redrive has passed these and named them; nothing was sent.
-        letters = [
-            replace(letter, is_sent_back=letter.is_sent_back and letter.can_be_sent_back)
-            for letter in letters
-        ]
         counts = Counter((letter.stage, letter.error_class) for letter in letters)
         open_counts = Counter(
             (letter.stage, letter.error_class, letter.can_be_sent_back)
@@ -180,7 +175,9 @@ class Attention:
             is_whole=all(high - low <= _share(LETTERS, ends) for low, high in ends.values()),
             kinds=kinds,
             letters=tuple(letters[:_LISTED]),
-            open_stages=tuple(letter.stage or "-" for letter in open_letters),
+            open_stages=tuple(
+                letter.stage or "-" for key, offset, letter in read if offset >= starts[key]
+            ),
         )
 
     def _read_unwatched(self) -> str:

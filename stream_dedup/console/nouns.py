@@ -292,7 +292,7 @@ class ListedLetter:
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
     """The newest `read` dead letters, all of them if `is_whole`: counted by kind, and the newest
-    listed. `open_stages`: the stage of each letter that no run of `dlq redrive` sent or reported.
+    listed. `open_stages`: the stage of each letter that no run of `dlq redrive` has passed.
     """
 
     read: int

@@ -1,11 +1,9 @@
-"""Parse dead letters, and name the group that commits which of them were sent back."""
+"""Parse dead letters, and name the group that commits up to where they were sent back."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from stream_dedup.domain.document import UNREADABLE, Headers, Message, UnreadableHeaders
 from stream_dedup.log import headers
@@ -17,55 +15,6 @@ _LACKS: Final = (
     headers.ERROR_HEADERS_DROPPED,
     headers.ERROR_HEADERS_UNREADABLE,
 )
-
-_RANGE: Final = re.compile(r"\b([0-9]{1,18})-([0-9]{1,18})\b", re.ASCII)
-_METADATA_MAX: Final = 4_000  # offset.metadata.max.bytes of a broker is 4,096 by default
-
-
-@dataclass(frozen=True, slots=True)
-class SentLetters:
-    """The letters of a partition that were sent back: all below `start`, except those that cannot be,
-    and later ones in `ranges` of (first, last offset).
-
-    The group `GROUP-redrive` commits `start` as its offset, and `ranges` as the metadata of that.
-    """
-
-    start: int = 0
-    ranges: tuple[tuple[int, int], ...] = ()
-
-    @classmethod
-    def of_commit(cls, offset: int, metadata: str | None) -> Self:
-        """Return what a commit says; nothing of metadata that another program wrote."""
-        found = _RANGE.findall(metadata or "")
-        return cls(offset, tuple((int(first), int(last)) for first, last in found))
-
-    @classmethod
-    def after(cls, start: int, sent: Iterable[int], waiting: Iterable[int]) -> Self:
-        """Return the record of the offsets `sent`, of which none below `start` is written down; a
-        range spans other offsets, but none of those `waiting`.
-        """
-        ranges: list[tuple[int, int]] = []
-        is_in_range = False
-        offsets = {offset: True for offset in sent if offset >= start} | dict.fromkeys(
-            waiting, False
-        )
-        for offset in sorted(offsets):
-            if offsets[offset] and is_in_range:
-                ranges[-1] = (ranges[-1][0], offset)
-            elif offsets[offset]:
-                ranges.append((offset, offset))
-            is_in_range = offsets[offset]
-        return cls(start, tuple(ranges))
-
-    @property
-    def metadata(self) -> str:
-        """The ranges as text, such as `17-19 25-25`; Kafka limits its size, so the last may lack."""
-        text = " ".join(f"{first}-{last}" for first, last in self.ranges)
-        return text if len(text) <= _METADATA_MAX else text[:_METADATA_MAX].rpartition(" ")[0]
-
-    def includes(self, offset: int) -> bool:
-        """Return whether the letter at `offset` was sent back, if it can be."""
-        return offset < self.start or any(first <= offset <= last for first, last in self.ranges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +42,14 @@ class Letter:
         """Return whether `dlq redrive` can send the letter back: it is whole, and of this topic."""
         return not self.is_cut and self.partition is not None and self.topic == documents
 
-    def to_fields(self, documents: str, sent: SentLetters) -> dict[str, Any]:
+    def is_sent_back(self, documents: str, first_unsent: int) -> bool:
+        """Return whether a run of `dlq redrive` that committed `first_unsent` sent the letter back.
+
+        False for a letter that was sent from behind that offset, which no offset records.
+        """
+        return self.can_be_sent_to(documents) and self.message.offset < first_unsent
+
+    def to_fields(self, documents: str, first_unsent: int) -> dict[str, Any]:
         """Return the letter as an object of the command's JSON."""
         message = self.message
         time = "" if message.timestamp_ms is None else headers.rfc3339(message.timestamp_ms)
@@ -110,7 +66,7 @@ class Letter:
             "bytes": self.size,
             "cut": self.is_cut,
             "can_be_sent_back": self.can_be_sent_to(documents),
-            "sent_back": self.can_be_sent_to(documents) and sent.includes(message.offset),
+            "sent_back": self.is_sent_back(documents, first_unsent),
         }
 
 
@@ -157,5 +113,5 @@ def letter_of(message: Message) -> Letter:
 
 
 def redrive_group(group: str) -> str:
-    """Return the consumer group whose committed offsets say which letters were sent back."""
+    """Return the consumer group that commits the first letter that was not sent back."""
     return f"{group}-redrive"

@@ -2,16 +2,16 @@
 
 A letter that is sent back becomes a new record, in its original form, at the end of its source
 partition. The same transaction commits for the group `GROUP-redrive` the offset of the first letter
-that the options did not select, and as metadata which later letters were sent; the next run sends
-the others. Of more than some 300 ranges of sent letters the last are not recorded and may be sent
-again. A letter that lacks a part of its record is never sent, and does not hold the offset back.
+that the options did not select; the next run starts there. Letters sent from behind that offset may
+be sent again: the filter then judges them `unchanged`. A letter that lacks a part of its record is
+never sent, and does not hold the offset back.
 
 The order: acquire the transactional id, which aborts the open transaction of a killed run and fences
 a concurrent one; read the committed offsets; read the letters; write each transaction's records and
 then its offset. If the outcome of a transaction is unknown, offsets and letters are read again.
 
-Invariants: below the committed offset every letter was sent back or cannot be; each recorded letter
-is sent back once, also if programs are killed; nothing is sent without `--yes`.
+Invariants: below the committed offset every letter was sent back or cannot be; without a selection
+each letter is sent back once, also if programs are killed; nothing is sent without `--yes`.
 """
 
 from __future__ import annotations
@@ -34,13 +34,7 @@ from stream_dedup.kafka import (
     topic_bounds,
 )
 from stream_dedup.log import headers
-from stream_dedup.log.letters import (
-    Letter,
-    SentLetters,
-    letter_of,
-    redrive_group,
-    split_dead_letter,
-)
+from stream_dedup.log.letters import Letter, letter_of, redrive_group, split_dead_letter
 from stream_dedup.settings.settings import Settings
 
 _TRANSACTION_LETTERS = 1000
@@ -129,33 +123,23 @@ class PartitionRedrive:
         """
         sent: list[Letter] = []
         for attempt in range(_ATTEMPTS):
-            known = read_sent(self.settings, self.topic, self.partition + 1)[self.partition]
-            selected, skipped, before = self._select(
-                known, Counter() if attempt else totals, len(sent)
+            start = read_starts(self.settings, self.topic, self.partition + 1)[self.partition]
+            selected, first_skipped = self._select(
+                start, Counter() if attempt else totals, len(sent)
             )
             is_committed = True
             for first in range(0, len(selected), _TRANSACTION_LETTERS):
                 letters = selected[first : first + _TRANSACTION_LETTERS]
-                last = letters[-1].message.offset
-                before += [letter.message.offset for letter in letters]
-                state = SentLetters.after(
-                    max(known.start, min((last + 1, *skipped))),
-                    before,
-                    [
-                        *skipped,
-                        *(letter.message.offset for letter in selected[first + len(letters) :]),
-                    ],
-                )
-                recorded = SentLetters.of_commit(state.start, state.metadata)
-                unrecorded = sum(not recorded.includes(letter.message.offset) for letter in letters)
+                first_unsent = max(start, min(letters[-1].message.offset + 1, first_skipped))
+                behind = sum(letter.message.offset >= first_unsent for letter in letters)
                 if transactions is not None:
-                    is_committed = self._write(transactions, stamp, letters, recorded)
+                    is_committed = self._write(transactions, stamp, letters, first_unsent)
                     if not is_committed:
-                        totals["twice"] += unrecorded
+                        totals["twice"] += behind
                         break
                 sent += letters
                 totals["letters"] += len(letters)
-                totals["again"] += unrecorded
+                totals["again"] += behind
             if is_committed:
                 return sent
         raise BrokerError(
@@ -163,29 +147,24 @@ class PartitionRedrive:
             "transactions is unknown. Run the same command again; it continues from there."
         )
 
-    def _select(
-        self, known: SentLetters, totals: Counter[str], sent: int
-    ) -> tuple[list[Letter], list[int], list[int]]:
-        """Return the letters to send, the offsets of others that could be sent, and those of letters
-        that were sent after `known.start`.
+    def _select(self, start: int, totals: Counter[str], sent: int) -> tuple[list[Letter], int]:
+        """Return the letters to send from offset `start` on, and the offset of the first other
+        letter that could be sent.
         """
         selected: list[Letter] = []
-        skipped: list[int] = []
-        before: list[int] = []
         low, end = self.bounds
-        bounds = Bounds(min(max(low, known.start), end), end)
+        first_skipped = end
+        bounds = Bounds(min(max(low, start), end), end)
         for letter in read_letters(self.settings, self.topic, {self.partition: bounds}):
             obstacle = self._obstacle(letter)
             is_full = self.limit is not None and len(selected) + sent >= self.limit
             if obstacle:
                 totals[obstacle] += 1
-            elif known.includes(letter.message.offset):
-                before.append(letter.message.offset)
             elif is_full or not self.selection.includes(letter):
-                skipped.append(letter.message.offset)
+                first_skipped = min(first_skipped, letter.message.offset)
             else:
                 selected.append(letter)
-        return selected, skipped, before
+        return selected, first_skipped
 
     def _obstacle(self, letter: Letter) -> str:
         if letter.is_cut:
@@ -199,12 +178,12 @@ class PartitionRedrive:
         transactions: TransactionalOutput,
         stamp: GroupStamp,
         letters: Sequence[Letter],
-        recorded: SentLetters,
+        first_unsent: int,
     ) -> bool:
-        """Send letters and commit the last offset; return whether the transaction was committed."""
+        """Send letters and commit `first_unsent`; return whether the transaction was committed."""
         result = transactions.run(
             [original(letter) for letter in letters],
-            [(self.topic, self.partition, recorded.start, recorded.metadata)],
+            [(self.topic, self.partition, first_unsent, "")],
             stamp.read_metadata(),
         )
         if result.refused:
@@ -258,10 +237,7 @@ def count_partitions(settings: Settings, topic: str) -> int:
     return topics[topic][1]
 
 
-def read_sent(settings: Settings, topic: str, partitions: int) -> dict[int, SentLetters]:
-    """Return the letters of each partition that were sent back."""
+def read_starts(settings: Settings, topic: str, partitions: int) -> dict[int, int]:
+    """Return the offset of each partition at which the next run starts."""
     offsets = group_offsets(settings, redrive_group(settings.group), topic, partitions)
-    return {
-        part: SentLetters.of_commit(owned.offset or 0, owned.metadata)
-        for part, owned in offsets.items()
-    }
+    return {part: committed.offset or 0 for part, committed in offsets.items()}

@@ -1,5 +1,4 @@
-"""Dead letters: told as they are, restored as they came, and what was sent back recorded without a
-gap."""
+"""Dead letters: shown as they are, and restored as they came."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ import pytest
 
 from stream_dedup.domain.document import DeadLetter, Headers, Message, Position, UnreadableHeaders
 from stream_dedup.log import headers
-from stream_dedup.log.letters import SentLetters, letter_of
+from stream_dedup.log.letters import letter_of
 from stream_dedup.orders.redriving import Selection, original
 
 
@@ -71,30 +70,17 @@ def test_a_letter_that_lacks_something_is_not_sent_back(lacks: tuple[str, bytes]
     assert not letter_of(dead([lacks])).is_cut  # a header of that name that a crawler sent
 
 
-def test_what_was_sent_back_is_known_of_each_letter() -> None:
-    """Also behind a letter that waits, and through the metadata of a commit; one that cannot be sent
-    back never counts as sent."""
-    sent = SentLetters.after(11, sent=[3, 15, 17, 21, 23], waiting=[11, 19])
+def test_a_letter_before_the_committed_offset_was_sent_back_if_it_can_be() -> None:
+    cut = dead([])._replace(headers=[*dead([]).headers, (headers.ERROR_TRUNCATED, b"5000")])
 
-    assert sent == SentLetters.of_commit(11, sent.metadata)
-    assert sent.metadata == "15-17 21-23"
-    offsets = [10, 11, 15, 16, 17, 19, 20, 21, 23, 24]
-    assert [offset for offset in offsets if not sent.includes(offset)] == [11, 19, 20, 24]
-    for metadata in (None, "", "of somebody else"):
-        assert SentLetters.of_commit(7, metadata) == SentLetters(7)
-    many = SentLetters.after(0, range(1, 9_000, 2), range(0, 9_000, 2))
-    known = SentLetters.of_commit(0, many.metadata)
-    assert len(many.metadata) <= 4_000
-    assert known.ranges == many.ranges[: len(known.ranges)]
-    assert len(known.ranges) > 300
+    def fields(letter: Message, documents: str, first_unsent: int) -> tuple[bool, bool]:
+        row = letter_of(letter).to_fields(documents, first_unsent)
+        return row["can_be_sent_back"], row["sent_back"]
 
-    cut = letter_of(
-        dead([])._replace(headers=[*dead([]).headers, (headers.ERROR_TRUNCATED, b"5000")])
-    )
-    for letter, can_be_sent in ((letter_of(dead([])), True), (cut, False)):
-        fields = letter.to_fields("documents", SentLetters(99))
-        assert (fields["can_be_sent_back"], fields["sent_back"]) == (can_be_sent, can_be_sent)
-    assert not letter_of(dead([])).to_fields("other", SentLetters(99))["sent_back"]
+    assert fields(dead([]), "documents", 18) == (True, True)
+    assert fields(dead([]), "documents", 17) == (True, False)
+    assert fields(cut, "documents", 18) == (False, False)
+    assert fields(dead([]), "other", 18) == (False, False)
 
 
 def test_filters_look_at_stage_class_and_reason() -> None:

@@ -227,7 +227,11 @@ def large(number: int) -> bytes:
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("fault", "seconds", "says"),
-    [("cut", 20, "is unavailable"), ("half-closed", 20, "is unavailable"), ("stalled", 3, "within 3 s")],
+    [
+        ("cut", 20, "is unavailable"),
+        ("half-closed", 20, "is unavailable"),
+        ("stalled", 3, "within 3 s"),
+    ],
 )
 def test_an_answer_that_breaks_comes_whole_at_the_third_attempt_or_is_away_and_never_half_a_text(
     store: str, proxy: FaultyProxy, fault: Fault, seconds: float, says: str
