@@ -402,6 +402,7 @@ def test_damage_to_a_file_is_made_anew_from_the_volume(
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(900)  # it waits for the disk: some 20,000 calls of fsync
 def test_a_death_and_damage_at_once_change_no_verdict(tmp_path: Path) -> None:
     """At a random step of a random log a process dies, or its disk is full, and its machine may
     lose what it wrote.
