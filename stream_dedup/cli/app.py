@@ -1,7 +1,7 @@
 """The program: its commands, in the order of the overview.
 
-A command is declared in the file of its first word, by the function of its whole name (see
-`options`), and imported when it is called. The overview and completion parse the first paragraph of
+A command is declared in the file of its whole name or of its first word, by the function of its
+whole name (see `options`), and imported when it is called. The overview and completion parse the first paragraph of
 its help from that file instead, which is faster.
 """
 
@@ -96,8 +96,9 @@ class _LazyGroup(TyperGroup):
 
 def _location(whole_name: str) -> tuple[str, str]:
     """Return the name of a command's file and of its function."""
-    first = whole_name.split(maxsplit=1)[0]
-    return first, f"{whole_name.replace(' ', '_')}_command"
+    name, first = whole_name.replace(" ", "_"), whole_name.split(maxsplit=1)[0]
+    has_own_file = (Path(__file__).parent / f"{name}.py").is_file()
+    return name if has_own_file else first, f"{name}_command"
 
 
 def command_named(whole_name: str) -> Command:

@@ -7,6 +7,8 @@ JavaScript would round are written in hexadecimal digits.
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from stream_dedup.domain.plan import Plan
@@ -14,6 +16,7 @@ from stream_dedup.domain.sketch import per_cent
 from stream_dedup.index.digest import StateDigest
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.look_up import Entry, Query, Similar
+from stream_dedup.index.snapshot import Snapshot
 from stream_dedup.log.records import FORMATS
 
 
@@ -60,6 +63,56 @@ def stats(index: LogIndex, hottest: int = 10) -> dict[str, Any]:
         },
         "chain": index.chain.hex(),
     }
+
+
+def stats_rows(volume: Path, found: dict[str, Any]) -> list[list[str]]:
+    """Return the report `found` of a volume as the rows (name, text) of a table."""
+    entries, buckets, digest = found["entries"], found["buckets"], found["state_digest"]
+    live = entries["live"]
+    per_entry = (
+        f", {found['bytes']['disk'] / live:,.0f} and {found['bytes']['memory'] / live:,.0f} a "
+        "representative"
+        if live
+        else ""
+    )
+    parts = [
+        f"{entries[name]:,} {name.replace('_', ' ')}"
+        for name in ("with_neighbours", "digest_only", "removed")
+    ]
+    rows = [
+        ["volume", str(volume)],
+        ["log", str(found["log"] or "none yet")],
+        ["applied, answered", f"up to log offset {found['applied']:,}, {found['answered']:,}"],
+        ["recipe, plan", f"{found['recipe'] or 'none yet'}, {found['plan_name'] or 'none yet'}"],
+        ["group, mode", f"{found['group'] or 'none yet'}, {found['mode'] or 'none yet'}"],
+        ["representatives", f"{live:,} ({', '.join(parts)})"],
+        ["verdicts kept", f"{found['kept_verdicts']:,}"],
+        [
+            "log records",
+            (
+                f"{found['rejected_records']:,} rejected, {found['ignored_control_records']:,} ignored"
+            ),
+        ],
+        [
+            "bytes",
+            (
+                f"{found['bytes']['disk']:,} on disk, {found['bytes']['memory']:,} in "
+                f"memory{per_entry}"
+            ),
+        ],
+        ["buckets", f"{buckets['used']:,} used of {buckets['all']:,}"],
+        [
+            "full blocks",
+            (
+                f"{buckets['full_blocks']:,}, of which the plan compares only the first and the last "
+                "representatives"
+            ),
+        ],
+        ["chain", found["chain"]],
+    ]
+    if digest is not None:
+        rows.append(["state digest", f"{digest['digest']} at log offset {digest['log_offset']:,}"])
+    return rows
 
 
 def digest_field(digest: StateDigest | None) -> dict[str, Any]:
@@ -119,3 +172,28 @@ def rfc3339(time_ms: int) -> str | None:
     except (OverflowError, ValueError, OSError):
         return None
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def snapshot_fields(snapshot: Snapshot, where: str) -> dict[str, Any]:
+    """Return a snapshot at `where` without its list of files."""
+    manifest = snapshot.manifest
+    fields = asdict(manifest)
+    del fields["files"]
+    sizes = {"bytes": manifest.bytes, "sent_bytes": snapshot.sent_bytes}
+    return {"place": where, "name": snapshot.name, **fields, **sizes}
+
+
+def snapshot_rows(snapshot: Snapshot, where: str, seconds: float) -> list[list[str]]:
+    """Return a snapshot at `where`, which took `seconds`, as the rows (name, text) of a table."""
+    manifest = snapshot.manifest
+    plan = "none yet" if manifest.plan is None else Plan.from_fields(manifest.plan).name
+    return [
+        ["place", where],
+        ["name", snapshot.name],
+        ["log", str(manifest.log)],
+        ["applied up to", f"log offset {manifest.applied:,}"],
+        ["recipe, plan", f"{manifest.recipe or 'none yet'}, {plan}"],
+        ["state digest", manifest.state_digest],
+        ["files", f"{len(manifest.files)}, {manifest.bytes:,} bytes, in {seconds:.1f} s"],
+        ["taken", f"{manifest.taken} by version {manifest.program}"],
+    ]

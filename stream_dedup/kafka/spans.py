@@ -346,6 +346,20 @@ def read_partition(
         )
 
 
+def read_stored(settings: Settings, topics: Sequence[str]) -> Iterator[Message]:
+    """Yield the committed records that topics contain now, by partition; none of a missing topic.
+
+    Raises:
+        BrokerError: as `read_partition`.
+    """
+    admin = Admin(settings)
+    for topic in topics:
+        _, partitions = admin.topic_ids([topic]).get(topic, ("", 0))
+        for partition in range(partitions):
+            end = admin.end_offset(topic, partition)
+            yield from read_partition(settings, topic, partition, until=end)
+
+
 def _readable(spans_reader: SpansReader) -> Iterator[Message]:
     """Yield the records of a reader one by one.
 

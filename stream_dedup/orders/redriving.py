@@ -39,6 +39,12 @@ from stream_dedup.settings.settings import Settings
 
 _TRANSACTION_LETTERS = 1000
 _ATTEMPTS = 5
+OBSTACLES = {
+    "cut": "lack a part of their record, which was cut or could not be read; produce these again",
+    "foreign": "are not of {documents}",
+    "no such partition": "are of a partition that {documents} does not have",
+}
+"""Why a letter cannot be sent back, by its name in the totals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,3 +247,31 @@ def read_starts(settings: Settings, topic: str, partitions: int) -> dict[int, in
     """Return the offset of each partition at which the next run starts."""
     offsets = group_offsets(settings, redrive_group(settings.group), topic, partitions)
     return {part: committed.offset or 0 for part, committed in offsets.items()}
+
+
+def print_remarks(settings: Settings, totals: Counter[str], *, is_sent: bool) -> None:
+    """Print what a run did, and what it could not send."""
+    names = settings.topic_names
+    for name, reason in OBSTACLES.items():
+        if totals[name]:
+            note(
+                f"{totals[name]:,} cannot be sent back: they "
+                f"{reason.format(documents=names.documents)}."
+            )
+    if totals["again"]:
+        note(
+            f"{totals['again']:,} of them are behind a letter that was not selected: the next run "
+            "that selects them sends them again, and they are judged unchanged."
+        )
+    if totals["twice"]:
+        note(
+            f"The outcome of a transaction is unknown: at most {totals['twice']:,} letters were sent "
+            "twice."
+        )
+    if is_sent:
+        note(
+            f"{totals['letters']:,} dead letters were sent back to {names.documents}; each is "
+            "judged as a new document."
+        )
+    else:
+        note(f"{totals['letters']:,} would be sent back. Nothing was written; --yes sends them.")

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.cli import load
-from stream_dedup.cli import seed as seed_command
-from stream_dedup.cli.load import Loading, record_of
 from stream_dedup.domain.errors import BrokerError, ConfigurationError
+from stream_dedup.files import loading
+from stream_dedup.files.loading import Loading, record_of
 from stream_dedup.inputs.sources import RawDocument, find_files, key_of, read_documents
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.settings import Settings
+from stream_dedup.worker import seeding
 
 
 class Broker:
@@ -101,9 +101,9 @@ def test_what_kafka_refused_is_sent_again(
 ) -> None:
     """Nothing that follows a refused document counts as loaded; where Kafka is gone, nothing more
     is read."""
-    monkeypatch.setattr(load, "CHECKPOINT_SECONDS", 4)
+    monkeypatch.setattr(loading, "CHECKPOINT_SECONDS", 4)
     clock = iter(range(10**9))
-    monkeypatch.setattr(load.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(loading.time, "monotonic", lambda: next(clock))
     values, broker = make_files(tmp_path / "files"), Broker()
     broker.fails, broker.is_gone = True, is_gone
 
@@ -214,9 +214,7 @@ def test_a_seed_of_whole_lines_is_told(
     path.write_text('{"url": "http://1/", "text": "a"}\n')
     settings = load_settings({"value_format": value_format}, environ={})
 
-    ((_, messages),) = seed_command._of_files(
-        settings, str(path), "auto", "url", seed_command._Totals()
-    )
+    ((_, messages),) = seeding._of_files(settings, str(path), "auto", "url", seeding.SeedTotals())
 
     assert [one.key for one in messages] == [b"http://1/"]
     assert ("Each whole line is a text" in capsys.readouterr().err) is told

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dedup.cli.tap import Tapped, ids_of, lines
-from stream_dedup.cli.tap import describe as describe_with
+from stream_dedup.cli.tap_lines import lines
 from stream_dedup.domain.better import BetterRule
 from stream_dedup.domain.document import (
     DeadLetter,
@@ -21,8 +20,11 @@ from stream_dedup.domain.document import (
     Reason,
     Representative,
 )
+from stream_dedup.inputs.decoder import ids_of
 from stream_dedup.log import headers
 from stream_dedup.log.schema import Judgement
+from stream_dedup.log.tapped import Tapped
+from stream_dedup.log.tapped import describe as describe_with
 from stream_dedup.settings.settings import Settings
 
 HERE = Position("documents", bytes(16), 1, 77)

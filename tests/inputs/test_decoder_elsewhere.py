@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.cli.tap import ids_of
 from stream_dedup.domain.document import DeadLetter, Headers, Message, Reason
 from stream_dedup.domain.errors import ConfigurationError, TextAwayError
 from stream_dedup.domain.messages import Messages
-from stream_dedup.inputs.decoder import DecodedDocument, Decoder
+from stream_dedup.inputs.decoder import DecodedDocument, Decoder, ids_of
 from stream_dedup.preflight.declaration import check_reading, reading_of
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.settings import Settings

@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from stream_dedup.cli.load import record_of
 from stream_dedup.domain.errors import InputError, StoreError
+from stream_dedup.files.loading import record_of
 from stream_dedup.inputs.charset import decode_page
 from stream_dedup.inputs.columnar import columns_of
 from stream_dedup.inputs.sources import find_files, read_documents

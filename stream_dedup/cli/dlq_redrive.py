@@ -1,0 +1,67 @@
+"""`dlq redrive`: send dead letters back; see `orders.redriving`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated
+
+import typer
+
+from stream_dedup.cli.options import (
+    ClassesOption,
+    ContainsOption,
+    JsonOption,
+    StagesOption,
+    command,
+)
+from stream_dedup.domain.terminal import print_json, print_table
+from stream_dedup.orders.redriving import OBSTACLES, Selection, print_remarks, redrive
+from stream_dedup.settings.settings import Settings
+
+
+@command("dlq redrive", example="stream-dedup dlq redrive --stage decode --yes")
+def dlq_redrive_command(
+    settings: Settings,
+    stages: StagesOption = None,
+    classes: ClassesOption = None,
+    contains: ContainsOption = "",
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="Send at most N letters.")
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Send them; without it they are only counted.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Send dead letters back to `documents` in their original form, from the first that was not
+    sent.
+
+    Fix the cause first: each is judged as a new document.
+    """
+    selection = Selection(tuple(stages or ()), tuple(classes or ()), contains)
+    totals: Counter[str] = Counter()
+    letters = redrive(settings, selection, limit, totals, sends=yes)
+    unfit = {name: totals[name] for name in OBSTACLES if totals[name]}
+    if as_json:
+        print_json(
+            {
+                "letters": totals["letters"],
+                "sent": yes,
+                "may_be_sent_again": totals["again"],
+                "sent_twice_at_most": totals["twice"],
+                "unfit": {name.replace(" ", "_"): count for name, count in unfit.items()},
+                "sources": [letter.source for letter in letters],
+            }
+        )
+    else:
+        counts = Counter((letter.stage, letter.error_class) for letter in letters)
+        if counts:
+            print_table(
+                ["stage", "class", "sent back" if yes else "would be sent back"],
+                [
+                    [stage or "-", kind or "-", f"{count:,}"]
+                    for (stage, kind), count in counts.most_common()
+                ],
+            )
+    print_remarks(settings, totals, is_sent=yes)
+    return 0

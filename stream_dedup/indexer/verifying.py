@@ -1,0 +1,92 @@
+"""Judge a log again and compare the result with an index's volume, for `index verify`."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+from stream_dedup.domain.errors import ConfigurationError, InputError
+from stream_dedup.domain.terminal import progress
+from stream_dedup.index import contents, snapshot
+from stream_dedup.index.digest import StateDigest, compute_digest
+from stream_dedup.index.index import LogIndex
+from stream_dedup.index.storage.store import RocksStore
+from stream_dedup.kafka import Admin, Bounds, read_log, topic_bounds
+from stream_dedup.settings.settings import Settings
+
+
+def log_name(settings: Settings) -> str:
+    """Return the name of this cluster's log for `LogIndex.bind`.
+
+    Raises:
+        ConfigurationError: the log does not exist.
+    """
+    names = settings.topic_names
+    admin = Admin(settings)
+    found = admin.topic_ids([names.fingerprints])
+    if names.fingerprints not in found:
+        raise ConfigurationError(
+            f"The topic {names.fingerprints} does not exist on {settings.kafka_bootstrap_servers}; "
+            "set STREAM_DEDUP_TOPIC_PREFIX to that of the roles."
+        )
+    return f"{admin.cluster_id()}/{found[names.fingerprints][0].hex()}"
+
+
+def compare_with_log(
+    settings: Settings, volume: Path, snapshots: str | None, work: Path | None
+) -> tuple[StateDigest, StateDigest]:
+    """Return the state digests (of the volume, of the log judged again in the folder `work`), from
+    the newest snapshot at `snapshots` if that is not None.
+
+    Raises:
+        ConfigurationError: the volume is of another log, or records of the log were removed.
+        InputError: the snapshot is later than the volume.
+    """
+    name = log_name(settings)
+    with (
+        closing(RocksStore(volume, read_only=True)) as store,
+        contents.raise_volume_errors(),
+    ):
+        state = contents.read(store)
+        stored = compute_digest(state)
+    if state.log is not None and state.log != name:
+        raise ConfigurationError(
+            f"The volume {volume} is of the log {state.log!r}, and the log of this cluster is "
+            f"{name!r}; verify the volume against its own cluster."
+        )
+    with tempfile.TemporaryDirectory(prefix="stream-dedup-verify-", dir=work) as folder:
+        return stored, _fold(settings, Path(folder) / "fold", snapshots, state.meta.applied, name)
+
+
+def _fold(settings: Settings, folder: Path, base: str | None, end: int, name: str) -> StateDigest:
+    """Judge the log below offset `end` in a new volume, from the newest snapshot at `base` if that
+    is not None; return the state digest.
+
+    Raises:
+        InputError: the snapshot is later than `end`.
+        ConfigurationError: records of the log were removed.
+    """
+    if base is not None:
+        manifest = snapshot.restore(base, folder, log=name).manifest
+        if manifest.applied > end:
+            raise InputError(
+                f"The snapshot {base} is of log offset {manifest.applied}, and the volume has "
+                f"applied the log up to {end} only. Name earlier snapshots."
+            )
+    fingerprints = settings.topic_names.fingerprints
+    with closing(LogIndex(RocksStore(folder))) as index:
+        index.bind(name)
+        bounds = topic_bounds(settings, fingerprints, 1)[0]
+        if bounds.low > index.applied or bounds.end < end:
+            raise ConfigurationError(
+                f"The log {fingerprints} contains offsets {bounds.low} to {bounds.end}, and "
+                f"{index.applied} to {end} are needed: records of it were removed. Restore the "
+                "topic, or start at a later offset with --snapshots."
+            )
+        with progress("judging the log again", None) as advance:
+            for group in read_log(settings, Bounds(index.applied, end), advance):
+                index.apply(group)
+                index.answered(index.applied)
+        index.flush()
+        return index.state_digest()
