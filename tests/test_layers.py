@@ -27,9 +27,9 @@ BELOW_THE_ROLES = (
     "kafka",
     "index",
     "preflight",
-    "orders",
+    "serving",
 )
-BELOW_THE_ROLES += ("audit", "serving", "files")
+BELOW_THE_ROLES += ("orders", "audit", "files")
 CORE = (*BELOW_THE_ROLES, "worker", "indexer")
 # What is derived from public headers and topics: the core imports none of it.
 DERIVED = ("insights", "console", "search")

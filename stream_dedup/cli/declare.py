@@ -1,333 +1,71 @@
-"""`declare`: show or change plan, thresholds, window, rule for the best copy, format and input
-settings of a running filter. A change is in force from the end of the log.
-"""
+"""`declare`: show or change the rules of a running filter; see `orders.declaring`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
-from typing import Annotated
-from urllib.parse import urlencode
-
-import typer
-
+from stream_dedup.cli import declare_options as options
 from stream_dedup.cli.options import DryRunOption, JsonOption, command
-from stream_dedup.domain.better import BetterRule
-from stream_dedup.domain.errors import ConfigurationError, InvariantError
-from stream_dedup.domain.plan import Plan, parse_similarity
-from stream_dedup.domain.plan import parse as parse_plan
-from stream_dedup.domain.terminal import note, print_json, print_table, progress
-from stream_dedup.index.rules.window import RulesInForce, Window, format_of
-from stream_dedup.index.tables.blocks import table_count, tables_of
-from stream_dedup.kafka import Admin, read_whole
-from stream_dedup.log.begun import BegunTopic, encode_reading
-from stream_dedup.log.records import Control, encode_control
-from stream_dedup.orders import declaration
-from stream_dedup.orders.beginnings import append_begun
-from stream_dedup.orders.inforce import InForce, change_fields
-from stream_dedup.orders.orders import append, log_names
-from stream_dedup.preflight.declaration import reading_of, reading_text
-from stream_dedup.serving.asking import ask_role
+from stream_dedup.domain.terminal import note, print_json, print_table
+from stream_dedup.orders.declaring import Change, Declared, declare
 from stream_dedup.serving.ports import addresses
-from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
-from stream_dedup.settings.units import as_text, parse_window
-
-Reading = Mapping[str, str | None]
 
 
 @command("declare", example="stream-dedup declare --plan classic --window 30d --dry-run")
 def declare_command(
     settings: Settings,
-    plan: Annotated[
-        str | None,
-        typer.Option("--plan", help="New plan: bands, blocks, classic, or numbers."),
-    ] = None,
-    similarity: Annotated[
-        str | None,
-        typer.Option(
-            "--similarity",
-            metavar="SHARE",
-            help="New least similarity of copies, such as 0.7.",
-        ),
-    ] = None,
-    unsure: Annotated[
-        str | None,
-        typer.Option(
-            "--unsure",
-            metavar="SHARE",
-            help="The same for pages of one site and title, or of an unknown site.",
-        ),
-    ] = None,
-    same_site: Annotated[
-        str | None,
-        typer.Option(
-            "--same-site",
-            metavar="SHARE",
-            help="The same for pages of one site without a title.",
-        ),
-    ] = None,
-    other_title: Annotated[
-        str | None,
-        typer.Option(
-            "--other-title",
-            metavar="SHARE",
-            help="The same for pages of one site with different titles.",
-        ),
-    ] = None,
-    window: Annotated[
-        str | None,
-        typer.Option("--window", metavar="TIME|none", help="New window, such as 30d."),
-    ] = None,
-    refresh: Annotated[
-        bool | None,
-        typer.Option(
-            "--refresh/--no-refresh",
-            help="Whether duplicates refresh the document that they name.",
-            show_default=False,
-        ),
-    ] = None,
-    better: Annotated[
-        str | None,
-        typer.Option(
-            "--better",
-            metavar="RULE",
-            help="Which copy is better: longest or newest.",
-        ),
-    ] = None,
-    form: Annotated[
-        int | None,
-        typer.Option(
-            "--format",
-            metavar="N",
-            help="New format of the log, after you upgraded every role. It cannot be lowered.",
-        ),
-    ] = None,
-    reading: Annotated[
-        bool,
-        typer.Option(
-            "--reading",
-            help="Set how documents are read to the present settings. Restart the workers.",
-        ),
-    ] = False,
-    index: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--index",
-            metavar="URL",
-            help="Index to ask for memory and format first; once for each replica. Default: on "
-            "this machine.",
-        ),
-    ] = None,
-    unasked: Annotated[
-        bool,
-        typer.Option(
-            "--unasked",
-            help="Write the order without asking an index. An index that cannot apply it exits "
-            "with 78.",
-        ),
-    ] = False,
+    plan: options.PlanOption = None,
+    similarity: options.SimilarityOption = None,
+    unsure: options.UnsureOption = None,
+    same_site: options.SameSiteOption = None,
+    other_title: options.OtherTitleOption = None,
+    window: options.WindowOption = None,
+    refresh: options.RefreshOption = None,
+    better: options.BetterOption = None,
+    form: options.FormOption = None,
+    reading: options.ReadingOption = False,
+    index: options.IndexOption = None,
+    unasked: options.UnaskedOption = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> int:
     """Show or change plan, thresholds, window, format and input settings of a running filter."""
-    new_plan = None if plan is None else parse_plan(plan)
-    rule = None if better is None else BetterRule.named(better)
     thresholds = {
         "similarity": similarity,
         "unsure": unsure,
         "same_site": same_site,
         "other_title": other_title,
     }
-    now = _read_rules(settings, new_plan)
-    if now.plan is None or now.declared is None:
-        raise InvariantError(
-            "The log has a declaration without a plan; its first record is damaged."
-        )
-    new_plan = (new_plan or now.plan).with_similarity(
-        **{name: parse_similarity(text) for name, text in thresholds.items() if text is not None}
-    )
-    becomes = RulesInForce(
-        new_plan,
-        _window(now.window, window, refresh),
-        rule or now.better,
-        now.format if form is None else format_of(form),
-    )
-    fields = change_fields(now, becomes)
+    change = Change(plan, thresholds, window, refresh, better, form, reading)
     indexes = [] if unasked else [[url] for url in index] if index else [addresses(settings)]
-    if "plan" in fields and table_count(tables_of(new_plan)) != table_count(tables_of(now.plan)):
-        for index_addresses in indexes:
-            _ask_for_memory(index_addresses, new_plan)
-    if "format" in fields:
-        for index_addresses in indexes:
-            _ask_for_format(index_addresses, becomes.format)
-    names = settings.topic_names
-    log_offset = (
-        append(settings, names, encode_control(Control("plan", fields)))
-        if fields and not dry_run
-        else None
-    )
-    readings = _change_reading(settings, is_changed=reading, dry_run=dry_run)
-    plans = (now.declared.plan, now.plan, becomes.plan)
-    windows = (now.declared.window, now.window, becomes.window)
-    rows = [
-        ["plan", *(_plan_text(plan) for plan in plans)],
-        ["window", *(_window_text(window) for window in windows)],
-        ["better", now.declared.better.label, now.better.label, becomes.better.label],
-        ["reading", *("" if state is None else reading_text(state) for state in readings)],
-        ["format", str(now.declared.format), str(now.format), str(becomes.format)],
-    ]
-    _print(rows, readings, log_offset, as_json=as_json)
-    if log_offset is not None:
-        note(f"Written at log offset {log_offset}; in force for all later records.")
-    is_new_reading = readings[2] != readings[1]
-    if is_new_reading and not dry_run:
+    declared = declare(settings, change, indexes, dry_run=dry_run)
+    _print(declared, as_json=as_json)
+    if declared.log_offset is not None:
+        note(f"Written at log offset {declared.log_offset}; in force for all later records.")
+    if declared.is_new_reading and not dry_run:
         note(
-            f"Written to {names.begun}. Restart every worker with these settings: a running worker "
-            "still reads documents as before, and no worker starts with other settings."
+            f"Written to {settings.topic_names.begun}. Restart every worker with these settings: a "
+            "running worker still reads documents as before, and no worker starts with other "
+            "settings."
         )
-    if dry_run and (fields or is_new_reading):
+    if dry_run and declared.is_new:
         note("Nothing was written (--dry-run).")
     return 0
 
 
-def _print(
-    rows: list[list[str]],
-    readings: Sequence[Reading | None],
-    log_offset: int | None,
-    *,
-    as_json: bool,
-) -> None:
+def _print(declared: Declared, *, as_json: bool) -> None:
     if as_json:
         keys = ("begun_with", "in_force", "becomes")
         print_json(
-            {row[0]: dict(zip(keys, row[1:], strict=True)) for row in rows}
-            | {"log_offset": log_offset}
+            {row[0]: dict(zip(keys, row[1:], strict=True)) for row in declared.rows}
+            | {"log_offset": declared.log_offset}
         )
     else:
-        names = dict.fromkeys(name for state in readings for name in state or ())
+        names = dict.fromkeys(name for state in declared.readings for name in state or ())
         reading_rows = [
-            [name.upper(), *((state or {}).get(name) or "" for state in readings)] for name in names
+            [name.upper(), *((state or {}).get(name) or "" for state in declared.readings)]
+            for name in names
         ]
         print_table(
             ["", "begun with", "in force", "becomes"],
-            [row for row in rows if row[0] != "reading"] + reading_rows,
+            [row for row in declared.rows if row[0] != "reading"] + reading_rows,
         )
-
-
-def _read_rules(settings: Settings, new_plan: Plan | None) -> InForce:
-    """Return the rules in force at the end of the log.
-
-    Raises:
-        ConfigurationError: the log is missing or empty, or is not of these settings; or `new_plan`
-        does not fit its fingerprints.
-    """
-    names = log_names(settings, [settings.topic_names.begun])
-    recipe = recipe_of(settings)
-    declaration.follow(settings, names, recipe, begins=False)
-    if new_plan is not None and new_plan.needs_sketch and not recipe.sketch_bytes:
-        raise ConfigurationError(
-            f"The plan {new_plan.name} compares sketches, and the recipe {recipe.id} of this log has "
-            "none; name a plan without sketches, such as blocks."
-        )
-    now = InForce()
-    with progress("reading the log", None) as advance:
-        for _, record in read_whole(settings, names.fingerprints, advance):
-            now.fold(record)
-    return now
-
-
-def _ask_for_memory(addresses: Sequence[str], plan: Plan) -> None:
-    """Ask an index whether it has enough memory for a plan, and print how much it needs.
-
-    Raises:
-        ConfigurationError: it has not.
-        InputError: it does not answer.
-    """
-    remedy = (
-        "Nothing was written: an index without enough memory for the plan of its log ends with 78, "
-        "so each is asked first. Name every replica with --index http://HOST:PORT, or write the "
-        "plan without asking with --unasked."
-    )
-    base, memory = ask_role(
-        "index", addresses, f"/v1/memory?{urlencode({'plan': plan.id})}", remedy
-    )
-    needed, allowed = (memory[name] >> 20 for name in ("needed_bytes", "allowed_bytes"))
-    if not memory["is_enough"]:
-        raise ConfigurationError(
-            f"The index at {base} needs at least {needed + 1:,} MiB of memory for the plan "
-            f"{plan.name} (documents kept: {memory['entries']:,}), and its STREAM_DEDUP_MEMORY is "
-            f"{allowed:,} MiB. Nothing was written: raise it for every index, restart them, and "
-            "declare the plan then."
-        )
-    limit = f", of its limit of {allowed:,} MiB" if allowed else ""
-    note(
-        f"The index at {base} needs {needed + 1:,} MiB of memory or more for the plan "
-        f"{plan.name}{limit}."
-    )
-
-
-def _ask_for_format(addresses: Sequence[str], form: int) -> None:
-    """Ask an index whether it can read a format.
-
-    Raises:
-        ConfigurationError: it cannot.
-        InputError: it does not answer.
-    """
-    remedy = (
-        "Nothing was written: a role that cannot read the format of its log ends with 78, so each "
-        "index is asked first. Name every replica with --index http://HOST:PORT, or write the "
-        "format without asking with --unasked."
-    )
-    base, stats = ask_role("index", addresses, "/v1/stats", remedy)
-    if form not in stats["formats"]:
-        raise ConfigurationError(
-            f"The index at {base} reads formats up to {max(stats['formats'])}, and would end with 78 "
-            f"at format {form}. Nothing was written: upgrade every index, worker, search and console "
-            "first."
-        )
-
-
-def _change_reading(
-    settings: Settings, *, is_changed: bool, dry_run: bool
-) -> tuple[Reading | None, Reading | None, Reading | None]:
-    """Return the input settings at the log's beginning, those in force, and the new ones; write the
-    new ones if they differ.
-
-    `is_changed`: the new ones are those of `settings`, otherwise those in force.
-    """
-    names = settings.topic_names
-    log_id, _ = Admin(settings).topic_ids([names.fingerprints])[names.fingerprints]
-    begun = BegunTopic(log_id, b"").fold_all(read_whole(settings, names.begun))
-    becomes = reading_of(settings) if is_changed else begun.reading
-    if becomes is not None and becomes != begun.reading and not dry_run:
-        append_begun(settings, names, encode_reading(log_id, becomes, changes=True))
-    return begun.first_reading, begun.reading, becomes
-
-
-def _window(now: Window | None, text: str | None, refresh: bool | None) -> Window | None:
-    """Return the window `now` with the given changes; None for no window."""
-    if text is None and refresh is None:
-        return now
-    length = now.length_ms if now is not None else None
-    if text is not None:
-        try:
-            parsed = parse_window(text)
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="--window") from error
-        length = None if parsed is None else round(parsed.total_seconds() * 1000)
-    if length is None:
-        return None
-    return Window(length, (now is not None and now.refresh) if refresh is None else refresh)
-
-
-def _plan_text(plan: Plan) -> str:
-    return plan.name if plan.name == plan.id else f"{plan.name} ({plan.id})"
-
-
-def _window_text(window: Window | None) -> str:
-    if window is None:
-        return "for ever"
-    return as_text(timedelta(milliseconds=window.length_ms)) + (
-        ", since the last duplicate" if window.refresh else ""
-    )

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.cli import declare as declare_command
 from stream_dedup.cli import topics as command
 from stream_dedup.domain import topics
 from stream_dedup.domain.errors import ConfigurationError, InputError, TopicExistsError
@@ -20,6 +19,7 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.index.tables.budget import Budget
 from stream_dedup.indexer.api import IndexApi
+from stream_dedup.orders import declaring
 from stream_dedup.serving.ports import free_ports
 from stream_dedup.settings.settings import Settings
 from tests.index.logs import APPEND_MS, Doc, batch, declare
@@ -124,9 +124,9 @@ def test_an_index_says_whether_it_holds_a_plan(
             ConfigurationError,
             match=r"needs at least 5\d\d MiB .* kept: 1\), .* Nothing was written",
         ):
-            declare_command._ask_for_memory([nobody, address], PLANS["bands"])
+            declaring._ask_for_memory([nobody, address], PLANS["bands"])
     else:
-        declare_command._ask_for_memory([nobody, address], PLANS["bands"])
+        declaring._ask_for_memory([nobody, address], PLANS["bands"])
         told = capsys.readouterr().err
         assert f"The index at {address} needs 511 MiB" in told
         assert ("of its limit of 8,192 MiB" in told) == bool(memory_bytes)
@@ -136,4 +136,4 @@ def test_without_an_answer_nothing_is_written() -> None:
     with pytest.raises(
         InputError, match=r"No index answers at .* Nothing was written: .*--index .*--unasked"
     ):
-        declare_command._ask_for_memory([f"http://127.0.0.1:{free_ports(1)[0]}"], PLANS["bands"])
+        declaring._ask_for_memory([f"http://127.0.0.1:{free_ports(1)[0]}"], PLANS["bands"])

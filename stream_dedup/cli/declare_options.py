@@ -1,0 +1,99 @@
+"""The options of `declare`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from stream_dedup.settings.units import parse_window
+
+
+def _checked_window(text: str | None) -> str | None:
+    try:
+        parse_window(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    return text
+
+
+PlanOption = Annotated[
+    str | None, typer.Option("--plan", help="New plan: bands, blocks, classic, or numbers.")
+]
+SimilarityOption = Annotated[
+    str | None,
+    typer.Option(
+        "--similarity", metavar="SHARE", help="New least similarity of copies, such as 0.7."
+    ),
+]
+UnsureOption = Annotated[
+    str | None,
+    typer.Option(
+        "--unsure",
+        metavar="SHARE",
+        help="The same for pages of one site and title, or of an unknown site.",
+    ),
+]
+SameSiteOption = Annotated[
+    str | None,
+    typer.Option(
+        "--same-site", metavar="SHARE", help="The same for pages of one site without a title."
+    ),
+]
+OtherTitleOption = Annotated[
+    str | None,
+    typer.Option(
+        "--other-title",
+        metavar="SHARE",
+        help="The same for pages of one site with different titles.",
+    ),
+]
+WindowOption = Annotated[
+    str | None,
+    typer.Option(
+        "--window", metavar="TIME|none", help="New window, such as 30d.", callback=_checked_window
+    ),
+]
+RefreshOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--refresh/--no-refresh",
+        help="Whether duplicates refresh the document that they name.",
+        show_default=False,
+    ),
+]
+BetterOption = Annotated[
+    str | None,
+    typer.Option("--better", metavar="RULE", help="Which copy is better: longest or newest."),
+]
+FormOption = Annotated[
+    int | None,
+    typer.Option(
+        "--format",
+        metavar="N",
+        help="New format of the log, after you upgraded every role. It cannot be lowered.",
+    ),
+]
+ReadingOption = Annotated[
+    bool,
+    typer.Option(
+        "--reading", help="Set how documents are read to the present settings. Restart the workers."
+    ),
+]
+IndexOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--index",
+        metavar="URL",
+        help="Index to ask for memory and format first; once for each replica. Default: on "
+        "this machine.",
+    ),
+]
+UnaskedOption = Annotated[
+    bool,
+    typer.Option(
+        "--unasked",
+        help="Write the order without asking an index. An index that cannot apply it exits "
+        "with 78.",
+    ),
+]

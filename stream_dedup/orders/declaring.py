@@ -1,0 +1,244 @@
+"""Change plan, thresholds, window, rule for the best copy, format and input settings of a running
+filter, for `declare`. A change is in force from the end of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from urllib.parse import urlencode
+
+from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.errors import ConfigurationError, InvariantError
+from stream_dedup.domain.plan import Plan, parse_similarity
+from stream_dedup.domain.plan import parse as parse_plan
+from stream_dedup.domain.terminal import note, progress
+from stream_dedup.index.rules.window import RulesInForce, Window, format_of
+from stream_dedup.index.tables.blocks import table_count, tables_of
+from stream_dedup.kafka import Admin, read_whole
+from stream_dedup.log.begun import BegunTopic, encode_reading
+from stream_dedup.log.records import Control, encode_control
+from stream_dedup.orders import declaration
+from stream_dedup.orders.beginnings import append_begun
+from stream_dedup.orders.inforce import InForce, change_fields
+from stream_dedup.orders.orders import append, log_names
+from stream_dedup.preflight.declaration import reading_of, reading_text
+from stream_dedup.serving.asking import ask_role
+from stream_dedup.settings.recipe import recipe_of
+from stream_dedup.settings.settings import Settings
+from stream_dedup.settings.units import as_text, parse_window
+
+Reading = Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The wanted change, in the words of the options; None and empty mean: as it is."""
+
+    plan: str | None = None
+    thresholds: Mapping[str, str | None] = field(default_factory=dict)
+    window: str | None = None
+    refresh: bool | None = None
+    better: str | None = None
+    form: int | None = None
+    has_reading: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A change: the rows (name, begun with, in force, becomes), the input settings of these three,
+    the log offset of its order, and whether it changes anything.
+    """
+
+    rows: list[list[str]]
+    readings: tuple[Reading | None, Reading | None, Reading | None]
+    log_offset: int | None
+    is_new: bool
+
+    @property
+    def is_new_reading(self) -> bool:
+        """Whether the input settings change."""
+        return self.readings[2] != self.readings[1]
+
+
+def declare(
+    settings: Settings,
+    change: Change,
+    indexes: Sequence[Sequence[str]],
+    *,
+    dry_run: bool,
+) -> Declared:
+    """Write the order of a change to the log, unless it is a `dry_run`.
+
+    `indexes`: the addresses of each index that is asked for memory and format first.
+
+    Raises:
+        ConfigurationError: the log, an index or the settings do not allow the change.
+        InputError: an index does not answer.
+        ValueError: the window is not a time, such as 30d.
+    """
+    new_plan = None if change.plan is None else parse_plan(change.plan)
+    rule = None if change.better is None else BetterRule.named(change.better)
+    now = _read_rules(settings, new_plan)
+    if now.plan is None or now.declared is None:
+        raise InvariantError(
+            "The log has a declaration without a plan; its first record is damaged."
+        )
+    new_plan = (new_plan or now.plan).with_similarity(
+        **{
+            name: parse_similarity(text)
+            for name, text in change.thresholds.items()
+            if text is not None
+        }
+    )
+    becomes = RulesInForce(
+        new_plan,
+        _window(now.window, change.window, change.refresh),
+        rule or now.better,
+        now.format if change.form is None else format_of(change.form),
+    )
+    fields = change_fields(now, becomes)
+    if "plan" in fields and table_count(tables_of(new_plan)) != table_count(tables_of(now.plan)):
+        for index_addresses in indexes:
+            _ask_for_memory(index_addresses, new_plan)
+    if "format" in fields:
+        for index_addresses in indexes:
+            _ask_for_format(index_addresses, becomes.format)
+    names = settings.topic_names
+    log_offset = (
+        append(settings, names, encode_control(Control("plan", fields)))
+        if fields and not dry_run
+        else None
+    )
+    readings = _change_reading(settings, is_changed=change.has_reading, dry_run=dry_run)
+    plans = (now.declared.plan, now.plan, becomes.plan)
+    windows = (now.declared.window, now.window, becomes.window)
+    rows = [
+        ["plan", *(_plan_text(plan) for plan in plans)],
+        ["window", *(_window_text(window) for window in windows)],
+        ["better", now.declared.better.label, now.better.label, becomes.better.label],
+        ["reading", *("" if state is None else reading_text(state) for state in readings)],
+        ["format", str(now.declared.format), str(now.format), str(becomes.format)],
+    ]
+    return Declared(
+        rows=rows,
+        readings=readings,
+        log_offset=log_offset,
+        is_new=bool(fields) or readings[2] != readings[1],
+    )
+
+
+def _read_rules(settings: Settings, new_plan: Plan | None) -> InForce:
+    """Return the rules in force at the end of the log.
+
+    Raises:
+        ConfigurationError: the log is missing or empty, or is not of these settings; or `new_plan`
+        does not fit its fingerprints.
+    """
+    names = log_names(settings, [settings.topic_names.begun])
+    recipe = recipe_of(settings)
+    declaration.follow(settings, names, recipe, begins=False)
+    if new_plan is not None and new_plan.needs_sketch and not recipe.sketch_bytes:
+        raise ConfigurationError(
+            f"The plan {new_plan.name} compares sketches, and the recipe {recipe.id} of this log has "
+            "none; name a plan without sketches, such as blocks."
+        )
+    now = InForce()
+    with progress("reading the log", None) as advance:
+        for _, record in read_whole(settings, names.fingerprints, advance):
+            now.fold(record)
+    return now
+
+
+def _ask_for_memory(addresses: Sequence[str], plan: Plan) -> None:
+    """Ask an index whether it has enough memory for a plan, and print how much it needs.
+
+    Raises:
+        ConfigurationError: it has not.
+        InputError: it does not answer.
+    """
+    remedy = (
+        "Nothing was written: an index without enough memory for the plan of its log ends with 78, "
+        "so each is asked first. Name every replica with --index http://HOST:PORT, or write the "
+        "plan without asking with --unasked."
+    )
+    base, memory = ask_role(
+        "index", addresses, f"/v1/memory?{urlencode({'plan': plan.id})}", remedy
+    )
+    needed, allowed = (memory[name] >> 20 for name in ("needed_bytes", "allowed_bytes"))
+    if not memory["is_enough"]:
+        raise ConfigurationError(
+            f"The index at {base} needs at least {needed + 1:,} MiB of memory for the plan "
+            f"{plan.name} (documents kept: {memory['entries']:,}), and its STREAM_DEDUP_MEMORY is "
+            f"{allowed:,} MiB. Nothing was written: raise it for every index, restart them, and "
+            "declare the plan then."
+        )
+    limit = f", of its limit of {allowed:,} MiB" if allowed else ""
+    note(
+        f"The index at {base} needs {needed + 1:,} MiB of memory or more for the plan "
+        f"{plan.name}{limit}."
+    )
+
+
+def _ask_for_format(addresses: Sequence[str], form: int) -> None:
+    """Ask an index whether it can read a format.
+
+    Raises:
+        ConfigurationError: it cannot.
+        InputError: it does not answer.
+    """
+    remedy = (
+        "Nothing was written: a role that cannot read the format of its log ends with 78, so each "
+        "index is asked first. Name every replica with --index http://HOST:PORT, or write the "
+        "format without asking with --unasked."
+    )
+    base, stats = ask_role("index", addresses, "/v1/stats", remedy)
+    if form not in stats["formats"]:
+        raise ConfigurationError(
+            f"The index at {base} reads formats up to {max(stats['formats'])}, and would end with 78 "
+            f"at format {form}. Nothing was written: upgrade every index, worker, search and console "
+            "first."
+        )
+
+
+def _change_reading(
+    settings: Settings, *, is_changed: bool, dry_run: bool
+) -> tuple[Reading | None, Reading | None, Reading | None]:
+    """Return the input settings at the log's beginning, those in force, and the new ones; write the
+    new ones if they differ.
+
+    `is_changed`: the new ones are those of `settings`, otherwise those in force.
+    """
+    names = settings.topic_names
+    log_id, _ = Admin(settings).topic_ids([names.fingerprints])[names.fingerprints]
+    begun = BegunTopic(log_id, b"").fold_all(read_whole(settings, names.begun))
+    becomes = reading_of(settings) if is_changed else begun.reading
+    if becomes is not None and becomes != begun.reading and not dry_run:
+        append_begun(settings, names, encode_reading(log_id, becomes, changes=True))
+    return begun.first_reading, begun.reading, becomes
+
+
+def _window(now: Window | None, text: str | None, refresh: bool | None) -> Window | None:
+    """Return the window `now` with the given changes; None for no window."""
+    if text is None and refresh is None:
+        return now
+    length = now.length_ms if now is not None else None
+    if text is not None:
+        parsed = parse_window(text)
+        length = None if parsed is None else round(parsed.total_seconds() * 1000)
+    if length is None:
+        return None
+    return Window(length, (now is not None and now.refresh) if refresh is None else refresh)
+
+
+def _plan_text(plan: Plan) -> str:
+    return plan.name if plan.name == plan.id else f"{plan.name} ({plan.id})"
+
+
+def _window_text(window: Window | None) -> str:
+    if window is None:
+        return "for ever"
+    return as_text(timedelta(milliseconds=window.length_ms)) + (
+        ", since the last duplicate" if window.refresh else ""
+    )
