@@ -10,30 +10,31 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 34_829
+WHOLE = 34_994
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
 CEILINGS = {
-    "audit": 1_969,
+    "audit": 1_987,
     "broker": 512,
-    "cli": 1_818,
-    "console": 1_615,
+    "cli": 1_358,
+    "console": 1_614,
     "demo": 994,
     "domain": 1_844,
-    "files": 2_441,
+    "files": 2_481,
     "fingerprinting": 2_809,
-    "index": 5_946,
-    "indexer": 655,
+    "index": 5_971,
+    "indexer": 704,
     "inputs": 2_964,
     "insights": 490,
-    "kafka": 1_897,
+    "kafka": 1_905,
     "kernels": 282,
-    "log": 1_198,
-    "orders": 1_103,
+    "loading": 260,
+    "log": 1_207,
+    "orders": 1_232,
     "preflight": 817,
-    "search": 1_424,
-    "serving": 1_268,
+    "search": 1_469,
+    "serving": 1_311,
     "settings": 752,
     "worker": 1_987,
     "": 44,

@@ -18,7 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from stream_dedup.audit import content, replay
-from stream_dedup.audit.findings import Findings, Kind, Waiting
+from stream_dedup.audit.findings import (
+    AGAIN,
+    EARLIER,
+    RELEASED,
+    TRIMMED,
+    UNTOLD,
+    Findings,
+    Kind,
+    Waiting,
+)
 from stream_dedup.audit.fold import Fold
 from stream_dedup.audit.ledger import AuditLedger, Span
 from stream_dedup.audit.outline import Outline
@@ -48,6 +57,15 @@ from stream_dedup.settings.settings import Settings
 PLAIN_SCAN_MAX = 10_000
 SCAN_MAX = 1_000_000
 Advance = Callable[[int, int], None]
+
+
+_REMARKS = {
+    TRIMMED: "outputs have source records that the source topic does not contain any more",
+    EARLIER: "outputs are of an earlier topic of the source's name",
+    AGAIN: "records left again because of a rewind",
+    UNTOLD: "source records may have outputs that retention or compaction has removed",
+    RELEASED: "documents were released",
+}
 
 
 @dataclass(slots=True)
@@ -103,6 +121,40 @@ class AuditReport:
                 for finding in self.findings.shown
             ],
         }
+
+    def rows(self) -> list[list[str]]:
+        """Return the figures as the rows (name, text) of a table."""
+        scans = {"plain": "a plain scan", "keys": "a scan of whole keys"}
+        scan = scans.get(self.scan, "nothing: too many for a scan; use stream-dedup audit --verify")
+        rows = [[name, f"{count:,} records"] for name, count in self.records.items()]
+        rows += [
+            [
+                "log",
+                (
+                    f"{self.log_documents:,} documents in {self.log_records:,} records, "
+                    f"{self.log_refused:,} of them refused"
+                ),
+            ],
+            ["verdicts", f"{self.compared:,} compared with {scan}"],
+            ["waiting", f"{self.waiting:,} source records that the group has not committed"],
+            ["in flight", self._waiting_text(self.in_flight)],
+            ["unemitted", self._waiting_text(self.unemitted)],
+        ]
+        if (replayed := self.replayed) is not None:
+            compared = (
+                f"{replayed.headers_compared:,} records, {replayed.answers_compared:,} answers"
+            )
+            rows.append(["judged again", f"{compared} compared with those of an index"])
+        return rows
+
+    def remark_sentences(self) -> list[str]:
+        """Return a sentence for each figure that is no violation."""
+        return [f"{count:,} {_REMARKS[name]}." for name, count in sorted(self.remarks.items())]
+
+    def _waiting_text(self, waiting: Waiting) -> str:
+        age = self.age_seconds(waiting)
+        oldest = "" if age is None else f", the oldest for {age:,.1f} s"
+        return f"{waiting.count:,} representatives of the log that unique does not contain{oldest}"
 
     def _waiting(self, waiting: Waiting) -> dict[str, Any]:
         return {"count": waiting.count, "oldest_seconds": self.age_seconds(waiting)}

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.text import Text
 
+from stream_dedup.cli.explain_lines import print_explanation
 from stream_dedup.cli.options import CommandLine, JsonOption, command
 from stream_dedup.domain.errors import InputError
-from stream_dedup.domain.printable import counted, printable
-from stream_dedup.domain.terminal import console, print_json, print_table
+from stream_dedup.domain.terminal import print_json
 from stream_dedup.files.explain import explain_pair
 from stream_dedup.files.offline import check_widths
 from stream_dedup.files.one_text import decode_one, document_in
@@ -48,7 +46,7 @@ def explain_command(
     if as_json:
         print_json(found)
     else:
-        _print(found)
+        print_explanation(found)
     return 0
 
 
@@ -75,58 +73,3 @@ def _read(settings: Settings, target: str, *, takes_vectors: bool) -> DecodedDoc
     partition, offset = int(match["partition"]), int(match["offset"])
     message = record_at(OrderDependencies(), settings, topic, partition, offset, _REMEDY)
     return decode_one(settings, message, message.position, takes_vectors=takes_vectors)
-
-
-def _print(found: dict[str, Any]) -> None:
-    page = console()
-    colour = "bold green" if found["verdict"] == "duplicate" else "bold yellow"
-    why = f" ({found['reason']}): {found['why']}" if found["reason"] else f": {found['why']}"
-    page.print(Text.assemble((found["verdict"], colour), why))
-    page.print()
-    columns = ("name", "fingerprint", "features", "characters", "id")
-    print_table(
-        ["", *columns[1:]],
-        [[str(document[name]) for name in columns] for document in found["documents"]],
-    )
-    page.print()
-    print_table(["", ""], _rows(found))
-    if found["differing"]:
-        page.print()
-        rows = [
-            [printable(feature["feature"]), *(_weight(weight) for weight in feature["weights"])]
-            for feature in found["differing"]
-        ]
-        print_table(["features that differ most", "first", "second"], rows)
-        hidden = found["differing_all"] - len(found["differing"])
-        if hidden:
-            page.print(f"... and {hidden:,} more; --rows N shows more.", style="dim")
-
-
-def _rows(found: dict[str, Any]) -> list[list[str]]:
-    rows = [["recipe", found["recipe"]], ["plan", found["plan"]]]
-    if found["similarity"] is not None:
-        least = found["similarity_asked"]
-        threshold = f"; copies from {least:.2f}" if least else ""
-        rows.append(["similarity", f"{found['similarity']:.2f}{threshold}"])
-        if bands := found["bands_shared"]:
-            rows.append(["bands", f"{sum(bands)} of {len(bands)} blocks of the sketches are equal"])
-    distances, radius = [block["distance"] for block in found["blocks"]], found["radius"]
-    near = sum(distance <= radius for distance in distances)
-    rows += [
-        ["distance", f"{found['distance']} bits; near up to {found['threshold']}"],
-        [
-            "blocks",
-            f"{near} of {len(distances)} within {counted(radius, 'bit')}; differences "
-            + " ".join(map(str, distances)),
-        ],
-        ["features", f"{found['features_shared']:,} of {found['features_all']:,} in both"],
-    ]
-    if found["verdict"] == "duplicate":
-        better = "the second" if found["better"] else "the first"
-        rows.append(["better copy", f"{better}, by the rule {found['rule']}"])
-    weight = found["weight_shared"]
-    return [*rows, ["weight", "none" if weight is None else f"{weight:.1%} in both"]]
-
-
-def _weight(weight: float) -> str:
-    return "-" if weight == 0 else f"{weight:.2f}" if math.isfinite(weight) else str(weight)

@@ -1,4 +1,4 @@
-"""`load`: write documents from files to `documents`; see `files.loading`."""
+"""`load`: write documents from files to `documents`; see `loading.documents`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import typer
 from stream_dedup.cli.options import DocumentFormat, FormatOption, JsonOption, StrictOption, command
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.terminal import note
-from stream_dedup.files.loading import Loading, print_hints
 from stream_dedup.inputs.sources import find_files
 from stream_dedup.kafka import Admin, LoadProducer
+from stream_dedup.loading.documents import Loading, print_hints
 from stream_dedup.settings.settings import Settings
 
 

@@ -227,8 +227,64 @@ StrictOption = Annotated[
     bool,
     typer.Option("--strict", help="Exit with 1 if anything could not be read."),
 ]
+ScopeOption = Annotated[
+    str | None, typer.Option("--scope", help="Only documents with this value of SCOPE_FIELD.")
+]
+TitleOption = Annotated[
+    str | None, typer.Option("--title", help="Title of the text.  [default: the file's]")
+]
+TextArgument = Annotated[
+    str,
+    typer.Argument(metavar="TEXT|FILE|-", help="A text, a file with one, or - for standard input."),
+]
 AsTextOption = Annotated[
     bool, typer.Option("--text", help="Use the argument as text even if a file has that name.")
+]
+SearchOption = Annotated[
+    str | None,
+    typer.Option(
+        "--search",
+        metavar="URL",
+        help="Address of a running search.  [default: on this machine]",
+    ),
+]
+WithSearchOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--search/--no-search",
+        help="With all: also run a search with the console, on the third port after "
+        "HTTP_PORT.  [default: with its extra]",
+        show_default=False,
+    ),
+]
+LogFormat = enum.StrEnum("LogFormat", ["AUTO", "CONSOLE", "JSON"])
+LogFormatOption = Annotated[
+    LogFormat,
+    typer.Option(
+        "--log-format",
+        metavar="FORMAT",
+        help="Format of log lines: console, json, or auto (console on a terminal, else JSON).",
+    ),
+]
+IndexUrlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--index", metavar="URL", help="Address of a running index.  [default: on this machine]"
+    ),
+]
+OpenVolumeOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--volume",
+        metavar="DIR",
+        help="Read the volume of an index, running or not, or of `check --index`.",
+    ),
+]
+SiteOption = Annotated[
+    str | None,
+    typer.Option(
+        "--site", help="Web site of the text: a host or an address.  [default: the file's]"
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 FitOption = Annotated[

@@ -1,4 +1,4 @@
-"""`seed`: add documents that were delivered elsewhere as representatives; see `worker.seeding`."""
+"""`seed`: add documents that were delivered elsewhere as representatives; see `loading.seeds`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from stream_dedup.cli.options import DocumentFormat, FormatOption, JsonOption, StrictOption, command
+from stream_dedup.loading.seeds import print_seeded, seed
 from stream_dedup.settings.settings import Settings
-from stream_dedup.worker.seeding import print_seeded, seed
 
 _INTERRUPTED = 130
 

@@ -1,4 +1,4 @@
-"""Lay out a decision of `tap` for a terminal: all text of a record is made printable first."""
+"""Format a decision of `tap` for a terminal, with all text of the record made printable."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from typing import Any
 from stream_dedup.domain.better import BetterRule, beats
 from stream_dedup.domain.document import Reason
 from stream_dedup.domain.plan import Plan
+from stream_dedup.domain.printable import counted
 from stream_dedup.domain.related import Origin, in_words, relation_of
 from stream_dedup.domain.sketch import SURE, as_text, per_cent
 from stream_dedup.fingerprinting import (
@@ -193,3 +194,30 @@ def _reason(
         f"{distance} of {plan.width} bits differ, which is few enough, but no block differs in "
         f"{plan.radius} bits or fewer{of_sketch}, so the index does not find the pair."
     )
+
+
+def rows_of(found: dict[str, Any]) -> list[list[str]]:
+    """Return what `explain_pair` found as the rows (name, text) of a table."""
+    rows = [["recipe", found["recipe"]], ["plan", found["plan"]]]
+    if found["similarity"] is not None:
+        least = found["similarity_asked"]
+        threshold = f"; copies from {least:.2f}" if least else ""
+        rows.append(["similarity", f"{found['similarity']:.2f}{threshold}"])
+        if bands := found["bands_shared"]:
+            rows.append(["bands", f"{sum(bands)} of {len(bands)} blocks of the sketches are equal"])
+    distances, radius = [block["distance"] for block in found["blocks"]], found["radius"]
+    near = sum(distance <= radius for distance in distances)
+    rows += [
+        ["distance", f"{found['distance']} bits; near up to {found['threshold']}"],
+        [
+            "blocks",
+            f"{near} of {len(distances)} within {counted(radius, 'bit')}; differences "
+            + " ".join(map(str, distances)),
+        ],
+        ["features", f"{found['features_shared']:,} of {found['features_all']:,} in both"],
+    ]
+    if found["verdict"] == "duplicate":
+        better = "the second" if found["better"] else "the first"
+        rows.append(["better copy", f"{better}, by the rule {found['rule']}"])
+    weight = found["weight_shared"]
+    return [*rows, ["weight", "none" if weight is None else f"{weight:.1%} in both"]]

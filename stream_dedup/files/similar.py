@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stream_dedup.domain.errors import ConfigurationError, InputError, StoreError
+from stream_dedup.domain.errors import ConfigurationError, FormatError, InputError, StoreError
+from stream_dedup.domain.printable import counted
 from stream_dedup.files.offline import LIBRARY_LOG
 from stream_dedup.fingerprinting import (
     Content,
@@ -29,6 +30,8 @@ from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.inputs.decoder import DecodedDocument
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
+
+_COLUMNS = ("similarity", "distance", "id", "position", "time", "log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,52 @@ class LookUp:
                 for document in answer["found"]:
                     document.update({"position": None, "topic_id": None, "time": None, "log": None})
             return answer
+
+
+def sentences_of(look_up: LookUp, answer: dict[str, Any], shown: int) -> list[str]:
+    """Return how many documents were found, why the nearest is one, and what the text lacks."""
+    total, is_short = answer["total"], answer["by_digest_only"]
+    kind = "with an equal text" if is_short else "similar to the text"
+    more = f", {shown} of them shown (--limit)" if total > shown else ""
+    sentences = [f"{counted(total, 'document')} {kind}{more}."]
+    if shown and (why := answer["found"][0].get("why")):
+        sentences.append(f"The nearest: {why}")
+    if is_short:
+        sentences.append(
+            f"The text has {counted(look_up.features, 'feature')} (such as words). Below "
+            f"{answer['floor']} features a fingerprint is unreliable, so only documents with exactly "
+            "this text are found. Give a longer text."
+        )
+    return sentences
+
+
+def table_of(answer: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return (columns, rows) of the documents of an answer.
+
+    Raises:
+        FormatError: it is not that of an index of this version.
+    """
+    try:
+        answer["total"], answer["floor"], answer["by_digest_only"]
+        rows = [
+            [
+                "" if document["similarity"] is None else f"{document['similarity']:.2f}",
+                str(document["distance"]),
+                document["id"],
+                document["position"] or "",
+                document["time"] or "",
+                document.get("log") or "",
+            ]
+            for document in answer["found"]
+        ]
+    except (KeyError, TypeError) as error:
+        raise FormatError(
+            f"The answer is not that of an index of this version (it lacks {error}); see its "
+            "/v1/stats."
+        ) from error
+    has_positions = any(document["position"] for document in answer["found"])
+    count = len(_COLUMNS) if has_positions else _COLUMNS.index("position")
+    return list(_COLUMNS[:count]), [row[:count] for row in rows]
 
 
 def _vector_of(text: str) -> Content:

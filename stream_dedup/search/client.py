@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import http.client
 import json
+import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -47,6 +48,18 @@ def check_search(settings: Settings) -> CheckFinding:
         f"No search answers on this machine ({bases[0]} and the next ports); no document waits for "
         "one.",
     )
+
+
+def find_path(
+    limit: int, page: int, order: str, *, host: str | None, least: float | None, as_csv: bool
+) -> str:
+    """Return the request for a page of documents, or for all of them without snippets for CSV."""
+    query: dict[str, object] = {"limit": limit, "offset": limit * (page - 1), "order": order}
+    if as_csv:
+        query |= {"limit": CSV_MAX, "offset": 0, "snippets": "no"}
+    query |= {} if host is None else {"host": host}
+    query |= {} if least is None else {"least": least}
+    return f"/v1/find?{urllib.parse.urlencode(query, errors='replace')}"
 
 
 def summary_of(answer: dict[str, Any]) -> str:

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from stream_dedup.domain.errors import BrokerError, ConfigurationError
-from stream_dedup.files import loading
-from stream_dedup.files.loading import Loading, record_of
 from stream_dedup.inputs.sources import RawDocument, find_files, key_of, read_documents
+from stream_dedup.loading import documents as loading
+from stream_dedup.loading import seeds
+from stream_dedup.loading.documents import Loading, record_of
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.settings import Settings
-from stream_dedup.worker import seeding
 
 
 class Broker:
@@ -214,7 +214,7 @@ def test_a_seed_of_whole_lines_is_told(
     path.write_text('{"url": "http://1/", "text": "a"}\n')
     settings = load_settings({"value_format": value_format}, environ={})
 
-    ((_, messages),) = seeding._of_files(settings, str(path), "auto", "url", seeding.SeedTotals())
+    ((_, messages),) = seeds._of_files(settings, str(path), "auto", "url", seeds.SeedTotals())
 
     assert [one.key for one in messages] == [b"http://1/"]
     assert ("Each whole line is a text" in capsys.readouterr().err) is told

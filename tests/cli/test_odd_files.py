@@ -21,8 +21,8 @@ from stream_dedup import dedup
 from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.terminal import progress
 from stream_dedup.files import checking, parts
+from stream_dedup.loading import seeds
 from stream_dedup.settings.layers import load_settings
-from stream_dedup.worker import seeding
 from tests.cli.test_load import Broker, loaded
 from tests.inputs.warc_files import BROKEN, WHOLE, gzipped, http, page, record
 
@@ -531,9 +531,9 @@ def test_load_sends_what_is_whole(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_seeds_keep_their_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What is lost is counted and named; the others have the places that they have in the file."""
     (tmp_path / "a.warc").write_bytes(NEIGHBOURS[0] + BROKEN["cut_zstd"] + NEIGHBOURS[1])
-    totals = seeding.SeedTotals()
+    totals = seeds.SeedTotals()
 
-    ((_, messages),) = seeding._of_files(
+    ((_, messages),) = seeds._of_files(
         load_settings({}, environ={}), str(tmp_path / "a.warc"), "auto", None, totals
     )
 

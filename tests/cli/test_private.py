@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from stream_dedup.broker.process import BoundChild
-from stream_dedup.cli import run
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.search.texts import TextIndex
+from stream_dedup.serving import lone_role
 from stream_dedup.settings.settings import Settings
 from tests.index.logs import RandomLog, number
 
@@ -37,7 +37,7 @@ def open_to_others(folder: Path) -> list[Path]:
 def test_what_roles_keep_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The volume, the files beside it, and the words of all texts."""
 
-    def keep(_role: str, _settings: Settings, _stop: threading.Event) -> None:
+    def keep(_role: str, _module: str, _settings: Settings, _stop: threading.Event) -> None:
         index = LogIndex(
             RocksStore(tmp_path / "a" / "index"), table_folder=tmp_path / "a" / "tables"
         )
@@ -47,8 +47,8 @@ def test_what_roles_keep_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert open_to_others(tmp_path / "a") == []
         index.close()
 
-    monkeypatch.setattr(run, "_run", keep)
-    assert run.run_role("index", Settings()) == 0
+    monkeypatch.setattr(lone_role, "_run", keep)
+    assert lone_role.run_alone("index", "", Settings(), log_format="auto") == 0
     assert open_to_others(tmp_path / "a") == []
 
 

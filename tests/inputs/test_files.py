@@ -21,11 +21,11 @@ import pytest
 import zstandard
 
 from stream_dedup.domain.errors import InputError, StoreError
-from stream_dedup.files.loading import record_of
 from stream_dedup.inputs.charset import decode_page
 from stream_dedup.inputs.columnar import columns_of
 from stream_dedup.inputs.sources import find_files, read_documents
 from stream_dedup.inputs.storage import storage_at
+from stream_dedup.loading.documents import record_of
 from stream_dedup.settings.layers import load_settings
 from tests.inputs.warc_files import chunked, gzipped, http, record, warc, zstd
 

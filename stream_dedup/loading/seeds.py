@@ -20,12 +20,12 @@ from stream_dedup.domain.document import NONCE_BYTES, DeadLetter, Message, Reaso
 from stream_dedup.domain.errors import ConfigurationError, InputError
 from stream_dedup.domain.printable import printable
 from stream_dedup.domain.terminal import note, print_counts, progress
-from stream_dedup.files.loading import print_hint_of_pages, record_of
 from stream_dedup.files.remarks import Losses, report_passed_over
 from stream_dedup.fingerprinting import Fingerprinter
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.inputs.sources import STANDARD_INPUT, find_files, read_documents
 from stream_dedup.kafka import Admin, LogAppender, read_partition, read_whole
+from stream_dedup.loading.documents import print_hint_of_pages, record_of
 from stream_dedup.log.records import Source, encode_seed
 from stream_dedup.orders import declaration
 from stream_dedup.orders.inforce import InForce
