@@ -255,8 +255,8 @@ class TestKafkaProperties:
         (by_variable,) = problems({environment_name(f"kafka.{prop}"): "x"})
         (by_flag,) = problems(overrides={f"kafka.{prop}": "x"})
 
-        assert f"the Kafka property {prop}, which is not free" in by_variable
-        assert f"the Kafka property {prop}, which is not free" in by_flag
+        assert f"the Kafka property {prop}, which cannot be changed" in by_variable
+        assert f"the Kafka property {prop}, which cannot be changed" in by_flag
 
     def test_a_secret_from_a_file(self, tmp_path: Path) -> None:
         """A variable ending in _FILE names a file; the line break at its end is not part of the
@@ -390,7 +390,7 @@ class TestErrors:
             (
                 "STATE_DIR",
                 "~nobody-of-that-name/x",
-                "must not begin with the home folder of a user who has none",
+                "must not begin with the home folder (~NAME) of an unknown user",
             ),
             ("KAFKA_SOCKET_TIMEOUT_MS", "soon", "must be a time with its unit"),
             ("KAFKA_FETCH_MAX_BYTES", "lots", "must be a size such as 500MB"),

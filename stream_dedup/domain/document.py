@@ -74,7 +74,7 @@ class Reason(enum.IntEnum):
     TOO_SHORT = 2, "too short to be compared, so it was kept", "change"
     EMPTY = 3, "without a text, so it was kept"
     TOMBSTONE = 4, "a null value, so it was kept"
-    BYPASS = 5, "its producer asked for no judgement"
+    BYPASS = 5, "its producer asked not to judge it"
     FAIL_OPEN = 6, "the index did not answer in time, so it was kept", "change"
     RELEASED = 7, "an operator released it", "change"
     EXACT = 10, "another id with the same text", "same-text"
@@ -82,10 +82,10 @@ class Reason(enum.IntEnum):
     UNCHANGED = 12, "the same id with the same text", "same-id same-text"
     RETURNED = (
         14,
-        "the same id with a text that it had before, and another in between",
+        "the same id with an earlier text again",
         "same-id same-text change",
     )
-    REVISED = 13, "the same id with a text a little changed", "same-id change"
+    REVISED = 13, "the same id with nearly the same text", "same-id change"
     STALE = 20, "another worker has committed it"
     RETRACTED = 21, "it became a dead letter"
 

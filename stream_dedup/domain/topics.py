@@ -486,9 +486,9 @@ def removed_from_log(log: str, low: int) -> str:
     """Return the message for a log that begins at the offset `low` above 0, and what to do."""
     return (
         f"The log {log} begins at offset {low}, so records of it were removed. Indexes that have "
-        "applied them go on, and their verdicts stay right. A worker cannot start, and a new index "
-        "only from a snapshot (STREAM_DEDUP_SNAPSHOTS). Restore the log from a backup, or start "
-        "with an empty log under another STREAM_DEDUP_TOPIC_PREFIX."
+        "applied them continue, with correct verdicts. No worker can start, and a new index can "
+        "start only from a snapshot (STREAM_DEDUP_SNAPSHOTS). Restore the log from a backup, or "
+        "start with an empty log under another STREAM_DEDUP_TOPIC_PREFIX."
     )
 
 
@@ -536,7 +536,7 @@ def _why_left(topic: Topic) -> str:
         return "belongs to the crawler, and is left as it is"
     if topic.is_in_settings:
         return "is named in the settings, and is left as it is; `stream-dedup doctor` checks it"
-    return "is as it should be"
+    return "is correct"
 
 
 def _parse(content: object, kind: str, name: str) -> Topic:

@@ -54,7 +54,7 @@ def _properties(settings: Settings) -> Iterator[CheckFinding]:
     yield from (refused("properties", problem) for problem in problems)
     if not problems:
         yield ok(
-            "properties", f"librdkafka takes all {len(settings.kafka)} properties that are set."
+            "properties", f"librdkafka knows all {len(settings.kafka)} properties that are set."
         )
 
 
@@ -71,10 +71,20 @@ def _delivery(settings: Settings) -> Iterator[CheckFinding]:
             "read_committed",
             "documents of aborted transactions would be judged",
         ),
-        (reads, "enable.auto.commit", False, "documents would be committed before they have left"),
-        (reads, "auto.offset.reset", "error", "where to begin would be guessed"),
+        (
+            reads,
+            "enable.auto.commit",
+            False,
+            "documents would be committed before they are written to an output",
+        ),
+        (reads, "auto.offset.reset", "error", "workers would guess where to begin"),
         (writes, "enable.idempotence", True, "a retry could write a document twice"),
-        (writes, "acks", "all", "what one broker acknowledged could be lost with it"),
+        (
+            writes,
+            "acks",
+            "all",
+            "records that one broker acknowledged could be lost with that broker",
+        ),
     )
     wrong = [
         refused(
@@ -101,10 +111,9 @@ def _sizes(
     problems = Problems("client sizes")
     if written < RECORD_BYTES_MAX + _PROTOCOL_BYTES:
         problems.refuse(
-            f"The Kafka property message.max.bytes is {written:,}, and a batch for the log may "
-            "have "
-            f"{RECORD_BYTES_MAX:,}: it could "
-            "not be written. Remove the property; the topics' own limits decide."
+            f"The Kafka property message.max.bytes is {written:,}, and a batch for the log can "
+            f"have {RECORD_BYTES_MAX:,} bytes, so it could not be written. Remove the property; "
+            "the topics' own limits decide."
         )
     if topics is None:
         yield from problems.findings or [
@@ -120,21 +129,20 @@ def _sizes(
             and received < int(limit_text) + _PROTOCOL_BYTES
         ):
             problems.refuse(
-                f"The Kafka property receive.message.max.bytes is {received:,}, and {name} may "
-                "hold records of "
-                f"{int(limit_text):,}: the "
-                "first such one could not be read, and nothing behind it. Set at least "
+                f"The Kafka property receive.message.max.bytes is {received:,}, and {name} can "
+                f"contain records of {int(limit_text):,} bytes: workers could not read such a "
+                "record or any record after it. Set at least "
                 f"{int(limit_text) + _PROTOCOL_BYTES:,}."
             )
         if name in names.outputs and _PROTOCOL_BYTES + RECORD_BYTES_MAX <= written < int(
             limit_text
         ):
             problems.warn(
-                f"The Kafka property message.max.bytes is {written:,}, less than {name} takes "
-                f"({int(limit_text):,}): larger "
-                "documents become dead letters. Remove the property."
+                f"The Kafka property message.max.bytes is {written:,}, less than {name} accepts "
+                f"({int(limit_text):,}), so larger documents become dead letters. Remove the "
+                "property."
             )
-    yield from problems.or_ok("The clients pass what the topics take.")
+    yield from problems.or_ok("The clients accept all records that the topics accept.")
 
 
 def _encryption(settings: Settings) -> Iterator[CheckFinding]:
@@ -152,25 +160,24 @@ def _encryption(settings: Settings) -> Iterator[CheckFinding]:
             what = "certificate" if not verifies else "host name"
             yield warning(
                 "encryption",
-                f"The brokers' {what} is not verified, so anybody on the way can be the broker. "
-                "Set ssl.ca.location, and "
-                f"remove {'enable.ssl.certificate.verification' if not verifies else 'ssl.endpoint.identification.algorithm'}.",
+                f"The brokers' {what} is not verified, so anybody on the network can pose as a "
+                "broker. Set ssl.ca.location, and remove "
+                f"{'enable.ssl.certificate.verification' if not verifies else 'ssl.endpoint.identification.algorithm'}.",
             )
         else:
             yield ok(
-                "encryption", "Connections are encrypted, and the brokers' certificates verified."
+                "encryption",
+                "Connections are encrypted, and the brokers' certificates are verified.",
             )
     elif all(_is_here(broker) for broker in settings.kafka_bootstrap_servers.split(",")):
         yield ok("encryption", "Connections are not encrypted, and stay on this machine.")
     else:
         more = (
-            ", the password with them"
-            if properties.get("sasl.password") and _is_plain(properties)
-            else ""
+            " and the password" if properties.get("sasl.password") and _is_plain(properties) else ""
         )
         yield warning(
             "encryption",
-            f"Documents pass the network in the clear{more}. Set "
+            f"Documents{more} cross the network unencrypted. Set "
             "STREAM_DEDUP_KAFKA_SECURITY_PROTOCOL to SSL or SASL_SSL.",
         )
 

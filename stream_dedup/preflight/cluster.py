@@ -101,8 +101,8 @@ def log_is_kept(settings: Settings, names: TopicNames, facts: Facts) -> Iterator
         # An index compares the offset with its volume.
         report = problems.refuse if names.documents in facts.asked else problems.warn
         report(removed_from_log(names.fingerprints, facts.log[0]))
-    size = "" if facts.log is None else f"; it holds {counted(facts.log[1], 'record')}"
-    yield from problems.or_ok(f"{names.fingerprints} is one order, kept for ever{size}.")
+    size = "" if facts.log is None else f"; it contains {counted(facts.log[1], 'record')}"
+    yield from problems.or_ok(f"{names.fingerprints} has one partition and is kept for ever{size}.")
 
 
 def written_safely(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
@@ -125,15 +125,14 @@ def written_safely(settings: Settings, names: TopicNames, facts: Facts) -> Itera
             )
         elif name == names.fingerprints and topic.replicas == 1:
             problems.warn(
-                f"The log {name} has one replica: if its broker's disk is lost, so is what was "
-                "ever seen, and every later "
-                "copy is kept again. Give it three; one is for a broker to play with."
+                f"The log {name} has one replica: if its broker loses its disk, the filter forgets "
+                "all documents and keeps every later copy again. Use three replicas; one is for "
+                "tests only."
             )
         elif name == names.fingerprints and in_sync < 2:
             problems.warn(
-                f"The log {name} has min.insync.replicas={in_sync}: what one broker alone "
-                "acknowledged is lost with it. "
-                f"Set 2. {_APPLY}"
+                f"The log {name} has min.insync.replicas={in_sync}: a record that only one broker "
+                f"has acknowledged can be lost with that broker. Set 2. {_APPLY}"
             )
         if (
             name in (names.fingerprints, names.begun)
@@ -142,8 +141,7 @@ def written_safely(settings: Settings, names: TopicNames, facts: Facts) -> Itera
         ):
             problems.refuse(
                 f"The topic {name} has unclean.leader.election.enable=true: a broker that lags "
-                "could become its "
-                f"leader, and what was acknowledged would be gone from it. {_APPLY}"
+                f"could become its leader, and acknowledged records would be lost. {_APPLY}"
             )
     yield from problems.findings or _how_safely(safe, unsafe)
 
@@ -151,16 +149,16 @@ def written_safely(settings: Settings, names: TopicNames, facts: Facts) -> Itera
 def _how_safely(safe: list[str], unsafe: list[str]) -> Iterator[CheckFinding]:
     """Yield which of the existing topics have acknowledged records on several brokers."""
     if not unsafe and safe:
-        yield ok("replicas", "What was acknowledged is on more than one broker.")
+        yield ok("replicas", "Acknowledged records are on more than one broker.")
     elif unsafe and safe:
         yield ok(
             "replicas",
-            f"What was acknowledged is on more than one broker; in {', '.join(unsafe)} it may be "
-            "on one.",
+            f"Acknowledged records are on more than one broker; in {', '.join(unsafe)} they may be "
+            "on only one.",
         )
     elif unsafe:
         yield ok(
-            "replicas", f"What was acknowledged may be on one broker alone: {', '.join(unsafe)}."
+            "replicas", f"Acknowledged records may be on only one broker: {', '.join(unsafe)}."
         )
 
 
@@ -179,9 +177,9 @@ def log_takes_our_records(
         topic = facts.topics.get(name)
         if topic is not None and (taken := _number(topic, "max.message.bytes", 1_048_588)) < needed:
             problems.refuse(
-                f"The topic {name} takes records of {taken:,} bytes, and {what} may have "
-                f"{needed:,}: the first such "
-                f"one would stop everything. Raise its max.message.bytes. {_APPLY}"
+                f"The topic {name} accepts records of up to {taken:,} bytes, and {what} can have "
+                f"{needed:,}: the first such record would stop the filter. Raise its "
+                f"max.message.bytes. {_APPLY}"
             )
     verdicts = facts.topics.get(names.verdicts)
     if verdicts is not None:
@@ -195,10 +193,9 @@ def log_takes_our_records(
         if 0 <= kept_ms < _HOUR_MS:
             problems.warn(
                 f"The topic {names.verdicts} is kept for {_time(kept_ms)}: a worker that pauses "
-                "for longer asks everything "
-                f"again. Keep it for a day. {_APPLY}"
+                f"for longer requests all its answers again. Keep it for a day. {_APPLY}"
             )
-    yield from problems.or_ok("The log takes our largest batch, the verdicts its answer.")
+    yield from problems.or_ok("The log accepts the largest batch, and the verdicts its answer.")
 
 
 def outputs_take_the_input(
@@ -220,19 +217,25 @@ def outputs_take_the_input(
         is_dead = name == names.dead_letters
         needed = taken + HEADER_BUDGET_BYTES * (2 if is_dead else 1)
         if (output_bytes := _number(topic, "max.message.bytes", 1_048_588)) < needed:
-            follows = "larger ones are cut there" if is_dead else "larger ones become dead letters"
+            follows = (
+                "larger records are truncated there"
+                if is_dead
+                else "larger records become dead letters"
+            )
             problems.warn(
-                f"{names.documents} takes records of {taken:,} bytes, and {name} {output_bytes:,}, less "
-                "than that with our headers "
-                f"({needed:,}): {follows}. {_remedy(names, name)}"
+                f"{names.documents} accepts records of {taken:,} bytes, which need {needed:,} on "
+                f"{name} with our headers, and {name} accepts {output_bytes:,}: {follows}. "
+                f"{_remedy(names, name)}"
             )
         if topic.partitions < source.partitions:
             problems.warn(
                 f"{names.documents} has {source.partitions} partitions and {name} "
-                f"{topic.partitions}: the documents of the "
-                f"others wait until it has grown. {_remedy(names, name)}"
+                f"{topic.partitions}: documents of the other partitions wait until {name} has as "
+                f"many. {_remedy(names, name)}"
             )
-    yield from problems.or_ok(f"The outputs take what {names.documents} takes, with our headers.")
+    yield from problems.or_ok(
+        f"The outputs accept all records of {names.documents}, with our headers."
+    )
 
 
 def outputs_keep_the_input(
@@ -251,27 +254,26 @@ def outputs_keep_the_input(
     if dead is not None and 0 <= _number(dead, "retention.ms", -1) < _DAY_MS:
         kept = _time(_number(dead, "retention.ms", -1))
         problems.warn(
-            f"{names.dead_letters} is kept for {kept} only: nobody will have looked. Keep it for "
-            "14 days."
+            f"{names.dead_letters} is kept for only {kept}: dead letters may be deleted before "
+            "anybody reads them. Keep it for 14 days."
         )
     source = facts.topics.get(names.documents)
     if source is not None:
         kept_ms = _number(source, "retention.ms", -1)
         if 0 <= kept_ms < _DAY_MS:
             problems.warn(
-                f"{names.documents} is kept for {_time(kept_ms)}: what is not judged within that "
-                "time is lost. Keep it for "
-                "longer than the longest outage, a week."
+                f"{names.documents} is kept for {_time(kept_ms)}: documents that are not judged "
+                "within that time are lost. Keep it for longer than the longest outage, such as a "
+                "week."
             )
         if source.is_compacted:
             problems.warn(
-                f"{names.documents} is compacted: a document may vanish under a newer one of its "
-                "key before it was "
-                "judged. Set cleanup.policy=delete."
+                f"{names.documents} is compacted: Kafka may delete a document before it is judged, "
+                "if a newer one has its key. Set cleanup.policy=delete."
             )
     if facts.topics.keys() & {names.unique, names.documents}:
         yield from problems.or_ok(
-            "Documents keep their timestamps, and none is deleted for its age."
+            "Documents keep their timestamps, and none is deleted because of its age."
         )
 
 
@@ -286,27 +288,25 @@ def _loses_of_an_output(
         oldest = (
             ""
             if age_ms is None
-            else f", and the oldest in {names.documents} is of {_time(age_ms)} ago"
+            else f", and the oldest document in {names.documents} is {_time(age_ms)} old"
         )
         yield (
             f"{name} is kept for {_time(kept_ms)} by the documents' own timestamps{oldest}: Kafka "
-            "deletes older ones when they "
-            "arrive. Limit it by retention.bytes, with retention.ms=-1."
+            "deletes older documents when they arrive. Limit it by retention.bytes, with "
+            "retention.ms=-1."
         )
     if stamps != "CreateTime":
         yield f"{name} replaces timestamps ({stamps}), so documents lose their original ones. {_remedy(names, name)}"
     for bound in ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"):
         if _number(topic, bound, 2**63 - 1) < 100 * 365 * _DAY_MS:
             yield (
-                f"{name} has {bound}={topic.config[bound]}: a document whose timestamp is further "
-                "off is refused there, and "
-                f"becomes a dead letter. {_remedy(names, name)}"
+                f"{name} has {bound}={topic.config[bound]}: it refuses documents with earlier or "
+                f"later timestamps, which become dead letters. {_remedy(names, name)}"
             )
     if topic.is_compacted:
         yield (
-            f"{name} is compacted: of documents with one key only the last is kept, and those "
-            "without a key are refused and "
-            f"become dead letters. {_remedy(names, name)}"
+            f"{name} is compacted: of several documents with one key only the last is kept, and "
+            f"documents without a key become dead letters. {_remedy(names, name)}"
         )
 
 
@@ -322,24 +322,21 @@ def offsets_are_ours(settings: Settings, names: TopicNames, facts: Facts) -> Ite
         low, end = facts.source.get(partition, (0, offset))
         if epochs.from_metadata(metadata) is None:
             problems.refuse(
-                f"The committed offset {offset} of group {settings.group} for {where} carries no "
-                "epoch, so it was not "
-                "written by stream_dedup. Stop the workers and set it with: stream-dedup rewind "
-                f"{where}@{offset}"
+                f"The committed offset {offset} of group {settings.group} for {where} has no "
+                "epoch, so another program wrote it. Stop the workers and set it with: "
+                f"stream-dedup rewind {where}@{offset}"
             )
         elif offset < low:
             problems.refuse(
-                f"{where} holds records from {low} on, and the group has read up to {offset}: "
-                f"{low - offset} were "
-                "deleted unread. If they are lost for good, move on with: stream-dedup rewind "
-                f"{where}@{low}"
+                f"{where} contains records from offset {low}, and the group has read up to "
+                f"{offset}: Kafka deleted {counted(low - offset, 'record')} unread. If they are "
+                f"lost for good, continue after them with: stream-dedup rewind {where}@{low}"
             )
         elif offset > end:
             problems.refuse(
-                f"The group's committed offset {offset} is above the end of {where} ({end}): "
-                "the topic was created "
-                "again, or records of it were lost. Restore it, or see the handbook's section on "
-                "reading again."
+                f"The group's committed offset {offset} is above the end of {where} ({end}): the "
+                "topic was created again, or records of it were lost. Restore it, or set another "
+                'offset (handbook, "Read documents again").'
             )
     log_end = 0 if facts.log is None else facts.log[1]
     vanished = sorted((facts.begun or frozenset()) - facts.known)
@@ -347,22 +344,19 @@ def offsets_are_ours(settings: Settings, names: TopicNames, facts: Facts) -> Ite
         wheres = ", ".join(f"{names.documents}-{part}" for part in vanished)
         problems.refuse(
             f"The group {settings.group} has no committed offset for {wheres}, though "
-            f"{names.begun} says that it "
-            "was begun: its offset has vanished (Kafka forgets a group's offsets after seven idle "
-            "days), or was deleted. A "
-            "worker ends there with code 78. Restore the offsets with: stream-dedup rewind "
-            "--from-outputs"
+            f"{names.begun} records that the filter has started to read there: the offset was "
+            "deleted, by Kafka (after seven idle days) or by hand. A worker ends there with code "
+            "78. Restore the offsets with: stream-dedup rewind --from-outputs"
         )
     if facts.begun is None and not facts.committed and log_end > 1:
         problems.warn(
-            f"The group {settings.group} has no committed offsets, though the log is not empty: if "
-            "it ever had any, "
-            "they have "
-            "vanished (Kafka forgets them after seven idle days), and workers will ask for them."
+            f"The group {settings.group} has no committed offsets, though the log is not empty. If "
+            "it had any, Kafka has deleted them (it does so after seven idle days), and a worker "
+            "ends with code 78 and reports what to do."
         )
     yield from problems.or_ok(
         f"The group has offsets for {counted(len(facts.committed), 'partition')}; "
-        f"{counted(facts.waiting, 'record')} to be read."
+        f"{counted(facts.waiting, 'record')} wait to be read."
     )
 
 
@@ -424,7 +418,10 @@ def _remedy(names: TopicNames, name: str) -> str:
     return (
         _APPLY
         if setting is None
-        else f"`topics apply` leaves what STREAM_DEDUP_{setting.upper()} names; change it yourself."
+        else (
+            f"`topics apply` does not change the topic that STREAM_DEDUP_{setting.upper()} names; "
+            "change it yourself."
+        )
     )
 
 

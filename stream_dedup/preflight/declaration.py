@@ -69,26 +69,24 @@ def _refusals(
         yield refused(
             "declaration",
             f"The log was begun with recipe {declared.get('recipe')!r}, and this worker's is "
-            f"{recipe.id!r}: their "
-            "fingerprints cannot be compared. Set STREAM_DEDUP_RECIPE and STREAM_DEDUP_KEY_FILE as "
-            "they were, or begin "
-            "a new log with another STREAM_DEDUP_TOPIC_PREFIX.",
+            f"{recipe.id!r}: their fingerprints cannot be compared. Restore STREAM_DEDUP_RECIPE "
+            "and STREAM_DEDUP_KEY_FILE, or begin a new log with another "
+            "STREAM_DEDUP_TOPIC_PREFIX.",
         )
     if declared.get("group") != settings.group:
         yield refused(
             "declaration",
             f"The log belongs to group {declared.get('group')!r}, and this worker's is "
-            f"{settings.group!r}: two groups "
-            "would read every document twice. Set STREAM_DEDUP_GROUP as it was.",
+            f"{settings.group!r}: two groups would read every document twice. Restore "
+            "STREAM_DEDUP_GROUP.",
         )
     log_ids = declared.get("log_ids", "plain")
     if log_ids != settings.log_ids:
         yield refused(
             "declaration",
             f"The log was begun with STREAM_DEDUP_LOG_IDS={log_ids}, and the setting is "
-            f"{settings.log_ids}: one document "
-            f"would have two names. Set it to {log_ids}, or begin a new log with another "
-            "STREAM_DEDUP_TOPIC_PREFIX.",
+            f"{settings.log_ids}: one document would have two ids. Set it to {log_ids}, or begin a "
+            "new log with another STREAM_DEDUP_TOPIC_PREFIX.",
         )
 
 
@@ -100,11 +98,10 @@ def _not_in_force(
     if plan != wanted:
         yield warning(
             "plan",
-            f"The log was begun with the plan {plan.id}, and the setting is {wanted.id}; what the "
-            "log says is in force. "
-            "`stream-dedup declare` changes it by `--plan` or `--similarity` and its like; set "
-            "STREAM_DEDUP_PLAN and the STREAM_DEDUP_SIMILARITY settings to the log's, so that "
-            "nobody is misled.",
+            f"The log was begun with the plan {plan.id}, and the settings name {wanted.id}; the "
+            "log's plan is in force. To change the log, use `stream-dedup declare` with `--plan` or "
+            "`--similarity`; otherwise set STREAM_DEDUP_PLAN and the STREAM_DEDUP_SIMILARITY "
+            "settings to the log's values, so that they mislead nobody.",
         )
     window, configured = declared.get("window"), window_of(settings)
     configured_fields = None if configured is None else configured.to_fields()
@@ -112,26 +109,23 @@ def _not_in_force(
         yield warning(
             "window",
             f"The log was begun with {_window(window)}, and the settings name "
-            f"{_window(configured_fields)}; what the log says "
-            "is in force. `stream-dedup declare --window` changes it.",
+            f"{_window(configured_fields)}; the log's window is in force. `stream-dedup declare --window` "
+            "changes it.",
         )
     better = declared.get("better", BetterRule.LONGEST.label)
     if better != settings.better:
         yield warning(
             "better",
             f"The log was begun with STREAM_DEDUP_BETTER={better}, and the setting is "
-            f"{settings.better}; what the log says "
-            "is in force. `stream-dedup declare --better` changes it.",
+            f"{settings.better}; the log's rule is in force. `stream-dedup declare --better` changes it.",
         )
     if declared.get("count_copies", False) != settings.count_copies:
         does = "counts" if declared.get("count_copies", False) else "does not count"
         yield warning(
             "copies",
             f"The log {does} copies, and STREAM_DEDUP_COUNT_COPIES is "
-            f"{str(settings.count_copies).lower()}; what the log "
-            "says is in force, and cannot change. Set it to the log's, or begin a new log with "
-            "another "
-            "STREAM_DEDUP_TOPIC_PREFIX.",
+            f"{str(settings.count_copies).lower()}; the log's value is in force and cannot change. Set "
+            "the log's value, or begin a new log with another STREAM_DEDUP_TOPIC_PREFIX.",
         )
 
 
@@ -157,12 +151,11 @@ def check_key(recipe: Recipe) -> Iterator[CheckFinding]:
     if recipe.uses_demo_key:
         yield warning(
             "key",
-            "The feature hash uses the public demonstration key, so anyone can craft colliding "
-            "documents. Set "
-            "STREAM_DEDUP_KEY_FILE before the log is begun.",
+            "The fingerprints use the public demonstration key, so anyone can craft colliding "
+            "documents. Set STREAM_DEDUP_KEY_FILE before the log is begun.",
         )
     else:
-        yield ok("key", "The feature hash has a key of its own.")
+        yield ok("key", "The fingerprints use a secret key.")
 
 
 def _prints(recipe: Recipe) -> Iterator[CheckFinding]:
@@ -173,7 +166,8 @@ def _prints(recipe: Recipe) -> Iterator[CheckFinding]:
     else:
         yield ok(
             "prints",
-            f"The dictionary and the canary texts' prints are those of the recipe {recipe.id}.",
+            "The dictionary and the fingerprints of the canary texts match the recipe "
+            f"{recipe.id}.",
         )
 
 
@@ -220,12 +214,11 @@ def check_reading(settings: Settings, in_force: Mapping[str, str | None] | None)
     return refused(
         "reading",
         "Documents of this log are read with "
-        f"{reading_text({name: in_force.get(name) for name in differing})}, and the "
-        f"settings say {reading_text({name: reading.get(name) for name in differing})}: one page would "
-        "have two texts or ids, and "
-        "its copies would not be found. Set them as they were; or change them for all, with the "
-        "new settings: stream-dedup "
-        "declare --reading, and restart every worker.",
+        f"{reading_text({name: in_force.get(name) for name in differing})}, and this worker's "
+        f"settings are {reading_text({name: reading.get(name) for name in differing})}: one page "
+        "would have two texts or ids, and its copies would not be found. Restore the settings; "
+        "or, to change them for all workers, run stream-dedup declare --reading with the new "
+        "settings, and restart every worker.",
     )
 
 

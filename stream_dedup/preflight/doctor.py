@@ -87,7 +87,7 @@ def _check_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[CheckFin
     if {names.fingerprints, names.verdicts, names.documents} <= topics.keys():
         yield from _check_roles(admin, settings, facts)
     else:
-        yield not_checked("roles", "A topic that they read or write does not exist.")
+        yield not_checked("roles", "A topic of the roles does not exist.")
     checked = {finding.check for finding in found}
     yield from (
         not_checked(check, "The topics, offsets or records that it checks do not exist yet.")

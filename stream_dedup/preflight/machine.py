@@ -98,8 +98,8 @@ def _folder(check: str, folder: Path, setting: str) -> Iterator[CheckFinding]:
     if not existing.is_dir():
         yield refused(
             check,
-            f"{existing} is not a folder, so {folder} cannot be one. Set {setting} to a folder that "
-            "can be written.",
+            f"{existing} is not a folder, so {folder} cannot be created. Set {setting} to a folder "
+            "that can be written.",
         )
     elif not os.access(existing, os.W_OK | os.X_OK):
         yield refused(

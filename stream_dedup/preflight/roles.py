@@ -82,16 +82,15 @@ def check_roles(settings: Settings, names: TopicNames, facts: RoleFacts) -> Iter
             else "there is none"
         )
         problems.warn(
-            f"Log offset {late[0]} of {names.fingerprints} is without an answer for "
-            f"{late[1] / 1000:,.0f} s ({last}), so "
-            "workers wait. If no index runs, start one with: stream-dedup run index. A running index "
-            f"reports its state at /readyz. If {names.verdicts} was deleted with the answer, workers "
-            "ask again within seconds."
+            f"Log offset {late[0]} of {names.fingerprints} has had no answer for "
+            f"{late[1] / 1000:.0f} s ({last}), so workers wait. If no index runs, start one with: "
+            "stream-dedup run index. A running index reports its state at /readyz. If "
+            f"{names.verdicts} was deleted with the answer, workers ask again within seconds."
         )
     problems.findings += check_group(settings, names.documents, facts.reads)
     yield from problems.or_ok(
-        f"The group has {counted(facts.workers, 'worker')}; what was asked of the index has its "
-        "answer."
+        f"The group has {counted(facts.workers, 'worker')}; the index has answered all records of "
+        "the log."
     )
 
 
@@ -161,10 +160,9 @@ def check_group(
         refused(
             "group",
             f"Workers of the group {settings.group} read {', '.join(others)}, so another filter "
-            "has this name; this one would "
-            f"read {documents}, and their workers would end each other. Give this one another "
-            "STREAM_DEDUP_GROUP, or none: "
-            "then it is named after its STREAM_DEDUP_TOPIC_PREFIX. If its own topic was changed, "
-            "stop its other workers first.",
+            f"has this name. This filter would read {documents}, and the workers of both would "
+            "stop each other. Give it another STREAM_DEDUP_GROUP, or none: then it is named after "
+            "its STREAM_DEDUP_TOPIC_PREFIX. If you changed the topic of this filter, stop its "
+            "other workers first.",
         )
     ]

@@ -24,12 +24,11 @@ _SHARE_MAX = 0.85
 def other_log_message(folder: Path, topic: str) -> str:
     """Return the message about an index of another log than this cluster's, with both remedies."""
     return (
-        f"The index in {folder} follows another log than this cluster's {topic}: it is of another "
-        "cluster, such as an earlier "
-        "local broker, or the topic was created again. If it is not needed any more, remove it, and "
-        "it is rebuilt from this log: "
-        f"rm -r {shlex.quote(str(folder))}. Otherwise give this filter another folder "
-        "with STREAM_DEDUP_STATE_DIR."
+        f"The index in {folder} follows another log than this cluster's {topic}: it belongs to "
+        "another cluster, such as an earlier local broker, or the topic was created again. If you "
+        "do not need it, delete it, and the index is rebuilt from this log: rm -r "
+        f"{shlex.quote(str(folder))}. Otherwise give this filter another folder with "
+        "STREAM_DEDUP_STATE_DIR."
     )
 
 
@@ -46,7 +45,7 @@ def check_volume(
     try:
         has_files = os.path.isdir(folder) and bool(os.listdir(folder))  # noqa: PTH112, PTH208 - is_dir() raises where a parent is shut
     except OSError as error:
-        yield not_checked("volume", f"The folder {folder} cannot be looked into: {error.strerror}.")
+        yield not_checked("volume", f"The folder {folder} cannot be read: {error.strerror}.")
         return
     if not has_files:
         yield not_checked("volume", f"There is no index in {folder} on this machine.")
@@ -68,10 +67,9 @@ def check_volume(
         files = shlex.quote(str(settings.index_dir))
         yield warning(
             "volume",
-            f"{settings.index_dir} was begun by a version with another layout; its files stay for "
-            "the day when you go back to "
-            f"it, and this version's volume is {folder}. To remove them: find {files} -maxdepth 1 "
-            "-type f -delete",
+            f"{settings.index_dir} was begun by a version with another layout; its files stay, so "
+            f"that you can roll back, and this version's volume is {folder}. To remove them: find "
+            f"{files} -maxdepth 1 -type f -delete",
         )
     applied, log_end = volume.meta.applied, ask_log_end()
     if log is not None and volume.log is not None and volume.log != log:
@@ -80,9 +78,8 @@ def check_volume(
         yield refused(
             "volume",
             f"The volume {folder} has applied the log up to offset {applied}, and the log ends at "
-            f"{log_end}: records of it are "
-            "gone. Restore the topic; if it is right as it is, delete the folder and let the index "
-            "rebuild.",
+            f"{log_end}, so the log has lost records. Restore the topic; if the topic is correct, "
+            "delete the folder, and the index is rebuilt.",
         )
     else:
         behind = "" if log_end is None else f", {log_end - applied:,} records behind the log"
@@ -94,11 +91,10 @@ def _check_memory(representatives: int) -> CheckFinding:
     """Check that the representatives fit into the memory of this machine or control group."""
     needed = _BASE_BYTES + _ENTRY_BYTES * representatives
     limit = limit_of_group() or machine_bytes()
-    takes = f"{representatives:,} representatives take about {needed / 1e9:.1f} GB of memory"
+    takes = f"{representatives:,} representatives need about {needed / 1e9:.1f} GB of memory"
     if needed <= _SHARE_MAX * limit:
         return ok("memory", f"{takes}.")
     return warning(
         "memory",
-        f"{takes}, and {limit / 1e9:.1f} GB are allowed. Raise the limit before the index is killed "
-        "for it.",
+        f"{takes}, and the limit is {limit / 1e9:.1f} GB. Raise it, or the index may be killed.",
     )

@@ -91,10 +91,13 @@ def run(settings: Settings, stop: threading.Event) -> None:
             answers, settings.console_token_file, metrics.answers.observe, settings.console_prefix
         )
         routes = [*api.routes(), *pages_of(settings, sources_of(settings, stop, answers)).routes()]
-        opening = "waiting for Kafka, to read what left"
+        opening = "waiting for Kafka, to read the outputs"
         if kept.engine.place is not None:
             answers.serve(kept.finder)
-            opening = f"{kept.engine.documents:,} documents and groups can be found; what left since waits for Kafka"
+            opening = (
+                f"{kept.engine.documents:,} documents and groups can be found; later ones are read "
+                "when Kafka answers"
+            )
 
         def serving(port: int) -> None:
             _logger.info("console started", address=f"http://{settings.http_host}:{port}/")
@@ -193,12 +196,9 @@ class KeptTexts:
         )
         if changed:
             raise ConfigurationError(
-                f"The full-text engine in {self._folder} was made for something else "
-                f"({', '.join(changed)} differ): topics of "
-                "another cluster or made anew, other settings of languages, "
-                "Delete the folder, and it is "
-                "filled anew from Kafka; or give this search one of its own with "
-                "STREAM_DEDUP_STATE_DIR."
+                f"The full-text engine in {self._folder} was built for other topics or settings "
+                f"({', '.join(changed)} differ). Delete the folder, and the search fills a new one "
+                "from Kafka; or give this search another folder with STREAM_DEDUP_STATE_DIR."
             )
         return made_for
 

@@ -174,7 +174,7 @@ class Layer:
             )
         elif prop in DECIDED_PROPERTIES:
             self.problems.append(
-                f"{where} would set the Kafka property {prop}, which is not free: "
+                f"{where} would set the Kafka property {prop}, which cannot be changed: "
                 f"{DECIDED_PROPERTIES[prop]}."
             )
         elif isinstance(value, bool):
@@ -349,6 +349,6 @@ def _unknown(what: str, name: str, known: list[str]) -> str:
     hint = (
         f"did you mean {near[0]}?"
         if near
-        else "`stream-dedup config show --reference` lists those there are."
+        else "`stream-dedup config show --reference` lists all settings."
     )
     return f"{what} is not a setting; {hint}"

@@ -75,12 +75,12 @@ def mistake(error: Exception) -> str:
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         place = "" if mark is None else f", at line {mark.line + 1}, column {mark.column + 1}"
-        return _without_words(error.problem or error.context or "it is no YAML") + place
+        return _without_words(error.problem or error.context or "it is not YAML") + place
     if isinstance(error, yaml.YAMLError | tomllib.TOMLDecodeError):
         return _without_words(str(error))
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
-    return "a value of it cannot be what its tag (!!int, !!timestamp) says"
+    return "a value does not match its tag (!!int, !!timestamp)"
 
 
 def _without_words(text: str) -> str:

@@ -303,8 +303,10 @@ class Settings(BaseModel):
     )
     similarity_unsure: str | None = Field(
         default=None,
-        description="The same for pages of one site with one title, and if the site of one is "
-        "unknown: `0.70` with `bands`.",
+        description=(
+            "The same for pages of one site with equal titles, or if the site of one is unknown: "
+            "`0.70` with `bands`."
+        ),
         json_schema_extra={"default_text": "the plan's own"},
     )
     similarity_same_site: str | None = Field(
@@ -352,7 +354,9 @@ class Settings(BaseModel):
     )
     stop_words: ReadableFile | None = Field(
         default=None,
-        description="Words that do not count, one a line; `#` begins a comment. Part of the recipe.",
+        description=(
+            "Words that fingerprints ignore, one a line; `#` begins a comment. Part of the recipe."
+        ),
     )
     languages: Annotated[str, AfterValidator(check_languages)] = Field(
         default="",
@@ -397,10 +401,12 @@ class Settings(BaseModel):
     http_allowed_hosts: str = Field(
         default="",
         pattern=HOSTS,
-        description="Further names of the console and API, separated by commas, such as a proxy's; "
-        "`*.example.org` allows all below it, `*` any; `tools.example/dedup` also names"
-        " the path that a proxy keeps. Others are refused, so that no page of another "
-        "site can read them.",
+        description=(
+            "Further names of the console and API, separated by commas, such as a proxy's; "
+            "`*.example.org` allows all below it, `*` any; `tools.example/dedup` also names the "
+            "path that a proxy keeps. Requests for other names are refused, so that pages of "
+            "other sites cannot read the texts."
+        ),
         json_schema_extra={"default_text": "none"},
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
@@ -409,9 +415,11 @@ class Settings(BaseModel):
     )
     snapshots: Place | None = Field(
         default=None,
-        description="Where the index stores snapshots, and starts from the newest if its folder is "
-        "empty: `s3://bucket/folder`, `gs://`, `abfs://` (extras and credentials as for"
-        " texts), or a folder on another disk. Replicas share it.",
+        description=(
+            "Where the index stores snapshots: `s3://bucket/folder`, `gs://`, `abfs://` (extras "
+            "and credentials as for texts), or a folder on another disk. Replicas share it. An "
+            "index with an empty folder starts from the newest."
+        ),
     )
     search_keep: Annotated[str, AfterValidator(check_bounds)] | None = Field(
         default=None,
@@ -513,9 +521,8 @@ class Settings(BaseModel):
     def _check_text_at_has_prefixes(self) -> Self:
         if self.text_at is not None and self.text_prefixes is None:
             raise ValueError(
-                f"{PREFIX}TEXT_AT is {self.text_at!r}, and nothing may be fetched: name what may "
-                "be, as in "
-                f"{PREFIX}TEXT_PREFIXES=s3://crawl/pages"
+                f"{PREFIX}TEXT_AT is {self.text_at}, but no address is allowed: set the allowed "
+                f"ones, as in {PREFIX}TEXT_PREFIXES=s3://crawl/pages"
             )
         return self
 

@@ -123,7 +123,9 @@ def _expand(value: object) -> object:
     try:
         return Path(value).expanduser() if isinstance(value, str | Path) and str(value) else value
     except RuntimeError as error:
-        raise ValueError("must not begin with the home folder of a user who has none") from error
+        raise ValueError(
+            "must not begin with the home folder (~NAME) of an unknown user"
+        ) from error
 
 
 def parse_place(value: str) -> str:

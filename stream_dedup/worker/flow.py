@@ -399,11 +399,9 @@ class Flow:
             if epoch == owned.epoch and offset >= committed:
                 raise InvariantError(
                     f"The index calls {key[0]}-{key[1]}@{offset} stale, but the group has "
-                    "committed only up to "
-                    f"{committed} in epoch {epoch}. Nothing was committed past it. Was an offset "
-                    "reset by other means "
-                    "than: stream-dedup rewind? Stop the workers and see the handbook on stale "
-                    "verdicts."
+                    f"committed only up to {committed} in epoch {epoch}. Nothing was committed "
+                    "past it. Was an offset set with another tool than stream-dedup rewind? Stop "
+                    'the workers, and set the offset again (handbook, "Read documents again").'
                 )
             self._drop(key)
             owned.committed, owned.epoch = committed, epoch

@@ -98,12 +98,12 @@ class WorkerMetrics(KeptSourceMetrics, DecodingMetrics):
         )
         self._distance = histogram(
             "stream_dedup_distance_bits",
-            "Distance of duplicates from their original.",
+            "Distance of duplicates from their kept document.",
             _DISTANCE_BUCKETS_BITS,
         )
         self._similarity = histogram(
             "stream_dedup_similarity",
-            "Similarity of near and revised duplicates to their original, 0 to 1.",
+            "Similarity of near and revised duplicates to their kept document, 0 to 1.",
             _SIMILARITY_BUCKETS,
         )
         self._latency = histogram(

@@ -354,5 +354,5 @@ def test_a_window_passes_by_log_time(make_filter: Callable[..., Filter]) -> None
         "becomes": "for ever",
     }
     assert worker.stop() == 0
-    crawl.start("worker", STREAM_DEDUP_WINDOW="1h").says("what the log says is in force")
+    crawl.start("worker", STREAM_DEDUP_WINDOW="1h").says("the log's window is in force")
     assert index.stop() == 0

@@ -92,7 +92,7 @@ def test_what_was_done_is_said_so(
     for chosen, said in (
         (plan, "create +1,114,124 bytes +duplicates does not exist: create it with 12 partitions"),
         (apply, "created +1,114,124 bytes +duplicates was created with 12 partitions"),
-        (plan, "none +1,114,124 bytes +duplicates is as it should be"),
+        (plan, "none +1,114,124 bytes +duplicates is correct"),
     ):
         chosen.action(SETTINGS, fit_brokers=True)
         assert re.search(f"^duplicates +{said}\\.", capsys.readouterr().out, re.MULTILINE)

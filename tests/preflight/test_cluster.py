@@ -146,7 +146,7 @@ def shape(name: str, **numbers: int) -> Callable[[dict[str, TopicState]], object
             config("fingerprints", min_insync_replicas="1"),
             "warning",
             "replicas",
-            "one broker alone acknowledged",
+            "only one broker has acknowledged",
         ),
         (
             config("fingerprints", unclean_leader_election_enable="true"),
@@ -178,13 +178,13 @@ def shape(name: str, **numbers: int) -> Callable[[dict[str, TopicState]], object
             config("unique", max_message_bytes="1048588"),
             "warning",
             "output sizes",
-            "larger ones become dead letters",
+            "larger records become dead letters",
         ),
         (
             config("dlq.documents", max_message_bytes="1114124"),
             "warning",
             "output sizes",
-            "larger ones are cut there",
+            "larger records are truncated there",
         ),
         (
             config("documents", max_message_bytes="2000000"),
@@ -202,7 +202,7 @@ def shape(name: str, **numbers: int) -> Callable[[dict[str, TopicState]], object
             config("unique", retention_ms="3600000"),
             "warning",
             "retention",
-            "the oldest in documents is of 24 hours ago",
+            "the oldest document in documents is 24 hours old",
         ),
         (
             config("duplicates", message_timestamp_type="LogAppendTime"),
@@ -214,31 +214,31 @@ def shape(name: str, **numbers: int) -> Callable[[dict[str, TopicState]], object
             lambda t: t["unique"].config.update({"message.timestamp.before.max.ms": "3600000"}),
             "warning",
             "retention",
-            "becomes a dead letter",
+            "with earlier or later timestamps, which become dead letters",
         ),
         (
             config("unique", cleanup_policy="compact"),
             "warning",
             "retention",
-            "of documents with one key only the last",
+            "of several documents with one key only the last",
         ),
         (
             config("dlq.documents", retention_ms="60000"),
             "warning",
             "retention",
-            "nobody will have looked",
+            "before anybody reads them",
         ),
         (
             config("documents", retention_ms="3600000"),
             "warning",
             "retention",
-            "what is not judged within that time",
+            "documents that are not judged within that time",
         ),
         (
             config("documents", cleanup_policy="compact"),
             "warning",
             "retention",
-            "before it was judged",
+            "before it is judged",
         ),
     ],
 )
@@ -274,7 +274,7 @@ def test_a_named_topic_is_for_its_owner_to_change() -> None:
 
     assert len(wrong) == 2
     assert all(
-        "`topics apply` leaves what STREAM_DEDUP_UNIQUE names; change it yourself." in one.sentence
+        "`topics apply` does not change the topic that STREAM_DEDUP_UNIQUE names" in one.sentence
         for one in wrong
     )
 
@@ -284,19 +284,24 @@ def test_a_named_topic_is_for_its_owner_to_change() -> None:
     [
         ({"log": (3, 7)}, {}, "refused", "begins at offset 3, so records of it were removed"),
         ({"committed": {0: (5, "")}}, {}, "refused", "stream-dedup rewind documents-0@5"),
-        ({"committed": {0: (1, epochs.to_metadata(0))}}, {}, "refused", "1 were deleted unread"),
+        (
+            {"committed": {0: (1, epochs.to_metadata(0))}},
+            {},
+            "refused",
+            "1 records were deleted unread",
+        ),
         (
             {"committed": {0: (12, epochs.to_metadata(0))}},
             {},
             "refused",
             r"above the end of documents-0 \(9\)",
         ),
-        ({"committed": {}}, {}, "warning", "workers will ask for them"),
+        ({"committed": {}}, {}, "warning", "a worker ends with code 78"),
         (
             {"committed": {}, "begun": frozenset({0, 1})},
             {},
             "refused",
-            "for documents-0, documents-1, though begun says",
+            "for documents-0, documents-1, though begun records",
         ),
         (
             {"begun": frozenset({0, 1}), "known": frozenset({0})},
@@ -332,16 +337,16 @@ def test_a_first_start_has_nothing_to_say_about_offsets() -> None:
 
 
 BOTH, LOG_TOO = ("unique", "duplicates"), ("fingerprints", "unique")
-SEVERAL = "What was acknowledged is on more than one broker"
+SEVERAL = "Acknowledged records are on more than one broker"
 
 
 @pytest.mark.parametrize(
     ("names", "alone", "told"),
     [
         ((), (), []),
-        (BOTH, BOTH, ["What was acknowledged may be on one broker alone: unique, duplicates."]),
+        (BOTH, BOTH, ["Acknowledged records may be on only one broker: unique, duplicates."]),
         (LOG_TOO, (), [f"{SEVERAL}."]),
-        (LOG_TOO, ("unique",), [f"{SEVERAL}; in unique it may be on one."]),
+        (LOG_TOO, ("unique",), [f"{SEVERAL}; in unique they may be on only one."]),
     ],
 )
 def test_where_acknowledged_records_are_is_told_of_the_topics_that_there_are(

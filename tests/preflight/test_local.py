@@ -84,13 +84,13 @@ class TestClients:
     @pytest.mark.parametrize(
         ("properties", "state", "says"),
         [
-            ({}, "ok", "pass what"),
+            ({}, "ok", "accept all records"),
             ({"message.max.bytes": "100000"}, "refused", "could not be written"),
-            ({"message.max.bytes": "500000"}, "warning", "less than unique takes"),
+            ({"message.max.bytes": "500000"}, "warning", "less than unique accepts"),
             (
                 {"receive.message.max.bytes": "1000000"},
                 "refused",
-                "and documents may hold records of 1,048,588",
+                "and documents can contain records of 1,048,588",
             ),
         ],
     )
@@ -113,7 +113,7 @@ class TestClients:
         ("brokers", "properties", "state", "says"),
         [
             ("127.0.0.1:1,[::1]:2,localhost:3", {}, "ok", "stay on this machine"),
-            ("kafka:9092", {}, "warning", "in the clear."),
+            ("kafka:9092", {}, "warning", "unencrypted."),
             (
                 "kafka:9092",
                 {
@@ -123,7 +123,7 @@ class TestClients:
                     "sasl.password": "p",
                 },
                 "warning",
-                "the password with them",
+                "and the password",
             ),
             ("kafka:9093", {"security.protocol": "ssl"}, "ok", "verified"),
             (

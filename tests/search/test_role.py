@@ -398,7 +398,7 @@ def test_a_folder_of_something_else_is_refused_with_what_to_do(tmp_path: Path) -
 
     with pytest.raises(
         ConfigurationError,
-        match=r"made for something else \(duplicates, fingerprints, unique differ\).*Delete the folder",
+        match=r"for other topics or settings \(duplicates, fingerprints, unique differ\).*Delete the folder",
     ):
         make_filler(MemoryOutputs(generation=2), tmp_path)
     with pytest.raises(ConfigurationError, match=r"\(words differ\)"):
