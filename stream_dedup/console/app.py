@@ -66,7 +66,7 @@ class ConsolePages:
         self._sources = sources
         self._prefix = prefix.rstrip("/")
         self._guard = TokenGuard(token_file)
-        self._calls = BoundedCalls(CALLS_MAX, WAIT_SECONDS, "is Kafka, or the index, away?")
+        self._calls = BoundedCalls(CALLS_MAX, WAIT_SECONDS, "is Kafka or the index unavailable?")
         folder = resources.files("stream_dedup.console") / "static"
         self._files = {name: (folder / name).read_bytes() for name in _FILES}
         self._version = hashlib.sha256(b"".join(self._files.values())).hexdigest()[:12]
@@ -164,7 +164,9 @@ class ConsolePages:
         refused = self._guard.refuses(request.headers.get("authorization", ""))
         if refused:
             raise PageError(401, refused)
-        with as_page_errors(_logger, "a page of the console failed", "The page could not be made"):
+        with as_page_errors(
+            _logger, "a page of the console failed", "The page could not be created"
+        ):
             query = request.query_params
             pages.refuse_others(answer, query, is_table=name in TABLES)
             values = await answer(self._sources, query, self._calls)

@@ -333,11 +333,14 @@ def _link(host: str, events: Sequence[HostEvent]) -> str:
 
 def _event(kind: str, documents: int, position: str) -> HostEvent:
     if kind == "vanishing":
-        text = f"{documents:,} documents were dropped as copies of others, nearly all that it sent"
+        text = f"{documents:,} documents were dropped as copies of others, nearly all of this host"
     elif kind == "one-page":
         text = f"about {documents:,} pages were dropped as copies of one page"
     elif kind == "template":
-        text = f"about {documents:,} pages resemble one page and were kept because of site or title"
+        text = (
+            f"about {documents:,} pages resemble one page and were kept because of their site or "
+            "title"
+        )
     else:
         text = f"{kind:.40} ({documents:,} documents)"
     return HostEvent(text, documents, position[:300])

@@ -207,7 +207,7 @@ class OutputRecords:
             why = f"It was passed on without being judged ({decoded.label})."
             return message.key or b"", "", why, "", ""
         if not isinstance(decoded.text, str):
-            return decoded.id, "", "The recipe takes vectors; there is no text.", "", ""
+            return decoded.id, "", "The recipe compares vectors, so there is no text.", "", ""
         why = "" if decoded.text else "The record's text is empty."
         return decoded.id, decoded.text, why, decoded.site, decoded.title
 

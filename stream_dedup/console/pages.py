@@ -462,7 +462,9 @@ async def group(sources: ConsoleSources, query: Query, call: Calling) -> dict[st
 
 
 async def hosts(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
-    """Answer with the figures of each host, those with events first. `is_told`: there are signals."""
+    """Answer with the figures of each host, those with events first. `has_signals`: insights has
+    written signals.
+    """
     del query
     notices, sources = await _begin(sources, call)
     events_of_hosts = await _asked(
@@ -482,7 +484,7 @@ async def hosts(sources: ConsoleSources, query: Query, call: Calling) -> dict[st
     return {
         "notices": [notice for notice in notices if notice],
         "hosts": rows,
-        "is_told": events_of_hosts is not None,
+        "has_signals": events_of_hosts is not None,
         "remembered": sources.recent.remembered,
     }
 

@@ -101,7 +101,7 @@ def filter_of(query: Mapping[str, str]) -> DecisionFilter:
     long_filter = next((name for name, value in values.items() if len(value) > 500), None)
     if long_filter is not None:
         raise InputError(
-            f"The filter {long_filter} is longer than 500 characters; use a part of it."
+            f"The value of {long_filter} is longer than 500 characters; use a part of it."
         )
     header = None
     if values["header"]:
@@ -111,7 +111,9 @@ def filter_of(query: Mapping[str, str]) -> DecisionFilter:
         header = name.strip(), value.strip()
     low, high = _similarity("from", values["from"]), _similarity("to", values["to"])
     if low is not None and high is not None and low > high:
-        raise InputError(f"The similarity from ({low:g}) must not be above to ({high:g}).")
+        raise InputError(
+            f"The lower similarity (from={low:g}) must not exceed the higher one (to={high:g})."
+        )
     return DecisionFilter(
         reason=values["reason"],
         verdict=values["verdict"],

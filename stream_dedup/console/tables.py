@@ -127,8 +127,8 @@ def arrange(
     column = sort.removeprefix("-")
     if sort and tables and column not in columns:
         raise InputError(
-            f"This page is sorted by one of {', '.join(columns)}, with - in front for "
-            f"the highest first, not by {sort!r:.40}."
+            f"sort must be one of {', '.join(columns)}, with - in front for the highest first, not "
+            f"{sort!r:.40}."
         )
     for table in tables:
         rows = list(values[table.rows])
