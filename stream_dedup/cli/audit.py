@@ -17,7 +17,7 @@ from stream_dedup.settings.settings import Settings
 def audit_command(
     settings: Settings,
     finished: Annotated[
-        bool, typer.Option("--finished", help="Waiting documents are violations, too.")
+        bool, typer.Option("--finished", help="Report waiting documents as violations.")
     ] = False,
     limit: Annotated[
         int,

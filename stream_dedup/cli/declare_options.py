@@ -31,13 +31,13 @@ UnsureOption = Annotated[
     typer.Option(
         "--unsure",
         metavar="SHARE",
-        help="The same for pages of one site and title, or of an unknown site.",
+        help="The same for pages of one site with equal titles, or of an unknown site.",
     ),
 ]
 SameSiteOption = Annotated[
     str | None,
     typer.Option(
-        "--same-site", metavar="SHARE", help="The same for pages of one site without a title."
+        "--same-site", metavar="SHARE", help="The same for pages of one site if one has no title."
     ),
 ]
 OtherTitleOption = Annotated[
@@ -58,7 +58,7 @@ RefreshOption = Annotated[
     bool | None,
     typer.Option(
         "--refresh/--no-refresh",
-        help="Whether duplicates refresh the document that they name.",
+        help="Whether a duplicate restarts the window of the document that it names.",
         show_default=False,
     ),
 ]
@@ -77,7 +77,7 @@ FormOption = Annotated[
 ReadingOption = Annotated[
     bool,
     typer.Option(
-        "--reading", help="Set how documents are read to the present settings. Restart the workers."
+        "--reading", help="Read documents with the present input settings. Restart the workers."
     ),
 ]
 IndexOption = Annotated[
@@ -85,8 +85,10 @@ IndexOption = Annotated[
     typer.Option(
         "--index",
         metavar="URL",
-        help="Index to ask for memory and format first; once for each replica. Default: on "
-        "this machine.",
+        help=(
+            "Index to ask first, for memory and format; one for each replica. Default: on "
+            "this machine."
+        ),
     ),
 ]
 UnaskedOption = Annotated[

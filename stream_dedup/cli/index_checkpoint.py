@@ -31,7 +31,7 @@ def index_checkpoint_command(
     ] = "1h",
     as_json: JsonOption = False,
 ) -> int:
-    """Copy an index's volume to a folder or a store; a running index does it itself."""
+    """Copy an index's volume to a folder or a store; a running index makes the copy."""
     try:
         seconds = parse_duration(wait).total_seconds()
     except ValueError as error:

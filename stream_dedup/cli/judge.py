@@ -51,7 +51,7 @@ def judge_command(
     strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Find the duplicates among fingerprints of `prints`, with the results of `check`.
+    """Find the duplicates among fingerprints of `prints`, with the same results as `check`.
 
     Documents are judged in the order of the file names.
     """

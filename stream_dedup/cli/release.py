@@ -48,7 +48,10 @@ def _print(names: TopicNames, released: Released, *, dry_run: bool, as_json: boo
         log_offset = "-" if released.log_offset is None else str(released.log_offset)
         print_table(["position", "released at log offset"], [[released.position, log_offset]])
     if released.written:
-        note(f"Written to {names.unique}. It represents itself from now on.")
+        note(
+            f"Written to {names.unique}. A later copy of it is a duplicate, unless you release it "
+            "too."
+        )
     elif dry_run:
         note("Nothing was written (--dry-run).")
     else:
@@ -69,6 +72,6 @@ def _print_many(names: TopicNames, many: ManyReleased, *, dry_run: bool, as_json
     for reason, count in many.refused.items():
         note(f"{count:,} cannot be released: {reason}")
     if many.written:
-        note(f"Written to {names.unique}: {many.written:,}. Each represents itself from now on.")
+        note(f"Written to {names.unique}: {many.written:,}.")
     else:
         note("Nothing was written." if not dry_run else "Nothing was written (--dry-run).")

@@ -44,9 +44,9 @@ def run_command(
     log_format: LogFormatOption = LogFormat.AUTO,
     stop_with_parent: StopWithParentOption = False,
 ) -> int:
-    """Run a role until SIGTERM or Ctrl-C; `all` runs index, worker and search, each a process.
+    """Run a role until SIGTERM or Ctrl-C; `all` runs index, worker and search as processes.
 
-    `all` ends with index or worker, and restarts the others.
+    `all` ends when index or worker ends, and restarts the other roles.
 
     `worker` fingerprints documents, and writes each to `unique` or `duplicates`.
 

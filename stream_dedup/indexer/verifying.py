@@ -52,8 +52,8 @@ def compare_with_log(
         stored = compute_digest(state)
     if state.log is not None and state.log != name:
         raise ConfigurationError(
-            f"The volume {volume} is of the log {state.log!r}, and the log of this cluster is "
-            f"{name!r}; verify the volume against its own cluster."
+            f"The volume {volume} belongs to the log {state.log}, and the log of this cluster is "
+            f"{name}; verify the volume against its own cluster."
         )
     with tempfile.TemporaryDirectory(prefix="stream-dedup-verify-", dir=work) as folder:
         return stored, _fold(settings, Path(folder) / "fold", snapshots, state.meta.applied, name)
@@ -71,8 +71,8 @@ def _fold(settings: Settings, folder: Path, base: str | None, end: int, name: st
         manifest = snapshot.restore(base, folder, log=name).manifest
         if manifest.applied > end:
             raise InputError(
-                f"The snapshot {base} is of log offset {manifest.applied}, and the volume has "
-                f"applied the log up to {end} only. Name earlier snapshots."
+                f"The snapshot {base} was taken at log offset {manifest.applied:,}, and the volume "
+                f"has applied the log only up to {end:,}. Name a place with earlier snapshots."
             )
     fingerprints = settings.topic_names.fingerprints
     with closing(LogIndex(RocksStore(folder))) as index:

@@ -194,6 +194,6 @@ def print_seeded(totals: SeedTotals, *, as_json: bool) -> None:
     counts |= {"unreadable": totals.lost.count, "log_records": totals.records}
     print_counts(counts, as_json=as_json)
     note(
-        "Each becomes a representative, unless an earlier one is similar, as soon as the index reads "
-        "it from the log."
+        "When the index reads them from the log, each becomes a representative, unless an earlier "
+        "one is similar."
     )

@@ -159,9 +159,9 @@ def _ask_for_memory(addresses: Sequence[str], plan: Plan) -> None:
         InputError: it does not answer.
     """
     remedy = (
-        "Nothing was written: an index without enough memory for the plan of its log ends with 78, "
-        "so each is asked first. Name every replica with --index http://HOST:PORT, or write the "
-        "plan without asking with --unasked."
+        "Nothing was written: an index without enough memory for the plan of its log ends with "
+        "78, so this command asks each index first. Name every replica with --index "
+        "http://HOST:PORT, or write the plan without asking with --unasked."
     )
     base, memory = ask_role(
         "index", addresses, f"/v1/memory?{urlencode({'plan': plan.id})}", remedy
@@ -189,9 +189,9 @@ def _ask_for_format(addresses: Sequence[str], form: int) -> None:
         InputError: it does not answer.
     """
     remedy = (
-        "Nothing was written: a role that cannot read the format of its log ends with 78, so each "
-        "index is asked first. Name every replica with --index http://HOST:PORT, or write the "
-        "format without asking with --unasked."
+        "Nothing was written: a role that cannot read the format of its log ends with 78, so this "
+        "command asks each index first. Name every replica with --index http://HOST:PORT, or "
+        "write the format without asking with --unasked."
     )
     base, stats = ask_role("index", addresses, "/v1/stats", remedy)
     if form not in stats["formats"]:
