@@ -251,8 +251,9 @@ def test_settings_that_the_pages_name_exist() -> None:
 
 
 def test_the_runbook_is_typed_where_it_can_be() -> None:
-    """From the 3 a.m. page on, no command of ours stands alone: it says in which pod it runs."""
-    text = PAGES[0].read_text(encoding="utf-8").partition("## 3 a.m.")[2]
+    """From the first steps after an alert on, no command of ours stands alone: it says in which pod
+    it runs."""
+    text = PAGES[0].read_text(encoding="utf-8").partition("## First steps after an alert")[2]
     blocks = re.findall(r"```console\n(.*?)```", text, flags=re.DOTALL)
 
     assert len(blocks) >= 8
