@@ -533,9 +533,9 @@ def as_rows(topic_plan: TopicPlan) -> list[dict[str, object]]:
 
 def _why_left(topic: Topic) -> str:
     if topic.kind == DOCUMENTS:
-        return "belongs to the crawler, and is left as it is"
+        return "belongs to the crawler, and is not changed"
     if topic.is_in_settings:
-        return "is named in the settings, and is left as it is; `stream-dedup doctor` checks it"
+        return "is named in the settings, and is not changed; `stream-dedup doctor` checks it"
     return "is correct"
 
 

@@ -300,8 +300,9 @@ def _loses_of_an_output(
     for bound in ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"):
         if _number(topic, bound, 2**63 - 1) < 100 * 365 * _DAY_MS:
             yield (
-                f"{name} has {bound}={topic.config[bound]}: it refuses documents with earlier or "
-                f"later timestamps, which become dead letters. {_remedy(names, name)}"
+                f"{name} has {bound}={topic.config[bound]}: it refuses documents whose timestamps "
+                "are further from the present, and they become dead letters. "
+                f"{_remedy(names, name)}"
             )
     if topic.is_compacted:
         yield (

@@ -214,7 +214,7 @@ def shape(name: str, **numbers: int) -> Callable[[dict[str, TopicState]], object
             lambda t: t["unique"].config.update({"message.timestamp.before.max.ms": "3600000"}),
             "warning",
             "retention",
-            "with earlier or later timestamps, which become dead letters",
+            "whose timestamps are further from the present",
         ),
         (
             config("unique", cleanup_policy="compact"),
@@ -288,7 +288,7 @@ def test_a_named_topic_is_for_its_owner_to_change() -> None:
             {"committed": {0: (1, epochs.to_metadata(0))}},
             {},
             "refused",
-            "1 records were deleted unread",
+            "Kafka deleted 1 record unread",
         ),
         (
             {"committed": {0: (12, epochs.to_metadata(0))}},
