@@ -326,7 +326,7 @@ class TestPlan:
             for row in topics.as_rows(topics.TopicPlan(wanted, [], {}))
             if row["topic"] == "clean"
         )
-        assert "is left as it is; `stream-dedup doctor`" in str(row["sentence"])
+        assert "is not changed; `stream-dedup doctor`" in str(row["sentence"])
         assert [one.topic.name for one in topics.plan(wanted, {})][:2] == [
             "crawled_firehose",
             "clean",

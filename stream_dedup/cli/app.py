@@ -153,8 +153,7 @@ def _options(
             "--version",
             callback=lambda value: _print_versions(is_requested=value),
             is_eager=True,
-            help="Print the versions that a report of a problem must contain, with the formats of "
-            "the log.",
+            help="Print the versions of program and libraries, and the formats of the log.",
         ),
     ] = False,
 ) -> None: ...

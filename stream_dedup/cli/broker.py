@@ -34,9 +34,7 @@ def broker_command(
     ] = None,
     partitions: PartitionsOption = None,
 ) -> int:
-    """Run an Apache Kafka with all topics on this machine until Ctrl-C. Needs no Java and no
-    Docker.
-    """
+    """Run an Apache Kafka with all topics on this machine until Ctrl-C, without Java or Docker."""
     broker = LocalBroker(folder, port=port, log=note)
     try:
         with stop_on_signals() as stop:

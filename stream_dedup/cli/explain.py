@@ -34,9 +34,7 @@ def explain_command(
     ] = 20,
     as_json: JsonOption = False,
 ) -> int:
-    """Explain why two documents are copies or not: similarity, distance, thresholds, and the
-    features that differ most.
-    """
+    """Explain why two documents are copies or not, with the features that differ most."""
     settings = command_line.quiet_settings()
     recipe, plan = recipe_of(settings), settings.judging_plan
     check_widths(recipe, plan)

@@ -32,6 +32,7 @@ def replay_command(
     as_json: JsonOption = False,
 ) -> int:
     """Judge the log again under another plan or rule, and print the verdicts that differ.
+
     Changes nothing.
     """
     alternative, difference = Alternative.parse(diff), Difference(limit)

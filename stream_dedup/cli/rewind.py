@@ -36,7 +36,7 @@ def rewind_command(
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Make workers read partitions of `documents` again from an offset, while no worker runs.
+    """Set the offsets from which workers read `documents` again. Stop the workers first.
 
     Documents that left already leave again. Do not set the group's offsets with other tools.
     """

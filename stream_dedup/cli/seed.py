@@ -32,8 +32,9 @@ def seed_command(
     strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Add documents that were delivered elsewhere, so that their copies are duplicates. If
-    stopped, run it again to continue.
+    """Add documents that were delivered elsewhere, so that their copies are duplicates.
+
+    If stopped, run it again to continue.
     """
     totals, is_interrupted = seed(settings, target, document_format.value, key_field)
     print_seeded(totals, as_json=as_json)

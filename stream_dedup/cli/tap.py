@@ -38,8 +38,7 @@ def tap_command(
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Print decisions as they are made: time, verdict, reason, similarity, id, kept document and
-    its position.
+    """Print decisions as they are made: verdict, reason, similarity, id and kept document.
 
     After a duplicate it prints the command that releases it; after a page that was kept because of
     its site or title, the sibling of that page.
