@@ -26,7 +26,7 @@ def dlq_redrive_command(
     classes: ClassesOption = None,
     contains: ContainsOption = "",
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="Send at most N letters.")
+        int | None, typer.Option("--limit", "-n", min=1, help="Send at most N dead letters.")
     ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Send them; without it they are only counted.")

@@ -30,7 +30,7 @@ def dlq_show_command(
     classes: ClassesOption = None,
     contains: ContainsOption = "",
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="Show at most N letters.")
+        int | None, typer.Option("--limit", "-n", min=1, help="Show at most N dead letters.")
     ] = 50,
     as_json: JsonOption = False,
 ) -> int:

@@ -317,17 +317,17 @@ StagesOption = Annotated[
     list[str] | None,
     typer.Option(
         "--stage",
-        help=f"Only letters of this stage: {', '.join(typing.get_args(Stage))}.",
+        help=f"Only dead letters of this stage: {', '.join(typing.get_args(Stage))}.",
         callback=_known_stages,
     ),
 ]
 ClassesOption = Annotated[
-    list[str] | None, typer.Option("--class", help="Only letters of this class.")
+    list[str] | None, typer.Option("--class", help="Only dead letters of this class.")
 ]
 ContainsOption = Annotated[
     str,
     typer.Option(
-        "--contains", metavar="TEXT", help="Only letters whose reason contains this text."
+        "--contains", metavar="TEXT", help="Only dead letters whose reason contains this text."
     ),
 ]
 DryRunOption = Annotated[
