@@ -178,7 +178,6 @@ def read_marks(
     if marks.group not in (None, settings.group):
         raise ConfigurationError(
             f"The log belongs to group {marks.group!r}, and the setting names {settings.group!r}, "
-            "whose offsets no worker "
-            "would use. Set STREAM_DEDUP_GROUP as the workers have it."
+            "whose offsets no worker would use. Set STREAM_DEDUP_GROUP to the workers' group."
         )
     return marks

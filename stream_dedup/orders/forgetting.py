@@ -54,7 +54,7 @@ def forget(settings: Settings, identifier: str, *, dry_run: bool) -> Forgotten:
         BrokerError: Kafka failed; run the command again.
     """
     if not identifier:
-        raise InputError("An empty id is nobody's, so there is nothing to forget.")
+        raise InputError("The id is empty; give the id of a document.")
     recipe = recipe_of(settings)
     names = log_names(settings)
     declaration.follow(settings, names, recipe, begins=False)
@@ -67,8 +67,8 @@ def forget(settings: Settings, identifier: str, *, dry_run: bool) -> Forgotten:
     if not known.documents:
         raise InputError(
             f"The log {names.fingerprints} has no document with the id {printable(identifier)!r}; "
-            "nothing was written. An "
-            "id is the record's key, or the value of STREAM_DEDUP_ID_FIELD, written exactly so."
+            "nothing was written. An id is the whole key of the record, or the whole value of "
+            "STREAM_DEDUP_ID_FIELD."
         )
     written = None
     if known.since and not dry_run:

@@ -149,7 +149,7 @@ def record_at(
     admin = dependencies.make_admin(settings)
     known_topics = admin.topic_ids([topic])
     if topic not in known_topics:
-        raise InputError(f"The topic {topic} does not exist, so {name} is nowhere.")
+        raise InputError(f"The topic {topic} does not exist, so there is no record {name}.")
     partitions = known_topics[topic][1]
     if partition >= partitions:
         raise InputError(
@@ -159,14 +159,14 @@ def record_at(
     low, high = admin.ends([(topic, partition)])[topic, partition]
     if offset < low:
         raise InputError(
-            f"{name} is not in the topic any more: the first record still held is {low}. {remedy}"
+            f"{name} is not in the topic any more: the first remaining record is {low}. {remedy}"
         )
     if offset >= high:
         raise InputError(f"{name} does not exist yet: the partition ends at {high}.")
     message = next(dependencies.read_partition(settings, topic, partition, offset), None)
     if message is None or message.offset != offset:
         raise InputError(
-            f"{name} holds no record: its transaction was aborted, or the topic is compacted."
+            f"{name} contains no record: its transaction was aborted, or the topic is compacted."
         )
     return message
 
@@ -206,7 +206,7 @@ def _of_output(
     match = POSITION_FORM.match(position)
     if match is None:
         raise InputError(
-            f"{name} is no record of this filter: it has no header {headers.POSITION}. Nothing "
+            f"{name} is not a record of this filter: it has no header {headers.POSITION}. Nothing "
             "was written."
         )
     if match["topic"] != names.documents:
@@ -228,10 +228,10 @@ def _of_id(
         )
     if not places:
         raise InputError(
-            f"{printable(text)!r} is no position in {names.documents} or {names.duplicates}, which "
-            "this filter reads and "
-            "writes, and the log has no document with this id. An id is the record's key, or the "
-            "value of STREAM_DEDUP_ID_FIELD, written exactly so. Nothing was written."
+            f"{printable(text)!r} is not a position in {names.documents} or {names.duplicates}, "
+            "which this filter reads and writes, and the log has no document with this id. An id "
+            "is the whole key of the record, or the whole value of STREAM_DEDUP_ID_FIELD. Nothing was "
+            "written."
         )
     return select_dropped(
         text, names, places, lambda place: _is_dropped(dependencies, settings, place, places[place])
@@ -273,9 +273,9 @@ def select_dropped(
     dropped = [place for place in places if is_dropped(place)]
     if not dropped:
         raise InputError(
-            f"No document with the id {printable(text)!r} is in {names.duplicates}: none was "
-            "dropped, its verdict has not left "
-            "yet, or that topic does not hold it any more. Nothing was written."
+            f"No document with the id {printable(text)!r} is in {names.duplicates}: it was not "
+            "dropped, its verdict has not been delivered yet, or the topic no longer contains it. "
+            "Nothing was written."
         )
     if len(dropped) > 1:
         shown = ", ".join(

@@ -149,8 +149,8 @@ class ReleaseOrder:
                     "topics apply; then run this again."
                 )
         raise BrokerError(
-            f"What is released could not be written to {self.names.unique}: {why} Run the same "
-            "command again; it goes on."
+            f"The released records could not be written to {self.names.unique}: {why} Run the same "
+            "command again; it continues."
         )
 
     def _append(self, traces: Sequence[Trace]) -> None:
@@ -183,10 +183,9 @@ class ReleaseOrder:
             )
             if low > first_offset:
                 raise InputError(
-                    f"{self.names.unique}-{trace.partition} holds nothing below {low} any more, "
-                    "and a release of "
-                    f"{message.position} began at {first_offset}: whether it was written is "
-                    "unknown. Nothing was written."
+                    f"{self.names.unique}-{trace.partition} contains nothing below {low} any more, "
+                    f"and a release of {message.position} began at {first_offset}: whether it was "
+                    "written is unknown. Nothing was written."
                 )
 
     def _released_on_unique(self, traces: Sequence[Trace]) -> set[str]:
@@ -260,8 +259,7 @@ def _check_was_dropped(
     if not trace.judged:
         raise InputError(
             f"The log has no verdict on {name}, so it was not dropped: it has not been judged yet, "
-            "or it was passed on or set "
-            "aside unjudged. Nothing was written."
+            "or it left without a verdict. Nothing was written."
         )
     emitted = on_output(dependencies, settings, names.unique, message, trace.verdicts_at)
     if emitted is not None:
@@ -271,9 +269,8 @@ def _check_was_dropped(
         )
     if on_output(dependencies, settings, names.duplicates, message, trace.verdicts_at) is None:
         raise InputError(
-            f"{name} is not in {names.duplicates}: its verdict has not left yet, or that topic "
-            "does not hold it any more. "
-            "Nothing was written."
+            f"{name} is not in {names.duplicates}: its verdict has not been delivered yet, or the "
+            "topic no longer contains it. Nothing was written."
         )
 
 
@@ -338,8 +335,8 @@ def _place(order: ReleaseOrder, line: str) -> tuple[int, int]:
     match = POSITION_FORM.match(line)
     if match is None or match["topic"] not in (None, order.names.documents):
         raise InputError(
-            f"The line {printable(line, 80)!r} is no position in {order.names.documents}, such as "
-            f"{order.names.documents}-3@8812. Nothing was written."
+            f"The line {printable(line, 80)!r} is not a position in {order.names.documents}, such "
+            f"as {order.names.documents}-3@8812. Nothing was written."
         )
     return int(match["partition"]), int(match["offset"])
 
@@ -354,7 +351,7 @@ def _read(
         for partition, offset in group:
             message = sources.get((partition, offset))
             if message is None:
-                result.refused[f"{order.names.documents} does not hold it"] += 1
+                result.refused[f"{order.names.documents} does not contain it"] += 1
             else:
                 trace = Trace(partition, offset, value_digest(message.value))
                 yield Dropped(message.timestamp_ms, trace)
@@ -413,7 +410,7 @@ def _carry_out(
         if _is_stored(document, sources)
     ]
     if len(documents) < len(group):
-        result.refused[f"{order.names.documents} does not hold it any more"] += len(group) - len(
+        result.refused[f"{order.names.documents} no longer contains it"] += len(group) - len(
             documents
         )
     if not documents:

@@ -174,10 +174,8 @@ class Assignment:
             elif epoch is None:
                 raise ConfigurationError(
                     f"The committed offset {offset} of group {self._settings.group} for "
-                    f"{key[0]}-{key[1]} carries no "
-                    "epoch, so it was not written by stream_dedup. Stop the workers and set it "
-                    "with: "
-                    f"stream-dedup rewind {key[0]}-{key[1]}@{offset}"
+                    f"{key[0]}-{key[1]} has no epoch, so another program wrote it. Stop the "
+                    f"workers and set it with: stream-dedup rewind {key[0]}-{key[1]}@{offset}"
                 )
             self._flow.assigned(key, self._cluster.source_id, offset, epoch)
             starts[key] = offset

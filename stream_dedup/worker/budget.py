@@ -108,7 +108,8 @@ def budget_of(
     sizes = {"limit_mib": budget.limit_bytes >> 20, "batch_mib": budget.part_bytes >> 20}
     if budget.is_tight:
         logger.warning(
-            "memory is tight: raise the limit, or set STREAM_DEDUP_MEMORY to what may be taken",
+            "memory is short: raise the limit, or set STREAM_DEDUP_MEMORY to the memory that this "
+            "worker may use",
             **sizes,
         )
     else:

@@ -266,9 +266,8 @@ class Flow:
         if len(answer.judgements) != len(part.places):
             raise InvariantError(
                 f"The answer to log record {answer.log_offset} judges {len(answer.judgements)} "
-                "documents, and "
-                f"{len(part.places)} were asked; stop, and keep the log and the index's folder for "
-                "a report."
+                f"documents, and {len(part.places)} were sent; stop, and keep the log and the "
+                "index's folder for a report."
             )
         part.answered = True
         part.verdicts = Verdicts.of(answer.judgements)

@@ -275,7 +275,7 @@ class Intake:
                     kind = type(error)
                     if kind not in away:
                         self._logger.warning(
-                            f"{kind.away} away; the records wait", reason=str(error)
+                            f"{kind.away} unavailable; the records wait", reason=str(error)
                         )
                     away.add(kind)
                     self._metrics.away(kind, True)

@@ -140,7 +140,8 @@ class Worker:
             if not (self._stop.is_set() and self._watch.is_silent()):
                 raise
             self._logger.warning(
-                "worker stopped while Kafka was away; the next owner reads on", reason=str(error)
+                "worker stopped while Kafka was unavailable; the next owner continues",
+                reason=str(error),
             )
         finally:
             seconds = self._dependencies.close_seconds

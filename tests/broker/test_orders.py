@@ -209,7 +209,7 @@ def test_many_are_released_once_wherever_it_is_killed(make_filter: Callable[...,
     assert (mixed["found"], mixed["written"]) == (4, 1)
     assert mixed["refused"] == {
         f"it left on {names.unique}": 1,
-        f"{names.documents} does not hold it": 2,
+        f"{names.documents} does not contain it": 2,
     }
     shown = run(crawl, *release, stdin=one)
     assert "released before 1" in " ".join(shown[0].split())

@@ -143,11 +143,11 @@ def test_a_registry_that_is_away_holds_the_records(
         crawl.produce(records[10:AWAY])
         crawl.wait_until_committed(AWAY)
         crawl.produce(records[AWAY:])
-        worker.says("the schema registry is away; the records wait")
+        worker.says("the schema registry is unavailable; the records wait")
         worker.kill()
 
         worker = crawl.start("worker")
-        worker.says("the schema registry is away; the records wait")
+        worker.says("the schema registry is unavailable; the records wait")
         assert crawl.committed() == AWAY, "it was held over the restart too"
         stand.status = None
         crawl.wait_until_committed(COUNT)

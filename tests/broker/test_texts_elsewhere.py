@@ -63,13 +63,13 @@ def test_one_that_is_away_holds_and_every_record_leaves_once(
     records[REFUSED] = record(REFUSED, f"{pages.url}/secret")
     count = crawl.produce(records)
     _, worker = crawl.start_both()
-    worker.says("the store of the texts is away; the records wait")
+    worker.says("the store of the texts is unavailable; the records wait")
     wait_until(lambda: crawl.committed() == AWAY, "what was read before it is committed")
     wait_until(lambda: measured(worker, "stream_dedup_texts_away") == "1.0", "the gauge says so")
     worker.kill()
 
     worker = crawl.start("worker")
-    worker.says("the store of the texts is away; the records wait")
+    worker.says("the store of the texts is unavailable; the records wait")
     assert crawl.committed() == AWAY
     pages.by_path[f"/pages/{AWAY}"] = Reply(text(AWAY).encode())
     crawl.wait_until_committed(count)
