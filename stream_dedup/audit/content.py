@@ -38,7 +38,10 @@ class Content(NamedTuple):
 def of_source(message: Message) -> Content:
     """Return the digests of a source record."""
     return _digests(
-        message.key, message.value, message.timestamp_ms, headers.passed_on(message.headers)
+        message.key,
+        message.value,
+        message.timestamp_ms,
+        headers.escape_source_headers(message.headers),
     )
 
 

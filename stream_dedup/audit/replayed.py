@@ -57,7 +57,7 @@ class ReplayedAnswers:
         passed on unjudged, is skipped.
         """
         _, dedup_headers = split_verdict(message.headers)
-        place = headers.place_of(headers.text_of(dedup_headers, headers.LOG))
+        place = headers.parse_log_place(headers.text_of(dedup_headers, headers.LOG))
         is_open = headers.text_of(dedup_headers, headers.REASON) == Reason.FAIL_OPEN.label
         if place is not None and not is_open:
             delivered = _Delivered(

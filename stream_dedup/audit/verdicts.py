@@ -121,7 +121,7 @@ class AuditedOutputs:
         content = of_output(message)
         reason = headers.text_of(dedup_headers, headers.REASON)
         self.reasons[reason or "none"] += 1
-        place = headers.place_of(headers.text_of(dedup_headers, headers.LOG))
+        place = headers.parse_log_place(headers.text_of(dedup_headers, headers.LOG))
         document = None if place is None else self.outline.document(place)
         if document is not None:
             self._check_judged(message, content, dedup_headers, reason, document)

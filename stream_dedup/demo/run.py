@@ -45,7 +45,7 @@ from stream_dedup.domain.hosts import site_of
 from stream_dedup.domain.plan import Plan
 from stream_dedup.domain.terminal import console, print_json
 from stream_dedup.kafka import LINGER_MS, Admin, LoadProducer, reader
-from stream_dedup.log.headers import place_of, text_of
+from stream_dedup.log.headers import parse_log_place, text_of
 from stream_dedup.serving import asking, logs
 from stream_dedup.serving.health import Health
 from stream_dedup.serving.http import HttpServer
@@ -562,4 +562,4 @@ def _decided(message: Message) -> tuple[int, int]:
     """Return the log place of the verdict; pages that were not in the log come first, because they
     resemble nothing.
     """
-    return place_of(text_of(message.headers, "dedup.log")) or (-1, 0)
+    return parse_log_place(text_of(message.headers, "dedup.log")) or (-1, 0)

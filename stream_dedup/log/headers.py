@@ -79,25 +79,30 @@ OUTCOMES = {
 }
 
 
-def passed_on(headers: Sequence[tuple[str, bytes | None]]) -> Headers:
-    """Return the source record's headers as an output contains them."""
-    passed = []
+def escape_source_headers(headers: Sequence[tuple[str, bytes | None]]) -> Headers:
+    """Return the source record's headers with `prior.` added to each name that begins with a
+    prefix of ours, so that a producer cannot forge one of our headers.
+    """
+    escaped = []
     for name, value in headers:
-        prefix = _prefix_of_ours(name)
-        passed.append((prefix + _PRIOR + name[len(prefix) :] if prefix else name, value))
-    return passed
+        prefix = _reserved_prefix(name)
+        escaped.append((prefix + _PRIOR + name[len(prefix) :] if prefix else name, value))
+    return escaped
 
 
-def as_they_came(headers: Sequence[tuple[str, bytes | None]]) -> Headers:
-    """Return the source record's headers from those of an output; the inverse of `passed_on`."""
+def unescape_source_headers(headers: Sequence[tuple[str, bytes | None]]) -> Headers:
+    """Return the source record's headers from those of an output: the inverse of
+    `escape_source_headers`.
+    """
     original = []
     for name, value in headers:
-        prefix = _prefix_of_ours(name)
+        prefix = _reserved_prefix(name)
         original.append((prefix + name[len(prefix) :].removeprefix(_PRIOR), value))
     return original
 
 
-def _prefix_of_ours(name: str) -> str:
+def _reserved_prefix(name: str) -> str:
+    """Return the prefix of ours with which a header's name begins; "" if it has none."""
     if name.startswith(OWN_PREFIX):
         return OWN_PREFIX
     return _DLQ_PREFIX if name.startswith(_DLQ_PREFIX) else ""
@@ -117,7 +122,7 @@ def text_of(headers: Sequence[tuple[str, bytes | None]], name: str) -> str:
     )
 
 
-def place_of(text: str) -> LogPlace | None:
+def parse_log_place(text: str) -> LogPlace | None:
     """Return the log place of a `dedup.log` header (`8812/17`), or None if it is malformed."""
     offset, slash, place = text.partition("/")
     if not slash or not all(
@@ -224,9 +229,9 @@ def _date(day: int) -> str:
         return ""
 
 
-def too_large(messages: Messages, bytes_max: int) -> list[int]:
-    """Return the places of records whose `record_bytes` exceed `bytes_max`, or with more headers
-    than can be read.
+def find_too_large(messages: Messages, bytes_max: int) -> list[int]:
+    """Return the rows of the records whose `record_bytes` exceed `bytes_max`, and of those with more
+    headers than librdkafka can read.
     """
     sizes = messages.value_bytes + sizes_of(messages.keys)
     for place, record_headers in messages.headers.items():

@@ -213,7 +213,7 @@ def original(letter: Letter) -> Output:
         letter.message.key,
         letter.message.value,
         int(timestamp) if timestamp.isascii() and timestamp.isdigit() else None,
-        headers.as_they_came(foreign),
+        headers.unescape_source_headers(foreign),
     )
 
 

@@ -209,7 +209,7 @@ class ReleaseOrder:
         )
         released = Judgement(Reason.RELEASED, LogPlace(trace.releases[0][0], 0))
         verdict_headers = headers.of_verdict(document.position(0), recipe, fingerprint, released)
-        written = headers.passed_on(message.headers) + verdict_headers
+        written = headers.escape_source_headers(message.headers) + verdict_headers
         return Output(
             self.names.unique,
             message.partition,

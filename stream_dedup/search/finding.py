@@ -27,7 +27,7 @@ from stream_dedup.domain.document import Reason, digest_id, shorten_id
 from stream_dedup.domain.errors import InputError, StreamDedupError
 from stream_dedup.domain.hosts import HostNames, asked_host, is_of_host
 from stream_dedup.fingerprinting import Languages
-from stream_dedup.log.headers import place_of
+from stream_dedup.log.headers import parse_log_place
 from stream_dedup.search.facts import FoundText, GroupFacts, TextFacts
 from stream_dedup.search.forgotten import ForgottenIds
 from stream_dedup.search.query import parse_query
@@ -247,7 +247,7 @@ class Finder:
                 "The search still reads which ids were forgotten, and shows no record until then; see "
                 "/startupz."
             )
-        place = place_of(log)
+        place = parse_log_place(log)
         return self._forgotten.covers_shown(
             identifier, -1 if place is None else place.offset, time_ms
         )

@@ -41,7 +41,7 @@ from stream_dedup.domain.failpoints import VARIABLE, Failpoints
 from stream_dedup.domain.hosts import HostNames
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.kafka import Admin, KeptAdmin, PartitionsReader
-from stream_dedup.log.headers import place_of
+from stream_dedup.log.headers import parse_log_place
 from stream_dedup.orders.forget import log_form
 from stream_dedup.search.api import SearchApi
 from stream_dedup.search.facts import EnginePlace, TextFacts
@@ -438,7 +438,7 @@ class TextFiller:
         if text.why:
             self._tell_of_no_text(message, text.why)
         decision = decision_of(message, shorten_id(text.id), "", 0)
-        place = place_of(decision.log)
+        place = parse_log_place(decision.log)
         log_offset = -1 if place is None else place.offset
         id_key = key_of(log_form(text.id, *self._kept.log_ids))
         if self._forgotten.covers(id_key, log_offset, decision.time_ms):

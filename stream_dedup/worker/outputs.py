@@ -60,23 +60,23 @@ class Fitted(NamedTuple):
 def fit(message: Message, bytes_max: int) -> Fitted:
     """Truncate a record to `bytes_max`, including our headers of a dead letter."""
     key, value = message.key, message.value
-    passed = _drop_largest(message.headers, sys.maxsize)
+    foreign = _drop_largest(message.headers, sys.maxsize)
     error_headers: Headers = []
-    if headers.record_bytes(key, None, passed) > bytes_max:
+    if headers.record_bytes(key, None, foreign) > bytes_max:
         available_bytes = max(0, bytes_max - headers.record_bytes(None, None, []))
         if key is not None and len(key) > available_bytes // 4:
             error_headers.append((headers.ERROR_KEY_TRUNCATED, b"%d" % len(key)))
             key = key[: available_bytes // 4]
-        passed = _drop_largest(passed, available_bytes // 2 - len(key or b""))
-    if len(passed) < len(message.headers):
+        foreign = _drop_largest(foreign, available_bytes // 2 - len(key or b""))
+    if len(foreign) < len(message.headers):
         error_headers.append(
-            (headers.ERROR_HEADERS_DROPPED, b"%d" % (len(message.headers) - len(passed)))
+            (headers.ERROR_HEADERS_DROPPED, b"%d" % (len(message.headers) - len(foreign)))
         )
-    excess_bytes = headers.record_bytes(key, value, passed) - bytes_max
+    excess_bytes = headers.record_bytes(key, value, foreign) - bytes_max
     if value and excess_bytes > 0:
         error_headers.append((headers.ERROR_TRUNCATED, b"%d" % len(value)))
         value = value[: max(0, len(value) - excess_bytes)]
-    return Fitted(key, value, passed, error_headers)
+    return Fitted(key, value, foreign, error_headers)
 
 
 def _drop_largest(foreign: Headers, bytes_max: int) -> Headers:
@@ -219,7 +219,7 @@ class OutputWriter:
     def _output(
         self, message: Message, decided: Decided | None, fingerprint: bytes | None
     ) -> tuple[Output, Decided]:
-        passed = headers.passed_on(message.headers) if message.headers else []
+        source_headers = headers.escape_source_headers(message.headers) if message.headers else []
         position = Position(message.topic, b"", message.partition, message.offset)
         if isinstance(decided, Judgement):
             if decided.reason is Reason.RETRACTED:
@@ -237,8 +237,8 @@ class OutputWriter:
             raise InvariantError(
                 f"The record {message.position} is to be written without a verdict."
             )
-        if passed:
-            written = passed + written
+        if source_headers:
+            written = source_headers + written
         return Output(
             topic, message.partition, message.key, message.value, message.timestamp_ms, written
         ), decided
@@ -248,7 +248,9 @@ class OutputWriter:
         if isinstance(message, UnreadableHeaders):
             error_headers.append((headers.ERROR_HEADERS_UNREADABLE, message.name.encode()))
         fitted = fit(message, self._dead_bytes_max)
-        written = headers.passed_on(fitted.headers) + error_headers + fitted.error_headers
+        written = (
+            headers.escape_source_headers(fitted.headers) + error_headers + fitted.error_headers
+        )
         return Output(
             self._dead, message.partition, fitted.key, fitted.value, message.timestamp_ms, written
         )

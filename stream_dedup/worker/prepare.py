@@ -255,7 +255,7 @@ class Preparer:
         decoded: list[tuple[int, Documents]] = []
         prints: list[Prints] = []
         start = 0
-        large = frozenset(headers.too_large(messages, self._record_bytes_max))
+        large = frozenset(headers.find_too_large(messages, self._record_bytes_max))
         try:
             for stop, fetched in self._fetched(messages, large, is_hurried):
                 stretch = messages.part(start, stop)

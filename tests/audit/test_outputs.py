@@ -104,7 +104,7 @@ class Scene:
             one.key,
             one.value,
             one.timestamp_ms,
-            headers.passed_on(one.headers) + own,
+            headers.escape_source_headers(one.headers) + own,
         )
 
     def audit(

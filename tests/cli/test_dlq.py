@@ -17,7 +17,9 @@ def dead(found: Headers, value: bytes | None = b"{", timestamp_ms: int | None = 
     """Return the letter that a worker makes of a record with these headers."""
     letter = DeadLetter("decode", "JSONDecodeError", "The value is no JSON.")
     own = headers.of_dead_letter(letter, Position("documents", b"", 3, 8812), "group", timestamp_ms)
-    return Message("dlq.documents", 3, 17, b"key", value, 99, headers.passed_on(found) + own)
+    return Message(
+        "dlq.documents", 3, 17, b"key", value, 99, headers.escape_source_headers(found) + own
+    )
 
 
 @pytest.mark.parametrize(

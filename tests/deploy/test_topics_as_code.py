@@ -105,7 +105,9 @@ def test_the_headers_of_a_verdict_are_valid(reason: Reason) -> None:
     assert valid(written)
     assert valid(
         [
-            *headers.passed_on([("content-type", b"text/html"), ("dedup.verdict", b"forged")]),
+            *headers.escape_source_headers(
+                [("content-type", b"text/html"), ("dedup.verdict", b"forged")]
+            ),
             *written,
         ]
     )

@@ -175,8 +175,8 @@ def test_foreign_headers_pass_and_ours_are_renamed() -> None:
         ("dedup", b"3"),
     ]
 
-    assert headers.as_they_came(headers.passed_on(came)) == came
-    assert headers.passed_on(came) == [
+    assert headers.unescape_source_headers(headers.escape_source_headers(came)) == came
+    assert headers.escape_source_headers(came) == [
         ("traceparent", b"00-1"),
         ("dedup.prior.verdict", b"unique"),
         ("x", None),
@@ -194,7 +194,9 @@ def test_a_dead_letter_names_its_place_in_its_first_header_of_that_name() -> Non
     came = [("__dlq.errors.topic", b"forged"), ("__dlq.errors.offset", b"1")]
     letter = DeadLetter("decode", "NoText", "It holds no text.")
     position = Position("documents", bytes(16), 3, 8812)
-    found = headers.passed_on(came) + headers.of_dead_letter(letter, position, "group", 0)
+    found = headers.escape_source_headers(came) + headers.of_dead_letter(
+        letter, position, "group", 0
+    )
 
     for name, value in ((headers.DLQ_TOPIC, b"documents"), (headers.DLQ_OFFSET, b"8812")):
         assert [one for known, one in found if known == name] == [value]
@@ -272,7 +274,7 @@ def test_the_size_bound_is_an_upper_bound() -> None:
             [("dedup." + "x" * 50, b"1" * 100)] * 20,
             [("__dlq.errors." + "ü" * 50, b"1" * 100)] * 20,
         ):
-            added = headers.passed_on(came) + own
+            added = headers.escape_source_headers(came) + own
             real = (
                 sum(len(name.encode()) + len(header or b"") + 10 for name, header in added)
                 + len(value)
@@ -315,5 +317,5 @@ def test_a_place_in_the_log_is_read_as_it_is_written(
     text: str, place: tuple[int, int] | None
 ) -> None:
     """Two whole numbers that an offset can be; what is none names no place."""
-    assert headers.place_of(text) == place
-    assert place is None or str(headers.place_of(text)) == text
+    assert headers.parse_log_place(text) == place
+    assert place is None or str(headers.parse_log_place(text)) == text
