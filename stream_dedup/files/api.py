@@ -675,7 +675,7 @@ def _answer(name: str, print_: Print, judgement: Judgement | None) -> Answer:
     if judgement is None:
         return Answer(name, Reason.EMPTY.label, False, None, None, print_)
     other = None if judgement.of is None else _name(judgement.of.id)
-    reason, similarity = judgement.reason, judgement.alike
+    reason, similarity = judgement.reason, judgement.text_similarity
     if reason.verdict is Verdict.DUPLICATE:
         return Answer(name, reason.label, True, judgement.distance, other, print_, similarity)
     return Answer(

@@ -505,7 +505,7 @@ def _judged(
     position = judgement.of.position
     of_number = position.offset if position.topic_id == run else None
     if judgement.sibling is not None:
-        sibling = Sibling(of_number, judgement.of.id, judgement.alike or 0.0)
+        sibling = Sibling(of_number, judgement.of.id, judgement.text_similarity or 0.0)
         return Judged(number, identifier, judgement.reason, fingerprint, sibling=sibling)
     return Judged(
         number,
@@ -515,7 +515,7 @@ def _judged(
         judgement.distance,
         of_number,
         judgement.of.id,
-        judgement.alike,
+        judgement.text_similarity,
     )
 
 

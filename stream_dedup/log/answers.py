@@ -144,6 +144,7 @@ def encode_verdicts(
 
 
 def _chained(form: int, kind: int, body: bytes, previous_chain: bytes) -> tuple[bytes, bytes]:
+    """Return (record bytes, chain) of an answer with this body."""
     chain = hashlib.blake2b(previous_chain + body, digest_size=CHAIN_BYTES).digest()
     return framed(MAGIC, form, kind, body + chain), chain
 
@@ -199,6 +200,9 @@ def _decode_rejected(reader: Reader, _: str) -> Rejected:
 def _answer_bodies(
     heads: Sequence[Head], verdicts: Verdicts, ends: NDArray[np.int64]
 ) -> list[bytes]:
+    """Return the body of the answer to each log record, without its chain; the verdicts on record i
+    end at `ends[i]`.
+    """
     named, naming = NamedRepresentatives.of(verdicts.named), verdicts.names_another
     records = np.arange(len(ends))
     named_ends = _starts(naming)[ends]
@@ -208,18 +212,18 @@ def _answer_bodies(
     listed, places = table_of(of_record * partitions + named.sources)
     table_ends = np.searchsorted(listed, (records + 1) * partitions)
     table_sizes = sizes_of(table_ends)
-    names = list(map(_partition_name, named.partitions))
+    names = list(map(_encode_partition, named.partitions))
     tables = [names[source] for source in (listed % partitions).tolist()]
     document_columns = [
         getattr(verdicts, column.name).astype(column.stored)
         for column in COLUMNS
-        if not column.of_named
+        if not column.named_only
     ]
     named_columns = (
         *(
             getattr(verdicts, column.name)[naming].astype(column.stored)
             for column in COLUMNS
-            if column.of_named
+            if column.named_only
         ),
         (places - (table_ends - table_sizes)[of_record]).astype("<u2"),
         named.offsets.astype("<i8"),
@@ -242,7 +246,8 @@ def _answer_bodies(
     )
 
 
-def _partition_name(partition: tuple[str, bytes, int]) -> bytes:
+def _encode_partition(partition: tuple[str, bytes, int]) -> bytes:
+    """Return the bytes of a `source`: (topic, topic id, partition)."""
     name = partition[0].encode("utf-8")
     return b"".join((_U8.pack(len(name)), name, partition[1], _U32.pack(partition[2])))
 
@@ -256,7 +261,9 @@ def _decode_answer(reader: Reader, what: str) -> LogAnswer:
     log_offset, nonce, number = _HEAD.unpack(reader.take(_HEAD.size))
     (count,) = reader.unpack(_U32)
     columns = {
-        column.name: reader.column(column.kind, count) for column in COLUMNS if not column.of_named
+        column.name: reader.column(column.kind, count)
+        for column in COLUMNS
+        if not column.named_only
     }
     if not IS_REASON[columns["reasons"]].all():
         raise OtherFormatError(f"{what} gives a reason that this program does not know: {UPGRADE}")
@@ -268,7 +275,7 @@ def _decode_answer(reader: Reader, what: str) -> LogAnswer:
     is_naming = naming_mask(columns["reasons"], columns["similarity"])
     named_count = int(is_naming.sum())
     for column in COLUMNS:
-        if column.of_named:
+        if column.named_only:
             values = columns[column.name] = np.full(count, column.empty, column.kind)
             values[is_naming] = reader.column(column.kind, named_count)
     if columns["better"].max(initial=0) >= len(BETTER_LABELS):

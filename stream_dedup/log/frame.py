@@ -179,10 +179,10 @@ class Reader:
 
     def take(self, size: int) -> memoryview:
         """Return the next `size` bytes."""
-        start = self._passed(size)
+        start = self._advance(size)
         return self._view[start : self._position]
 
-    def _passed(self, size: int) -> int:
+    def _advance(self, size: int) -> int:
         """Advance by `size` bytes; return the position before."""
         start, end = self._position, self._position + size
         if size < 0 or end > len(self._view):
@@ -192,7 +192,7 @@ class Reader:
 
     def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
         """Return the next fields of `form`."""
-        return form.unpack_from(self._view, self._passed(form.size))
+        return form.unpack_from(self._view, self._advance(form.size))
 
     def column(self, kind: type[Number], count: int) -> NDArray[Number]:
         """Return a copy of the next `count` numbers: in the record they are unaligned and
@@ -204,7 +204,7 @@ class Reader:
 
     def columns(self, kind: np.dtype[Any]) -> NDArray[Any]:
         """Return the next columns as a view of the record, by the field names of `kind`."""
-        return np.ndarray((), kind, self._view, self._passed(kind.itemsize))
+        return np.ndarray((), kind, self._view, self._advance(kind.itemsize))
 
     def text(self, length_form: struct.Struct) -> str:
         """Return the next length-prefixed UTF-8 text."""

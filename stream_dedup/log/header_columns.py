@@ -141,7 +141,7 @@ def of_verdicts(
         raise ValueError("a verdict that is to be written is no outcome for a reader")
     count, digits = fingerprints.shape
     named = NamedRepresentatives.of(verdicts.named)
-    outcomes, outcome_stops = _outcomes()
+    outcomes, outcome_stops = _outcome_labels()
     prefixes = [f"{topic}-{partition}@".encode() for topic, _, partition in named.partitions]
     prefix, prefix_stops = _joined(prefixes)
     topic, recipe_bytes = _bytes(places.topic.encode()), _bytes(recipe.encode())
@@ -175,10 +175,10 @@ def of_verdicts(
         topic, np.ascontiguousarray(places.partitions), np.ascontiguousarray(places.offsets)
     )
     digits_array = np.ascontiguousarray(fingerprints)
-    count_written = _write(
+    count_written = _write_headers(
         outcomes,
         outcome_stops,
-        *_rules(),
+        *_rule_labels(),
         recipe_bytes,
         place_arrays,
         digits_array,
@@ -195,11 +195,12 @@ def _bytes(raw: bytes) -> NDArray[np.uint8]:
 
 
 def _joined(parts: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return the concatenation of n parts, and the stops between them, (n + 1,), from 0."""
     return _bytes(b"".join(parts)), np.cumsum([0, *map(len, parts)], dtype=np.int64)
 
 
 @lru_cache
-def _outcomes() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _outcome_labels() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return the labels of verdict and reason of every reason number r, concatenated, and their
     stops: at 2 r + 1 and 2 r + 2.
     """
@@ -211,13 +212,14 @@ def _outcomes() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 
 @lru_cache
-def _rules() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _rule_labels() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return the labels of the `BetterRule`s by number, concatenated, and their stops."""
     return _joined([label.encode() for label in BETTER_LABELS])
 
 
 @inlined
-def _copied(values: Any, position: Any, source: Any, start: Any, stop: Any) -> Any:
+def _write_bytes(values: Any, position: Any, source: Any, start: Any, stop: Any) -> Any:
+    """Write `source[start:stop]` into `values`; return the position after it."""
     for place in range(start, stop):
         values[position] = source[place]
         position += 1
@@ -225,7 +227,7 @@ def _copied(values: Any, position: Any, source: Any, start: Any, stop: Any) -> A
 
 
 @inlined
-def _decimal(values: Any, position: Any, number: Any) -> Any:
+def _write_uint(values: Any, position: Any, number: Any) -> Any:
     """Write a uint64 in decimal; return the position after it."""
     digits, rest = 1, number // np.uint64(10)
     while rest:
@@ -238,18 +240,19 @@ def _decimal(values: Any, position: Any, number: Any) -> Any:
 
 
 @inlined
-def _signed(values: Any, position: Any, number: Any) -> Any:
+def _write_int(values: Any, position: Any, number: Any) -> Any:
     """Write an int64 in decimal; return the position after it."""
     magnitude = np.uint64(number)
     if number < 0:
         values[position] = _MINUS
         position += 1
         magnitude = ~magnitude + np.uint64(1)
-    return _decimal(values, position, magnitude)
+    return _write_uint(values, position, magnitude)
 
 
 @inlined
-def _padded(values: Any, position: Any, number: Any, digits: Any) -> Any:
+def _write_padded(values: Any, position: Any, number: Any, digits: Any) -> Any:
+    """Write a number with leading zeros; return the position after it."""
     for place in range(position + digits - 1, position - 1, -1):
         values[place] = _ZERO + number % 10
         number //= 10
@@ -257,7 +260,7 @@ def _padded(values: Any, position: Any, number: Any, digits: Any) -> Any:
 
 
 @inlined
-def _time(values: Any, position: Any, time_ms: Any) -> Any:
+def _write_time(values: Any, position: Any, time_ms: Any) -> Any:
     """Write milliseconds since 1970 as RFC 3339 in UTC, or nothing outside of Python's calendar;
     return the position after it.
 
@@ -275,51 +278,55 @@ def _time(values: Any, position: Any, time_ms: Any) -> Any:
     of_year = of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
     month_from_march = (5 * of_year + 2) // 153
     month = month_from_march + 3 if month_from_march < 10 else month_from_march - 9
-    position = _padded(values, position, year_of_era + era * 400 + (1 if month <= 2 else 0), 4)
+    position = _write_padded(
+        values, position, year_of_era + era * 400 + (1 if month <= 2 else 0), 4
+    )
     values[position] = _DASH
-    position = _padded(values, position + 1, month, 2)
+    position = _write_padded(values, position + 1, month, 2)
     values[position] = _DASH
-    position = _padded(values, position + 1, of_year - (153 * month_from_march + 2) // 5 + 1, 2)
+    position = _write_padded(
+        values, position + 1, of_year - (153 * month_from_march + 2) // 5 + 1, 2
+    )
     values[position] = _T
-    position = _padded(values, position + 1, rest // 3_600_000, 2)
+    position = _write_padded(values, position + 1, rest // 3_600_000, 2)
     values[position] = _COLON
-    position = _padded(values, position + 1, rest // 60_000 % 60, 2)
+    position = _write_padded(values, position + 1, rest // 60_000 % 60, 2)
     values[position] = _COLON
-    position = _padded(values, position + 1, rest // 1000 % 60, 2)
+    position = _write_padded(values, position + 1, rest // 1000 % 60, 2)
     values[position] = _DOT
-    position = _padded(values, position + 1, rest % 1000, 3)
+    position = _write_padded(values, position + 1, rest % 1000, 3)
     values[position] = _Z
     return position + 1
 
 
 @inlined
-def _similarity(values: Any, position: Any, similarity: Any) -> Any:
+def _write_similarity(values: Any, position: Any, similarity: Any) -> Any:
     """Write per cents as a number with two decimals, as `sketch.as_text` does; return the position
     after it.
     """
     values[position] = _ZERO + similarity // 100
     values[position + 1] = _DOT
-    return _padded(values, position + 2, similarity % 100, 2)
+    return _write_padded(values, position + 2, similarity % 100, 2)
 
 
 @inlined
-def _id(values: Any, position: Any, named: Any, row: Any) -> Any:
+def _write_id(values: Any, position: Any, named: Any, row: Any) -> Any:
     """Write the id of a representative; return the position after it."""
     start = named.id_stops[row - 1] if row else 0
-    return _copied(values, position, named.ids, start, named.id_stops[row])
+    return _write_bytes(values, position, named.ids, start, named.id_stops[row])
 
 
 @inlined
-def _position(values: Any, position: Any, named: Any, row: Any) -> Any:
+def _write_position(values: Any, position: Any, named: Any, row: Any) -> Any:
     """Write the source position of a representative; return the position after it."""
     source = named.sources[row]
     stops = named.prefix_stops
-    position = _copied(values, position, named.prefix, stops[source], stops[source + 1])
-    return _signed(values, position, named.offsets[row])
+    position = _write_bytes(values, position, named.prefix, stops[source], stops[source + 1])
+    return _write_int(values, position, named.offsets[row])
 
 
 @inlined
-def _copy(
+def _write_duplicate_headers(
     i: Any,
     row: Any,
     judged: Any,
@@ -330,36 +337,38 @@ def _copy(
     j: Any,
     end: Any,
 ) -> Any:
-    """Write the headers that only duplicates have; return the number of headers so far, and the end
-    of their values.
+    """Write the headers that only duplicates have; return the number of headers so far, and the
+    position after their values.
+
+    `i` is the record, `row` its representative in `named`, `j` the next header.
     """
     of, ends, values = written.of, written.ends, written.values
-    end = _decimal(values, end, np.uint64(judged.distances[i]))
+    end = _write_uint(values, end, np.uint64(judged.distances[i]))
     of[j], ends[j] = _DISTANCE, end
     if judged.similarity[i] != _NOT_COMPARED:
-        end = _similarity(values, end, np.int64(judged.similarity[i]))
+        end = _write_similarity(values, end, np.int64(judged.similarity[i]))
         j += 1
         of[j], ends[j] = _SIMILARITY, end
     if judged.copies[i]:
-        end = _decimal(values, end, np.uint64(judged.copies[i]))
+        end = _write_uint(values, end, np.uint64(judged.copies[i]))
         j += 1
         of[j], ends[j] = _COPIES, end
     if judged.better[i]:
         rule = np.int64(judged.better[i])
-        end = _copied(values, end, rules, rule_stops[rule], rule_stops[rule + 1])
+        end = _write_bytes(values, end, rules, rule_stops[rule], rule_stops[rule + 1])
         j += 1
         of[j], ends[j] = _BETTER, end
-    end = _id(values, end, named, row)
+    end = _write_id(values, end, named, row)
     of[j + 1], ends[j + 1] = _OF_ID, end
-    end = _position(values, end, named, row)
+    end = _write_position(values, end, named, row)
     of[j + 2], ends[j + 2] = _OF_POSITION, end
-    end = _time(values, end, named.times_ms[row])
+    end = _write_time(values, end, named.times_ms[row])
     of[j + 3], ends[j + 3] = _OF_TIME, end
     return j + 4, end
 
 
 @kernel
-def _write(
+def _write_headers(
     outcomes: Any,
     outcome_stops: Any,
     rules: Any,
@@ -381,11 +390,11 @@ def _write(
         is_compared = judged.similarity[i] != _NOT_COMPARED
         has_sibling = reason == _NEW and is_compared
         if judged.wanted[i]:
-            end = _copied(
+            end = _write_bytes(
                 values, end, outcomes, outcome_stops[2 * reason], outcome_stops[2 * reason + 1]
             )
             of[j], ends[j] = _VERDICT, end
-            end = _copied(
+            end = _write_bytes(
                 values,
                 end,
                 outcomes,
@@ -393,30 +402,32 @@ def _write(
                 outcome_stops[2 * reason + 2],
             )
             of[j + 1], ends[j + 1] = _REASON, end
-            end = _copied(values, end, recipe, 0, len(recipe))
+            end = _write_bytes(values, end, recipe, 0, len(recipe))
             of[j + 2], ends[j + 2] = _RECIPE, end
-            end = _copied(values, end, places.topic, 0, len(places.topic))
+            end = _write_bytes(values, end, places.topic, 0, len(places.topic))
             values[end] = _DASH
-            end = _signed(values, end + 1, np.int64(places.partitions[i]))
+            end = _write_int(values, end + 1, np.int64(places.partitions[i]))
             values[end] = _AT
-            end = _signed(values, end + 1, places.offsets[i])
+            end = _write_int(values, end + 1, places.offsets[i])
             of[j + 3], ends[j + 3] = _POSITION, end
-            end = _copied(values, end, fingerprints[i], 0, fingerprints.shape[1])
+            end = _write_bytes(values, end, fingerprints[i], 0, fingerprints.shape[1])
             of[j + 4], ends[j + 4] = _FINGERPRINT, end
             j += 5
             if is_duplicate:
-                j, end = _copy(i, row, judged, named, rules, rule_stops, written, j, end)
+                j, end = _write_duplicate_headers(
+                    i, row, judged, named, rules, rule_stops, written, j, end
+                )
             elif has_sibling:
-                end = _similarity(values, end, np.int64(judged.similarity[i]))
+                end = _write_similarity(values, end, np.int64(judged.similarity[i]))
                 of[j], ends[j] = _SIBLING_SIMILARITY, end
-                end = _id(values, end, named, row)
+                end = _write_id(values, end, named, row)
                 of[j + 1], ends[j + 1] = _SIBLING_ID, end
-                end = _position(values, end, named, row)
+                end = _write_position(values, end, named, row)
                 of[j + 2], ends[j + 2] = _SIBLING_POSITION, end
                 j += 3
-            end = _decimal(values, end, judged.decided_offsets[i])
+            end = _write_uint(values, end, judged.decided_offsets[i])
             values[end] = _SLASH
-            end = _decimal(values, end + 1, np.uint64(judged.decided_places[i]))
+            end = _write_uint(values, end + 1, np.uint64(judged.decided_places[i]))
             of[j], ends[j] = _LOG, end
             j += 1
         if is_duplicate or has_sibling:

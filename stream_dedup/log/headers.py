@@ -83,22 +83,23 @@ def escape_source_headers(headers: Sequence[tuple[str, bytes | None]]) -> Header
     """Return the source record's headers with `prior.` added to each name that begins with a
     prefix of ours, so that a producer cannot forge one of our headers.
     """
-    escaped = []
-    for name, value in headers:
-        prefix = _reserved_prefix(name)
-        escaped.append((prefix + _PRIOR + name[len(prefix) :] if prefix else name, value))
-    return escaped
+    return [
+        (
+            prefix + _PRIOR + name[len(prefix) :] if (prefix := _reserved_prefix(name)) else name,
+            value,
+        )
+        for name, value in headers
+    ]
 
 
 def unescape_source_headers(headers: Sequence[tuple[str, bytes | None]]) -> Headers:
     """Return the source record's headers from those of an output: the inverse of
     `escape_source_headers`.
     """
-    original = []
-    for name, value in headers:
-        prefix = _reserved_prefix(name)
-        original.append((prefix + name[len(prefix) :].removeprefix(_PRIOR), value))
-    return original
+    return [
+        ((prefix := _reserved_prefix(name)) + name[len(prefix) :].removeprefix(_PRIOR), value)
+        for name, value in headers
+    ]
 
 
 def _reserved_prefix(name: str) -> str:

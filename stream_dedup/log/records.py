@@ -225,6 +225,11 @@ def encode_release(release: Release, form: int = FIRST_FORMAT) -> bytes:
 
 
 def _batch_body(batch: Batch) -> bytes:
+    """Return the bytes `batch` of the grammar above.
+
+    Raises:
+        FormatError: the batch breaks a limit of the format.
+    """
     count, limbs, sketch_bytes = len(batch.ids), batch.prints.shape[1], batch.sketches.shape[1]
     if not 0 < count <= DOCUMENTS_MAX:
         raise FormatError(
@@ -306,15 +311,15 @@ def decode(raw: bytes | None, what: str = "A record of the log") -> LogRecord:
         continues.
     """
     form, kind, body = unframed(MAGIC, FORMATS, raw, what)
-    form_rules = FORMATS[form]
-    decoder = form_rules.decoders.get(kind)
+    record_format = FORMATS[form]
+    decoder = record_format.decoders.get(kind)
     if decoder is None:
         raise OtherFormatError(
             f"{what} is of kind {kind}, which this program does not know: {UPGRADE}"
         )
     record = decoder(body, what)
     if isinstance(record, Control):
-        if more := _unknown_part(record, form_rules):
+        if more := _unknown_part(record, record_format):
             raise OtherFormatError(
                 f"{what} has {more}, which this program does not know: {UPGRADE}"
             )
@@ -327,16 +332,16 @@ def decode(raw: bytes | None, what: str = "A record of the log") -> LogRecord:
     return record
 
 
-def _unknown_part(control: Control, form: RecordFormat) -> str:
+def _unknown_part(control: Control, record_format: RecordFormat) -> str:
     """Return the first part of an order that a format does not define, as text; "" if there is
     none.
     """
-    fields = form.orders.get(control.type)
+    fields = record_format.orders.get(control.type)
     if fields is None:
         return f"an order {control.type!r:.60}"
     for name in sorted(control.fields.keys() - fields):
         return f"a field {name!r:.60} in an order {control.type}"
-    for name, inner in form.parts.items():
+    for name, inner in record_format.parts.items():
         part = control.fields.get(name)
         for inner_name in sorted(part.keys() - inner) if isinstance(part, dict) else ():
             return f"a field {inner_name!r:.60} in the {name} of an order {control.type}"

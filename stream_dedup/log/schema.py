@@ -31,13 +31,13 @@ from stream_dedup.log.frame import table_of
 class VerdictColumn(NamedTuple):
     """A column of `Verdicts`: its name there, its type, and the value of a document that has none.
 
-    Answers contain a column `of_named` only for verdicts that name another document.
+    With `named_only`, an answer stores the column only for verdicts that name another document.
     """
 
     name: str
     kind: type[np.unsignedinteger[Any]]
     empty: int = 0
-    of_named: bool = False
+    named_only: bool = False
 
     @property
     def stored(self) -> np.dtype[Any]:
@@ -49,8 +49,8 @@ COLUMNS: Final = (
     VerdictColumn("reasons", np.uint8),
     VerdictColumn("distances", np.uint8),
     VerdictColumn("similarity", np.uint8, empty=NOT_COMPARED),
-    VerdictColumn("copies", np.uint32, of_named=True),
-    VerdictColumn("better", np.uint8, of_named=True),
+    VerdictColumn("copies", np.uint32, named_only=True),
+    VerdictColumn("better", np.uint8, named_only=True),
     VerdictColumn("decided_offsets", np.uint64),
     VerdictColumn("decided_places", np.uint32),
 )
@@ -107,7 +107,7 @@ class Judgement(NamedTuple):
         return self.of if self.reason is Reason.NEW else None
 
     @property
-    def alike(self) -> float | None:
+    def text_similarity(self) -> float | None:
         """Similarity of both texts, 0 to 1; None without a representative or sibling, and where no
         sketches were compared.
         """

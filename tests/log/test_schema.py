@@ -22,8 +22,8 @@ HEADER: Edits = {
     "log/schema.py": (
         (
             AFTER,
-            'VerdictColumn("better", np.uint8, of_named=True),\n',
-            '    VerdictColumn("of_log", np.uint64, of_named=True),\n',
+            'VerdictColumn("better", np.uint8, named_only=True),\n',
+            '    VerdictColumn("of_log", np.uint64, named_only=True),\n',
         ),
         (AFTER, "    better: int = 0\n", "    of_log: int = 0\n"),
         (AFTER, "    better: NDArray[np.uint8]\n", "    of_log: NDArray[np.uint64]\n"),
@@ -43,9 +43,9 @@ HEADER: Edits = {
         (BEFORE, "        verdicts.decided_offsets,", "        verdicts.of_log,\n"),
         (
             BEFORE,
-            ("    end = _id(values, end, named, row)\n    of[j + 1], ends[j + 1] = _OF_ID"),
+            ("    end = _write_id(values, end, named, row)\n    of[j + 1], ends[j + 1] = _OF_ID"),
             (
-                "    end = _decimal(values, end, judged.of_log[i])\n"
+                "    end = _write_uint(values, end, judged.of_log[i])\n"
                 "    j += 1\n"
                 "    of[j], ends[j] = _OF_LOG, end\n"
             ),
