@@ -86,7 +86,7 @@ class _Positions:
                 )
         return copies
 
-    def restamped(self, stamp: bytes) -> None:  # noqa: ARG002 - the listener's signature
+    def group_metadata_changed(self, group_metadata: bytes) -> None:  # noqa: ARG002 - the listener's signature
         self.moves += 1
 
 
@@ -114,7 +114,7 @@ def run(settings: Settings) -> None:
                 (topic, partition, positions.next[topic, partition], "")
                 for topic, partition in moved
             ]
-            result = output.run(outputs, offsets, source.stamp())
+            result = output.run(outputs, offsets, source.group_metadata())
             if result.outcome is Outcome.COMMITTED:
                 continue
             aborted += 1

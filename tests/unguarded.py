@@ -22,7 +22,7 @@ class _Unguarded:
 
     def run(self, outputs: Any, offsets: Any, _stamp: bytes, **more: Any) -> Any:
         """Run a transaction with the metadata as it is now, not as it was with the batch."""
-        return self._inner.run(outputs, offsets, self._sources[-1].stamp(), **more)
+        return self._inner.run(outputs, offsets, self._sources[-1].group_metadata(), **more)
 
 
 def unguarded(around: WorkerDependencies) -> WorkerDependencies:

@@ -26,7 +26,7 @@ from stream_dedup.kafka.readers import (
 from stream_dedup.kafka.source import RebalanceListener, SourceConsumer
 from stream_dedup.kafka.spans import (
     Bounds,
-    GroupStamp,
+    GroupMetadataReader,
     SpanReader,
     count_records,
     group_offsets,
@@ -52,7 +52,7 @@ __all__ = [
     "STATISTICS_EVENT",
     "Admin",
     "Bounds",
-    "GroupStamp",
+    "GroupMetadataReader",
     "KeptAdmin",
     "LoadProducer",
     "LogAppender",

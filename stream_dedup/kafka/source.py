@@ -1,8 +1,8 @@
 """The consumer of the source topic, a member of the worker's group.
 
 Invariants: one thread owns a consumer, and rebalance callbacks run inside its `take_messages`; the
-group's metadata is read together with the records it belongs to (`SourceConsumer.stamp`), never at
-commit; a source record that no client can read is returned as `Unreadable`, one for each offset, and
+group's metadata is read together with the records it belongs to (`SourceConsumer.group_metadata`),
+never at commit; a source record that no client can read is returned as `Unreadable`, one for each offset, and
 never stops its partition.
 """
 
@@ -60,7 +60,7 @@ class RebalanceListener(Protocol):
     def lost(self, keys: Sequence[TopicPartitionKey]) -> None:
         """Give up the partitions; another member may own them already."""
 
-    def restamped(self, stamp: bytes) -> None:
+    def group_metadata_changed(self, group_metadata: bytes) -> None:
         """Store the group's metadata after a callback, also after one that moved nothing."""
 
 
@@ -160,7 +160,7 @@ class SourceConsumer:
             self.restart_at({key: unreadable.offset + 1})
         return unreadable
 
-    def stamp(self) -> bytes:
+    def group_metadata(self) -> bytes:
         """Return the group's current metadata: member and generation."""
         return bytes(self._consumer.consumer_group_metadata())
 
@@ -326,7 +326,7 @@ class SourceConsumer:
         )
         self._starts.update(starts)
         self._set_paused(keys)
-        self._listener.restamped(self.stamp())
+        self._listener.group_metadata_changed(self.group_metadata())
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._give_up(consumer, partitions, self._listener.revoked)
@@ -348,17 +348,20 @@ class SourceConsumer:
             self._starts.pop(key, None)
         consumer.incremental_unassign(partitions)
         if not self._is_leaving:
-            self._listener.restamped(self.stamp())
+            self._listener.group_metadata_changed(self.group_metadata())
 
 
-def generation(stamp: bytes) -> int | None:
-    """Return the group's generation in a stamp, or None if librdkafka's format of stamps is unknown.
+def generation_of(group_metadata: bytes) -> int | None:
+    """Return the group's generation in its metadata, or None if librdkafka's format of it is unknown.
 
     librdkafka serialises the metadata as "CGMDv2:" and the generation in native byte order
     (rd_kafka_consumer_group_metadata_write). It is used to detect a generation that passed without a
     callback.
     """
-    if not stamp.startswith(b"CGMDv2:") or len(stamp) < _GENERATION_AT + _GENERATION.size:
+    if (
+        not group_metadata.startswith(b"CGMDv2:")
+        or len(group_metadata) < _GENERATION_AT + _GENERATION.size
+    ):
         return None
-    (number,) = _GENERATION.unpack_from(stamp, _GENERATION_AT)
+    (number,) = _GENERATION.unpack_from(group_metadata, _GENERATION_AT)
     return int(number)

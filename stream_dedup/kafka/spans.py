@@ -409,7 +409,7 @@ def read_whole(
             return
 
 
-class GroupStamp:
+class GroupMetadataReader:
     """The metadata of a group without members, for a transaction that changes its committed
     offsets.
     """

@@ -151,7 +151,7 @@ class TransactionalOutput:
         self,
         outputs: Sequence[Output],
         offsets: Sequence[tuple[str, int, int, str]],
-        stamp: bytes,
+        group_metadata: bytes,
         *,
         one_by_one: bool = False,
         reached: Callable[[str], None] = lambda _: None,
@@ -171,7 +171,9 @@ class TransactionalOutput:
         began = self._monotonic()
         self._is_late = False
         try:
-            return self._run(outputs, offsets, stamp, one_by_one=one_by_one, reached=reached)
+            return self._run(
+                outputs, offsets, group_metadata, one_by_one=one_by_one, reached=reached
+            )
         except FencedError as error:
             # Kafka does not report why it fenced the producer. After this time it has ended the
             # transaction at its time-out, because Kafka was unavailable or this machine suspended;
@@ -184,7 +186,7 @@ class TransactionalOutput:
         self,
         outputs: Sequence[Output],
         offsets: Sequence[tuple[str, int, int, str]],
-        stamp: bytes,
+        group_metadata: bytes,
         *,
         one_by_one: bool,
         reached: Callable[[str], None],
@@ -199,10 +201,10 @@ class TransactionalOutput:
         if isinstance(outputs, PackedOutputs) and not one_by_one:
             bulk = BulkWriter.of(self._producer, outputs.columns)
         if bulk is None:
-            return self._attempt(outputs, positions, stamp, reached, one_by_one=one_by_one)
+            return self._attempt(outputs, positions, group_metadata, reached, one_by_one=one_by_one)
         began = self._monotonic()
         try:
-            return self._attempt(outputs, positions, stamp, reached, bulk)
+            return self._attempt(outputs, positions, group_metadata, reached, bulk)
         except UndeliveredError as error:
             self._is_late = (
                 self._monotonic() - began >= _MESSAGE_SECONDS
@@ -214,13 +216,13 @@ class TransactionalOutput:
         # Delivery reports show which record failed and why, so write without bulk. librdkafka would
         # continue with a gap in its sequence numbers, so take a new producer.
         self._renew()
-        return self._attempt(outputs, positions, stamp, reached)
+        return self._attempt(outputs, positions, group_metadata, reached)
 
     def _attempt(
         self,
         outputs: Sequence[Output],
         positions: list[TopicPartition],
-        stamp: bytes,
+        group_metadata: bytes,
         reached: Callable[[str], None],
         bulk: BulkWriter | None = None,
         *,
@@ -253,12 +255,12 @@ class TransactionalOutput:
             self._flush(len(outputs), failures)  # 3
             reached("flushed")
             if failures:
-                return self._fail(None, failures, outputs, positions, stamp)
+                return self._fail(None, failures, outputs, positions, group_metadata)
             if positions:
                 with self._doubting():
                     self._call_twice(  # 4
                         lambda seconds: self._producer.send_offsets_to_transaction(
-                            positions, stamp, seconds
+                            positions, group_metadata, seconds
                         ),
                         "sending the source offsets",
                         needs,
@@ -271,7 +273,7 @@ class TransactionalOutput:
             if bulk is not None and isinstance(error, UndeliveredError):
                 raise
             if isinstance(error, UnwrittenError | BrokenError):
-                return self._fail(error, failures, outputs, positions, stamp)
+                return self._fail(error, failures, outputs, positions, group_metadata)
             return self._abort(error, failures)
         reached("before-commit")
         return self._commit(needs, in_bulk=bulk is not None)  # 5
@@ -291,7 +293,7 @@ class TransactionalOutput:
         failures: list[tuple[int, KafkaError]],
         outputs: Sequence[Output],
         positions: list[TopicPartition],
-        stamp: bytes,
+        group_metadata: bytes,
     ) -> Result:
         """Abort a transaction whose outputs failed because of a missing ACL, of the `failures`, or
         of `why`.
@@ -303,7 +305,8 @@ class TransactionalOutput:
         # and a late duplicate of them could be committed with the next, smaller one.
         is_late = isinstance(why, UnwrittenError) and not errors
         return self._abort(
-            (None if is_late else self._denied(errors, outputs, positions, stamp)) or failure,
+            (None if is_late else self._denied(errors, outputs, positions, group_metadata))
+            or failure,
             failures,
         )
 
@@ -402,7 +405,7 @@ class TransactionalOutput:
         errors: Sequence[tuple[str, KafkaError]],
         outputs: Sequence[Output],
         positions: list[TopicPartition],
-        stamp: bytes,
+        group_metadata: bytes,
     ) -> BrokerError | None:
         """Return the exception for a missing ACL, if that is why every output was purged; the
         transaction is aborted in any case.
@@ -418,7 +421,7 @@ class TransactionalOutput:
                 if positions:
                     self._caller.call(
                         lambda: self._producer.send_offsets_to_transaction(
-                            positions, stamp, STEP_SECONDS
+                            positions, group_metadata, STEP_SECONDS
                         ),
                         STEP_SECONDS + _GRACE_SECONDS,
                     )

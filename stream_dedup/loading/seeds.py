@@ -173,14 +173,14 @@ def _append(
             prepared = preparer.prepare(pending, {(source.topic, source.partition): source}, b"")
             # Fewer than pending if a text that is stored elsewhere is unavailable now.
             done = len(prepared.messages)
-            for message, outcome in zip(pending[:done], prepared.decided, strict=True):
+            for message, outcome in zip(pending[:done], prepared.local_decisions, strict=True):
                 if isinstance(outcome, DeadLetter):
                     totals.lost.report(message.position, outcome)
                 totals.empty += isinstance(outcome, Reason)
             pending = pending[done:]
             for part in prepared.parts:
                 appender.send(part.raw, None, lambda _: None)
-                totals.seeded += len(part.places)
+                totals.seeded += len(part.rows)
                 totals.records += 1
             appender.flush()
         advance(len(batch), sum(len(message.value or b"") for message in batch))

@@ -25,7 +25,7 @@ from stream_dedup.domain.terminal import note
 from stream_dedup.kafka import (
     Admin,
     Bounds,
-    GroupStamp,
+    GroupMetadataReader,
     Outcome,
     Output,
     SpanReader,
@@ -85,7 +85,7 @@ def redrive(
     source_partitions = count_partitions(settings, settings.topic_names.documents)
     group = redrive_group(settings.group)
     transactions = TransactionalOutput(settings, group, "redrive") if sends else None
-    stamp = GroupStamp(settings, group)
+    metadata_reader = GroupMetadataReader(settings, group)
     sent: list[Letter] = []
     try:
         bounds = topic_bounds(settings, topic, partitions)
@@ -96,9 +96,9 @@ def redrive(
             run = PartitionRedrive(
                 settings, topic, part, bounds[part], source_partitions, selection, remaining
             )
-            sent += run.send(transactions, stamp, totals)
+            sent += run.send(transactions, metadata_reader, totals)
     finally:
-        stamp.close()
+        metadata_reader.close()
         if transactions is not None:
             transactions.close()
     return sent
@@ -117,7 +117,10 @@ class PartitionRedrive:
     limit: int | None
 
     def send(
-        self, transactions: TransactionalOutput | None, stamp: GroupStamp, totals: Counter[str]
+        self,
+        transactions: TransactionalOutput | None,
+        metadata_reader: GroupMetadataReader,
+        totals: Counter[str],
     ) -> list[Letter]:
         """Send the selected letters in transactions, and count them in `totals`; return them.
 
@@ -139,7 +142,7 @@ class PartitionRedrive:
                 first_unsent = max(start, min(letters[-1].message.offset + 1, first_skipped))
                 behind = sum(letter.message.offset >= first_unsent for letter in letters)
                 if transactions is not None:
-                    is_committed = self._write(transactions, stamp, letters, first_unsent)
+                    is_committed = self._write(transactions, metadata_reader, letters, first_unsent)
                     if not is_committed:
                         totals["twice"] += behind
                         break
@@ -182,7 +185,7 @@ class PartitionRedrive:
     def _write(
         self,
         transactions: TransactionalOutput,
-        stamp: GroupStamp,
+        metadata_reader: GroupMetadataReader,
         letters: Sequence[Letter],
         first_unsent: int,
     ) -> bool:
@@ -190,7 +193,7 @@ class PartitionRedrive:
         result = transactions.run(
             [original(letter) for letter in letters],
             [(self.topic, self.partition, first_unsent, "")],
-            stamp.read_metadata(),
+            metadata_reader.read_metadata(),
         )
         if result.refused:
             raise ConfigurationError(

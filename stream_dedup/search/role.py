@@ -411,7 +411,7 @@ class TextFiller:
         else:
             if added and self._away is not None:
                 self._logger.info(f"{self._away.back} again")
-                self._metrics.away(type(self._away), False)
+                self._metrics.set_away(type(self._away), False)
                 self._away = None
 
     def _wait(self, documents: Sequence[Message], away: AwayError) -> None:
@@ -430,8 +430,8 @@ class TextFiller:
                 reason=str(away),
             )
         elif type(self._away) is not type(away):
-            self._metrics.away(type(self._away), False)
-        self._metrics.away(type(away), True)
+            self._metrics.set_away(type(self._away), False)
+        self._metrics.set_away(type(away), True)
         self._away = away
 
     def _add(self, message: Message, text: OutputText) -> None:

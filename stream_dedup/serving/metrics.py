@@ -171,7 +171,7 @@ class DecodingMetrics(RoleMetrics):
             ),
         }
 
-    def away(self, kind: type[AwayError], is_away: bool) -> None:
+    def set_away(self, kind: type[AwayError], is_away: bool) -> None:
         """Set whether records wait for an unavailable service."""
         if kind in self._away:  # other kinds have no metric
             self._away[kind].set(is_away)

@@ -17,30 +17,30 @@ _LEAST_SHARE = 1 / 1024
 
 
 class Amount(NamedTuple):
-    """A number of records and their total bytes."""
+    """A number of records, and their total size in bytes."""
 
     documents: int
     bytes: int
 
-    def holds(self, documents: int, size: int) -> bool:
+    def fits(self, documents: int, size: int) -> bool:
         """Return whether `documents` records of `size` bytes in total fit."""
         return documents <= self.documents and size <= self.bytes
 
 
 class Allowance:
-    """The limit `now` of one transaction: it starts at `most` and is at least one record."""
+    """The limit of one transaction: at most `maximum`, where it starts, and at least one record."""
 
-    def __init__(self, most: Amount) -> None:
-        self._most = most
+    def __init__(self, maximum: Amount) -> None:
+        self._maximum = maximum
         self._share = 1.0
 
     @property
-    def now(self) -> Amount:
+    def current(self) -> Amount:
         """The limit of the next transaction."""
-        documents, size = (max(1, int(limit * self._share)) for limit in self._most)
+        documents, size = (max(1, int(limit * self._share)) for limit in self._maximum)
         return Amount(documents, size)
 
-    def committed(self, carried: Amount, seconds: float) -> None:
+    def adapt_after_commit(self, carried: Amount, seconds: float) -> None:
         """Adapt the limit to the duration of a committed transaction.
 
         A transaction below half of the limit changes nothing. One that was read before the limit
@@ -48,7 +48,10 @@ class Allowance:
         shrink the limit several times. After one that took less than half of `SLOW_SECONDS` the
         limit grows by the unused time, at most twofold.
         """
-        if 2 * carried.documents < self.now.documents and 2 * carried.bytes < self.now.bytes:
+        if (
+            2 * carried.documents < self.current.documents
+            and 2 * carried.bytes < self.current.bytes
+        ):
             return
         if seconds > SLOW_SECONDS:
             self._shrink_to(self._share_of(carried) / 2)
@@ -57,12 +60,12 @@ class Allowance:
                 1.0, self._share * min(_GROWTH_MAX, SLOW_SECONDS / 2 / max(seconds, 1e-3))
             )
 
-    def was_late(self, carried: Amount) -> None:
+    def shrink_after_timeout(self, carried: Amount) -> None:
         """Reduce the limit to a quarter of a transaction that was not written in time."""
         self._shrink_to(self._share_of(carried) / 4)
 
     def _share_of(self, carried: Amount) -> float:
-        return max(done / limit for done, limit in zip(carried, self._most, strict=True))
+        return max(amount / limit for amount, limit in zip(carried, self._maximum, strict=True))
 
     def _shrink_to(self, share: float) -> None:
         self._share = max(_LEAST_SHARE, min(self._share, share))

@@ -2,7 +2,7 @@
 
 Invariants: every change of the flow drains first (`drain`), so that no batch is being prepared and
 no transaction runs; a partition is read from the offset that the broker has committed, never from
-one that was only sent; records that must be read again are read before any others (`go_back`).
+one that was only sent; records that must be read again are read before any others (`seek_to_unread`).
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from stream_dedup.kafka import (
     TopicIdWatcher,
     is_recreated,
 )
-from stream_dedup.kafka.source import generation
+from stream_dedup.kafka.source import generation_of
 from stream_dedup.log import epochs
 from stream_dedup.orders.beginnings import Beginnings
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker import startup
 from stream_dedup.worker.dependencies import WorkerContext
 
-_QUESTIONS = 3
+_ATTEMPTS_MAX = 3
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ class Assignment:
         self._beginnings = beginnings
         self._make_admin = make_admin
         self._topic_ids = TopicIdWatcher(
-            self._topics, asking, context.clock.monotonic, context.logger
+            self._fetch_topic_ids, asking, context.clock.monotonic, context.logger
         )
         self._drain = drain
         self._reopen_verdicts = reopen_verdicts
@@ -87,20 +87,20 @@ class Assignment:
 
     # -- what is read again
 
-    def give_back(self, read: Messages) -> None:
+    def reread_unprepared(self, read: Messages) -> None:
         """Have these records read again: they were not prepared."""
         self._unread |= read.first_offsets()
 
-    def reread_later(self) -> None:
+    def schedule_reread(self) -> None:
         """Read again from the committed offsets, before anything more is taken in."""
         self._must_reread = True
 
     def reread(self, keys: Sequence[TopicPartitionKey]) -> None:
         """Continue from the broker's current committed offsets."""
         self._unread.clear()
-        self.source.restart_at(self._learn(self.source.committed(keys)))
+        self.source.restart_at(self._adopt_committed(self.source.committed(keys)))
 
-    def go_back(self, read: Messages) -> bool:
+    def seek_to_unread(self, read: Messages) -> bool:
         """Seek to the records that must be read again; return whether there are any. The caller
         then drops the records just `read`.
         """
@@ -144,7 +144,7 @@ class Assignment:
             "stale records dropped; reading again from the committed offset",
             partitions=[f"{topic}-{part}" for topic, part in keys],
         )
-        self.source.restart_at(self._learn(committed))
+        self.source.restart_at(self._adopt_committed(committed))
         self._forget_unread(committed)
 
     def _forget_unread(self, keys: Iterable[TopicPartitionKey]) -> None:
@@ -156,7 +156,7 @@ class Assignment:
 
     # -- committed offsets
 
-    def _learn(
+    def _adopt_committed(
         self, committed: Mapping[TopicPartitionKey, OwnedOffset]
     ) -> dict[TopicPartitionKey, int]:
         """Store the broker's offset and epoch of each partition, begin partitions that have none,
@@ -195,7 +195,7 @@ class Assignment:
     def _insist(self, action: Callable[[], T]) -> T:
         """Return the result of `action`, retried while Kafka is unavailable and a few times more."""
         return self._patience.insist(
-            _QUESTIONS, action, lambda error: isinstance(error, BrokerError)
+            _ATTEMPTS_MAX, action, lambda error: isinstance(error, BrokerError)
         )
 
     def refresh_missing(
@@ -228,12 +228,12 @@ class Assignment:
         """Take over partitions at their committed offsets; pause those that the outputs lack."""
         self._drain()
         self._forget_unread(keys)
-        self._metrics.rebalanced()
+        self._metrics.count_rebalance()
         if not self._has_partitions:
             # the topic may have been created again before this worker had partitions
             self.check_topics()
         self._has_partitions = True
-        starts = self._learn(self.source.committed(keys))
+        starts = self._adopt_committed(self.source.committed(keys))
         lacking = [key for key in keys if key[1] >= self._output_partitions]
         if lacking:
             self._unserved.update(lacking)
@@ -251,7 +251,7 @@ class Assignment:
     def revoked(self, keys: Sequence[TopicPartitionKey]) -> None:
         """Give up partitions."""
         self._drain()
-        self._metrics.rebalanced()
+        self._metrics.count_rebalance()
         self._flow.revoked(keys)
         self._forget_unread(keys)
         self._unserved.difference_update(keys)
@@ -263,7 +263,7 @@ class Assignment:
     def lost(self, keys: Sequence[TopicPartitionKey]) -> None:
         """Give up partitions that another worker may own already."""
         self._drain()
-        self._metrics.rebalanced()
+        self._metrics.count_rebalance()
         self._flow.lost(keys)
         self._forget_unread(keys)
         self._unserved.difference_update(keys)
@@ -271,11 +271,11 @@ class Assignment:
         self._must_reread = bool(self._flow.owned())
         self._logger.warning("partitions lost", partitions=sorted(part for _, part in keys))
 
-    def restamped(self, stamp: bytes) -> None:
+    def group_metadata_changed(self, group_metadata: bytes) -> None:
         """Stamp the batches that survived the rebalance."""
         self._drain()
-        self.has_joined = self._has_partitions and (generation(stamp) or 0) >= 0
-        if self._flow.restamp(stamp, generation(stamp)):
+        self.has_joined = self._has_partitions and (generation_of(group_metadata) or 0) >= 0
+        if self._flow.renew_group_metadata(group_metadata, generation_of(group_metadata)):
             self._must_reread = True
 
     # -- the topics
@@ -284,7 +284,7 @@ class Assignment:
         """Return the owned partitions that the outputs have too."""
         return [key for key in self._flow.owned() if key not in self._unserved]
 
-    def look_at_topics(self, *, soon: bool, is_unreadable: bool) -> None:
+    def watch_topics(self, *, soon: bool, is_unreadable: bool) -> None:
         """Check the topics every half minute, or `soon`, without waiting for the answer.
 
         `is_unreadable`: the topic of answers cannot be read.
@@ -303,7 +303,7 @@ class Assignment:
         outputs = [topic_ids[name][1] for name in self._cluster.names.outputs if name in topic_ids]
         if len(outputs) == len(self._cluster.names.outputs):
             self._output_partitions = min(outputs)
-            self._serve()
+            self._resume_served()
 
     def check_topics(self) -> None:
         """Check now whether a topic was created again.
@@ -313,13 +313,13 @@ class Assignment:
         """
         self._check_topic_ids(self._topic_ids.now())
 
-    def _topics(self) -> TopicIds:
+    def _fetch_topic_ids(self) -> TopicIds:
         """Return the id and the number of partitions of the topics; {} while Kafka is silent."""
         if self._patience.is_silent():
             return {}  # the request would only time out
         names = self._cluster.names
-        asked = [names.documents, *names.outputs, names.fingerprints, names.verdicts]
-        return self._make_admin(self._settings).topic_ids(asked)
+        topics = [names.documents, *names.outputs, names.fingerprints, names.verdicts]
+        return self._make_admin(self._settings).topic_ids(topics)
 
     def _check_topic_ids(self, topic_ids: TopicIds) -> None:
         names = self._cluster.names
@@ -334,7 +334,7 @@ class Assignment:
                     "new topic holds."
                 )
 
-    def _serve(self) -> None:
+    def _resume_served(self) -> None:
         """Resume the partitions that the outputs have now."""
         served = {key for key in self._unserved if key[1] < self._output_partitions}
         if served:

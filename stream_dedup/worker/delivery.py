@@ -1,6 +1,6 @@
 """The worker's transactions, one at a time, each in these steps:
 
- 1. choose: the oldest batches with verdicts, as many as one transaction may carry (`go_on`).
+ 1. choose: the oldest batches with verdicts, as many as one transaction may carry (`advance`).
  2. carry out, in a second thread: build the outputs, write them and the source offsets, commit.
     `kafka.transaction` numbers the steps of that.
  3. learn from its result and duration: the next transactions carry less or more.
@@ -47,9 +47,9 @@ class _Transaction(NamedTuple):
     offsets: Sequence[tuple[str, int, int, str]]
 
     @property
-    def stamp(self) -> bytes:
+    def group_metadata(self) -> bytes:
         """The group's metadata that was read with its batches."""
-        return self.batches[0].stamp
+        return self.batches[0].group_metadata
 
     @property
     def amount(self) -> Amount:
@@ -60,7 +60,7 @@ class _Transaction(NamedTuple):
         )
 
 
-class _Ended(NamedTuple):
+class _FinishedTransaction(NamedTuple):
     """The result of a transaction, the records it wrote, and its duration."""
 
     result: Result
@@ -97,16 +97,16 @@ class Delivery:
         self._patience = context.patience
         self._delivers = delivers
         self._running: _Transaction | None = None
-        self._was_away = False  # whether Kafka was unavailable while the transaction ran
+        self._was_kafka_silent = False  # whether Kafka was unavailable while the transaction ran
 
     @property
     def is_running(self) -> bool:
         """Whether a transaction runs, or its result was not processed yet."""
         return self._running is not None
 
-    def go_on(self) -> None:
+    def advance(self) -> None:
         """Process the result of the running transaction if it has ended, and begin the next one."""
-        if self.wait_until_none_runs(0.0 if self._flow.awaits else _ANSWER_SECONDS):
+        if self.wait_until_none_runs(0.0 if self._flow.has_unanswered else _ANSWER_SECONDS):
             self._begin()
             self.wait_until_none_runs(0.0)
 
@@ -116,7 +116,7 @@ class Delivery:
         """
         if self._running is None:
             return True
-        self._was_away = self._was_away or self._patience.is_silent()
+        self._was_kafka_silent = self._was_kafka_silent or self._patience.is_silent()
         try:
             has_ended = self._thread.ended(wait_seconds)
         except BaseException:
@@ -126,11 +126,11 @@ class Delivery:
             self._end(self._running, rereads=rereads)
         return has_ended
 
-    def retract_timed(self, batch: InFlight) -> None:
+    def retract_timed_out(self, batch: InFlight) -> None:
         """Retract documents that a time limit made dead letters: the index may have judged them for
         a worker that did not commit.
         """
-        decided = batch.decided_here()
+        decided = batch.decided_locally()
         late = [
             batch.messages[row]
             for row, decision in decided
@@ -150,25 +150,25 @@ class Delivery:
         self._transactions.close()
 
     def _begin(self) -> None:
-        ready = self._flow.ready(self._allowance.now)  # 1
+        ready = self._flow.ready(self._allowance.current)  # 1
         if not ready:
             return
         now = self._clock.monotonic()
         for batch in ready:
-            self._metrics.waited(now - batch.taken)
+            self._metrics.observe_wait(now - batch.waiting_since)
         offsets = [
             (topic, partition, offset, epochs.to_metadata(epoch))
             for (topic, partition), (offset, epoch) in self._flow.offsets(ready).items()
         ]
         running = self._running = _Transaction(ready, offsets)
-        self._was_away = False
+        self._was_kafka_silent = False
         self._thread.start(lambda: self._carry_out(running))  # 2
 
-    def _carry_out(self, transaction: _Transaction) -> _Ended:
+    def _carry_out(self, transaction: _Transaction) -> _FinishedTransaction:
         """Run one transaction; called in the second thread."""
         emitted = self._outputs.of(*transaction.batches)
         began = self._clock.monotonic()
-        return _Ended(
+        return _FinishedTransaction(
             self._transact(emitted, transaction), emitted, self._clock.monotonic() - began
         )
 
@@ -179,7 +179,7 @@ class Delivery:
             return self._transactions.run(
                 emitted.outputs if self._delivers else [],
                 transaction.offsets,
-                transaction.stamp,
+                transaction.group_metadata,
                 one_by_one=one_by_one,
                 reached=lambda step: self._failpoints.hit(
                     f"worker.{step}", lambda: self._flow.in_flight
@@ -188,11 +188,11 @@ class Delivery:
 
     def _end(self, transaction: _Transaction, *, rereads: bool) -> None:
         self._running = None
-        ended: _Ended = self._thread.take_result()
+        ended: _FinishedTransaction = self._thread.take_result()
         result, emitted, seconds = ended
         carried = transaction.amount
         self._metrics.transactions.labels(result.outcome.value).inc()  # 3
-        self._learn(result, carried, seconds)
+        self._adapt_allowance(result, carried, seconds)
         if result.outcome is Outcome.COMMITTED:  # 4
             self._flow.committed(transaction.batches)
             self._metrics.records.inc(sum(batch.live_records for batch in transaction.batches))
@@ -205,22 +205,22 @@ class Delivery:
             reason=result.why,
             documents=carried.documents,
             seconds=round(seconds, 1),
-            next_documents_max=self._allowance.now.documents,
+            next_documents_max=self._allowance.current.documents,
         )
         if result.refused:  # 5
             self._retract(emitted, transaction, result)
         self._abort(rereads=rereads)
 
-    def _learn(self, result: Result, carried: Amount, seconds: float) -> None:
+    def _adapt_allowance(self, result: Result, carried: Amount, seconds: float) -> None:
         """Adapt the size of the next transactions to the outputs' speed. A transaction during which
         Kafka was unavailable says nothing about it.
         """
-        if self._was_away:
+        if self._was_kafka_silent:
             return
         if result.outcome is Outcome.COMMITTED:
-            self._allowance.committed(carried, seconds)
+            self._allowance.adapt_after_commit(carried, seconds)
         elif result.is_late:
-            self._allowance.was_late(carried)
+            self._allowance.shrink_after_timeout(carried)
 
     def _retract(self, batch: EmittedBatch, transaction: _Transaction, result: Result) -> None:
         """Find the record that an output refused because of its content, and retract it in the
@@ -233,7 +233,7 @@ class Delivery:
             began = self._clock.monotonic()
             result = self._transact(batch, transaction, one_by_one=True)
             # Writing all of them one by one may take too long; a smaller transaction finds it.
-            self._learn(result, transaction.amount, self._clock.monotonic() - began)
+            self._adapt_allowance(result, transaction.amount, self._clock.monotonic() - began)
         for index in result.refused:
             emitted = batch[index]
             where = emitted.message.position

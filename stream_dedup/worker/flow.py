@@ -56,8 +56,9 @@ class Owned:
 
 
 class Flow:
-    """The batches that one worker has in flight. `is_open`: the index is silent, so documents leave
-    without waiting for verdicts.
+    """The batches that one worker has in flight.
+
+    While `is_failed_open`, the index is silent and documents leave without waiting for verdicts.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Flow:
         self._chains: OrderedDict[int, bytes] = OrderedDict()
         self._generation: int | None = None
         self._stale: dict[TopicPartitionKey, int] = {}
-        self.is_open = False
+        self.is_failed_open = False
 
     # -- partitions
 
@@ -109,8 +110,8 @@ class Flow:
         for key in keys:
             self._owned.pop(key, None)
 
-    def restamp(self, stamp: bytes, generation: int | None) -> bool:
-        """Stamp the batches that survived a rebalance callback with the metadata read inside it.
+    def renew_group_metadata(self, group_metadata: bytes, generation: int | None) -> bool:
+        """Give the batches that survived a rebalance callback the metadata read inside it.
 
         Return whether batches were dropped, because a generation was missed or restarted; then the
         committed offsets must be read again.
@@ -130,7 +131,7 @@ class Flow:
             self.drop_all()
             return True
         for batch in self._batches:
-            batch.stamp = stamp
+            batch.group_metadata = group_metadata
         return False
 
     # -- taking in
@@ -140,13 +141,13 @@ class Flow:
         """Number of batches in flight."""
         return len(self._batches)
 
-    def excuse(self, seconds: float) -> None:
-        """Subtract these seconds from the waiting time of every batch in flight."""
+    def discount_wait(self, seconds: float) -> None:
+        """Do not count these seconds as waiting time of the batches in flight."""
         for batch in self._batches:
-            batch.taken += seconds
+            batch.waiting_since += seconds
 
     @property
-    def awaits(self) -> bool:
+    def has_unanswered(self) -> bool:
         """Whether a log record has no answer yet."""
         return bool(self._parts)
 
@@ -171,7 +172,7 @@ class Flow:
         return sum(
             len(places)
             if batch.is_whole
-            else int(batch.messages.of_partitions(batch.live)[places].sum())
+            else int(batch.messages.of_partitions(batch.live_partitions)[places].sum())
             for batch, places in representatives
         )
 
@@ -180,11 +181,11 @@ class Flow:
         """Whether one more batch of records that were already read may go in flight."""
         return len(self._batches) < self._window and not self._stale
 
-    def wants(self, besides: int = 0) -> int:
-        """Return how many more records may be read while `besides` further batches are being
-        prepared; 0 means wait.
+    def records_wanted(self, preparing: int = 0) -> int:
+        """Return how many more records may be read while `preparing` batches are not in flight yet;
+        0 means wait.
         """
-        if len(self._batches) + besides >= self._window or self._stale:
+        if len(self._batches) + preparing >= self._window or self._stale:
             return 0
         return (
             self._batch_documents_max
@@ -215,8 +216,8 @@ class Flow:
             return []
         _, part = entry
         part.log_offset = log_offset
-        if self.is_open:
-            self._pass(part)
+        if self.is_failed_open:
+            self._release_unjudged(part)
             return []
         return [part] if log_offset < self._answers_from else []
 
@@ -229,7 +230,7 @@ class Flow:
         or its window ended.
         """
         self._answers_from = max(self._answers_from, announce.answers_from)
-        again = []
+        unanswerable = []
         for _, part in self._parts.values():
             if (
                 not part.answered
@@ -237,8 +238,8 @@ class Flow:
                 and part.log_offset < self._answers_from
             ):
                 part.log_offset = None
-                again.append(part)
-        return again
+                unanswerable.append(part)
+        return unanswerable
 
     def answered(self, answer: LogAnswer | Rejected) -> Part | None:
         """Apply an answer; return the part that it answers, or None if this worker did not ask.
@@ -248,10 +249,10 @@ class Flow:
             ConfigurationError: the index cannot judge what this worker sends.
             InvariantError: the answer does not fit the question.
         """
-        self._compare(answer)
+        self._check_chain(answer)
         if answer.nonce != self.nonce:
             return None
-        self.is_open = False
+        self.is_failed_open = False
         if answer.log_offset < self._answers_from:
             return None  # asked again already, or once its append is acknowledged
         entry = self._parts.pop(answer.number, None)
@@ -263,18 +264,18 @@ class Flow:
                 f"The index rejected log record {answer.log_offset} of this worker: {answer.why} "
                 "Nothing was lost; correct the setting and start the worker again."
             )
-        if len(answer.judgements) != len(part.places):
+        if len(answer.judgements) != len(part.rows):
             raise InvariantError(
                 f"The answer to log record {answer.log_offset} judges {len(answer.judgements)} "
-                f"documents, and {len(part.places)} were sent; stop, and keep the log and the "
+                f"documents, and {len(part.rows)} were sent; stop, and keep the log and the "
                 "index's folder for a report."
             )
         part.answered = True
         part.verdicts = Verdicts.of(answer.judgements)
         for place in np.flatnonzero(part.verdicts.reasons == Reason.STALE):
-            row = part.places[place]
+            row = part.rows[place]
             key, offset = batch.messages.key(row), int(batch.messages.offsets[row])
-            if key in batch.live:
+            if key in batch.live_partitions:
                 self._stale[key] = min(offset, self._stale.get(key, offset))
         if batch.is_answered:
             self._has_answer = True
@@ -303,27 +304,28 @@ class Flow:
         The index still judges them, some as duplicates: a duplicate is then delivered as unique.
         Documents whose question is not in the log yet keep waiting.
         """
-        self.is_open = True
+        self.is_failed_open = True
         return sum(
-            self._pass(part)
+            self._release_unjudged(part)
             for _, part in list(self._parts.values())
             if part.log_offset is not None
         )
 
-    def _pass(self, part: Part) -> int:
+    def _release_unjudged(self, part: Part) -> int:
+        """Let the documents of a log record leave without verdicts; return their number."""
         batch, _ = self._parts.pop(part.number)
         part.answered = True
-        for place, index in enumerate(part.places):
-            batch.decided[index] = Judgement(
+        for place, row in enumerate(part.rows):
+            batch.local_decisions[row] = Judgement(
                 Reason.FAIL_OPEN, LogPlace(part.log_offset or 0, place)
             )
-        return len(part.places)
+        return len(part.rows)
 
     # -- committing
 
     def ready(self, allowed: Amount | None = None) -> list[InFlight]:
         """Return the batches to commit in the next transaction: the oldest that are answered and
-        share one stamp.
+        share one group metadata.
 
         A batch larger than `allowed` is returned alone.
         """
@@ -334,11 +336,11 @@ class Flow:
         for batch in self._batches:
             documents += len(batch.messages)
             size += batch.messages.held_bytes
-            if not batch.is_answered or (ready and batch.stamp != ready[0].stamp):
+            if not batch.is_answered or (ready and batch.group_metadata != ready[0].group_metadata):
                 break
             if ready and (
                 documents > self._batch_documents_max
-                or (allowed and not allowed.holds(documents, size))
+                or (allowed and not allowed.fits(documents, size))
             ):
                 break
             ready.append(batch)
@@ -410,14 +412,14 @@ class Flow:
     def _drop(self, key: TopicPartitionKey) -> None:
         self._stale.pop(key, None)
         for batch in self._batches:
-            batch.live.discard(key)
-        emptied = [batch for batch in self._batches if not batch.live]
+            batch.live_partitions.discard(key)
+        emptied = [batch for batch in self._batches if not batch.live_partitions]
         for batch in emptied:
             self._batches.remove(batch)
             for part in batch.parts:
                 self._parts.pop(part.number, None)
 
-    def _compare(self, answer: LogAnswer | Rejected) -> None:
+    def _check_chain(self, answer: LogAnswer | Rejected) -> None:
         """Raise DivergedError if another replica answered this offset with another running
         digest.
         """

@@ -36,11 +36,13 @@ _ASK_AGAIN_SECONDS = 2.0
 
 
 class Unprepared(NamedTuple):
-    """Records of one or more reads that are not yet prepared; the stamp is that of the first read."""
+    """Records of one or more reads that are not yet prepared; the group's metadata is that of the
+    first read.
+    """
 
     messages: list[Messages]
     sources: dict[TopicPartitionKey, records.Source]
-    stamp: bytes
+    group_metadata: bytes
 
     @property
     def amount(self) -> Amount:
@@ -51,7 +53,7 @@ class Unprepared(NamedTuple):
 
 
 class Intake:
-    """Reads and prepares records. The loop calls `turn` and `rest`; call `finish` or `forget` before
+    """Reads and prepares records. The loop calls `read_and_prepare` and `sleep_until_next_read`; call `finish` or `discard` before
     a change of the flow.
     """
 
@@ -65,7 +67,7 @@ class Intake:
         allowance: Allowance,
         take_in: Callable[[InFlight], None],
         pace: IntakePace,
-        hurries: threading.Event,
+        hurry_event: threading.Event,
     ) -> None:
         self._flow = context.flow
         self._stop = context.stop
@@ -85,7 +87,7 @@ class Intake:
         self._sizes = RecordSizes()
         self._is_preparing = False
         self._prepared_bytes = 0  # of the batch that is being prepared
-        self._hurries = hurries  # set: preparing ends after the current stretch
+        self._hurry_event = hurry_event  # once set, preparing ends after the current stretch
         self._remainder: Unprepared | None = None  # records that the last slice did not reach
         self._ahead: Unprepared | None = None  # records read after the others
         self._read_at = 0.0
@@ -106,10 +108,12 @@ class Intake:
 
     def wanted(self) -> int:
         """Return how many more records may be read within the limits of records and memory."""
-        records_max = self._flow.wants(1 if self._is_preparing or self._ahead is not None else 0)
+        records_max = self._flow.records_wanted(
+            1 if self._is_preparing or self._ahead is not None else 0
+        )
         if not records_max:
             return 0
-        allowed = self._allowance.now
+        allowed = self._allowance.current
         remainder_bytes = 0 if self._remainder is None else self._remainder.amount.bytes
         room = self._budget.room(self._flow.held_bytes + self.prepared_bytes + remainder_bytes)
         ahead = Amount(0, 0) if self._ahead is None else self._ahead.amount
@@ -118,53 +122,51 @@ class Intake:
             min(room, allowed.bytes) - ahead.bytes,
         )
 
-    def turn(self, *, reads: bool) -> None:
+    def read_and_prepare(self, *, reads: bool) -> None:
         """Take in the prepared batch, and read as many records as may be read, unless more are
         still being gathered.
         """
-        none_prepares = self._wait_until_prepared(
-            0.0 if self._flow.in_flight else _PREPARED_SECONDS
-        )
+        is_idle = self._wait_until_prepared(0.0 if self._flow.in_flight else _PREPARED_SECONDS)
         wanted = self.wanted() if reads else 0
-        if (none_prepares or wanted) and not self._seconds_to_gather():
+        if (is_idle or wanted) and not self._seconds_to_gather():
             self._read(wanted)
 
-    def rest(self) -> None:
+    def sleep_until_next_read(self) -> None:
         """Sleep until the next read, if nothing is in flight or being prepared."""
         if not (self._flow.in_flight or self._is_preparing) and (rest := self._seconds_to_gather()):
             self._clock.sleep(rest)
 
     def hurry(self) -> None:
         """Make preparing end after the current stretch."""
-        self._hurries.set()
+        self._hurry_event.set()
 
     def finish(self) -> None:
         """Wait for the current stretch and take it in; have the records after it read again."""
-        self._hurries.set()
+        self._hurry_event.set()
         while self._is_preparing:
             self._beat()
             if self._thread.ended(_WAIT_SECONDS):
                 self._take_in_prepared()
-        self._hurries.clear()
+        self._hurry_event.clear()
         for read in (self._ahead, self._remainder):
             if read is not None:
-                self._assignment.give_back(Messages.joined(read.messages))
+                self._assignment.reread_unprepared(Messages.joined(read.messages))
         self._remainder = self._ahead = None
 
-    def forget(self) -> None:
-        """Wait for the current stretch; forget it and the records after it."""
-        self._hurries.set()
+    def discard(self) -> None:
+        """Wait for the current stretch, and discard it and the records after it."""
+        self._hurry_event.set()
         while self._is_preparing:
             self._beat()
             self._is_preparing = not self._thread.ended(_WAIT_SECONDS)
         self._thread.take_result()
-        self._hurries.clear()
+        self._hurry_event.clear()
         self._remainder = self._ahead = None
 
     def leave(self) -> None:
-        """Forget everything without waiting, because the worker ends."""
+        """Discard everything without waiting, because the worker ends."""
         self._is_preparing, self._remainder, self._ahead = False, None, None
-        self._hurries.set()
+        self._hurry_event.set()
 
     # -- reading
 
@@ -186,7 +188,7 @@ class Intake:
         else:
             messages = Messages.of([])
             self._poll_without_reading()
-        if self._assignment.go_back(messages) or not messages:
+        if self._assignment.seek_to_unread(messages) or not messages:
             return
         for unreadable in messages.unreadable.values():
             if isinstance(unreadable, UnreadableHeaders):
@@ -201,7 +203,7 @@ class Intake:
         self._read_at = self._clock.monotonic()
         self._sizes.read_messages(messages)
         sources = {key: self._flow.source(key) for key in messages.last_offsets()}
-        self._prepare_or_keep(Unprepared([messages], sources, self._source.stamp()))
+        self._prepare_or_keep(Unprepared([messages], sources, self._source.group_metadata()))
 
     def _poll_without_reading(self) -> None:
         """Poll without reading records. Prefetched records are kept for a moment and then dropped by
@@ -265,12 +267,12 @@ class Intake:
                         batch = self._preparer.prepare(
                             messages,
                             read.sources,
-                            read.stamp,
+                            read.group_metadata,
                             partial(self._is_over, until),
-                            self._hurries.is_set,
+                            self._hurry_event.is_set,
                         )
                 except AwayError as error:
-                    if self._hurries.is_set():
+                    if self._hurry_event.is_set():
                         return None, remainder_of(read, messages, 0)
                     kind = type(error)
                     if kind not in away:
@@ -278,8 +280,8 @@ class Intake:
                             f"{kind.away} unavailable; the records wait", reason=str(error)
                         )
                     away.add(kind)
-                    self._metrics.away(kind, True)
-                    if self._hurries.wait(_ASK_AGAIN_SECONDS):
+                    self._metrics.set_away(kind, True)
+                    if self._hurry_event.wait(_ASK_AGAIN_SECONDS):
                         return None, remainder_of(read, messages, 0)
                 else:
                     for kind in away:
@@ -287,10 +289,10 @@ class Intake:
                     return batch, remainder_of(read, messages, len(batch.messages))
         finally:
             for kind in away:
-                self._metrics.away(kind, False)
+                self._metrics.set_away(kind, False)
 
     def _is_over(self, until: float) -> bool:
-        return self._hurries.is_set() or self._clock.monotonic() >= until
+        return self._hurry_event.is_set() or self._clock.monotonic() >= until
 
     def _wait_until_prepared(self, wait_seconds: float) -> bool:
         """Wait at most `wait_seconds` for the prepared batch, take it in and start the next; return

@@ -61,13 +61,13 @@ from stream_dedup.domain.errors import BrokerError
 from stream_dedup.serving.running import RunningRole
 from stream_dedup.worker.allowance import Allowance
 from stream_dedup.worker.assignment import Assignment
-from stream_dedup.worker.awaited import Awaited
 from stream_dedup.worker.delivery import Delivery
 from stream_dedup.worker.dependencies import WorkerContext, WorkerDependencies
 from stream_dedup.worker.identity import WorkerIdentity
 from stream_dedup.worker.intake import Intake
 from stream_dedup.worker.prepare import InFlight
 from stream_dedup.worker.questions import Questions
+from stream_dedup.worker.wait_reporter import WaitReporter
 
 _DRAIN_STEP_SECONDS = 0.1
 _ANSWER_SECONDS = 0.003
@@ -85,7 +85,7 @@ class WorkerParts:
     questions: Questions
     delivery: Delivery
     allowance: Allowance
-    awaited: Awaited
+    wait_reporter: WaitReporter
     identity: WorkerIdentity
 
 
@@ -108,7 +108,7 @@ class Worker:
         self._questions = parts.questions
         self._delivery = parts.delivery
         self._allowance = parts.allowance
-        self._awaited = parts.awaited
+        self._awaited = parts.wait_reporter
         self._identity = parts.identity
         self._metrics = context.metrics
         self._clock = context.clock
@@ -158,23 +158,25 @@ class Worker:
 
     def _turn(self, *, reads: bool) -> None:
         self._health.beat()
-        self._intake.turn(reads=reads)
+        self._intake.read_and_prepare(reads=reads)
         self._questions.poll()
-        self._questions.hear(self._seconds_to_hear())
+        self._questions.process_answers(self._seconds_to_wait_for_answers())
         if self._flow.stale():
             self._assignment.resolve_stale()
-        self._delivery.go_on()
-        self._do_chores()
+        self._delivery.advance()
+        self._do_periodic_tasks()
         if reads:
-            self._intake.rest()
+            self._intake.sleep_until_next_read()
 
-    def _seconds_to_hear(self) -> float:
+    def _seconds_to_wait_for_answers(self) -> float:
         """Return how long to wait for answers: 0 if none is due, longer if nothing else can be
         done.
         """
         is_running = self._delivery.is_running
         is_due = (
-            self._flow.awaits if is_running else self._flow.in_flight and not self._flow.ready()
+            self._flow.has_unanswered
+            if is_running
+            else self._flow.in_flight and not self._flow.ready()
         )
         if not is_due:
             return 0.0
@@ -205,12 +207,12 @@ class Worker:
 
     def abort(self, *, rereads: bool) -> None:
         """Drop everything in flight, being prepared or read ahead."""
-        self._intake.forget()
+        self._intake.discard()
         dropped = self._flow.drop_all()
         if rereads and not self._stop.is_set():
             self._assignment.reread(dropped)
         else:
-            self._assignment.reread_later()
+            self._assignment.schedule_reread()
         if not self._stop.is_set():
             self._clock.sleep(_ABORT_PAUSE_SECONDS)
 
@@ -227,35 +229,35 @@ class Worker:
 
     def take_in(self, batch: InFlight) -> None:
         """Put a prepared batch in flight."""
-        self._delivery.retract_timed(batch)
+        self._delivery.retract_timed_out(batch)
         self._questions.ask(batch)
 
     # -- now and then
 
-    def _do_chores(self) -> None:
+    def _do_periodic_tasks(self) -> None:
         now = self._clock.monotonic()
         if now >= self._next_lag:
             self._next_lag = now + _LAG_SECONDS
-            self._show(now)
-        self._assignment.look_at_topics(
+            self._update_gauges(now)
+        self._assignment.watch_topics(
             soon=self._questions.are_late, is_unreadable=bool(self._questions.read_error)
         )
 
-    def _show(self, now: float) -> None:
+    def _update_gauges(self, now: float) -> None:
         """Update the gauges and the health pages."""
         owned = self._flow.owned()
         for key in owned:
             lag = self._assignment.source.lag(key, self._flow.committed_offset(key))
             if lag is not None:
-                self._metrics.lag(key[0], key[1], lag)
-        self._metrics.in_flight(
+                self._metrics.set_lag(key[0], key[1], lag)
+        self._metrics.set_in_flight(
             self._flow.in_flight, self._flow.documents_in_flight, self._flow.held_bytes
         )
-        self._metrics.allowed.set(self._allowance.now.documents)
+        self._metrics.allowed.set(self._allowance.current.documents)
         self._metrics.unemitted.set(self._flow.unemitted if self._delivers else 0)
         self._health.startup(1.0, "started")
         self._metrics.unanswered.set(
-            self._awaited.look(self._flow, self._questions.read_error, now)
+            self._awaited.report(self._flow, self._questions.read_error, now)
         )
         if not self._assignment.has_joined:
             self._health.ready(False, "joining the group, or waiting for its assignment")

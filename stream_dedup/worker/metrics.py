@@ -120,7 +120,7 @@ class WorkerMetrics(KeptSourceMetrics, DecodingMetrics):
         for result in ("committed", "aborted", "unknown"):
             self.transactions.labels(result)
 
-    def waited(self, seconds: float) -> None:
+    def observe_wait(self, seconds: float) -> None:
         """Observe the seconds from the read of a batch until its verdicts arrived."""
         self._stages.labels("verdict").observe(seconds)
 
@@ -138,16 +138,16 @@ class WorkerMetrics(KeptSourceMetrics, DecodingMetrics):
         ages_ms = time.time() * 1000 - counts.timestamps_ms
         self._latency.observe_many(np.maximum(ages_ms, 0.0) / 1000)
 
-    def rebalanced(self) -> None:
+    def count_rebalance(self) -> None:
         """Count a rebalance, and stop reporting the lag of all partitions until it is set again."""
         self._rebalances.inc()
         self._lag.clear()
 
-    def lag(self, topic: str, partition: int, records: int) -> None:
+    def set_lag(self, topic: str, partition: int, records: int) -> None:
         """Set the lag of a partition."""
         self._lag.labels(topic, str(partition)).set(records)
 
-    def in_flight(self, batches: int, documents: int, held_bytes: int) -> None:
+    def set_in_flight(self, batches: int, documents: int, held_bytes: int) -> None:
         """Set the batches, documents and bytes in flight."""
         self._batches_in_flight.set(batches)
         self._documents_in_flight.set(documents)

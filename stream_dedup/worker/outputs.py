@@ -45,7 +45,7 @@ from stream_dedup.kafka import Output, PackedOutputs, RecordColumns, warm_up_wri
 from stream_dedup.log import headers
 from stream_dedup.log.header_columns import SourcePlaces, of_verdicts
 from stream_dedup.log.schema import COLUMNS, Judgement, NamedRepresentatives, Verdicts
-from stream_dedup.worker.prepare import Decided, InFlight
+from stream_dedup.worker.prepare import Decision, InFlight
 
 
 class Fitted(NamedTuple):
@@ -108,12 +108,12 @@ class EmittedRecord(NamedTuple):
 
     output: Output
     message: Message
-    decided: Decided
+    decision: Decision
 
     @property
     def is_judged(self) -> bool:
         """Whether the log contains it, so that it can be retracted."""
-        return isinstance(self.decided, Judgement)
+        return isinstance(self.decision, Judgement)
 
 
 _REASONS = max(Reason) + 1
@@ -139,16 +139,16 @@ class EmittedCounts(NamedTuple):
         """Count records one by one."""
         documents, sizes, stages = [0] * _REASONS, [0] * _REASONS, Counter[str]()
         distances, similarity, timestamps_ms = [], [], []
-        for _, message, decided in emitted:
+        for _, message, decision in emitted:
             if message.timestamp_ms is not None:
                 timestamps_ms.append(message.timestamp_ms)
-            if isinstance(decided, DeadLetter):
-                stages[decided.stage] += 1
+            if isinstance(decision, DeadLetter):
+                stages[decision.stage] += 1
                 continue
-            reason = decided.reason if isinstance(decided, Judgement) else decided
-            if isinstance(decided, Judgement) and decided.reason.verdict is Verdict.DUPLICATE:
-                distances.append(decided.distance)
-                similarity.append(decided.similarity)
+            reason = decision.reason if isinstance(decision, Judgement) else decision
+            if isinstance(decision, Judgement) and decision.reason.verdict is Verdict.DUPLICATE:
+                distances.append(decision.distance)
+                similarity.append(decision.similarity)
             documents[reason] += 1
             sizes[reason] += len(message.value or b"")
         return cls(
@@ -208,31 +208,31 @@ class OutputWriter:
             outcome.
         """
         topics = (self._unique, self._duplicates)
-        return EmittedBatch(batches, self._leaving, self._recipe, topics)
+        return EmittedBatch(batches, self._emit, self._recipe, topics)
 
-    def _leaving(
-        self, message: Message, decided: Decided | None, fingerprint: bytes | None
+    def _emit(
+        self, message: Message, decision: Decision | None, fingerprint: bytes | None
     ) -> EmittedRecord:
-        output, outcome = self._output(message, decided, fingerprint)
+        output, outcome = self._output(message, decision, fingerprint)
         return EmittedRecord(output, message, outcome)
 
     def _output(
-        self, message: Message, decided: Decided | None, fingerprint: bytes | None
-    ) -> tuple[Output, Decided]:
+        self, message: Message, decision: Decision | None, fingerprint: bytes | None
+    ) -> tuple[Output, Decision]:
         source_headers = headers.escape_source_headers(message.headers) if message.headers else []
         position = Position(message.topic, b"", message.partition, message.offset)
-        if isinstance(decided, Judgement):
-            if decided.reason is Reason.RETRACTED:
+        if isinstance(decision, Judgement):
+            if decision.reason is Reason.RETRACTED:
                 return self._dead_letter(message, position, _REFUSED), _REFUSED
-            written = headers.of_verdict(position, self._recipe, fingerprint, decided)
+            written = headers.of_verdict(position, self._recipe, fingerprint, decision)
             topic = (
-                self._duplicates if decided.reason.verdict is Verdict.DUPLICATE else self._unique
+                self._duplicates if decision.reason.verdict is Verdict.DUPLICATE else self._unique
             )
-        elif isinstance(decided, Reason):
-            written = headers.of_verdict(position, self._recipe, None, decided)
+        elif isinstance(decision, Reason):
+            written = headers.of_verdict(position, self._recipe, None, decision)
             topic = self._unique
-        elif decided is not None:
-            return self._dead_letter(message, position, decided), decided
+        elif decision is not None:
+            return self._dead_letter(message, position, decision), decision
         else:
             raise InvariantError(
                 f"The record {message.position} is to be written without a verdict."
@@ -241,7 +241,7 @@ class OutputWriter:
             written = source_headers + written
         return Output(
             topic, message.partition, message.key, message.value, message.timestamp_ms, written
-        ), decided
+        ), decision
 
     def _dead_letter(self, message: Message, position: Position, letter: DeadLetter) -> Output:
         error_headers = headers.of_dead_letter(letter, position, self._group, message.timestamp_ms)
@@ -259,18 +259,18 @@ class OutputWriter:
 class _EmittedColumns(Lazy[Output], PackedOutputs):
     """The records to write of an emitted batch."""
 
-    def __init__(self, leavings: EmittedBatch) -> None:
-        self._leavings = leavings
+    def __init__(self, emitted: EmittedBatch) -> None:
+        self._emitted = emitted
 
     def __len__(self) -> int:
-        return len(self._leavings)
+        return len(self._emitted)
 
     def _item(self, place: int) -> Output:
-        return self._leavings[place].output
+        return self._emitted[place].output
 
     @property
     def columns(self) -> RecordColumns:
-        return self._leavings.columns
+        return self._emitted.columns
 
 
 class EmittedBatch(Lazy[EmittedRecord]):
@@ -283,12 +283,12 @@ class EmittedBatch(Lazy[EmittedRecord]):
     def __init__(
         self,
         batches: Sequence[InFlight],
-        leaving: Callable[[Message, Decided | None, bytes | None], EmittedRecord],
+        emit: Callable[[Message, Decision | None, bytes | None], EmittedRecord],
         recipe: str,
         topics: tuple[str, str],
     ) -> None:
         self._batches = batches
-        self._leaving = leaving
+        self._emit = emit
         self._recipe = recipe
         self._topics = topics
         # A batch that lost a partition is written in part.
@@ -369,7 +369,7 @@ class EmittedBatch(Lazy[EmittedRecord]):
         return self._chosen(lambda batch: batch.prints)
 
     @cached_property
-    def _decisions(self) -> list[Decided | None]:
+    def _decisions(self) -> list[Decision | None]:
         return self._chosen(lambda batch: batch.decisions())
 
     def _chosen(self, column: Callable[[InFlight], Sequence[Item]]) -> list[Item]:
@@ -391,7 +391,7 @@ class EmittedBatch(Lazy[EmittedRecord]):
     def _item(self, place: int) -> EmittedRecord:
         made = self._made.get(place)
         if made is None:
-            made = self._leaving(self._messages[place], self._decisions[place], self._prints[place])
+            made = self._emit(self._messages[place], self._decisions[place], self._prints[place])
             self._made[place] = made
         return made
 
@@ -402,7 +402,7 @@ def _live_rows(batch: InFlight) -> Sequence[int]:
     return (
         rows
         if batch.is_whole
-        else np.flatnonzero(batch.messages.of_partitions(batch.live)).tolist()
+        else np.flatnonzero(batch.messages.of_partitions(batch.live_partitions)).tolist()
     )
 
 
@@ -413,7 +413,7 @@ def _verdicts_of(batch: InFlight, count: int) -> Verdicts:
     verdicts = Verdicts.of_nothing(count)
     if count < len(batch.messages):
         return verdicts
-    parts = [(part.places, part.verdicts) for part in batch.parts if part.verdicts is not None]
+    parts = [(part.rows, part.verdicts) for part in batch.parts if part.verdicts is not None]
     for places, part_verdicts in parts:
         for column in COLUMNS:
             getattr(verdicts, column.name)[places] = getattr(part_verdicts, column.name)

@@ -42,8 +42,8 @@ from stream_dedup.log import headers, records
 from stream_dedup.log.frame import table_of
 from stream_dedup.log.schema import Judgement, Verdicts
 
-# Bytes of values that are prepared between two looks at the clock. They take at most a second, and
-# a usual batch that one kernel call fingerprints is not split.
+# Size of a stretch in bytes of values: the clock is read after each. A stretch takes at most a
+# second, and a usual batch that one kernel call fingerprints is not split.
 _QUICK_BYTES = 16 << 20
 SLOW_BYTES = 64 << 10
 AHEAD_BYTES = 64 << 20
@@ -54,19 +54,20 @@ _KNOWN_GOOD: Final[Mapping[bool, list[Content]]] = {
     True: [as_vector([1.0, 2.0])],
 }
 
-Decided: TypeAlias = DeadLetter | Reason | Judgement
+Decision: TypeAlias = DeadLetter | Reason | Judgement
 
 
 @dataclass(slots=True, eq=False)
 class Part:
     """One log record of a batch: its number, its bytes, and the rows of its documents in the batch.
 
-    `verdicts` are the index's; an answered part without verdicts passed unjudged (`fail-open`).
+    `verdicts` are the index's; the documents of an answered part without verdicts leave unjudged
+    (`fail-open`).
     """
 
     number: int
     raw: bytes
-    places: list[int]
+    rows: list[int]
     log_offset: int | None = None
     answered: bool = False
     verdicts: Verdicts | None = None
@@ -76,22 +77,24 @@ class Part:
 class InFlight:
     """A batch in flight: its records, the decision on each, and the log records sent for it.
 
-    `decided[i]` is the decision on record i; it is None where the index decides, and the verdict is
-    in the record's part. `live` contains the partitions whose records may still be committed.
-    `taken` is the time at which it went in flight, in seconds of the monotonic clock. `ids` are the
-    documents' ids (never digests), or the record's key where there is no document.
+    `local_decisions[i]` is the worker's decision on record i; it is None where the index decides, and
+    the verdict is in the record's part. `prints` are the fingerprints in hex. `group_metadata` was
+    read together with the records, and `epochs` are those of their partitions. `live_partitions` are
+    the partitions whose records may still be committed. The batch waits for its verdicts since
+    `waiting_since`, in seconds of the monotonic clock. `ids` are the documents' ids (never digests),
+    or the record's key where there is no document.
     """
 
     messages: Messages
-    decided: list[Decided | None]
+    local_decisions: list[Decision | None]
     prints: list[bytes | None]
     parts: list[Part]
-    stamp: bytes
+    group_metadata: bytes
     epochs: dict[TopicPartitionKey, int]
-    live: set[TopicPartitionKey] = field(default_factory=set)
-    taken: float = 0.0
+    live_partitions: set[TopicPartitionKey] = field(default_factory=set)
+    waiting_since: float = 0.0
     ids: list[bytes] = field(default_factory=list)
-    _last: dict[TopicPartitionKey, int] = field(default_factory=dict, init=False)
+    _last_offsets: dict[TopicPartitionKey, int] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.messages = Messages.of(self.messages)
@@ -104,7 +107,7 @@ class InFlight:
     @property
     def is_whole(self) -> bool:
         """Whether this worker still owns all its partitions."""
-        return self.live >= self.epochs.keys()
+        return self.live_partitions >= self.epochs.keys()
 
     @property
     def live_records(self) -> int:
@@ -112,15 +115,15 @@ class InFlight:
         return (
             len(self.messages)
             if self.is_whole
-            else int(self.messages.of_partitions(self.live).sum())
+            else int(self.messages.of_partitions(self.live_partitions).sum())
         )
 
-    def decisions(self) -> list[Decided | None]:
+    def decisions(self) -> list[Decision | None]:
         """Return the outcome of each record; None for those without a verdict yet."""
-        decisions = self.decided[:]
+        decisions = self.local_decisions[:]
         for part in self.parts:
             if part.verdicts is not None:
-                for place, judgement in zip(part.places, part.verdicts, strict=True):
+                for place, judgement in zip(part.rows, part.verdicts, strict=True):
                     decisions[place] = judgement
         return decisions
 
@@ -129,7 +132,7 @@ class InFlight:
         reasons = np.zeros(len(self.messages), np.uint8)
         for part in self.parts:
             if part.verdicts is not None:
-                reasons[part.places] = part.verdicts.reasons
+                reasons[part.rows] = part.verdicts.reasons
         return reasons
 
     def duplicates(self) -> Iterator[tuple[int, Representative]]:
@@ -137,27 +140,37 @@ class InFlight:
         for part in self.parts:
             if part.verdicts is not None:
                 is_duplicate = part.verdicts.are_duplicates
-                of = itertools.compress(
+                representatives = itertools.compress(
                     part.verdicts.named, is_duplicate[part.verdicts.names_another].tolist()
                 )
-                yield from zip(np.array(part.places)[is_duplicate].tolist(), of, strict=True)
-        for row, decided in self.decided_here():
+                yield from zip(
+                    np.array(part.rows)[is_duplicate].tolist(), representatives, strict=True
+                )
+        for row, decided in self.decided_locally():
             if isinstance(decided, Judgement) and decided.of is not None and not decided.sibling:
                 yield row, decided.of
 
-    def decided_here(self) -> Iterable[tuple[int, Decided]]:
-        """Return (row, decision) of the records that were decided without a verdict of the index;
-        nearly always none.
+    def decided_locally(self) -> Iterable[tuple[int, Decision]]:
+        """Return (row, decision) of the records that the worker decided without the index; nearly
+        always none.
         """
-        if self.decided.count(None) == len(self.decided):
+        if self.local_decisions.count(None) == len(self.local_decisions):
             return ()
-        return ((row, decided) for row, decided in enumerate(self.decided) if decided is not None)
+        return (
+            (row, decided)
+            for row, decided in enumerate(self.local_decisions)
+            if decided is not None
+        )
 
     def offsets(self) -> dict[TopicPartitionKey, int]:
         """Return the offset to commit for each partition that this worker still owns."""
-        if not self._last:
-            self._last = self.messages.last_offsets()
-        return {key: offset + 1 for key, offset in self._last.items() if key in self.live}
+        if not self._last_offsets:
+            self._last_offsets = self.messages.last_offsets()
+        return {
+            key: offset + 1
+            for key, offset in self._last_offsets.items()
+            if key in self.live_partitions
+        }
 
 
 class Preparer:
@@ -206,15 +219,16 @@ class Preparer:
         self,
         messages: Sequence[Message],
         sources: Mapping[TopicPartitionKey, records.Source],
-        stamp: bytes,
+        group_metadata: bytes,
         is_over: Callable[[], bool] = lambda: False,
         is_hurried: Callable[[], bool] = lambda: False,
     ) -> InFlight:
         """Return the batch of these records, or of a prefix of them; `sources` has one entry for
         each of their partitions.
 
-        The batch ends after the current stretch once `is_over`, and before a record whose text
-        cannot be fetched now. If the caller `is_hurried`, no text is waited for.
+        Records are prepared in stretches: consecutive records of a limited size. The batch ends
+        after the current stretch once `is_over`, and before a record whose text cannot be fetched
+        now. If the caller `is_hurried`, no text is waited for.
 
         Raises:
             AwayError: a service that the first record's text depends on is unavailable.
@@ -222,7 +236,7 @@ class Preparer:
         messages = Messages.of(messages)
         documents, prints, done = self._read(messages, is_over, is_hurried)
         messages = messages.part(0, done)
-        decided: list[Decided | None] = [None] * len(messages)
+        decided: list[Decision | None] = [None] * len(messages)
         for place, outcome in documents.passed_over.items():
             decided[place] = outcome
         if len(documents.places) == len(messages):
@@ -237,7 +251,7 @@ class Preparer:
             decided,
             [None] * len(messages),
             [],
-            stamp,
+            group_metadata,
             {key: sources[key].epoch for key in keys},
             keys,
             ids=ids,
@@ -395,7 +409,7 @@ class Preparer:
         """Write the fingerprints in hex into `batch.prints`, and decide on documents without text."""
         fingerprints: list[bytes | None] = [*format_prints(prints.prints, self._recipe.width)]
         for row in np.flatnonzero(prints.empty).tolist():
-            batch.decided[documents.places[row]] = Reason.EMPTY
+            batch.local_decisions[documents.places[row]] = Reason.EMPTY
             fingerprints[row] = None
         if len(fingerprints) == len(batch.messages):
             batch.prints = fingerprints
@@ -413,7 +427,7 @@ class Preparer:
         """Encode the log records of a batch into its `parts`."""
         self._fill_prints(batch, documents, prints)
         rows = np.flatnonzero(~prints.empty)
-        judged = np.array(documents.places)[rows]
+        record_rows = np.array(documents.places)[rows]
         ids = (
             documents.ids
             if len(rows) == len(documents.ids)
@@ -434,8 +448,8 @@ class Preparer:
         ):
             part = slice(start, start + count)
             start += count
-            chosen, asked = rows[part], judged[part]
-            partitions, source = table_of(messages.partitions[asked])
+            chosen, part_rows = rows[part], record_rows[part]
+            partitions, source = table_of(messages.partitions[part_rows])
             self._number += 1
             raw = self._encode(
                 records.Batch(
@@ -447,9 +461,12 @@ class Preparer:
                         sources[messages.topic, partition] for partition in partitions.tolist()
                     ),
                     source=source.astype(np.uint16),
-                    offset=messages.offsets[asked],
+                    offset=messages.offsets[part_rows],
                     value_digest=np.fromiter(
-                        map(records.value_digest, map(messages.values.__getitem__, asked.tolist())),
+                        map(
+                            records.value_digest,
+                            map(messages.values.__getitem__, part_rows.tolist()),
+                        ),
                         np.uint64,
                         count,
                     ),
@@ -464,4 +481,4 @@ class Preparer:
                     ids=tuple(ids[part]),
                 )
             )
-            batch.parts.append(Part(self._number, raw, asked.tolist()))
+            batch.parts.append(Part(self._number, raw, part_rows.tolist()))

@@ -31,9 +31,9 @@ class WrittenFormat:
     def __init__(self, declared: int = FIRST_FORMAT) -> None:
         self.number = declared
 
-    def heard(self, number: int) -> None:
-        """Raise the format to that of an answer. It is never lowered: another replica's answers may
-        be late.
+    def raise_to(self, number: int) -> None:
+        """Raise the format to `number`, that of an answer. It is never lowered: another replica's
+        answers may be late.
         """
         self.number = max(self.number, number)
 
@@ -71,11 +71,11 @@ class Questions:
         self._memory = memory
         self._fail_open_seconds = fail_open_seconds
         self._written = written or WrittenFormat()
-        self._listened = self._clock.monotonic()
+        self._last_read = self._clock.monotonic()
 
     def ask(self, batch: InFlight) -> None:
         """Put a batch in flight, and append its log records."""
-        batch.taken = self._clock.monotonic()
+        batch.waiting_since = self._clock.monotonic()
         for part in self._flow.admit(batch):
             self._append(part)
         self._appender.poll()
@@ -87,7 +87,7 @@ class Questions:
         """Whether answers take longer than usual, or cannot be read."""
         oldest = self._flow.oldest_unanswered
         return bool(self.read_error) or (
-            oldest is not None and self._clock.monotonic() - oldest.taken > _LATE_SECONDS
+            oldest is not None and self._clock.monotonic() - oldest.waiting_since > _LATE_SECONDS
         )
 
     def reopen(self) -> bool:
@@ -110,11 +110,11 @@ class Questions:
         """Serve the delivery reports of appended records."""
         self._appender.poll()
 
-    def hear(self, wait_seconds: float) -> None:
+    def process_answers(self, wait_seconds: float) -> None:
         """Process the available answers; if there are none, wait at most `wait_seconds`."""
-        self._excuse_the_index()
-        was_open = self._flow.is_open
-        for message in self._take(wait_seconds):
+        self._discount_suspension()
+        was_failed_open = self._flow.is_failed_open
+        for message in self._read_answers(wait_seconds):
             try:
                 answer = answers.decode(
                     message.value, f"The record {message.position}", self._flow.nonce
@@ -124,7 +124,7 @@ class Questions:
                     raise
                 self._logger.error("a record of verdicts was skipped", reason=str(error))  # noqa: TRY400 - a sentence, no traceback
                 continue
-            self._written.heard(format_of(message.value or b""))
+            self._written.raise_to(format_of(message.value or b""))
             if isinstance(answer, answers.Announce):
                 for part in self._flow.announced(answer):
                     self._logger.warning(
@@ -134,20 +134,20 @@ class Questions:
                     self._append(part)
             elif self._flow.answered(answer):
                 self._failpoints.hit("worker.verdict-in", self._flow.in_flight)
-        if was_open and not self._flow.is_open:
+        if was_failed_open and not self._flow.is_failed_open:
             self._logger.warning("the index answers again: documents wait for their verdicts")
         self._fail_open()
 
-    def _excuse_the_index(self) -> None:
+    def _discount_suspension(self) -> None:
         """Do not count time in which this worker did not read answers (it was suspended, for
         example) as waiting for the index.
         """
         now = self._clock.monotonic()
-        if now - self._listened > _STOPPED_SECONDS:
-            self._flow.excuse(now - self._listened)
-        self._listened = now
+        if now - self._last_read > _STOPPED_SECONDS:
+            self._flow.discount_wait(now - self._last_read)
+        self._last_read = now
 
-    def _take(self, wait_seconds: float) -> list[Message]:
+    def _read_answers(self, wait_seconds: float) -> list[Message]:
         if self.read_error:
             self._clock.sleep(wait_seconds)
             return []
@@ -164,20 +164,24 @@ class Questions:
     def _append(self, part: Part) -> None:
         def delivered(log_offset: int) -> None:
             self._failpoints.hit("worker.append-acked", self._flow.in_flight)
-            for again in self._flow.appended(part.number, log_offset):
-                self._append(again)
+            for unanswerable in self._flow.appended(part.number, log_offset):
+                self._append(unanswerable)
 
         self._appender.send(part.raw, None, delivered)
 
     def _fail_open(self) -> None:
         """Let documents leave unjudged once the index was silent for `fail_open_seconds`."""
         patience, oldest = self._fail_open_seconds, self._flow.oldest_unanswered
-        if patience is None or oldest is None or self._clock.monotonic() - oldest.taken < patience:
+        if (
+            patience is None
+            or oldest is None
+            or self._clock.monotonic() - oldest.waiting_since < patience
+        ):
             return
-        passed = self._flow.fail_open()
-        if passed:
+        documents = self._flow.fail_open()
+        if documents:
             self._logger.error(
                 "the index is silent: documents leave as unique, unjudged",
-                documents=passed,
+                documents=documents,
                 waited_seconds=patience,
             )

@@ -21,7 +21,6 @@ from stream_dedup.settings.settings import Settings
 from stream_dedup.worker import identity
 from stream_dedup.worker.allowance import Allowance, Amount
 from stream_dedup.worker.assignment import Assignment
-from stream_dedup.worker.awaited import Awaited
 from stream_dedup.worker.budget import WorkerBudget, budget_of
 from stream_dedup.worker.delivery import Delivery
 from stream_dedup.worker.dependencies import WorkerContext, WorkerDependencies
@@ -33,6 +32,7 @@ from stream_dedup.worker.outputs import OutputWriter, warm_up
 from stream_dedup.worker.prepare import Preparer
 from stream_dedup.worker.questions import Questions, WrittenFormat
 from stream_dedup.worker.startup import SourceCluster
+from stream_dedup.worker.wait_reporter import WaitReporter
 
 
 def run(
@@ -113,15 +113,20 @@ def build_worker(
         clients=clients,
     )
     worker = _assemble(start, running, dependencies)
-    place = {"topic": names.documents, "group": settings.group, "state": str(settings.state_dir)}
     logger.info(
-        "worker started", name=claimed.name, recipe=recipe.id, plan=cluster.plan.id, **place
+        "worker started",
+        name=claimed.name,
+        recipe=recipe.id,
+        plan=cluster.plan.id,
+        topic=names.documents,
+        group=settings.group,
+        state=str(settings.state_dir),
     )
     return worker
 
 
 class _Start(NamedTuple):
-    """What the parts of a worker are made of."""
+    """The settings, clients and shared objects from which `_assemble` creates the parts."""
 
     settings: Settings
     recipe: Recipe
@@ -188,17 +193,29 @@ def _assemble(start: _Start, running: RunningRole, dependencies: WorkerDependenc
     memory = FreedMemory(budget.limit_bytes, budget.part_bytes)
     fail_open = None if settings.fail_open is None else settings.fail_open.total_seconds()
     questions = Questions(
-        context, clients.appender, clients.hear, clients.verdicts, memory, fail_open, written
+        context,
+        clients.appender,
+        clients.make_verdicts,
+        clients.verdicts,
+        memory,
+        fail_open,
+        written,
     )
     parts = WorkerParts(
-        assignment, intake, questions, delivery, allowance, Awaited(running.waits), start.claimed
+        assignment,
+        intake,
+        questions,
+        delivery,
+        allowance,
+        WaitReporter(running.waits),
+        start.claimed,
     )
     worker = Worker(context, parts, running, dependencies, delivers=delivers)
     return worker
 
 
 class _Clients(NamedTuple):
-    hear: Callable[[], VerdictReader]
+    make_verdicts: Callable[[], VerdictReader]
     verdicts: VerdictReader
     appender: LogAppender
     transactions: TransactionalOutput
@@ -212,13 +229,13 @@ def _open_clients(
     """
     names = settings.topic_names
 
-    def hear() -> VerdictReader:
+    def make_verdicts() -> VerdictReader:
         return dependencies.make_verdicts(settings, names.verdicts, f"{client}-verdicts")
 
     return _Clients(
-        hear,
+        make_verdicts,
         running.watch.begin(
-            running.stop, hear
+            running.stop, make_verdicts
         ),  # its end is read before the first question, so that no answer is missed
         dependencies.make_appender(settings, names.fingerprints, f"{client}-log"),
         dependencies.make_transactions(

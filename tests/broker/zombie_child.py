@@ -58,7 +58,7 @@ class Held:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def run(self, outputs: Any, offsets: Any, stamp: bytes, **more: Any) -> Any:
+    def run(self, outputs: Any, offsets: Any, group_metadata: bytes, **more: Any) -> Any:
         """Run a transaction, the first one once the file is there."""
         if not self._was_held.is_set():
             self._was_held.set()
@@ -67,7 +67,7 @@ class Held:
                 # The loop goes on: a partition moves away, and the group's metadata of now is that
                 # of a good member.
                 time.sleep(0.05)
-        return self._inner.run(outputs, offsets, stamp, **more)
+        return self._inner.run(outputs, offsets, group_metadata, **more)
 
 
 def main(file: Path, guard: str) -> None:

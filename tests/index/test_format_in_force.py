@@ -160,10 +160,10 @@ def test_a_worker_writes_what_it_was_told_or_heard() -> None:
     with format_2():
         written = WrittenFormat()
         assert format_of(written.encode(batch_of(DOCS))) == 1
-        written.heard(1)
+        written.raise_to(1)
         assert format_of(written.encode(batch_of(DOCS))) == 1
-        written.heard(2)
-        written.heard(1)
+        written.raise_to(2)
+        written.raise_to(1)
         assert format_of(written.encode(batch_of(DOCS))) == 2
         assert format_of(WrittenFormat(2).encode(batch_of(DOCS))) == 2
 
@@ -176,19 +176,19 @@ def test_a_worker_hears_it_of_the_answers() -> None:
     written, taken = WrittenFormat(), [found[1]]
     reader = SimpleNamespace(take_messages=lambda *_: [message(raw) for raw in taken])
     flow = SimpleNamespace(
-        is_open=False, nonce=bytes(16), answered=lambda _: False, oldest_unanswered=None
+        is_failed_open=False, nonce=bytes(16), answered=lambda _: False, oldest_unanswered=None
     )
     questions = Questions(
         context(flow), mock.Mock(), mock.Mock(), reader, mock.Mock(), None, written
     )  # type: ignore[arg-type]
 
-    questions.hear(0.0)
+    questions.process_answers(0.0)
     assert written.number == 1
     taken.append(found[3])
     with pytest.raises(OtherFormatError, match=r"verdicts-0@7 is of format 2, .*up to 1: upgrade"):
-        questions.hear(0.0)
+        questions.process_answers(0.0)
     with format_2():
-        questions.hear(0.0)
+        questions.process_answers(0.0)
     assert written.number == 2
 
 

@@ -215,7 +215,7 @@ def _out_of_order(stack: contextlib.ExitStack) -> None:
     stack.enter_context(mock.patch.multiple(flow.Flow, ready=ready, committed=committed))
 
 
-@_instead(intake.Intake, "forget")
+@_instead(intake.Intake, "discard")
 def _keeps_what_was_read(forget: Any, self: intake.Intake) -> None:
     ahead = self._ahead
     forget(self)
@@ -367,18 +367,18 @@ RULES = [
     Rule("batches are committed in the order in which they were read", _out_of_order, ("lost", "order", "alarm"), COMMITS,
          first=2),
     Rule("an abort drops every batch in flight", _abort_drops_one, ("lost", "committed", "alarm"), COMMITS, first=1),
-    Rule("an abort drops the batch that is being prepared", _set(intake.Intake, "forget", lambda _: None),
+    Rule("an abort drops the batch that is being prepared", _set(intake.Intake, "discard", lambda _: None),
          ("lost", "committed", "order", "alarm"), COMMITS),
     Rule("an abort drops what was read ahead", _keeps_what_was_read,
          ("lost", "committed", "order", "alarm", "twice"), replace(COMMITS, gathers=False), first=45),
     Rule("what preparing was cut off from comes next", _set(intake, "remainder_of", lambda *_: None),
          ("lost", "order", "stuck", "alarm"), Tuning(weights=MANY, cuts=True)),
-    Rule("what was read and not prepared at a rebalance is read again", _set(Assignment, "give_back", lambda *_: None),
+    Rule("what was read and not prepared at a rebalance is read again", _set(Assignment, "reread_unprepared", lambda *_: None),
          ("lost", "order", "stuck", "alarm"), Tuning(weights=MANY, cuts=True)),
-    Rule("what a limit of time makes a dead letter is retracted first", _set(Delivery, "retract_timed", lambda *_: None),
+    Rule("what a limit of time makes a dead letter is retracted first", _set(Delivery, "retract_timed_out", lambda *_: None),
          ("dead",),
          Tuning(weights={**MANY, "slow": 20, "crash": 10, "commit": 10, "rewind": 0, "pause": 0, "replace": 0}), first=8),
-    Rule("what a store does not have is retracted first", _set(Delivery, "retract_timed", lambda *_: None),
+    Rule("what a store does not have is retracted first", _set(Delivery, "retract_timed_out", lambda *_: None),
          ("dead",),
          Tuning(weights={**MANY, "far": 20, "crash": 10, "commit": 10, "rewind": 0, "pause": 0, "replace": 0}), first=8),
     Rule("what waits for a text is handed back in a hurry", _dropped_in_a_hurry, ("lost", "order", "stuck", "alarm"), AWAY,

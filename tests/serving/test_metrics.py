@@ -125,11 +125,11 @@ def test_the_worker_s_other_metrics_move() -> None:
     metrics = WorkerMetrics("words:128:x")
     with metrics.stage("prepare"):
         pass
-    metrics.waited(0.2)
+    metrics.observe_wait(0.2)
     metrics.records.inc(12)
     metrics.transactions.labels("committed").inc()
-    metrics.lag("documents", 3, 17)
-    metrics.in_flight(2, 900, 1_700_000)
+    metrics.set_lag("documents", 3, 17)
+    metrics.set_in_flight(2, 900, 1_700_000)
     metrics.allowed.set(500)
     metrics.unemitted.set(31)
     metrics.unanswered.set(2.5)
@@ -150,7 +150,7 @@ def test_the_worker_s_other_metrics_move() -> None:
     assert value(found, "unemitted_representatives") == 31
     assert value(found, "unanswered_seconds") == 2.5
 
-    metrics.rebalanced()
+    metrics.count_rebalance()
     assert value(found, "rebalances_total") == 1
     assert value(found, "consumer_lag_records", topic="documents", partition="3") is None
 
@@ -249,7 +249,7 @@ def test_no_label_grows_with_the_crawl() -> None:
     worker.count_committed(
         EmittedCounts.of([leaving(Judgement(Reason.NEAR, LogPlace(0, 0), 1, OF))])
     )
-    worker.lag("documents", 0, 1)
+    worker.set_lag("documents", 0, 1)
     worker.transactions.labels("committed").inc()
     index.state(FIGURES)
     labels: dict[str, set[str]] = {}

@@ -72,7 +72,7 @@ def roomy_flow(wants: int = 5000, in_flight: int = 0) -> Any:
     """Return a flow with room for so many records, in which so many batches are."""
     return SimpleNamespace(
         in_flight=in_flight,
-        wants=lambda _: wants,
+        records_wanted=lambda _: wants,
         held_bytes=0,
         has_room=True,
         source=lambda _: None,
@@ -108,7 +108,9 @@ def intake_of(
     go nowhere."""
     return Intake(
         context(flow, clock, stop),
-        mock.Mock(go_back=lambda _: False, source=mock.Mock(take_messages=lambda *_: take())),
+        mock.Mock(
+            seek_to_unread=lambda _: False, source=mock.Mock(take_messages=lambda *_: take())
+        ),
         mock.Mock(
             prepare=prepare or (lambda messages, *_: SimpleNamespace(messages=messages, passed={}))
         ),

@@ -19,14 +19,16 @@ def run(
     timed out."""
     now, written, timed_out = 0.0, 0, 0
     while now < seconds:
-        documents = max(1, min(allowance.now.documents, allowance.now.bytes // record_bytes))
+        documents = max(
+            1, min(allowance.current.documents, allowance.current.bytes // record_bytes)
+        )
         carried = Amount(documents, documents * record_bytes)
         took = 0.02 + carried.bytes / rate
         is_committed = took < MESSAGE_SECONDS
         if is_committed:
-            allowance.committed(carried, took)
+            allowance.adapt_after_commit(carried, took)
         else:
-            allowance.was_late(carried)
+            allowance.shrink_after_timeout(carried)
         now += min(took, MESSAGE_SECONDS)
         written += carried.bytes if is_committed else 0
         timed_out += not is_committed
@@ -53,41 +55,41 @@ def test_transactions_grow_again() -> None:
     then."""
     allowance = Allowance(MOST)
     run(allowance, 100_000, 12_000, 200)
-    assert allowance.now.bytes < MOST.bytes / 20
+    assert allowance.current.bytes < MOST.bytes / 20
 
     run(allowance, 1e9, 12_000, 1.0)
 
-    assert allowance.now == MOST
+    assert allowance.current == MOST
 
 
 def test_a_small_transaction_that_is_slow_says_nothing_of_size() -> None:
     allowance = Allowance(MOST)
 
-    allowance.committed(Amount(10, 10_000), 4 * SLOW_SECONDS)
+    allowance.adapt_after_commit(Amount(10, 10_000), 4 * SLOW_SECONDS)
 
-    assert allowance.now == MOST
+    assert allowance.current == MOST
 
 
 def test_what_each_transaction_costs_by_itself_does_not_keep_them_small() -> None:
     """With 0.7 s for a commit, whatever it carries, seven documents become all that is allowed
     within some ten transactions."""
     allowance = Allowance(MOST)
-    while allowance.now.documents > 7:
-        allowance.was_late(allowance.now)
+    while allowance.current.documents > 7:
+        allowance.shrink_after_timeout(allowance.current)
 
     for _ in range(12):
-        allowance.committed(allowance.now, 0.7)
+        allowance.adapt_after_commit(allowance.current, 0.7)
 
-    assert allowance.now == MOST
+    assert allowance.current == MOST
 
 
 def test_several_large_ones_that_were_under_way_count_once() -> None:
     allowance = Allowance(MOST)
 
     for _ in range(4):
-        allowance.committed(MOST, 2 * SLOW_SECONDS)
+        allowance.adapt_after_commit(MOST, 2 * SLOW_SECONDS)
 
-    assert allowance.now == Amount(4000, 15_000_000)
+    assert allowance.current == Amount(4000, 15_000_000)
 
 
 def test_it_always_allows_a_record_and_never_more_than_the_most() -> None:
@@ -100,8 +102,8 @@ def test_it_always_allows_a_record_and_never_more_than_the_most() -> None:
         for _ in range(50):
             carried = Amount(dice.randint(1, 20_000), dice.randint(1, 1 << 27))
             if dice.random() < 0.5:
-                allowance.committed(carried, dice.uniform(0, 30))
+                allowance.adapt_after_commit(carried, dice.uniform(0, 30))
             else:
-                allowance.was_late(carried)
-            assert 1 <= allowance.now.documents <= most.documents
-            assert 1 <= allowance.now.bytes <= most.bytes
+                allowance.shrink_after_timeout(carried)
+            assert 1 <= allowance.current.documents <= most.documents
+            assert 1 <= allowance.current.bytes <= most.bytes

@@ -62,7 +62,7 @@ class Group:
         """Ask for the topics, and heed the answer."""
         self.clock.now += 100
         for _ in range(2):
-            self.it.look_at_topics(soon=False, is_unreadable=False)
+            self.it.watch_topics(soon=False, is_unreadable=False)
 
 
 def test_a_worker_that_lost_its_partitions_is_not_ready_until_it_is_told_what_it_reads() -> None:
@@ -71,14 +71,14 @@ def test_a_worker_that_lost_its_partitions_is_not_ready_until_it_is_told_what_it
     group = Group().it
     assert not group.has_joined
     group.assigned([FIRST])
-    group.restamped(stamp(3))
+    group.group_metadata_changed(stamp(3))
     assert group.has_joined
 
     group.lost([FIRST])
-    group.restamped(stamp(3))
+    group.group_metadata_changed(stamp(3))
     assert not group.has_joined
     group.assigned([])
-    group.restamped(stamp(4))
+    group.group_metadata_changed(stamp(4))
     assert group.has_joined, "it is told that there is nothing for it"
 
 
@@ -100,13 +100,13 @@ def test_a_worker_that_gave_everything_up_waits_for_its_next_assignment() -> Non
     """Of one that gave up a part nothing changes."""
     group = Group().it
     group.assigned([FIRST, SECOND])
-    group.restamped(stamp(3))
+    group.group_metadata_changed(stamp(3))
 
     group.revoked([FIRST])
-    group.restamped(stamp(3))
+    group.group_metadata_changed(stamp(3))
     assert group.has_joined
     group.revoked([SECOND])
-    group.restamped(stamp(3))
+    group.group_metadata_changed(stamp(3))
     assert not group.has_joined
 
 
@@ -116,12 +116,12 @@ def test_a_partition_whose_beginning_the_group_went_past_is_begun_anew() -> None
 
     group.it.assigned([FIRST])
     assert not group.beginnings.note.called
-    assert group.it.go_back(NOTHING), "what was read of it meanwhile is dropped"
+    assert group.it.seek_to_unread(NOTHING), "what was read of it meanwhile is dropped"
 
     assert group.source.commit_start.call_count == 2
     assert group.beginnings.note.called
     assert group.source.restart_at.called
-    assert not group.it.go_back(NOTHING)
+    assert not group.it.seek_to_unread(NOTHING)
 
 
 def test_partitions_that_the_outputs_got_are_served_from_then_on() -> None:

@@ -11,7 +11,7 @@ from stream_dedup.domain.document import DeadLetter, Headers, LogPlace, Message,
 from stream_dedup.log import headers
 from stream_dedup.log.schema import Judgement
 from stream_dedup.worker.outputs import OutputWriter, fit
-from stream_dedup.worker.prepare import Decided, InFlight
+from stream_dedup.worker.prepare import Decision, InFlight
 
 LETTER, PLACE = DeadLetter("size", "TooLarge", "It is too large."), Position("documents", b"", 0, 7)
 MOST = 20_000
@@ -81,7 +81,7 @@ def test_a_huge_key_is_cut_to_a_quarter() -> None:
 
 
 @pytest.mark.parametrize("decided", [LETTER, Judgement(Reason.RETRACTED, LogPlace(9, 0))])
-def test_every_letter_fits(decided: Decided) -> None:
+def test_every_letter_fits(decided: Decision) -> None:
     """Random keys, values and headers, in sizes around the limit; also of what an output
     refused."""
     chance = random.Random(os.environ["TEST_SEED"])

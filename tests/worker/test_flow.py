@@ -23,7 +23,7 @@ class Scene:
         self.flow = Flow(batches_max, 5000, NONCE)
         self.flow.assigned(("documents", 0), TOPIC_ID, 100, 0)
         self.flow.assigned(("documents", 1), TOPIC_ID, 200, 4)
-        self.flow.restamp(b"stamp-1", 1)
+        self.flow.renew_group_metadata(b"stamp-1", 1)
         self.numbers = 0
 
     def batch(self, *positions: tuple[int, int], stamp: bytes = b"stamp-1") -> InFlight:
@@ -59,17 +59,17 @@ def test_one_log_record_until_the_first_answer() -> None:
     """After a start there is room for one batch of one log record; the first answer opens the
     window."""
     scene = Scene()
-    assert scene.flow.wants() == 1000
+    assert scene.flow.records_wanted() == 1000
 
     scene.batch((0, 100))
-    assert scene.flow.wants() == 0
+    assert scene.flow.records_wanted() == 0
 
     scene.answer(1, Reason.NEW)
-    assert scene.flow.wants() == 5000
+    assert scene.flow.records_wanted() == 5000
     scene.batch((0, 101))
-    assert scene.flow.wants() == 5000
+    assert scene.flow.records_wanted() == 5000
     scene.batch((0, 102))
-    assert scene.flow.wants() == 0
+    assert scene.flow.records_wanted() == 0
 
 
 def test_batches_leave_in_the_order_in_which_they_were_read() -> None:
@@ -175,9 +175,9 @@ def test_what_survives_a_rebalance_is_stamped_anew() -> None:
     scene = Scene()
     batch = scene.batch((0, 100))
 
-    assert scene.flow.restamp(b"stamp-2", 2) is False
-    assert (batch.stamp, scene.flow.in_flight) == (b"stamp-2", 1)
-    assert scene.flow.restamp(b"stamp-4", 4) is True
+    assert scene.flow.renew_group_metadata(b"stamp-2", 2) is False
+    assert (batch.group_metadata, scene.flow.in_flight) == (b"stamp-2", 1)
+    assert scene.flow.renew_group_metadata(b"stamp-4", 4) is True
     assert scene.flow.in_flight == 0
 
 
@@ -198,7 +198,7 @@ def test_stale_drops_the_partition_and_reads_again() -> None:
     scene.answer(1, Reason.NEW, Reason.STALE)
     assert scene.flow.stale() == {("documents", 1): 200}
     assert scene.flow.ready() == []
-    assert scene.flow.wants() == 0
+    assert scene.flow.records_wanted() == 0
 
     scene.flow.resolve_stale({("documents", 1): (260, 4)})
 
@@ -295,7 +295,7 @@ def test_failing_open_lets_only_what_is_in_the_log_leave() -> None:
     assert scene.flow.fail_open() == 2
 
     assert scene.flow.ready() == [first]
-    assert first.decided == [
+    assert first.local_decisions == [
         Judgement(Reason.FAIL_OPEN, LogPlace(7, 0)),
         Judgement(Reason.FAIL_OPEN, LogPlace(7, 1)),
     ]
@@ -312,7 +312,7 @@ def test_an_answer_ends_failing_open() -> None:
     scene.flow.appended(1, 7)
     scene.flow.fail_open()
     scene.answer(1, Reason.NEW)
-    assert first.decided == [Judgement(Reason.FAIL_OPEN, LogPlace(7, 0))]
+    assert first.local_decisions == [Judgement(Reason.FAIL_OPEN, LogPlace(7, 0))]
 
     second = scene.batch((0, 101))
     scene.flow.appended(2, 8)

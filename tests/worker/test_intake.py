@@ -44,11 +44,11 @@ class Paced:
 
     def turn(self, *, reads: bool) -> None:
         """What the worker's loop does, but for what it does in between."""
-        self._intake.turn(reads=reads)
+        self._intake.read_and_prepare(reads=reads)
         if self._flow.in_flight:
             self.clock.now += ANSWER_SECONDS
         if reads:
-            self._intake.rest()
+            self._intake.sleep_until_next_read()
 
     def turn_until(self, end: float) -> None:
         while self.clock.now < end and self.turns < TURNS_MAX:
@@ -145,14 +145,14 @@ def reading(
     reads = [of_records(5)] * 20
     clock = VirtualClock()
     aside = Aside(clock)
-    allowance = None if allowed is None else SimpleNamespace(now=allowed)
+    allowance = None if allowed is None else SimpleNamespace(current=allowed)
     intake = intake_of(lambda: reads.pop(0), aside, clock, flow, allowance, AT_ONCE)
     while reads:
-        intake.turn(reads=True)
+        intake.read_and_prepare(reads=True)
     aside.is_stuck = True
     for count in filter(None, (prepared, ahead)):
         reads.append(of_records(count))
-        intake.turn(reads=True)
+        intake.read_and_prepare(reads=True)
     assert not reads
     flow.held_bytes = flight
     return intake
@@ -189,7 +189,7 @@ def test_what_is_being_prepared_is_counted() -> None:
     aside = Aside(clock, is_stuck=True)
     intake = intake_of(lambda: of_records(100), aside, clock, flow)
 
-    intake.turn(reads=True)
+    intake.read_and_prepare(reads=True)
 
     assert (len(aside.started), intake.is_preparing, intake.prepared_bytes) == (
         1,
@@ -197,7 +197,7 @@ def test_what_is_being_prepared_is_counted() -> None:
         100 * RECORD,
     )
     aside.is_stuck = False
-    intake.turn(reads=False)
+    intake.read_and_prepare(reads=False)
     assert (intake.is_preparing, intake.prepared_bytes) == (False, 0)
 
 
@@ -223,13 +223,13 @@ def test_what_is_read_as_the_stop_comes_does_not_overtake_what_waits(turns: int)
         stop=stop,
     )
     for _ in range(turns):
-        intake.turn(reads=True)  # the first is prepared, the others wait
+        intake.read_and_prepare(reads=True)  # the first is prepared, the others wait
 
     stop.set()
     aside.is_stuck = False
-    intake.turn(reads=True)
+    intake.read_and_prepare(reads=True)
     while intake.is_preparing:
-        intake.turn(reads=False)
+        intake.read_and_prepare(reads=False)
 
     offsets = [offset for batch in taken for offset in batch.messages.offsets.tolist()]
     assert offsets == list(range(len(offsets)))
@@ -251,7 +251,7 @@ def test_records_go_on_their_way_once_the_registry_answers(monkeypatch: Any) -> 
     intake = intake_of(
         read_one, Aside(clock), clock, roomy_flow(), prepare=prepare, take_in=taken.append
     )
-    intake.turn(reads=True)
+    intake.read_and_prepare(reads=True)
     intake.finish()
     assert (asked[:4], len(taken[0].messages)) == ([1, 1, 1, 1], 1)
 
@@ -267,7 +267,7 @@ def test_whoever_hurries_is_not_kept_waiting() -> None:
     clock = VirtualClock()
     aside = Aside(clock, is_stuck=True)
     intake = intake_of(read_one, aside, clock, roomy_flow(), prepare=prepare, take_in=taken.append)
-    intake.turn(reads=True)
+    intake.read_and_prepare(reads=True)
     assert intake.is_preparing
     aside.is_stuck = False
     intake.finish()

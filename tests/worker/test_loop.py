@@ -59,7 +59,7 @@ class Source:
     def take_messages(self, _most: int, _seconds: float) -> Messages:
         if not self.reads:
             self._listener.assigned([KEY])
-            self._listener.restamped(b"")
+            self._listener.group_metadata_changed(b"")
         if not self._lasts():
             self._stop.set()
         self.reads.append(self._clock.now)
@@ -71,7 +71,7 @@ class Source:
     ) -> Mapping[TopicPartitionKey, OwnedOffset]:
         return dict.fromkeys(keys, OwnedOffset(0, epochs.to_metadata(0)))
 
-    def stamp(self) -> bytes:
+    def group_metadata(self) -> bytes:
         return b""
 
     def lag(self, *_: object) -> None:

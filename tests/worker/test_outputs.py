@@ -32,7 +32,7 @@ from stream_dedup.log.records import value_digest
 from stream_dedup.log.schema import Judgement, Verdicts
 from stream_dedup.worker.delivery import Delivery
 from stream_dedup.worker.outputs import EmittedBatch, EmittedCounts, OutputWriter
-from stream_dedup.worker.prepare import Decided, InFlight, Part
+from stream_dedup.worker.prepare import Decision, InFlight, Part
 
 PLACE = LogPlace(9, 0)
 KEPT = Representative(Position("documents", bytes(16), 1, 5), b"https://a.example/", 0)
@@ -44,7 +44,7 @@ NEW = Judgement(Reason.NEW, LogPlace(8, 1))
 
 
 def leave(
-    decided: list[Decided | None], mode: Mode = Mode.ENFORCE, headers: Headers | None = None
+    decided: list[Decision | None], mode: Mode = Mode.ENFORCE, headers: Headers | None = None
 ) -> EmittedBatch:
     """Return what leaves for records 0, 1, ... of two partitions in turn, so decided."""
     messages = [
@@ -167,7 +167,7 @@ def batches(chance: random.Random) -> list[InFlight]:
             )
             for at in range(count)
         ]
-        decided: list[Decided | None] = [None] * count
+        decided: list[Decision | None] = [None] * count
         judged = []
         for at in range(count):
             if chance.random() < 0.9:
@@ -243,8 +243,8 @@ def test_columns_are_the_records_one_by_one(seed: int) -> None:
     assert all(
         columns.packed[at]
         == (
-            isinstance(one.decided, Judgement)
-            and one.decided.reason is not Reason.FAIL_OPEN
+            isinstance(one.decision, Judgement)
+            and one.decision.reason is not Reason.FAIL_OPEN
             and not one.message.headers
         )
         for at, one in enumerate(leavings)

@@ -63,11 +63,11 @@ def test_every_document_stands_where_it_was_read(seed: int) -> None:
     for part in batch.parts:
         record = records.decode(part.raw)
         assert isinstance(record, records.Batch)
-        assert len(record) == len(part.places)
+        assert len(record) == len(part.rows)
         assert [source.partition for source in record.sources] == list(
-            dict.fromkeys(messages[place].partition for place in part.places)
+            dict.fromkeys(messages[place].partition for place in part.rows)
         )
-        for place, at in enumerate(part.places):
+        for place, at in enumerate(part.rows):
             message = messages[at]
             where = record.position(place)
             assert (where.topic, where.partition, where.offset) == (
@@ -86,12 +86,12 @@ def test_every_document_stands_where_it_was_read(seed: int) -> None:
             assert int(record.time_ms[place]) == (message.timestamp_ms or 0)
             assert int(record.value_digest[place]) == value_digest(message.value)
             assert batch.prints[at] is not None
-            assert batch.decided[at] is None
-        asked.update(part.places)
+            assert batch.local_decisions[at] is None
+        asked.update(part.rows)
     for at, message in enumerate(messages):
         if at in asked:
             continue
-        decided = batch.decided[at]
+        decided = batch.local_decisions[at]
         if message.value is None:
             assert decided is Reason.TOMBSTONE
         elif isinstance(decided, DeadLetter):
@@ -218,14 +218,14 @@ def test_a_text_that_leads_the_fingerprinter_to_an_error_costs_no_other(
 
     batch = preparer.prepare(messages, sources, b"stamp")
 
-    letters = {at: one for at, one in batch.decided_here() if isinstance(one, DeadLetter)}
+    letters = {at: one for at, one in batch.decided_locally() if isinstance(one, DeadLetter)}
     assert [*letters] == bad
     assert all(
         (one.stage, one.error_class, one.is_timed) == ("fingerprint", "ZeroDivisionError", True)
         for one in letters.values()
     )
     good = [at for at in range(5) if at not in bad]
-    assert [place for part in batch.parts for place in part.places] == good
+    assert [place for part in batch.parts for place in part.rows] == good
     assert [at for at in range(5) if batch.prints[at] is not None] == good
     expected = Fingerprinter(Recipe()).fingerprint([texts[at] for at in good])
     written = [records.decode(part.raw) for part in batch.parts]

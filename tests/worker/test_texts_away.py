@@ -88,7 +88,7 @@ def inside() -> list[bytes | None]:
 def test_prints_are_those_of_the_same_texts_inside_the_records(pages: Pages) -> None:
     batch = preparer_of(pages).prepare(messages_of(pages), SOURCES, b"")
     assert batch.prints == inside()
-    assert [place for part in batch.parts for place in part.places] == [*range(COUNT)]
+    assert [place for part in batch.parts for place in part.rows] == [*range(COUNT)]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_one_that_is_missing_is_a_dead_letter_among_documents(pages: Pages) -> N
     batch = preparer_of(pages).prepare(messages, SOURCES, b"")
     letters = {
         at: (one.stage, one.error_class)
-        for at, one in batch.decided_here()
+        for at, one in batch.decided_locally()
         if isinstance(one, DeadLetter)
     }
     assert letters == {3: ("fetch", "NotFound")}
@@ -152,11 +152,11 @@ def test_a_worker_holds_says_so_and_goes_on(pages: Pages) -> None:
     taken: list[InFlight] = []
     gauges: list[float] = []
 
-    def prepare(messages: Messages, _: Any, stamp: bytes, *hurry: Any) -> InFlight:
+    def prepare(messages: Messages, _: Any, group_metadata: bytes, *hurry: Any) -> InFlight:
         gauges.append(gauge(metrics))
         if len(gauges) == 4:
             pages.by_path["/0"] = there
-        return preparer.prepare(messages, SOURCES, stamp, *hurry)
+        return preparer.prepare(messages, SOURCES, group_metadata, *hurry)
 
     clock = VirtualClock()
     intake = intake_of(
@@ -167,8 +167,8 @@ def test_a_worker_holds_says_so_and_goes_on(pages: Pages) -> None:
         prepare=prepare,
         take_in=taken.append,
     )
-    intake._metrics.away = metrics.away  # type: ignore[method-assign]
-    intake.turn(reads=True)
+    intake._metrics.set_away = metrics.set_away  # type: ignore[method-assign]
+    intake.read_and_prepare(reads=True)
     assert [len(batch.messages) for batch in taken] == [COUNT]
     assert (gauges[0], set(gauges[1:]), gauge(metrics)) == (0.0, {1.0}, 0.0)
     said = [call.args[0] for call in intake._logger.warning.call_args_list]
@@ -196,24 +196,24 @@ def test_whoever_hurries_is_given_back_what_was_read(pages: Pages) -> None:
         prepare=prepare,
         take_in=taken.append,
     )
-    intake.turn(reads=True)
+    intake.read_and_prepare(reads=True)
     until(lambda: bool(pages.asked))
     assert intake.is_preparing
     intake.finish()
     assert taken == []
-    (given_back,) = (call.args[0] for call in intake._assignment.give_back.call_args_list)
+    (given_back,) = (call.args[0] for call in intake._assignment.reread_unprepared.call_args_list)
     assert given_back.offsets.tolist() == read.offsets.tolist()
     intake._logger.warning.assert_not_called()
-    intake._metrics.away.assert_not_called()
+    intake._metrics.set_away.assert_not_called()
 
 
 def test_each_kind_of_what_is_away_has_a_gauge_of_its_own() -> None:
     metrics = WorkerMetrics("r")
-    metrics.away(RegistryAwayError, True)
+    metrics.set_away(RegistryAwayError, True)
     assert (gauge(metrics), gauge(metrics, "stream_dedup_schema_registry_away")) == (0.0, 1.0)
-    metrics.away(TextAwayError, True)
-    metrics.away(ExtractorAwayError, True)
-    metrics.away(RegistryAwayError, False)
+    metrics.set_away(TextAwayError, True)
+    metrics.set_away(ExtractorAwayError, True)
+    metrics.set_away(RegistryAwayError, False)
     assert (gauge(metrics), gauge(metrics, "stream_dedup_schema_registry_away")) == (1.0, 0.0)
 
 

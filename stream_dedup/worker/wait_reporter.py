@@ -9,18 +9,18 @@ from stream_dedup.worker.flow import Flow
 
 # A replay after an index's restart is usually shorter; a document that waits longer is late for its
 # readers.
-_PATIENCE_SECONDS: Final = 10.0
+_REPORT_AFTER_SECONDS: Final = 10.0
 _INDEX: Final = "an index"
 _ANSWERS: Final = "the topic of answers"
 
 
-class Awaited:
-    """Updates the worker's waits; its loop calls `look` every second."""
+class WaitReporter:
+    """Updates the worker's waits; its loop calls `report` every second."""
 
     def __init__(self, waits: Waits) -> None:
         self._waits = waits
 
-    def look(self, flow: Flow, read_error: str, now: float) -> float:
+    def report(self, flow: Flow, read_error: str, now: float) -> float:
         """Report a silent index once the oldest question is old, and withdraw that once it is not.
 
         `read_error` is the reason why answers cannot be read, or "". Return how many seconds the
@@ -31,9 +31,9 @@ class Awaited:
         else:
             self._waits.over(_ANSWERS)
         oldest = flow.oldest_unanswered
-        waited = 0.0 if oldest is None else now - oldest.taken
-        if oldest is None or waited < _PATIENCE_SECONDS:
-            if not flow.is_open:  # while open, documents leave unjudged, and none waits
+        waited = 0.0 if oldest is None else now - oldest.waiting_since
+        if oldest is None or waited < _REPORT_AFTER_SECONDS:
+            if not flow.is_failed_open:  # while open, documents leave unjudged, and none waits
                 self._waits.over(_INDEX)
             return waited
         log_offset = flow.unanswered_offset
@@ -47,6 +47,6 @@ class Awaited:
             f"{flow.documents_in_flight} documents wait for their verdicts: {where}. Does an index "
             "run (stream-dedup run "
             "index), and is it ready?",
-            since=oldest.taken,
+            since=oldest.waiting_since,
         )
         return waited

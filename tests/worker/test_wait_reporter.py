@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 
 from stream_dedup.serving.health import Health
 from stream_dedup.serving.waits import Waits
-from stream_dedup.worker.awaited import Awaited
 from stream_dedup.worker.questions import Questions
+from stream_dedup.worker.wait_reporter import WaitReporter
 from tests.worker.parts import VirtualClock
 from tests.worker.test_flow import Scene
 
@@ -24,25 +24,25 @@ def test_a_worker_without_an_index_is_not_ready() -> None:
     health, now = Health(), 1000.0
     health.ready(True, "at work")
     flow: Any = SimpleNamespace(
-        is_open=False,
+        is_failed_open=False,
         documents_in_flight=7,
         unanswered_offset=41,
-        oldest_unanswered=SimpleNamespace(taken=now),
+        oldest_unanswered=SimpleNamespace(waiting_since=now),
     )
     with capture_logs() as said:
-        awaited = Awaited(Waits(health, structlog.get_logger(), lambda: now))
+        wait_reporter = WaitReporter(Waits(health, structlog.get_logger(), lambda: now))
         for later in (0.0, 9.0):
-            awaited.look(flow, "", now + later)
+            wait_reporter.report(flow, "", now + later)
         assert health.ready_state().ok
         for later in (10.0, 11.0, 30.0):
-            awaited.look(flow, "", now + later)
+            wait_reporter.report(flow, "", now + later)
         state = health.ready_state()
-        flow.is_open = True  # the settings let documents leave unjudged
+        flow.is_failed_open = True  # the settings let documents leave unjudged
         flow.oldest_unanswered = None
-        awaited.look(flow, "", now + 40.0)
+        wait_reporter.report(flow, "", now + 40.0)
         assert not health.ready_state().ok
-        flow.is_open = False
-        awaited.look(flow, "", now + 41.0)
+        flow.is_failed_open = False
+        wait_reporter.report(flow, "", now + 41.0)
 
     assert not state.ok
     assert "waiting for an index" in state.sentence
@@ -61,14 +61,14 @@ def test_a_worker_that_cannot_read_answers_says_why_and_for_how_long() -> None:
     """The metric begins with the first second; the reason is told at once."""
     health, now = Health(), 1000.0
     health.ready(True, "at work")
-    flow: Any = SimpleNamespace(is_open=False, oldest_unanswered=None)
-    awaited = Awaited(Waits(health, structlog.get_logger(), lambda: now))
+    flow: Any = SimpleNamespace(is_failed_open=False, oldest_unanswered=None)
+    wait_reporter = WaitReporter(Waits(health, structlog.get_logger(), lambda: now))
 
-    assert awaited.look(flow, "The topic verdicts does not exist.", now) == 0.0
+    assert wait_reporter.report(flow, "The topic verdicts does not exist.", now) == 0.0
     assert "waiting for the topic of answers" in health.ready_state().sentence
     assert "The topic verdicts does not exist." in health.ready_state().sentence
-    flow.oldest_unanswered = SimpleNamespace(taken=now)
-    assert awaited.look(flow, "", now + 2.5) == 2.5
+    flow.oldest_unanswered = SimpleNamespace(waiting_since=now)
+    assert wait_reporter.report(flow, "", now + 2.5) == 2.5
 
     assert health.ready_state().ok
 
@@ -84,18 +84,18 @@ def test_a_worker_that_was_stopped_does_not_blame_the_index(stopped_seconds: flo
     )
     questions = Questions(around, mock.Mock(), mock.Mock(), verdicts, mock.Mock(), 60.0)  # type: ignore[arg-type]
     batch = scene.batch((0, 100))
-    batch.taken = clock.now
+    batch.waiting_since = clock.now
     scene.flow.appended(1, 7)
 
     def listen(turns: int) -> float:
         for _ in range(turns):
             clock.sleep(1.0)
-            questions.hear(0.0)
-        return clock.now - batch.taken
+            questions.process_answers(0.0)
+        return clock.now - batch.waiting_since
 
     assert listen(30) == 30
     clock.sleep(stopped_seconds)
     assert listen(1) in (30, 31)
-    assert not scene.flow.is_open
+    assert not scene.flow.is_failed_open
     listen(31)
-    assert scene.flow.is_open, "an index that was listened to for so long is silent"
+    assert scene.flow.is_failed_open, "an index that was listened to for so long is silent"
