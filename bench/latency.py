@@ -23,7 +23,7 @@ from bench.children import MeasuredChild
 from stream_dedup.demo.crawl import CrawledPage
 from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import StreamDedupError
-from stream_dedup.kafka import LINGER_MS, LoadProducer, RecordColumns, reader
+from stream_dedup.kafka import LINGER_MS, LoadProducer, RecordColumns, follow_topics
 from stream_dedup.log.header_columns import HeaderColumns
 from stream_dedup.settings.settings import Settings
 
@@ -72,7 +72,9 @@ def measure(
         StreamDedupError: a role ended, or documents did not come out in time.
     """
     names = settings.topic_names
-    outputs = reader(settings, names.outputs, from_beginning=True, partition=_OBSERVED_PARTITION)
+    outputs = follow_topics(
+        settings, names.outputs, from_beginning=True, partition=_OBSERVED_PARTITION
+    )
     # One that is still connecting would be measured here too. Without any linger each record is a
     # request, and the broker spends itself on those, on the cores that are measured: 0.56 of a core
     # at 3,000 records a second; 0.26 with it.
@@ -114,7 +116,7 @@ class _Sender(threading.Thread):
         count = len(self._pages)
         due_ms = np.arange(count) / self._per_second * 1000
         columns = self._columns(np.zeros(count, np.int64))
-        writer = self._producer.in_bulk(columns)
+        writer = self._producer.bulk_writer(columns)
         began, began_ms = time.monotonic(), time.time() * 1000
         columns.timestamps_ms[:] = began_ms + due_ms
         sent = 0

@@ -46,7 +46,7 @@ from bench.path_report import (
 )
 from stream_dedup.domain import topics
 from stream_dedup.domain.errors import BrokerError, StreamDedupError
-from stream_dedup.kafka import Admin, LoadProducer, reader
+from stream_dedup.kafka import Admin, LoadProducer, follow_topics
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.properties import child_environment
 from stream_dedup.settings.settings import Settings
@@ -402,7 +402,7 @@ class Bench:
             return counted
         found: Counter[str] = Counter(dict.fromkeys(labels.values(), 0))
         until = time.monotonic() + _READ_SECONDS
-        for message in reader(settings, list(labels), from_beginning=True):
+        for message in follow_topics(settings, list(labels), from_beginning=True):
             if message is not None:
                 found[labels[message.topic]] += 1
             elif found.total() >= total or time.monotonic() > until:

@@ -43,8 +43,8 @@ from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.kafka import (
     Admin,
     Bounds,
-    OwnedOffset,
-    SpanReader,
+    BoundsReader,
+    CommittedOffset,
     group_offsets,
     read_log,
     topic_bounds,
@@ -173,7 +173,7 @@ class _ClusterState:
     """Topics, committed offsets and ends when the audit began."""
 
     topics: dict[str, TopicState]
-    committed: dict[int, OwnedOffset]
+    committed: dict[int, CommittedOffset]
     bounds: dict[str, dict[int, Bounds]]
 
 
@@ -347,7 +347,7 @@ def _verify(
     bounds = state.bounds[names.fingerprints][0]
     replayed = ReplayedAnswers(report.findings, bounds.end)
     for name in names.outputs if settings.judging_mode.delivers else ():
-        for messages in SpanReader(settings, name, state.bounds[name]).read_messages():
+        for messages in BoundsReader(settings, name, state.bounds[name]).read_messages():
             for message in messages:
                 replayed.add_output(message)
     for message in _read(settings, names.verdicts, state.bounds[names.verdicts], report, advance):
@@ -398,7 +398,7 @@ def _read_log(
 def _read(
     settings: Settings, topic: str, bounds: dict[int, Bounds], report: AuditReport, advance: Advance
 ) -> Iterable[Message]:
-    reader = SpanReader(settings, topic, bounds)
+    reader = BoundsReader(settings, topic, bounds)
     for messages in reader.read_messages():
         report.records[topic] += len(messages)
         yield from messages

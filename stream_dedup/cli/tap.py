@@ -12,7 +12,7 @@ from stream_dedup.cli.options import JsonOption, command
 from stream_dedup.cli.tap_lines import lines
 from stream_dedup.domain.terminal import console, note, print_json
 from stream_dedup.inputs.decoder import ids_of
-from stream_dedup.kafka import read_stored, reader
+from stream_dedup.kafka import follow_topics, read_stored
 from stream_dedup.log.tapped import describe
 from stream_dedup.settings.settings import Settings
 
@@ -55,7 +55,7 @@ def tap_command(
         messages = (
             read_stored(settings, topics)
             if until_now
-            else reader(settings, topics, from_beginning=from_beginning)
+            else follow_topics(settings, topics, from_beginning=from_beginning)
         )
         for message in messages:
             if message is None:

@@ -29,7 +29,7 @@ from stream_dedup.console.outputs import all_of, ends_of, waiting
 from stream_dedup.domain.document import Message, TopicPartitionKey
 from stream_dedup.domain.errors import StreamDedupError
 from stream_dedup.insights.signals import reading_group
-from stream_dedup.kafka import KeptAdmin, sample
+from stream_dedup.kafka import KeptAdmin, read_spans
 from stream_dedup.log.letters import letter_of, redrive_group
 from stream_dedup.preflight.finding import CheckState
 from stream_dedup.preflight.roles import check_roles, read_roles
@@ -264,7 +264,7 @@ class _Tail(Generic[T]):
         spans = {
             key: [(begins[key], high)] for key, (_, high) in ends.items() if begins[key] < high
         }
-        new = all_of(sample(self._settings, spans)) if spans else []
+        new = all_of(read_spans(self._settings, spans)) if spans else []
         self._kept += [
             ((message.topic, message.partition), message.offset, self._make(message))
             for message in new

@@ -26,7 +26,7 @@ from stream_dedup.domain.errors import ConfigurationError, InputError, StreamDed
 from stream_dedup.domain.hosts import HostNames
 from stream_dedup.inputs.decoder import NOT_FETCHED, Decoder
 from stream_dedup.insights.signals import reading_group
-from stream_dedup.kafka import Admin, KeptAdmin, count_records, sample, unread_spans
+from stream_dedup.kafka import Admin, KeptAdmin, count_records, read_spans, unread_spans
 from stream_dedup.log import headers
 from stream_dedup.settings.settings import Settings
 
@@ -127,7 +127,7 @@ class OutputRecords:
         key, offset = self._place(at)
         low, high = self.kafka.ask(lambda admin: admin.ends([key])[key])
         spans = {key: [(offset, offset + 1)]} if low <= offset < high else {}
-        message = next(iter(all_of(sample(self._settings, spans))), None)
+        message = next(iter(all_of(read_spans(self._settings, spans))), None)
         if message is None:
             contents = f"{key[0]}-{key[1]} contains {f'offsets {low} to {high - 1}' if low < high else 'nothing'}"
             return Opened(
@@ -274,7 +274,7 @@ class OutputsFollower(threading.Thread):
             self._members[role] = members
         is_live = bool(self._seen)
         seen_ms = int(time.time() * 1000)
-        messages = all_of(sample(self._settings, spans))
+        messages = all_of(read_spans(self._settings, spans))
         passed_over = {key for key, [(first, _)] in spans.items() if first > begins[key]}
         self._seen = {key: high for key, (_, high) in ends.items()}
         decisions = [

@@ -44,7 +44,7 @@ from stream_dedup.domain.extras import lacking
 from stream_dedup.domain.hosts import site_of
 from stream_dedup.domain.plan import Plan
 from stream_dedup.domain.terminal import console, print_json
-from stream_dedup.kafka import LINGER_MS, Admin, LoadProducer, reader
+from stream_dedup.kafka import LINGER_MS, Admin, LoadProducer, follow_topics
 from stream_dedup.log.headers import parse_log_place, text_of
 from stream_dedup.serving import asking, logs
 from stream_dedup.serving.health import Health
@@ -171,7 +171,9 @@ def run_demo(
         roles = "index, worker and search" if has_search else "index and worker"
         out.print(f"3  {roles} started; {len(pages)} pages in {languages}, seed {seed}")
         seen = _run_crawl(settings, pages, processes, out)
-        documents_read = filter(None, reader(settings, [names.documents], from_beginning=True))
+        documents_read = filter(
+            None, follow_topics(settings, [names.documents], from_beginning=True)
+        )
         outcome = _Outcome(pages, seen, list(islice(documents_read, len(pages))))
         if as_json:
             print_json(outcome.as_json(seed))
@@ -370,7 +372,7 @@ def _run_crawl(
     with Progress(*columns, TimeElapsedColumn(), console=out, transient=True) as progress:
         task = progress.add_task("first verdict ...", total=len(pages), tally="")
         until, look = time.monotonic() + _WAIT_SECONDS, 0.0
-        for message in reader(settings, names.outputs, from_beginning=True):
+        for message in follow_topics(settings, names.outputs, from_beginning=True):
             now = time.monotonic()
             if message is not None:
                 messages_by_topic[message.topic].append(message)

@@ -337,7 +337,7 @@ class Indexer:
         if now < self._next_gauges:
             return
         self._next_gauges = now + _GAUGES_SECONDS
-        topic_ids = self._topic_ids.look()
+        topic_ids = self._topic_ids.poll()
         if is_recreated(topic_ids, self._log, self._log_topic_id):
             raise StreamDedupError(
                 f"The topic {self._log} was deleted and created again, so this index ends: its "

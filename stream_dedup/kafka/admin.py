@@ -38,8 +38,8 @@ from stream_dedup.domain.errors import (
     TopicExistsError,
 )
 from stream_dedup.domain.topics import TopicState
-from stream_dedup.kafka.asking import ask_again
 from stream_dedup.kafka.client import LOGGER, SILENT, admin_config, translate
+from stream_dedup.kafka.retries import retry_request
 from stream_dedup.settings.settings import Settings
 
 _TIMEOUT_SECONDS = 20.0
@@ -48,10 +48,10 @@ _EARLIEST, _LATEST, _MAX_TIMESTAMP = (
     OffsetSpec.latest(),  # type: ignore[no-untyped-call]
     OffsetSpec.max_timestamp(),  # type: ignore[no-untyped-call]
 )
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 _LOG_AFTER_SECONDS = 3.0
-_FIRST_QUESTION_SECONDS = 1.0
-_LEARN_SECONDS = 1.0
+_FIRST_REQUEST_SECONDS = 1.0
+_METADATA_SECONDS = 1.0
 
 
 class Admin:
@@ -94,7 +94,7 @@ class Admin:
             trusted.
         """
         try:
-            self._list(seconds, float("inf"), topic)
+            self._list_topics(seconds, float("inf"), topic)
         except KafkaException as error:
             # A broker that refuses the request has answered.
             return (
@@ -107,28 +107,30 @@ class Admin:
     def _metadata(self, doing: str) -> Any:
         """Return the cluster's brokers and topics; a long wait is logged."""
         try:
-            return self._list(_TIMEOUT_SECONDS, _LOG_AFTER_SECONDS)
+            return self._list_topics(_TIMEOUT_SECONDS, _LOG_AFTER_SECONDS)
         except KafkaException as error:
             raise self._translate(error, doing) from error
 
-    def _list(self, seconds: float, log_after: float, topic: str | None = None) -> Any:
-        """Return the metadata of all topics or of one, within `seconds`. Each request waits longer
-        than the one before, and the client's log is served in between.
+    def _list_topics(self, seconds: float, log_after: float, topic: str | None = None) -> Any:
+        """Return the metadata of all topics or of one, within `seconds`; log a silence after
+        `log_after` seconds.
+
+        Each request waits longer than the one before, and the client's log is served in between.
         """
-        began, question_seconds = time.monotonic(), _FIRST_QUESTION_SECONDS
+        began, request_seconds = time.monotonic(), _FIRST_REQUEST_SECONDS
         while True:
             remaining_seconds = began + seconds - time.monotonic()
-            is_last = remaining_seconds <= 2 * question_seconds
+            is_last = remaining_seconds <= 2 * request_seconds
             try:
                 return self._client.list_topics(
-                    topic, timeout=max(0.1, remaining_seconds if is_last else question_seconds)
+                    topic, timeout=max(0.1, remaining_seconds if is_last else request_seconds)
                 )
             except KafkaException as error:
                 self._client.poll(0)
                 self._connection_errors.check()
                 if error.args[0].code() not in SILENT or is_last:
                     raise
-            question_seconds *= 2
+            request_seconds *= 2
             if time.monotonic() - began >= log_after:
                 log_after = float("inf")
                 self._log_silence()
@@ -182,7 +184,7 @@ class Admin:
         high = self._list_offsets(keys, _LATEST, level)
         return {key: (int(low[key].offset), int(high[key].offset)) for key in keys}
 
-    def at_time(
+    def offsets_at_time(
         self, keys: Sequence[TopicPartitionKey], time_ms: int
     ) -> dict[TopicPartitionKey, tuple[int, int | None]]:
         """Return (offset, timestamp) of the first record at `time_ms` or later; (end, None) without
@@ -209,11 +211,13 @@ class Admin:
         spec: Any,
         level: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> dict[TopicPartitionKey, Any]:
-        """Ask for all partitions in one request, and again for those whose leader moves."""
+        """Return the offset result of each partition: requested together, and once more for each
+        whose leader moves.
+        """
         if not keys:
             return {}
 
-        def asked(wanted: Iterable[TopicPartitionKey]) -> dict[Any, Any]:
+        def request_offsets(wanted: Iterable[TopicPartitionKey]) -> dict[Any, Any]:
             specs = {TopicPartition(*key): spec for key in wanted}
             return dict(
                 self._client.list_offsets(
@@ -221,16 +225,20 @@ class Admin:
                 )
             )
 
-        first = asked(keys)
+        futures_of_all = request_offsets(keys)
 
-        def answer(key: TopicPartitionKey) -> Any:
+        def wait_for_offset(key: TopicPartitionKey) -> Any:
             partition = TopicPartition(*key)
             return self._wait(
-                first.pop(partition) if partition in first else asked([key])[partition]
+                futures_of_all.pop(partition)
+                if partition in futures_of_all
+                else request_offsets([key])[partition]
             )
 
         return {
-            key: self._ask(partial(answer, key), f"asking for offsets of {key[0]}-{key[1]}")
+            key: self._request(
+                partial(wait_for_offset, key), f"asking for offsets of {key[0]}-{key[1]}"
+            )
             for key in keys
         }
 
@@ -302,7 +310,7 @@ class Admin:
         """Return (offset, metadata) of every partition with a committed offset of the group, ignoring
         open transactions.
         """
-        return _owned(self._offsets(group, is_stable=False))
+        return _existing_offsets(self._offsets(group, is_stable=False))
 
     def partitions_committed(self, group: str, topic: str) -> frozenset[int]:
         """Return the partitions of a topic with a committed offset of the group, or with one in an
@@ -314,7 +322,7 @@ class Admin:
         )
 
     def stable_committed(self, group: str) -> dict[TopicPartitionKey, tuple[int, str | None]]:
-        """Return the same as `committed_or_last_known`, without open transactions.
+        """Return (offset, metadata) of every partition with a committed offset of the group.
 
         Raises:
             BrokerError: a transaction that changes the offsets is open.
@@ -334,7 +342,7 @@ class Admin:
                 "worker starts again. "
                 "Nothing was changed; run this again then."
             )
-        return _owned(offsets)
+        return _existing_offsets(offsets)
 
     def _offsets(self, group: str, *, is_stable: bool = True) -> list[TopicPartition]:
         """Return a group's committed offsets; with `is_stable`, one in an open transaction has an
@@ -346,14 +354,16 @@ class Admin:
         """
         self.group_members(group)
 
-        def question() -> Any:
+        def list_offsets() -> Any:
             wanted = [ConsumerGroupTopicPartitions(group)]
             return self._wait(
                 self._client.list_consumer_group_offsets(wanted, require_stable=is_stable)[group]
             )
 
         return list(
-            self._ask(question, f"reading the committed offsets of group {group}").topic_partitions
+            self._request(
+                list_offsets, f"reading the committed offsets of group {group}"
+            ).topic_partitions
         )
 
     def write_committed(
@@ -368,7 +378,7 @@ class Admin:
         ]
         doing = f"writing the committed offsets of {topic} for group {group}"
 
-        def order() -> None:
+        def alter_offsets() -> None:
             wanted = [ConsumerGroupTopicPartitions(group, partitions)]
             written = self._wait(self._client.alter_consumer_group_offsets(wanted)[group])
             for entry in written.topic_partitions:
@@ -376,7 +386,7 @@ class Admin:
                     raise KafkaException(entry.error)
 
         # The request is idempotent, so it may be repeated.
-        self._ask(order, doing)
+        self._request(alter_offsets, doing)
 
     def group_members(self, group: str) -> int:
         """Return the number of members of the group."""
@@ -395,7 +405,7 @@ class Admin:
         )
 
     def _members(self, group: str) -> Sequence[Any]:
-        def question() -> Any:
+        def describe_group() -> Any:
             return self._wait(
                 self._client.describe_consumer_groups([group], request_timeout=_TIMEOUT_SECONDS)[
                     group
@@ -403,23 +413,21 @@ class Admin:
             )
 
         try:
-            return list(self._answer(question).members)
+            return list(self._retry(describe_group).members)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
                 return []
             raise self._translate(error, f"asking for the members of group {group}") from error
 
-    def _ask(self, question: Callable[[], Any], doing: str) -> Any:
+    def _request(self, call: Callable[[], Any], doing: str) -> Any:
         try:
-            return self._answer(question)
+            return self._retry(call)
         except KafkaException as error:
             raise self._translate(error, doing) from error
 
-    def _answer(self, question: Callable[[], Any]) -> Any:
-        """Return the result of `question`, repeated while the leader or coordinator moves or
-        starts.
-        """
-        return ask_again(lambda _: question(), _TIMEOUT_SECONDS, self._client.poll)
+    def _retry(self, call: Callable[[], Any]) -> Any:
+        """Return the result of `call`, repeated while the leader or coordinator moves or starts."""
+        return retry_request(lambda _: call(), _TIMEOUT_SECONDS, self._client.poll)
 
     def _result(self, future: Any, doing: str, needs: str = "") -> Any:
         try:
@@ -435,21 +443,21 @@ class Admin:
         until Python collects cycles.
 
         Many requests go to the controller. When it is down, the client learns of the new one only
-        from the cluster's metadata, so this is requested meanwhile.
+        from the cluster's metadata, so that is requested meanwhile.
 
         Raises:
             ConfigurationError: the broker refused the credentials, or its certificate is not
             trusted.
         """
         log_at = time.monotonic() + _LOG_AFTER_SECONDS
-        learn_at = time.monotonic() + _LEARN_SECONDS
-        while not futures.wait([future], _LOOK_SECONDS).done:
+        refresh_at = time.monotonic() + _METADATA_SECONDS
+        while not futures.wait([future], _POLL_SECONDS).done:
             self._client.poll(0)
             self._connection_errors.check()
-            if time.monotonic() >= learn_at:
+            if time.monotonic() >= refresh_at:
                 with contextlib.suppress(KafkaException):
-                    self._client.list_topics(timeout=_LEARN_SECONDS)
-                learn_at = time.monotonic() + _LEARN_SECONDS
+                    self._client.list_topics(timeout=_METADATA_SECONDS)
+                refresh_at = time.monotonic() + _METADATA_SECONDS
             if time.monotonic() >= log_at:
                 log_at = float("inf")
                 self._log_silence()
@@ -459,8 +467,8 @@ class Admin:
         return future.result()
 
     def _translate(self, error: KafkaException, doing: str, needs: str = "") -> StreamDedupError:
-        """Return the exception for an error; for a cluster that does not answer, name the addresses
-        and the last reason.
+        """Return the exception for an error. If the cluster does not answer, its message names the
+        addresses and the last reason.
         """
         if error.args[0].code() in SILENT:
             self._client.poll(0)
@@ -501,21 +509,21 @@ class KeptAdmin:
         self._make = make
         self._admin: Admin | None = None
 
-    def ask(self, question: Callable[[Admin], Any]) -> Any:
-        """Return `question(admin)`.
+    def ask(self, request: Callable[[Admin], Any]) -> Any:
+        """Return `request(admin)`.
 
         Raises:
-            StreamDedupError: the question raised it.
+            StreamDedupError: the request raised it.
         """
         admin = self._admin = self._admin or self._make(self._settings)
         try:
-            return question(admin)
+            return request(admin)
         except BaseException:
             self._admin = None
             raise
 
 
-def _owned(
+def _existing_offsets(
     offsets: Iterable[TopicPartition],
 ) -> dict[TopicPartitionKey, tuple[int, str | None]]:
     """Return (offset, metadata) of the partitions that have a committed offset."""
@@ -583,7 +591,9 @@ class ConnectionErrors:
             return None
         servers = self._settings.kafka_bootstrap_servers
         if _is_tls(self._refused):
-            return ConfigurationError(f"No TLS connection to {servers}: {self._why_tls()}")
+            return ConfigurationError(
+                f"No TLS connection to {servers}: {self._explain_tls_error()}"
+            )
         mechanism = self._settings.kafka.get("sasl.mechanism") or self._settings.kafka.get(
             "sasl.mechanisms", "none"
         )
@@ -594,12 +604,12 @@ class ConnectionErrors:
             "STREAM_DEDUP_KAFKA_SASL_MECHANISM."
         )
 
-    def _why_tls(self) -> str:
+    def _explain_tls_error(self) -> str:
         text = self._refused.str() if self._refused is not None else ""
         for server in self._settings.kafka_bootstrap_servers.split(","):
             host, _, port = server.strip().rpartition(":")
             try:
-                why = self._shake_hands(host.strip("[]"), int(port))
+                why = self._try_tls_handshake(host.strip("[]"), int(port))
             except ssl.SSLCertVerificationError as error:
                 if "ostname" in error.verify_message or "IP address" in error.verify_message:
                     return (
@@ -626,7 +636,7 @@ class ConnectionErrors:
             "STREAM_DEDUP_KAFKA_SSL_KEY_LOCATION to one that the broker trusts."
         )
 
-    def _shake_hands(self, host: str, port: int) -> str:
+    def _try_tls_handshake(self, host: str, port: int) -> str:
         properties = self._settings.kafka
         context = ssl.create_default_context(
             cafile=properties.get("ssl.ca.location"), cadata=properties.get("ssl.ca.pem")

@@ -16,9 +16,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from stream_dedup.domain.document import Headers
 from stream_dedup.domain.errors import AbortableError, BrokerError
-from stream_dedup.kafka.asking import IMPATIENT, Patience
 from stream_dedup.kafka.bulk import BulkWriter, RecordColumns
-from stream_dedup.kafka.client import GONE, RESTORE, make_producer, producer_config, translate
+from stream_dedup.kafka.client import GONE, RESTORE_TOPIC, make_producer, producer_config, translate
+from stream_dedup.kafka.retries import ATTEMPTS_ONLY, RetryPolicy
 from stream_dedup.settings.settings import Settings
 
 # After a broker was killed in mid-transaction and restarted, librdkafka waited for 15 s and more in
@@ -41,7 +41,7 @@ PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 TIMED_OUT = frozenset({KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT})
 # Broker and client disagree on the transaction's state; seen after a coordinator's SIGKILL. This is
 # no fencing, which has an error of its own.
-_FORGOTTEN = frozenset(
+_TRANSACTION_LOST = frozenset(
     {
         KafkaError.INVALID_TXN_STATE,
         KafkaError.INVALID_PRODUCER_ID_MAPPING,
@@ -86,12 +86,12 @@ def write_acls(topics: Iterable[str]) -> str:
     return " or ".join(f"Write on topic {topic}" for topic in sorted(topics))
 
 
-def translated(error: KafkaError, doing: str, needs: str = "") -> BrokerError:
+def translate_step_error(error: KafkaError, doing: str, needs: str = "") -> BrokerError:
     """Return the exception for an error of a transaction; `needs` are the ACLs of the step."""
     if error.code() in _UNDELIVERED:
         text = f"While {doing}, Kafka said: {error.str()} ({error.name()})."
         return UndeliveredError(text, is_refused=error.code() in REFUSALS)
-    if error.code() in _FORGOTTEN:
+    if error.code() in _TRANSACTION_LOST:
         return StuckError(f"While {doing}, Kafka said: {error.str()} ({error.name()}).")
     return translate(error, doing, needs)
 
@@ -111,7 +111,7 @@ def failure_of(errors: Sequence[tuple[str, KafkaError]]) -> BrokerError:
             and error.code() not in TIMED_OUT
             and error.code() not in PURGED
         ):
-            return translated(error, f"writing to {topic}", f"Write on topic {topic}")
+            return translate_step_error(error, f"writing to {topic}", f"Write on topic {topic}")
     first = causes[0][1]
     kind = UnwrittenError if first.code() in TIMED_OUT else AbortableError
     return kind(f"An output was not written: {first.str()} ({first.name()}).")
@@ -126,7 +126,7 @@ class LostTopicError(BrokerError):
 _TOPIC_LOST = GONE | {KafkaError._UNKNOWN_PARTITION, KafkaError._DESTROY}
 _FLUSH_SECONDS = 25.0
 _FLUSH_STEP_SECONDS = 1.0
-QUIET_SECONDS = 10.0
+STALLED_SECONDS = 10.0
 
 
 class LogAppender:
@@ -182,16 +182,18 @@ class LogAppender:
         """
         self._serve(lambda: self._producer.poll(timeout_seconds))
 
-    def flush(self, seconds: float = _FLUSH_SECONDS, patience: Patience = IMPATIENT) -> None:
-        """Wait until all records are durable: for `seconds`, and with `patience` also while Kafka is
+    def flush(
+        self, seconds: float = _FLUSH_SECONDS, retry_policy: RetryPolicy = ATTEMPTS_ONLY
+    ) -> None:
+        """Wait until all records are durable: for `seconds`, and with `retry_policy` also while Kafka is
         unavailable.
 
         Raises:
             BrokerError: a record was not delivered in time.
         """
-        lasts = patience.begin(max(1, round(seconds / _FLUSH_STEP_SECONDS)))
+        may_retry = retry_policy.limit_attempts(max(1, round(seconds / _FLUSH_STEP_SECONDS)))
         while remaining := self._serve(lambda: self._producer.flush(_FLUSH_STEP_SECONDS)):
-            if lasts():
+            if may_retry():
                 continue
             # The callbacks of queued records refer to this appender, so they would keep the client
             # alive.
@@ -202,11 +204,11 @@ class LogAppender:
                 "Kafka up?"
             )
 
-    def _cause(self) -> KafkaError | None:
+    def _fatal_error(self) -> KafkaError | None:
         """Return the client's fatal error, if it has reported one."""
         return self._fatal[0] if self._fatal else None
 
-    def _ask_again(self) -> KafkaError | None:
+    def _recover_fatal_error(self) -> KafkaError | None:
         """Return a fatal error that was lost, from a new client: it gets the same error, and has no
         callbacks that hide it.
         """
@@ -230,7 +232,7 @@ class LogAppender:
         try:
             result = call()
         except (KafkaException, SystemError) as error:
-            cause = client_error(error) or self._cause() or self._ask_again()
+            cause = client_error(error) or self._fatal_error() or self._recover_fatal_error()
             if cause is None:
                 raise BrokerError(
                     f"While appending to {self._topic}, the client failed without saying why. See "
@@ -240,11 +242,11 @@ class LogAppender:
             self._failed = self._failed or cause
             self._fatal.append(cause)
         if self._failed is not None:
-            failure = self._cause() or self._failed
+            failure = self._fatal_error() or self._failed
             if failure.code() in _TOPIC_LOST:
                 raise LostTopicError(
                     f"The topic {self._topic} was deleted, or created again ({failure.str()}). "
-                    f"{RESTORE}"
+                    f"{RESTORE_TOPIC}"
                 )
             raise translate(failure, f"appending to {self._topic}", f"Write on topic {self._topic}")
         return result
@@ -266,7 +268,7 @@ LINGER_MS: Final = 5
 class LoadProducer:
     """A producer for `load` and other commands: idempotent, with backpressure, counting failures.
 
-    `report` is called with a message when Kafka accepts no record for `QUIET_SECONDS`, and when it
+    `report` is called with a message when Kafka accepts no record for `STALLED_SECONDS`, and when it
     accepts records again.
     """
 
@@ -282,8 +284,11 @@ class LoadProducer:
         )
         self._report = report
         self._written = 0
-        self._quiet = (0, 0.0)  # the number of records written, and the time of its last change
-        self._is_quiet = False
+        self._last_progress = (
+            0,
+            0.0,
+        )  # records written, and when that grew
+        self._is_stalled = False
         self.failed = 0
         self.first_failure = ""
         # a record timed out, or the producer had a fatal error
@@ -315,13 +320,13 @@ class LoadProducer:
         if headers is not None:
             more["headers"] = headers
         if not len(self._producer):
-            self._quiet = (self._written, time.monotonic())
+            self._last_progress = (self._written, time.monotonic())
         while True:
             try:
                 self._producer.produce(topic, value, key, **more)
             except BufferError:
                 self._producer.poll(0.1)
-                self._look()
+                self._report_backpressure()
             except KafkaException as error:
                 self._count(error.args[0], name)
                 return
@@ -329,7 +334,7 @@ class LoadProducer:
                 self._producer.poll(0)
                 return
 
-    def in_bulk(self, columns: RecordColumns) -> BulkWriter | None:
+    def bulk_writer(self, columns: RecordColumns) -> BulkWriter | None:
         """Return a writer of these records at a tenth of the cost, or None where only `send` works.
 
         Failures are not counted; the caller checks that the records arrive, and calls `poll`
@@ -351,7 +356,7 @@ class LoadProducer:
         until = time.monotonic() + seconds
         while (remaining := len(self._producer)) and (rest := until - time.monotonic()) > 0:
             self._producer.flush(min(1.0, rest))
-            self._look()
+            self._report_backpressure()
         if remaining:
             self.failed += remaining
             self.first_failure = (
@@ -360,20 +365,22 @@ class LoadProducer:
             )
         return self.failed
 
-    def _look(self) -> None:
+    def _report_backpressure(self) -> None:
         """Report when Kafka stops or resumes accepting records."""
-        written, since = self._quiet
+        written, since = self._last_progress
         if self._written > written:
-            self._quiet = (self._written, time.monotonic())
-            if self._is_quiet:
+            self._last_progress = (self._written, time.monotonic())
+            if self._is_stalled:
                 self._report("Kafka takes records again.")
-            self._is_quiet = False
+            self._is_stalled = False
         elif (
-            len(self._producer) and not self._is_quiet and time.monotonic() - since >= QUIET_SECONDS
+            len(self._producer)
+            and not self._is_stalled
+            and time.monotonic() - since >= STALLED_SECONDS
         ):
-            self._is_quiet = True
+            self._is_stalled = True
             self._report(
-                f"Kafka has taken none of {len(self._producer):,} records for {QUIET_SECONDS:.0f} "
+                f"Kafka has taken none of {len(self._producer):,} records for {STALLED_SECONDS:.0f} "
                 "s; each is tried for "
                 "message.timeout.ms, five minutes by default."
             )

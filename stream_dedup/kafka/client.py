@@ -43,7 +43,7 @@ STATISTICS_EVENT = "librdkafka statistics"
 Acl = str | Mapping[int, str]
 
 # The leader of a partition or a group has just started or moved; a retry succeeds moments later.
-MOVES = frozenset(
+LEADER_MOVES = frozenset(
     {
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -75,7 +75,7 @@ SILENT = frozenset(
 GROUP_MOVED = frozenset(
     {KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS, KafkaError.UNKNOWN_MEMBER_ID}
 )
-RESTORE = (
+RESTORE_TOPIC = (
     "A topic of this filter is gone: it was deleted. `stream-dedup topics plan` says which; "
     "restore it if its records matter, "
     "else create it with: stream-dedup topics apply"
@@ -225,7 +225,7 @@ def property_problems(settings: Settings) -> list[str]:
     clients are created to find further problems (an unreadable certificate, two properties that
     contradict each other).
     """
-    problems = each_property(settings.kafka, settings.origins)
+    problems = check_each_property(settings.kafka, settings.origins)
     producer, consumer = (
         producer_config(settings, "check", {}, {}),
         consumer_config(settings, "check", settings.group),
@@ -242,7 +242,7 @@ def property_problems(settings: Settings) -> list[str]:
     return problems
 
 
-def each_property(kafka: Mapping[str, str], origins: Mapping[str, ValueOrigin]) -> list[str]:
+def check_each_property(kafka: Mapping[str, str], origins: Mapping[str, ValueOrigin]) -> list[str]:
     """Return a sentence for each invalid Kafka property, checked one at a time."""
     problems = []
     for name, value in kafka.items():
@@ -433,7 +433,7 @@ def translate(error: KafkaError | KafkaException, doing: str, needs: Acl = "") -
             if kafka_error.txn_requires_abort() or kafka_error.retriable()
             else BrokerError
         )
-        return kind(f"{text} {RESTORE}")
+        return kind(f"{text} {RESTORE_TOPIC}")
     if code == KafkaError._UNKNOWN_PARTITION:
         return AbortableError(
             f"{text} The topic has grown, and this client learns of it in a moment."
@@ -446,7 +446,7 @@ def translate(error: KafkaError | KafkaException, doing: str, needs: Acl = "") -
         return AbortableError(
             f"{text} The transaction is aborted and its documents are read again."
         )
-    if code in SILENT | MOVES:
+    if code in SILENT | LEADER_MOVES:
         return NoAnswerError(f"{text} Kafka is away, or on its way back; is its broker up?")
     return BrokerError(f"{text} See the broker's log, and check the connection and the ACLs.")
 

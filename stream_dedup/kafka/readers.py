@@ -27,11 +27,10 @@ from confluent_kafka import Message as RawMessage
 from stream_dedup.domain.document import Message, TopicPartitionKey, Unreadable
 from stream_dedup.domain.errors import BrokerError, ConfigurationError, GoneError
 from stream_dedup.kafka.admin import Admin
-from stream_dedup.kafka.asking import ANSWER_SECONDS, ask
 from stream_dedup.kafka.client import (
     GONE,
     GROUP_MOVED,
-    MOVES,
+    LEADER_MOVES,
     SILENT,
     Acl,
     consumer_config,
@@ -39,11 +38,15 @@ from stream_dedup.kafka.client import (
     to_message,
     translate,
 )
+from stream_dedup.kafka.retries import ANSWER_SECONDS, request
 from stream_dedup.settings.settings import Settings
 
 # Errors from which the client recovers. A new partition of a topic is unknown for a moment.
-_PASSING = (
-    MOVES | SILENT | GROUP_MOVED | {KafkaError._MAX_POLL_EXCEEDED, KafkaError._UNKNOWN_PARTITION}
+_TRANSIENT = (
+    LEADER_MOVES
+    | SILENT
+    | GROUP_MOVED
+    | {KafkaError._MAX_POLL_EXCEEDED, KafkaError._UNKNOWN_PARTITION}
 )
 DAMAGED = frozenset({KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG, KafkaError.INVALID_MSG})
 _FAILURES_MAX = 3
@@ -52,7 +55,7 @@ _TAIL_RECORDS = 64
 
 
 @contextlib.contextmanager
-def opened(
+def open_consumer(
     settings: Settings, client: str, doing: str, fixed: Mapping[str, Any] | None = None
 ) -> Iterator[Consumer]:
     """Yield a consumer that reads by assignment, and translate the library's errors meanwhile."""
@@ -103,11 +106,11 @@ def messages_of(raws: Iterable[RawMessage], topic: str) -> list[Message]:
             messages.append(to_message(raw))
         elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
             # librdkafka looks for a group's coordinator even for readers that join no group.
-            raise_unless_passing(error, topic)
+            raise_unless_transient(error, topic)
     return messages
 
 
-def raise_unless_passing(error: KafkaError, topic: str, acls: Acl = "") -> None:
+def raise_unless_transient(error: KafkaError, topic: str, acls: Acl = "") -> None:
     """Raise an error that must stop the role; ignore those from which the client recovers.
 
     Raises:
@@ -140,7 +143,7 @@ def raise_unless_passing(error: KafkaError, topic: str, acls: Acl = "") -> None:
             "client. Nothing was skipped. Upgrade confluent-kafka, or move past the batch with: "
             "stream-dedup rewind"
         )
-    if code in _PASSING or (error.retriable() and not error.fatal()):
+    if code in _TRANSIENT or (error.retriable() and not error.fatal()):
         return
     raise BrokerError(
         f"{topic} cannot be read on: {error.str()} ({error.name()}). A restart begins at the same "
@@ -148,13 +151,13 @@ def raise_unless_passing(error: KafkaError, topic: str, acls: Acl = "") -> None:
     )
 
 
-class Suspects:
-    """The offsets at which reading failed, with the number of failures."""
+class ReadFailures:
+    """Counts the failures at the offsets that could not be read."""
 
     def __init__(self) -> None:
         self._failures: dict[TopicPartitionKey, tuple[int, int]] = {}
 
-    def fail(
+    def record(
         self, key: TopicPartitionKey, batch_offset: int, position: int, error: KafkaError
     ) -> Unreadable | None:
         """Count a failure; return the unreadable record once it is certain, and the reader continues
@@ -186,7 +189,7 @@ class LogReader:
     """Reads a partition by assignment from a given offset: the log, or any other."""
 
     def __init__(self, settings: Settings, topic: str, client: str, partition: int = 0) -> None:
-        # librdkafka requires a group; offsets are never committed to it.
+        # librdkafka requires a group id; offsets are never committed to it.
         config = consumer_config(settings, client, f"{settings.group}-{client}")
         self._consumer = make_consumer(config)
         self._topic = topic
@@ -195,7 +198,7 @@ class LogReader:
     def watermarks(self) -> tuple[int, int]:
         """Return (first stored offset, offset of the next record)."""
         partition = TopicPartition(self._topic, self._partition)
-        low, high = ask(
+        low, high = request(
             lambda seconds: self._consumer.get_watermark_offsets(partition, timeout=seconds),
             f"reading the first and last offset of {self._topic}",
             ANSWER_SECONDS,
@@ -235,16 +238,16 @@ class PartitionsReader:
         )
         self._consumer = make_consumer(config)
         self._topics = ""
-        self.following: dict[TopicPartitionKey, int] = {}
-        """The next offset of each partition; at the end of a partition this is its end offset, also
-        after trailing markers."""
+        self.next_offsets: dict[TopicPartitionKey, int] = {}
+        """The offset to read next in each partition; at the end of a partition this is its end
+        offset, also after trailing transaction markers."""
 
-    def start(self, following: Mapping[TopicPartitionKey, int]) -> None:
+    def start(self, next_offsets: Mapping[TopicPartitionKey, int]) -> None:
         """Start reading these partitions at their offsets, and stop reading all others."""
-        self.following = dict(following)
-        self._topics = ", ".join(sorted({topic for topic, _ in following}))
+        self.next_offsets = dict(next_offsets)
+        self._topics = ", ".join(sorted({topic for topic, _ in next_offsets}))
         self._consumer.assign(
-            [TopicPartition(topic, part, offset) for (topic, part), offset in following.items()]
+            [TopicPartition(topic, part, offset) for (topic, part), offset in next_offsets.items()]
         )
 
     def take_messages(self, most: int, timeout_seconds: float) -> list[Message]:
@@ -263,9 +266,9 @@ class PartitionsReader:
             )
             if error is None:
                 messages.append(to_message(raw))
-                self.following[key] = offset + 1
+                self.next_offsets[key] = offset + 1
             elif error.code() == KafkaError._PARTITION_EOF:
-                self.following[key] = max(self.following.get(key, 0), offset)
+                self.next_offsets[key] = max(self.next_offsets.get(key, 0), offset)
             else:
                 messages_of([raw], self._topics)  # raises what must stop the reader
         return messages
@@ -283,7 +286,7 @@ class VerdictReader(LogReader):
         self.start(self.watermarks()[1])
 
 
-def reader(
+def follow_topics(
     settings: Settings, topics: Sequence[str], *, from_beginning: bool, partition: int | None = None
 ) -> Iterator[Message | None]:
     """Yield the records of all partitions of some topics, or of one of each, as they arrive; None

@@ -18,17 +18,9 @@ from confluent_kafka import Message as RawMessage
 
 from stream_dedup.domain.document import Message, TopicPartitionKey, Unreadable
 from stream_dedup.domain.messages import Messages
-from stream_dedup.kafka.asking import (
-    ANSWER_SECONDS,
-    IMPATIENT,
-    OwnedOffset,
-    Patience,
-    ask_again,
-    ask_committed,
-)
 from stream_dedup.kafka.client import (
     GROUP_MOVED,
-    MOVES,
+    LEADER_MOVES,
     SILENT,
     consumer_config,
     make_consumer,
@@ -36,12 +28,20 @@ from stream_dedup.kafka.client import (
     to_messages,
     translate,
 )
-from stream_dedup.kafka.readers import DAMAGED, Suspects, raise_unless_passing, take_raw
+from stream_dedup.kafka.readers import DAMAGED, ReadFailures, raise_unless_transient, take_raw
+from stream_dedup.kafka.retries import (
+    ANSWER_SECONDS,
+    ATTEMPTS_ONLY,
+    CommittedOffset,
+    RetryPolicy,
+    fetch_committed,
+    retry_request,
+)
 from stream_dedup.settings.settings import Settings
 
-_QUESTIONS = 3
+_ATTEMPTS_MAX = 3
 # The client, or a broker, does not know a new partition for a moment.
-_NEW = frozenset({KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART})
+_NOT_KNOWN_YET = frozenset({KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART})
 _GENERATION = struct.Struct("<i")
 _GENERATION_AT = len(b"CGMDv2:")
 
@@ -73,7 +73,7 @@ class SourceConsumer:
         topic: str,
         client: str,
         listener: RebalanceListener,
-        patience: Patience = IMPATIENT,
+        retry_policy: RetryPolicy = ATTEMPTS_ONLY,
     ) -> None:
         config = consumer_config(
             settings,
@@ -82,9 +82,11 @@ class SourceConsumer:
             {"partition.assignment.strategy": "cooperative-sticky"},
         )
         self._consumer = make_consumer(config)
-        self._asker = make_consumer(consumer_config(settings, f"{client}-offsets", settings.group))
+        self._offsets_consumer = make_consumer(
+            consumer_config(settings, f"{client}-offsets", settings.group)
+        )
         self._listener = listener
-        self._patience = patience
+        self._retry_policy = retry_policy
         self._topic = topic
         # The group's coordinator requires both.
         self._acls = {
@@ -93,8 +95,8 @@ class SourceConsumer:
         }
         self._paused: set[TopicPartitionKey] = set()
         self._starts: dict[TopicPartitionKey, int] = {}
-        self._suspects = Suspects()
-        self._given_up: set[TopicPartitionKey] = set()
+        self._read_failures = ReadFailures()
+        self._revoked: set[TopicPartitionKey] = set()
         self._is_leaving = False
         self._consumer.subscribe(
             [topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
@@ -107,25 +109,25 @@ class SourceConsumer:
             ConfigurationError: the topic is missing, or a committed offset is outside the topic.
             BrokerError: the consumer cannot continue.
         """
-        self._asker.poll(0)  # it has no assignment: this serves its log and its tokens
-        self._given_up.clear()
+        self._offsets_consumer.poll(0)  # it has no assignment: this serves its log and its tokens
+        self._revoked.clear()
         raws = take_raw(self._consumer, most, timeout_seconds, self._topic)
-        if self._given_up:
-            raws = self._without_given_up(raws)
+        if self._revoked:
+            raws = self._without_revoked(raws)
         if raws and any(map(type(raws[0]).error, raws)):
             return Messages.of(self._one_by_one(raws))
         return to_messages(self._topic, raws)
 
-    def _without_given_up(self, raws: Sequence[RawMessage]) -> list[RawMessage]:
+    def _without_revoked(self, raws: Sequence[RawMessage]) -> list[RawMessage]:
         """Return the records of partitions that were assigned during the whole call.
 
         A callback runs between two records, and records before it of a revoked partition must be
         dropped. If the partition was assigned again meanwhile, later records are dropped too and read
         again from its start offset.
         """
-        returned = {key: start for key, start in self._starts.items() if key in self._given_up}
+        returned = {key: start for key, start in self._starts.items() if key in self._revoked}
         self.restart_at(returned)
-        return [raw for raw in raws if (self._topic, raw.partition()) not in self._given_up]
+        return [raw for raw in raws if (self._topic, raw.partition()) not in self._revoked]
 
     def _one_by_one(self, raws: Sequence[RawMessage]) -> list[Message]:
         """Return the records among `raws`, and handle the errors."""
@@ -146,7 +148,7 @@ class SourceConsumer:
                     )  # its other records were fetched before the restart after this one
                     messages.append(unreadable)
             else:
-                raise_unless_passing(error, self._topic, self._acls)
+                raise_unless_transient(error, self._topic, self._acls)
         return messages
 
     def _unreadable(
@@ -155,7 +157,7 @@ class SourceConsumer:
         """Return the unreadable record once it is certain, and continue after it."""
         (position,) = self._consumer.position([TopicPartition(*key)])
         offset = position.offset if position.offset >= 0 else self._starts.get(key, 0)
-        unreadable = self._suspects.fail(key, batch_offset, offset, error)
+        unreadable = self._read_failures.record(key, batch_offset, offset, error)
         if unreadable is not None:
             self.restart_at({key: unreadable.offset + 1})
         return unreadable
@@ -164,7 +166,9 @@ class SourceConsumer:
         """Return the group's current metadata: member and generation."""
         return bytes(self._consumer.consumer_group_metadata())
 
-    def committed(self, keys: Iterable[TopicPartitionKey]) -> dict[TopicPartitionKey, OwnedOffset]:
+    def committed(
+        self, keys: Iterable[TopicPartitionKey]
+    ) -> dict[TopicPartitionKey, CommittedOffset]:
         """Return the committed offset and metadata of each partition, once no transaction on them
         is open.
 
@@ -173,7 +177,9 @@ class SourceConsumer:
         """
         wanted = [TopicPartition(topic, partition) for topic, partition in keys]
         return (
-            ask_committed(self._asker, wanted, f"of {self._topic}", self._acls, self._patience)
+            fetch_committed(
+                self._offsets_consumer, wanted, f"of {self._topic}", self._acls, self._retry_policy
+            )
             if wanted
             else {}
         )
@@ -199,7 +205,7 @@ class SourceConsumer:
             return partitions
 
         try:
-            self._insist(commit)
+            self._retry(commit)
         except KafkaException as error:
             if error.args[0].code() in GROUP_MOVED:
                 return False
@@ -212,8 +218,10 @@ class SourceConsumer:
         """Return the first offset that the partition still contains."""
         partition = TopicPartition(*key)
         try:
-            low, _ = self._insist(
-                lambda seconds: self._asker.get_watermark_offsets(partition, timeout=seconds)
+            low, _ = self._retry(
+                lambda seconds: self._offsets_consumer.get_watermark_offsets(
+                    partition, timeout=seconds
+                )
             )
         except KafkaException as error:
             doing = f"reading the first offset of {key[0]}-{key[1]}"
@@ -230,34 +238,38 @@ class SourceConsumer:
             return None
         return max(0, high - offset) if high >= 0 else None
 
-    def _insist(self, question: Callable[[float], Any]) -> Any:
-        """Return the result of `question`, retried while Kafka is unavailable or a new partition is
+    def _retry(self, call: Callable[[float], Any]) -> Any:
+        """Return the result of `call`, retried while Kafka is unavailable or a new partition is
         not known, and a few times more.
         """
-        return self._patience.insist(
-            _QUESTIONS,
-            lambda: ask_again(self._knowing(question), ANSWER_SECONDS, codes=MOVES | _NEW),
-            lambda error: error.args[0].code() in SILENT | MOVES | _NEW,
+        return self._retry_policy.retry(
+            _ATTEMPTS_MAX,
+            lambda: retry_request(
+                self._refreshing_topics(call),
+                ANSWER_SECONDS,
+                codes=LEADER_MOVES | _NOT_KNOWN_YET,
+            ),
+            lambda error: error.args[0].code() in SILENT | LEADER_MOVES | _NOT_KNOWN_YET,
         )
 
-    def _knowing(self, question: Callable[[float], Any]) -> Callable[[float], Any]:
-        """Return `question` with a refresh of the topic's metadata after an unknown partition: the
+    def _refreshing_topics(self, call: Callable[[float], Any]) -> Callable[[float], Any]:
+        """Return `call`, extended by a refresh of the topic's metadata after an unknown partition: the
         client itself refreshes it twice a minute.
 
-        The client that is not a member asks: inside a member's callback this request ends the process
-        (confluent_kafka 2.16).
+        The consumer that is not a member sends this request: inside a member's callback it ends the
+        process (confluent_kafka 2.16).
         """
 
-        def question_with_topics(seconds: float) -> Any:
+        def call_and_refresh(seconds: float) -> Any:
             try:
-                return question(seconds)
+                return call(seconds)
             except KafkaException as error:
-                if error.args[0].code() in _NEW:
+                if error.args[0].code() in _NOT_KNOWN_YET:
                     with contextlib.suppress(KafkaException):
-                        self._asker.list_topics(self._topic, timeout=seconds)
+                        self._offsets_consumer.list_topics(self._topic, timeout=seconds)
                 raise
 
-        return question_with_topics
+        return call_and_refresh
 
     def restart_at(self, starts: Mapping[TopicPartitionKey, int]) -> None:
         """Read each partition again from the given offset, and drop its prefetched records."""
@@ -300,7 +312,7 @@ class SourceConsumer:
         # hide the one that ended the role.
         self._is_leaving = True
         self._consumer.close()
-        self._asker.close()
+        self._offsets_consumer.close()
 
     def _pause(self, keys: Sequence[TopicPartitionKey]) -> None:
         if keys:
@@ -343,7 +355,7 @@ class SourceConsumer:
         keys = [(partition.topic, partition.partition) for partition in partitions]
         notify(keys)
         self._paused.difference_update(keys)
-        self._given_up.update(keys)
+        self._revoked.update(keys)
         for key in keys:
             self._starts.pop(key, None)
         consumer.incremental_unassign(partitions)

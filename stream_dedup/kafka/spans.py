@@ -19,9 +19,9 @@ from confluent_kafka import Message as RawMessage
 from stream_dedup.domain.document import Message, TopicPartitionKey, Unreadable
 from stream_dedup.domain.errors import BrokerError, ConfigurationError
 from stream_dedup.kafka.admin import Admin
-from stream_dedup.kafka.asking import OwnedOffset, ask_committed
 from stream_dedup.kafka.client import consumer_config, make_consumer, to_message
-from stream_dedup.kafka.readers import DAMAGED, Suspects, messages_of, opened
+from stream_dedup.kafka.readers import DAMAGED, ReadFailures, messages_of, open_consumer
+from stream_dedup.kafka.retries import CommittedOffset, fetch_committed
 from stream_dedup.log import records
 from stream_dedup.log.frame import unless_damaged
 from stream_dedup.settings.settings import Settings
@@ -62,7 +62,7 @@ def topic_bounds(settings: Settings, topic: str, partitions: int) -> dict[int, B
 
 def group_offsets(
     settings: Settings, group: str, topic: str, partitions: int, *, is_stable: bool = True
-) -> dict[int, OwnedOffset]:
+) -> dict[int, CommittedOffset]:
     """Return the committed offset and metadata of each partition: with `is_stable`, once no
     transaction that changes them is open; otherwise the last known one.
 
@@ -76,11 +76,11 @@ def group_offsets(
     config = consumer_config(settings, "offsets", group, fixed)
     with contextlib.closing(make_consumer(config)) as consumer:
         wanted = [TopicPartition(topic, part) for part in range(partitions)]
-        committed = ask_committed(consumer, wanted, f"of group {group}")
+        committed = fetch_committed(consumer, wanted, f"of group {group}")
     return {part: owned for (_, part), owned in committed.items()}
 
 
-class Silence:
+class SilenceTimer:
     """Measures how long a reader has waited for Kafka without a record.
 
     Only time inside calls to Kafka counts, and at most a second for each, because the process may be
@@ -98,7 +98,7 @@ class Silence:
         yield
         self._seconds += min(time.monotonic() - began, 5 * _CALL_SECONDS)
 
-    def end(self) -> None:
+    def reset(self) -> None:
         """Reset the time, because a record arrived."""
         self._seconds = 0.0
 
@@ -140,8 +140,8 @@ class SpansReader:
         self._topics = ", ".join(sorted({topic for topic, _ in self._remaining}))
         self._reached = {key: key_spans[0][0] for key, key_spans in self._remaining.items()}
         self._at_end: set[TopicPartitionKey] = set()
-        self._silence = Silence(patience_seconds)
-        self._suspects = Suspects()
+        self._silence = SilenceTimer(patience_seconds)
+        self._read_failures = ReadFailures()
 
     def read_messages(self) -> Iterator[list[Message]]:
         """Yield the records as they arrive, in order within each partition; records that no client
@@ -152,7 +152,9 @@ class SpansReader:
         """
         if not self._remaining:
             return
-        with opened(self._settings, "span", f"reading {self._topics}", self._fixed) as consumer:
+        with open_consumer(
+            self._settings, "span", f"reading {self._topics}", self._fixed
+        ) as consumer:
             consumer.assign([TopicPartition(*key, offset) for key, offset in self._reached.items()])
             while self._remaining:
                 with self._silence.waiting():
@@ -187,7 +189,7 @@ class SpansReader:
                 self._at_end.add(key)
                 self._reached[key] = max(self._reached[key], offset)
             elif error.code() in DAMAGED:
-                unreadable = self._suspects.fail(key, offset, self._reached[key], error)
+                unreadable = self._read_failures.record(key, offset, self._reached[key], error)
                 if unreadable is None:
                     continue
                 passed.add(key)
@@ -197,7 +199,7 @@ class SpansReader:
             else:
                 list(messages_of([raw], self._topics))  # raises errors that must stop the reader
                 continue
-            self._silence.end()
+            self._silence.reset()
         return messages
 
     def _advance(self, consumer: Consumer, key: TopicPartitionKey) -> None:
@@ -231,7 +233,7 @@ def _restart(consumer: Consumer, key: TopicPartitionKey, offset: int) -> None:
     consumer.incremental_assign([TopicPartition(*key, offset)])
 
 
-class SpanReader(SpansReader):
+class BoundsReader(SpansReader):
     """Reads partitions of one topic, each within its bounds."""
 
     def __init__(self, settings: Settings, topic: str, bounds: Mapping[int, Bounds]) -> None:
@@ -247,7 +249,7 @@ def read_log(
     Raises:
         BrokerError: a record cannot be read, or none arrives.
     """
-    for messages in SpanReader(
+    for messages in BoundsReader(
         settings, settings.topic_names.fingerprints, {0: bounds}
     ).read_messages():
         for message in messages:
@@ -262,7 +264,7 @@ def read_log(
             advance(0, sum(len(message.value or b"") for message in group))
 
 
-def sample(
+def read_spans(
     settings: Settings,
     spans: Mapping[TopicPartitionKey, Sequence[tuple[int, int]]],
     patience_seconds: float = _SAMPLE_SECONDS,
@@ -335,7 +337,7 @@ def read_partition(
     key, admin = (topic, partition), Admin(settings)
     low, high = admin.ends([key])[key]
     if since_ms is not None:
-        start, _ = admin.at_time([key], since_ms)[key]
+        start, _ = admin.offsets_at_time([key], since_ms)[key]
     spans_reader = SpansReader(settings, {key: [(max(low, start), max(high, until))]})
     yield from _readable(spans_reader)
     for offset in spans_reader.open_at.values():
@@ -373,7 +375,7 @@ def _readable(spans_reader: SpansReader) -> Iterator[Message]:
             yield message
 
 
-def read_whole(
+def read_whole_log(
     settings: Settings,
     topic: str,
     advance: Callable[[int, int], None] = lambda _documents, _bytes: None,

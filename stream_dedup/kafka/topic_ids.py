@@ -13,7 +13,7 @@ from structlog.typing import FilteringBoundLogger
 from stream_dedup.domain.errors import BrokerError
 from stream_dedup.domain.threads import SideThread
 
-LOOK_SECONDS = 30.0
+POLL_SECONDS = 30.0
 SOON_SECONDS = 3.0
 
 TopicIds = Mapping[str, tuple[bytes, int]]
@@ -40,9 +40,9 @@ class TopicIdWatcher:
         self._is_asking = False
         self._asked_at = monotonic()
 
-    def look(self, *, soon: bool = False) -> TopicIds:
-        """Return each answer once, and {} while there is no new one. Ask every half minute, or every
-        3 s if `soon`.
+    def poll(self, *, soon: bool = False) -> TopicIds:
+        """Return each answer once, and {} while there is no new one. A request is sent every half
+        minute, or every 3 s if `soon`.
         """
         if self._is_asking:
             if not self._thread.ended(0.0):
@@ -50,14 +50,14 @@ class TopicIdWatcher:
             self._is_asking = False
             topic_ids: TopicIds = self._thread.take_result()
             return topic_ids
-        if self._monotonic() >= self._asked_at + (SOON_SECONDS if soon else LOOK_SECONDS):
+        if self._monotonic() >= self._asked_at + (SOON_SECONDS if soon else POLL_SECONDS):
             self._asked_at = self._monotonic()
             self._is_asking = True
-            self._thread.start(self.now)
+            self._thread.start(self.fetch)
         return {}
 
-    def now(self) -> TopicIds:
-        """Ask and wait for the answer; return {} if Kafka does not answer."""
+    def fetch(self) -> TopicIds:
+        """Return the ids, after waiting for the answer; {} if Kafka does not answer."""
         try:
             return self._ask()
         except BrokerError as error:

@@ -33,12 +33,12 @@ from stream_dedup.kafka.append import (
     UnwrittenError,
     client_error,
     failure_of,
-    translated,
+    translate_step_error,
     write_acls,
 )
-from stream_dedup.kafka.asking import IMPATIENT, Patience
 from stream_dedup.kafka.bulk import BulkWriter, RecordColumns
 from stream_dedup.kafka.client import is_retriable, make_producer, producer_config, translate
+from stream_dedup.kafka.retries import ATTEMPTS_ONLY, RetryPolicy
 from stream_dedup.settings.settings import Settings
 
 # From the first output to the last acknowledgement: Kafka ends a transaction after 30 s and fences
@@ -102,7 +102,7 @@ class Result(NamedTuple):
 class TransactionalOutput:
     """Runs the worker's transactions: outputs and source offsets are written atomically.
 
-    With `in_turns` two producers alternate, the second with the id `<transactional_id>~2`. Still one
+    With `alternates`, two producers alternate, the second with the id `<transactional_id>~2`. Still one
     transaction ends before the next one begins; but while Kafka writes the markers of a producer's
     last transaction, its next one gets CONCURRENT_TRANSACTIONS and retries only after 20 ms
     (librdkafka's AddPartitionsToTxn), and the other producer does not wait for that. When one
@@ -115,12 +115,12 @@ class TransactionalOutput:
         transactional_id: str,
         client: str,
         *,
-        in_turns: bool = False,
-        patience: Patience = IMPATIENT,
+        alternates: bool = False,
+        retry_policy: RetryPolicy = ATTEMPTS_ONLY,
         monotonic: Callable[[], float] = time.monotonic,
         make_thread: Callable[[str], SideThread] = SideThread,
     ) -> None:
-        self._patience = patience
+        self._retry_policy = retry_policy
         self._monotonic = monotonic
         self._make_thread = make_thread
 
@@ -141,8 +141,9 @@ class TransactionalOutput:
             return config, self._new_producer(config)
 
         self._config, self._producer = make(transactional_id)
-        self._other = make(f"{transactional_id}~2") if in_turns else None
-        self._doubtful: set[Producer] = set()  # each is replaced at its next turn
+        self._other = make(f"{transactional_id}~2") if alternates else None
+        # These may have sent a request twice; each is replaced before its next transaction.
+        self._doubtful: set[Producer] = set()
         self._outputs_until = 0.0
         self._is_late = False  # whether outputs of the running transaction were not written in time
         self._caller = self._make_thread("transactions")
@@ -180,7 +181,7 @@ class TransactionalOutput:
             # no other worker has our id.
             if self._monotonic() - began < _TRANSACTION_SECONDS:
                 raise
-            return self._recycle(str(error))
+            return self._replace_producers(str(error))
 
     def _run(
         self,
@@ -192,7 +193,7 @@ class TransactionalOutput:
         reached: Callable[[str], None],
     ) -> Result:
         if self._producer in self._doubtful:
-            self._renew()
+            self._replace_producer()
         positions = [
             TopicPartition(topic, part, offset, metadata)
             for topic, part, offset, metadata in offsets
@@ -215,7 +216,7 @@ class TransactionalOutput:
             self._is_late = False
         # Delivery reports show which record failed and why, so write without bulk. librdkafka would
         # continue with a gap in its sequence numbers, so take a new producer.
-        self._renew()
+        self._replace_producer()
         return self._attempt(outputs, positions, group_metadata, reached)
 
     def _attempt(
@@ -255,9 +256,9 @@ class TransactionalOutput:
             self._flush(len(outputs), failures)  # 3
             reached("flushed")
             if failures:
-                return self._fail(None, failures, outputs, positions, group_metadata)
+                return self._abort_failed(None, failures, outputs, positions, group_metadata)
             if positions:
-                with self._doubting():
+                with self._doubtful_if_slow():
                     self._call_twice(  # 4
                         lambda seconds: self._producer.send_offsets_to_transaction(
                             positions, group_metadata, seconds
@@ -267,18 +268,20 @@ class TransactionalOutput:
                     )
             reached("offsets")
         except KafkaException as error:
-            self._learn_of_growth(error.args[0], outputs)
-            return self._abort(translated(error.args[0], "writing a transaction"), failures)
+            self._refresh_grown_topics(error.args[0], outputs)
+            return self._abort(
+                translate_step_error(error.args[0], "writing a transaction"), failures
+            )
         except AbortableError as error:
             if bulk is not None and isinstance(error, UndeliveredError):
                 raise
             if isinstance(error, UnwrittenError | BrokenError):
-                return self._fail(error, failures, outputs, positions, group_metadata)
+                return self._abort_failed(error, failures, outputs, positions, group_metadata)
             return self._abort(error, failures)
         reached("before-commit")
         return self._commit(needs, in_bulk=bulk is not None)  # 5
 
-    def _learn_of_growth(self, error: KafkaError, outputs: Sequence[Output]) -> None:
+    def _refresh_grown_topics(self, error: KafkaError, outputs: Sequence[Output]) -> None:
         """Refresh the topics' metadata after an unknown partition: the client itself refreshes it
         twice a minute.
         """
@@ -287,7 +290,7 @@ class TransactionalOutput:
                 with contextlib.suppress(KafkaException):
                     self._producer.list_topics(topic, timeout=STEP_SECONDS)
 
-    def _fail(
+    def _abort_failed(
         self,
         why: AbortableError | None,
         failures: list[tuple[int, KafkaError]],
@@ -301,11 +304,15 @@ class TransactionalOutput:
         errors = [(outputs[index].topic, error) for index, error in failures]
         failure = failure_of(errors) if why is None or errors else why
         self._is_late = isinstance(failure, UnwrittenError)
-        # Skip `_denied` if outputs are only late: it would send the offsets of a valid transaction,
+        # Skip `_find_missing_acl` if outputs are only late: it would send the offsets of a valid transaction,
         # and a late duplicate of them could be committed with the next, smaller one.
         is_late = isinstance(why, UnwrittenError) and not errors
         return self._abort(
-            (None if is_late else self._denied(errors, outputs, positions, group_metadata))
+            (
+                None
+                if is_late
+                else self._find_missing_acl(errors, outputs, positions, group_metadata)
+            )
             or failure,
             failures,
         )
@@ -400,7 +407,7 @@ class TransactionalOutput:
                 f"{remaining} of {count} outputs were not written within {_OUTPUT_SECONDS:.0f} s."
             )
 
-    def _denied(
+    def _find_missing_acl(
         self,
         errors: Sequence[tuple[str, KafkaError]],
         outputs: Sequence[Output],
@@ -417,7 +424,7 @@ class TransactionalOutput:
         if (not errors and not positions) or any(error.code() not in PURGED for _, error in errors):
             return None
         try:
-            with self._doubting():
+            with self._doubtful_if_slow():
                 if positions:
                     self._caller.call(
                         lambda: self._producer.send_offsets_to_transaction(
@@ -445,13 +452,13 @@ class TransactionalOutput:
 
     def _commit(self, needs: str, *, in_bulk: bool) -> Result:
         try:
-            with self._doubting():
+            with self._doubtful_if_slow():
                 self._call_twice(self._producer.commit_transaction, "committing", needs)
         except AbortableError as error:
             if in_bulk and isinstance(error, UndeliveredError):
                 raise
             if self._producer in self._doubtful:
-                return self._recycle(str(error))
+                return self._replace_producers(str(error))
             return self._abort(error, [])
         if self._other is not None:
             (self._config, self._producer), self._other = (
@@ -464,34 +471,34 @@ class TransactionalOutput:
         if not isinstance(why, AbortableError):
             raise why
         if isinstance(why, StuckError):
-            return self._recycle(str(why))
+            return self._replace_producers(str(why))
         try:
-            with self._doubting():
+            with self._doubtful_if_slow():
                 self._call_twice(self._producer.abort_transaction, "aborting")
         except AbortableError as error:
-            return self._recycle(str(error))
+            return self._replace_producers(str(error))
         refused = tuple(sorted({index for index, error in failures if error.code() in REFUSALS}))
         if refused:
             # librdkafka continues with a gap in its sequence numbers, and the next transaction would
             # fail.
-            self._renew()
+            self._replace_producer()
         return Result(Outcome.ABORTED, refused, str(why), self._is_late)
 
-    def _recycle(self, why: str) -> Result:
+    def _replace_producers(self, why: str) -> Result:
         """Replace the producer, and the other one at its next turn."""
         self._caller.leave()
         self._caller = self._make_thread("transactions")
-        self._renew()
+        self._replace_producer()
         self._doubtful = set() if self._other is None else {self._other[1]}
         return Result(Outcome.UNKNOWN, why=why, is_late=self._is_late)
 
-    def _renew(self) -> None:
+    def _replace_producer(self) -> None:
         """Replace the producer; the epoch of the new one fences late requests of the old one."""
         self._doubtful.discard(self._producer)
         self._producer = self._new_producer(self._config)
 
     @contextlib.contextmanager
-    def _doubting(self) -> Iterator[None]:
+    def _doubtful_if_slow(self) -> Iterator[None]:
         """Mark the producer for replacement if this step took so long that its request may have been
         sent twice.
         """
@@ -507,7 +514,7 @@ class TransactionalOutput:
         doing = f"beginning as transactional id {config['transactional.id']}"
         needs = f"Write and Describe on transactionalId {config['transactional.id']}"
         try:
-            self._patience.insist(
+            self._retry_policy.retry(
                 _BEGIN_TIMES, lambda: producer.init_transactions(_BEGIN_SECONDS), is_retriable
             )
         except KafkaException as error:
@@ -531,7 +538,7 @@ class TransactionalOutput:
                 ) from error
             except KafkaException as error:
                 if not is_retriable(error):
-                    raise translated(error.args[0], doing, needs) from error
+                    raise translate_step_error(error.args[0], doing, needs) from error
                 if attempt == 2:
                     raise StuckError(str(translate(error, doing))) from error
             else:

@@ -24,7 +24,7 @@ from stream_dedup.files.remarks import Losses, report_passed_over
 from stream_dedup.fingerprinting import Fingerprinter
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.inputs.sources import STANDARD_INPUT, find_files, read_documents
-from stream_dedup.kafka import Admin, LogAppender, read_partition, read_whole
+from stream_dedup.kafka import Admin, LogAppender, read_partition, read_whole_log
 from stream_dedup.loading.documents import print_hint_of_pages, record_of
 from stream_dedup.log.records import Source, encode_seed
 from stream_dedup.orders import declaration
@@ -71,7 +71,7 @@ def seed(
     declaration.follow(settings, names, recipe, begins=True)
     done, now = SeedProgress(recipe.id), InForce()
     with progress("reading the log", None) as advance:
-        for _, record in read_whole(settings, names.fingerprints, advance):
+        for _, record in read_whole_log(settings, names.fingerprints, advance):
             done.fold(record)
             now.fold(record)
     preparer = Preparer(

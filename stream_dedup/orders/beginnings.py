@@ -21,7 +21,7 @@ from structlog.typing import FilteringBoundLogger
 
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.topics import TopicNames
-from stream_dedup.kafka import Admin, LogAppender, read_whole
+from stream_dedup.kafka import Admin, LogAppender, read_whole_log
 from stream_dedup.log import records
 from stream_dedup.log.begun import BegunTopic, encode_begun, encode_opened, encode_reading
 from stream_dedup.log.records import LogRecord
@@ -48,7 +48,7 @@ def append_begun(settings: Settings, names: TopicNames, *written: bytes) -> None
 class Beginnings:
     """The begun partitions of the source topic, as this worker last read them.
 
-    `read` has the interface of `read_whole`, and `write` that of `append_begun`.
+    `read` has the interface of `read_whole_log`, and `write` that of `append_begun`.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Beginnings:
         make_admin: Callable[[Settings], Admin] = Admin,
         read: Callable[
             [Settings, str], Iterable[tuple[int, records.LogRecord | None]]
-        ] = read_whole,
+        ] = read_whole_log,
         write: Callable[..., None] = append_begun,
         logger: FilteringBoundLogger = _logger,
     ) -> None:
@@ -161,10 +161,10 @@ def read_marks(
     names: TopicNames,
     topic_id: bytes,
     advance: Callable[[int, int], None] = lambda _documents, _bytes: None,
-    read: Callable[..., Iterable[tuple[int, LogRecord | None]]] = read_whole,
+    read: Callable[..., Iterable[tuple[int, LogRecord | None]]] = read_whole_log,
 ) -> Marks:
     """Read the whole log and return its marks; `advance` is called with (documents, bytes). `read`
-    has the interface of `read_whole`.
+    has the interface of `read_whole_log`.
 
     Raises:
         ConfigurationError: the log is missing, incomplete, or belongs to another group.

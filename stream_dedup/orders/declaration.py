@@ -15,7 +15,7 @@ import structlog
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.topics import TopicNames
 from stream_dedup.fingerprinting import Recipe
-from stream_dedup.kafka import LogAppender, read_whole
+from stream_dedup.kafka import LogAppender, read_whole_log
 from stream_dedup.log import records
 from stream_dedup.log.frame import FIRST_FORMAT
 from stream_dedup.orders.beginnings import open_new
@@ -90,12 +90,12 @@ def follow(
     recipe: Recipe,
     *,
     begins: bool,
-    read: Callable[..., Iterable[tuple[int, records.LogRecord | None]]] = read_whole,
+    read: Callable[..., Iterable[tuple[int, records.LogRecord | None]]] = read_whole_log,
 ) -> dict[str, Any]:
     """Return the log's declaration, checked against the settings; write it to an empty log if
     `begins`.
 
-    `read` has the interface of `read_whole`.
+    `read` has the interface of `read_whole_log`.
 
     Raises:
         ConfigurationError: the log is empty, was not begun by this program, or has another recipe or

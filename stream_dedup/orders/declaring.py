@@ -16,7 +16,7 @@ from stream_dedup.domain.plan import parse as parse_plan
 from stream_dedup.domain.terminal import note, progress
 from stream_dedup.index.rules.window import RulesInForce, Window, format_of
 from stream_dedup.index.tables.blocks import table_count, tables_of
-from stream_dedup.kafka import Admin, read_whole
+from stream_dedup.kafka import Admin, read_whole_log
 from stream_dedup.log.begun import BegunTopic, encode_reading
 from stream_dedup.log.records import Control, encode_control
 from stream_dedup.orders import declaration
@@ -146,7 +146,7 @@ def _read_rules(settings: Settings, new_plan: Plan | None) -> InForce:
         )
     now = InForce()
     with progress("reading the log", None) as advance:
-        for _, record in read_whole(settings, names.fingerprints, advance):
+        for _, record in read_whole_log(settings, names.fingerprints, advance):
             now.fold(record)
     return now
 
@@ -212,7 +212,7 @@ def _change_reading(
     """
     names = settings.topic_names
     log_id, _ = Admin(settings).topic_ids([names.fingerprints])[names.fingerprints]
-    begun = BegunTopic(log_id, b"").fold_all(read_whole(settings, names.begun))
+    begun = BegunTopic(log_id, b"").fold_all(read_whole_log(settings, names.begun))
     becomes = reading_of(settings) if is_changed else begun.reading
     if becomes is not None and becomes != begun.reading and not dry_run:
         append_begun(settings, names, encode_reading(log_id, becomes, changes=True))

@@ -12,7 +12,7 @@ from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.printable import printable
 from stream_dedup.domain.terminal import progress
 from stream_dedup.domain.topics import TopicNames
-from stream_dedup.kafka import Admin, read_whole
+from stream_dedup.kafka import Admin, read_whole_log
 from stream_dedup.log.records import Control, encode_control
 from stream_dedup.orders import declaration
 from stream_dedup.orders.forget import KnownId, log_form
@@ -62,7 +62,7 @@ def forget(settings: Settings, identifier: str, *, dry_run: bool) -> Forgotten:
         log_form(identifier.encode("utf-8", "surrogateescape"), settings.log_ids, recipe.key)
     )
     with progress("looking for it in the log", None) as advance:
-        for log_offset, record in read_whole(settings, names.fingerprints, advance):
+        for log_offset, record in read_whole_log(settings, names.fingerprints, advance):
             known.fold(log_offset, record)
     if not known.documents:
         raise InputError(

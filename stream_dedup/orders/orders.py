@@ -22,7 +22,13 @@ from stream_dedup.domain.printable import printable
 from stream_dedup.domain.terminal import progress
 from stream_dedup.domain.topics import TopicNames, log_problems
 from stream_dedup.fingerprinting import Recipe
-from stream_dedup.kafka import Admin, LogAppender, TransactionalOutput, read_partition, read_whole
+from stream_dedup.kafka import (
+    Admin,
+    LogAppender,
+    TransactionalOutput,
+    read_partition,
+    read_whole_log,
+)
 from stream_dedup.log import headers
 from stream_dedup.log.records import Batch, LogRecord
 from stream_dedup.orders.forget import log_form
@@ -42,7 +48,7 @@ class OrderDependencies:
     failpoint: str | None = None
     make_admin: Callable[[Settings], Admin] = Admin
     make_transactions: Callable[[Settings, str, str], TransactionalOutput] = TransactionalOutput
-    read_whole: Callable[..., Iterator[tuple[int, LogRecord | None]]] = read_whole
+    read_whole_log: Callable[..., Iterator[tuple[int, LogRecord | None]]] = read_whole_log
     read_partition: Callable[..., Iterator[Message]] = read_partition
     recipe_of: Callable[[Settings], Recipe] = recipe_of
     progress: Callable[[str, int | None], AbstractContextManager[Advance]] = progress
@@ -224,7 +230,7 @@ def _of_id(
     wanted = log_form(text.encode("utf-8", "surrogateescape"), settings.log_ids, key)
     with dependencies.progress("looking for the id in the log", None) as advance:
         places = judged_with(
-            wanted, topic_id, dependencies.read_whole(settings, names.fingerprints, advance)
+            wanted, topic_id, dependencies.read_whole_log(settings, names.fingerprints, advance)
         )
     if not places:
         raise InputError(

@@ -25,10 +25,10 @@ from stream_dedup.domain.terminal import note
 from stream_dedup.kafka import (
     Admin,
     Bounds,
+    BoundsReader,
     GroupMetadataReader,
     Outcome,
     Output,
-    SpanReader,
     TransactionalOutput,
     group_offsets,
     topic_bounds,
@@ -222,7 +222,7 @@ def original(letter: Letter) -> Output:
 
 def read_letters(settings: Settings, topic: str, bounds: Mapping[int, Bounds]) -> Iterator[Letter]:
     """Yield the dead letters within bounds; print a note if an open transaction hides later ones."""
-    reader = SpanReader(settings, topic, bounds)
+    reader = BoundsReader(settings, topic, bounds)
     for messages in reader.read_messages():
         yield from map(letter_of, messages)
     for (_, part), offset in reader.open_at.items():

@@ -17,7 +17,7 @@ from stream_dedup.domain.errors import BrokerError, ConfigurationError, InputErr
 from stream_dedup.domain.failpoints import Failpoints
 from stream_dedup.domain.printable import printable
 from stream_dedup.fingerprinting import format_prints, width_of
-from stream_dedup.kafka import Output, TransactionalOutput, sample
+from stream_dedup.kafka import Output, TransactionalOutput, read_spans
 from stream_dedup.log import headers
 from stream_dedup.log.frame import FIRST_FORMAT
 from stream_dedup.log.records import Release, encode_release, value_digest
@@ -77,7 +77,9 @@ class ReleaseOrder:
             settings, [names.documents, names.unique, names.duplicates], dependencies.make_admin
         )
         self.recipe = dependencies.recipe_of(settings)
-        declaration.follow(settings, names, self.recipe, begins=False, read=dependencies.read_whole)
+        declaration.follow(
+            settings, names, self.recipe, begins=False, read=dependencies.read_whole_log
+        )
         self.admin = dependencies.make_admin(settings)
         self.topic_id, self.partitions = self.admin.topic_ids([names.documents])[names.documents]
         self._failpoints = Failpoints(dependencies.failpoint)
@@ -101,7 +103,7 @@ class ReleaseOrder:
         """Read the log, and complete these traces."""
         traced, in_force = Traces(self.topic_id, self.recipe.id, traces), InForce()
         with self.dependencies.progress("looking for it in the log", None) as advance:
-            for log_offset, record in self.dependencies.read_whole(
+            for log_offset, record in self.dependencies.read_whole_log(
                 self.settings, self.names.fingerprints, advance
             ):  # 2
                 traced.fold(log_offset, record)
@@ -441,7 +443,8 @@ def _sources(
     for key, (low, high) in order.admin.ends(list(spans)).items():
         spans[key] = [span for span in spans[key] if low <= span[0] < high]
     return {
-        (message.partition, message.offset): message for message in sample(order.settings, spans)
+        (message.partition, message.offset): message
+        for message in read_spans(order.settings, spans)
     }
 
 

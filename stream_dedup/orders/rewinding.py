@@ -66,7 +66,7 @@ def rewind_group(
     marks = None
     if rewind.needs_log(bounds, committed):
         with dependencies.progress("reading the log for its epochs", None) as advance:
-            marks = read_marks(settings, names, topic_id, advance, dependencies.read_whole)
+            marks = read_marks(settings, names, topic_id, advance, dependencies.read_whole_log)
     if not texts and marks is not None:
         if not marks.is_recreated:
             proven = _proven_ends(admin, settings, bounds, dependencies)

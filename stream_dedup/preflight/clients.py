@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.topics import TopicNames, TopicState
 from stream_dedup.kafka.client import (
+    check_each_property,
     consumer_config,
-    each_property,
     producer_config,
     property_problems,
 )
@@ -28,7 +28,7 @@ def unusable_values(checked: CheckedSettings) -> list[str]:
     property that librdkafka does not know.
     """
     if checked.settings is None:
-        return each_property(checked.kafka, checked.origins)
+        return check_each_property(checked.kafka, checked.origins)
     problems = property_problems(checked.settings)
     try:
         recipe_of(checked.settings)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from stream_dedup.domain.errors import BrokerError, ConfigurationError, OtherFormatError
 from stream_dedup.fingerprinting import Recipe
-from stream_dedup.kafka import Admin, read_partition, read_whole
+from stream_dedup.kafka import Admin, read_partition, read_whole_log
 from stream_dedup.preflight.clients import check_clients
 from stream_dedup.preflight.cluster import Facts, check_cluster
 from stream_dedup.preflight.declaration import check_declaration, check_recipe, declared_fields
@@ -114,7 +114,7 @@ def _check_roles(admin: Admin, settings: Settings, facts: Facts) -> Iterator[Che
 def _check_declaration(settings: Settings, recipe: Recipe) -> Iterator[CheckFinding]:
     names = settings.topic_names
     try:
-        first = list(read_whole(settings, names.fingerprints, most=1))
+        first = list(read_whole_log(settings, names.fingerprints, most=1))
         if first:
             yield from check_declaration(settings, recipe, declared_fields(first[0][1], names))
         else:

@@ -16,7 +16,7 @@ import structlog
 from stream_dedup.domain.document import TopicPartitionKey
 from stream_dedup.domain.errors import BrokerError, GoneError
 from stream_dedup.domain.topics import TopicNames, TopicState
-from stream_dedup.kafka import Admin, count_records, read_whole, unread_spans
+from stream_dedup.kafka import Admin, count_records, read_whole_log, unread_spans
 from stream_dedup.log.begun import BegunTopic
 from stream_dedup.preflight.clients import check_clients
 from stream_dedup.preflight.cluster import Facts, check_cluster, topics_exist
@@ -70,7 +70,9 @@ def read_facts(
         source = {key[1]: span for key, span in source_ends.items()}
         unread = unread_spans(source_ends, all_committed)
         waiting = sum(count_records(settings, unread).values())
-        oldest = [stamp for _, stamp in admin.at_time(partitions, 0).values() if stamp is not None]
+        oldest = [
+            stamp for _, stamp in admin.offsets_at_time(partitions, 0).values() if stamp is not None
+        ]
         oldest_ms = min(oldest, default=None)
     facts = Facts(
         asked=tuple(asked),
@@ -96,7 +98,7 @@ def _begun(
     if not {names.begun, names.fingerprints} <= topics.keys():
         return None
     begun_topic = BegunTopic(topics[names.fingerprints].topic_id, topics[names.documents].topic_id)
-    return begun_topic.fold_all(read_whole(settings, names.begun))
+    return begun_topic.fold_all(read_whole_log(settings, names.begun))
 
 
 _logger = structlog.get_logger("stream_dedup.preflight")

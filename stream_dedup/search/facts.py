@@ -99,4 +99,4 @@ class EnginePlace(NamedTuple):
     """
 
     made_for: Mapping[str, str]
-    following: Mapping[TopicPartitionKey, int]
+    next_offsets: Mapping[TopicPartitionKey, int]

@@ -16,7 +16,7 @@ from stream_dedup.domain.document import DeadLetter, Message, TopicPartitionKey
 from stream_dedup.domain.errors import AwayError
 from stream_dedup.inputs.decoder import DecodedDocument, Decoder
 from stream_dedup.inputs.elsewhere import Fetched
-from stream_dedup.kafka import sample
+from stream_dedup.kafka import read_spans
 from stream_dedup.settings.settings import Settings
 
 # A person waits for the page: a missing snippet is better than a wait.
@@ -74,7 +74,7 @@ class OutputTexts:
             topic, _, partition = front.rpartition("-")
             spans.setdefault((topic, int(partition)), []).append((int(offset), int(offset) + 1))
         ordered = {key: sorted(key_spans) for key, key_spans in spans.items()}
-        with closing(sample(self._settings, ordered, _PATIENCE_SECONDS)) as records:  # type: ignore[type-var]
+        with closing(read_spans(self._settings, ordered, _PATIENCE_SECONDS)) as records:  # type: ignore[type-var]
             messages = list(records)
         texts: dict[str, str] = {}
         with self._lock:

@@ -300,26 +300,26 @@ class TextFiller:
         """
         place = self._engine.place
         folder = self._settings.search_dir
-        following = {} if place is None else place.following
+        next_offsets = {} if place is None else place.next_offsets
         beyond = next(
-            (key for key, (_, high) in ends.items() if following.get(key, 0) > high), None
+            (key for key, (_, high) in ends.items() if next_offsets.get(key, 0) > high), None
         )
         if beyond is not None:
             raise ConfigurationError(
                 f"The full-text engine in {folder} has read {beyond[0]}-{beyond[1]} up to offset "
-                f"{following[beyond]}, and it ends "
+                f"{next_offsets[beyond]}, and it ends "
                 f"at {ends[beyond][1]}: records of it are gone. Delete the folder, and it is "
                 "filled anew from what there is."
             )
         lost = sum(
-            max(0, low - following[key]) for key, (low, _) in ends.items() if key in following
+            max(0, low - next_offsets[key]) for key, (low, _) in ends.items() if key in next_offsets
         )
         if lost:
             self._logger.warning(
                 "records were removed by their topic before they were read; they are not found",
                 records=lost,
             )
-        return {key: max(low, following.get(key, low)) for key, (low, _) in ends.items()}
+        return {key: max(low, next_offsets.get(key, low)) for key, (low, _) in ends.items()}
 
     def run(self, stop: threading.Event) -> None:
         """Read and answer until `stop` is set."""
@@ -335,7 +335,7 @@ class TextFiller:
 
     def _turn(self) -> None:
         self._health.beat()
-        log_offset = self._following[self._log]
+        log_offset = self._next_offsets[self._log]
         forgotten_ids: list[ForgottenId] = []
         documents: list[Message] = []
         for message in self._reader.take_messages(_RECORDS_MAX, _IDLE_SECONDS):
@@ -352,7 +352,7 @@ class TextFiller:
             and now >= self._ask_again_at
             and not self._behind({self._log: self._catch_up_to[self._log]})
         ):
-            self._reader.start(self._following)
+            self._reader.start(self._next_offsets)
             self._waiting = {}
             self._forgotten.are_all = True
         if not self._is_caught_up and not self._behind(self._catch_up_to):
@@ -373,9 +373,9 @@ class TextFiller:
             self._drop_the_old(now)
 
     @property
-    def _following(self) -> dict[TopicPartitionKey, int]:
+    def _next_offsets(self) -> dict[TopicPartitionKey, int]:
         """The next offset of each partition, also of those that wait."""
-        return self._waiting | self._reader.following
+        return self._waiting | self._reader.next_offsets
 
     def _forget(self, forgotten_ids: Sequence[ForgottenId], log_offset: int, now: float) -> None:
         """Carry out `forget` in a separate commit after the added documents; `log_offset`: the
@@ -416,11 +416,11 @@ class TextFiller:
 
     def _wait(self, documents: Sequence[Message], away: AwayError) -> None:
         """Read these documents again after a moment, and only the log until then."""
-        following = self._following
+        next_offsets = self._next_offsets
         for document in reversed(documents):
-            following[document.topic, document.partition] = document.offset
-        self._reader.start({self._log: following.pop(self._log)})
-        self._waiting = following
+            next_offsets[document.topic, document.partition] = document.offset
+        self._reader.start({self._log: next_offsets.pop(self._log)})
+        self._waiting = next_offsets
         self._ask_again_at = self._dependencies.monotonic() + _ASK_AGAIN_SECONDS
         if self._stop.is_set():
             return
@@ -490,10 +490,12 @@ class TextFiller:
         )
         added = self._engine.added
         self._failpoints.hit("search.before-commit", added + leaving)
-        following = (
-            self._following if log_offset is None else self._following | {self._log: log_offset}
+        next_offsets = (
+            self._next_offsets
+            if log_offset is None
+            else self._next_offsets | {self._log: log_offset}
         )
-        self._engine.commit(EnginePlace(self._made_for, following))
+        self._engine.commit(EnginePlace(self._made_for, next_offsets))
         self._failpoints.hit("search.after-commit", added + leaving)
         self._is_grown = self._is_grown or added > 0
         self._metrics.read.inc(added)
@@ -501,8 +503,8 @@ class TextFiller:
         self._tell()
 
     def _behind(self, ends: Mapping[TopicPartitionKey, int]) -> int:
-        following = self._following
-        return sum(max(0, end - following.get(key, 0)) for key, end in ends.items())
+        next_offsets = self._next_offsets
+        return sum(max(0, end - next_offsets.get(key, 0)) for key, end in ends.items())
 
     def _tell(self) -> None:
         behind = self._behind(self._catch_up_to)
@@ -533,13 +535,13 @@ class TextFiller:
                 "the ends of the outputs could not be asked for", reason=str(error)
             )
             return
-        new = {key: low for key, (low, _) in ends.items() if key not in self._following}
+        new = {key: low for key, (low, _) in ends.items() if key not in self._next_offsets}
         if new:
             self._logger.info("partitions are new", partitions=len(new))
             if self._waiting:
                 self._waiting |= new
             else:
-                self._reader.start(self._following | new)
+                self._reader.start(self._next_offsets | new)
         self._metrics.lag.set(
             self._behind({key: high for key, (_, high) in ends.items() if key != self._log})
         )

@@ -126,12 +126,12 @@ class TextIndex:
                     "program; delete the folder: it is "
                     "filled anew from Kafka."
                 )
-            made_for, following, oldest_ms = fields
+            made_for, next_offsets, oldest_ms = fields
             self._oldest_ms = min(
                 oldest_ms, self._now_ms()
             )  # else a clock that was ahead would shut it
             return EnginePlace(
-                made_for, {(topic, partition): offset for topic, partition, offset in following}
+                made_for, {(topic, partition): offset for topic, partition, offset in next_offsets}
             )
         except (ValueError, TypeError) as error:
             raise VolumeError(
@@ -253,13 +253,15 @@ class TextIndex:
             writer.delete_documents_by_term("kind", _PLACE)
             document = tantivy.Document()
             document.add_text("kind", _PLACE)
-            following = [
+            next_offsets = [
                 [topic, partition, offset]
-                for (topic, partition), offset in sorted(place.following.items())
+                for (topic, partition), offset in sorted(place.next_offsets.items())
             ]
             document.add_bytes(
                 "facts",
-                json.dumps([_VERSION, dict(place.made_for), following, self._oldest_ms]).encode(),
+                json.dumps(
+                    [_VERSION, dict(place.made_for), next_offsets, self._oldest_ms]
+                ).encode(),
             )
             writer.add_document(document)
             writer.commit()

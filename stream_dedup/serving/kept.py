@@ -19,7 +19,7 @@ from structlog.typing import FilteringBoundLogger
 from stream_dedup.domain.document import TopicPartitionKey
 from stream_dedup.domain.errors import StreamDedupError
 from stream_dedup.domain.topics import TopicState, log_problems, removed_from_log
-from stream_dedup.kafka import Admin, group_offsets, sample
+from stream_dedup.kafka import Admin, group_offsets, read_spans
 from stream_dedup.serving.health import Health
 from stream_dedup.serving.metrics import KeptMetrics, KeptSourceMetrics
 from stream_dedup.settings.settings import Settings
@@ -178,7 +178,7 @@ class KeptSource(KeptTopics):
             key: [(start, min(start + _OFFSETS_SAMPLED, end))]
             for key, (start, end) in unread.items()
         }
-        with closing(sample(self._settings, spans)) as messages:  # type: ignore[type-var]
+        with closing(read_spans(self._settings, spans)) as messages:  # type: ignore[type-var]
             for message in messages:
                 key = (message.topic, message.partition)
                 if message.timestamp_ms is not None:

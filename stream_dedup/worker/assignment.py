@@ -22,7 +22,7 @@ from stream_dedup.domain.messages import Messages
 from stream_dedup.domain.threads import SideThread
 from stream_dedup.kafka import (
     Admin,
-    OwnedOffset,
+    CommittedOffset,
     RebalanceListener,
     SourceConsumer,
     TopicIds,
@@ -63,7 +63,7 @@ class Assignment:
         self._flow = context.flow
         self._stop = context.stop
         self._beat = context.beat
-        self._patience = context.patience
+        self._retry_policy = context.retry_policy
         self._metrics = context.metrics
         self._logger = context.logger
         self._settings = settings
@@ -157,7 +157,7 @@ class Assignment:
     # -- committed offsets
 
     def _adopt_committed(
-        self, committed: Mapping[TopicPartitionKey, OwnedOffset]
+        self, committed: Mapping[TopicPartitionKey, CommittedOffset]
     ) -> dict[TopicPartitionKey, int]:
         """Store the broker's offset and epoch of each partition, begin partitions that have none,
         and return the offsets to read from.
@@ -189,18 +189,18 @@ class Assignment:
             self._logger.info(
                 "partitions begun", partitions=sorted(f"{topic}-{part}" for topic, part in begun)
             )
-        self._insist(lambda: self._beginnings.note(part for _, part in committed))
+        self._retry(lambda: self._beginnings.note(part for _, part in committed))
         return starts
 
-    def _insist(self, action: Callable[[], T]) -> T:
+    def _retry(self, action: Callable[[], T]) -> T:
         """Return the result of `action`, retried while Kafka is unavailable and a few times more."""
-        return self._patience.insist(
+        return self._retry_policy.retry(
             _ATTEMPTS_MAX, action, lambda error: isinstance(error, BrokerError)
         )
 
     def refresh_missing(
-        self, committed: Mapping[TopicPartitionKey, OwnedOffset]
-    ) -> Mapping[TopicPartitionKey, OwnedOffset]:
+        self, committed: Mapping[TopicPartitionKey, CommittedOffset]
+    ) -> Mapping[TopicPartitionKey, CommittedOffset]:
         """Return the offsets with those added that other workers have committed since they were
         read.
 
@@ -211,7 +211,7 @@ class Assignment:
         missing = [key for key, owned in committed.items() if owned.offset is None]
         if not missing:
             return committed
-        self._insist(self._beginnings.look)
+        self._retry(self._beginnings.look)
         return {**committed, **self.source.committed(missing)}
 
     def _first_epoch(self, key: TopicPartitionKey) -> int:
@@ -292,7 +292,7 @@ class Assignment:
         Raises:
             StreamDedupError: the source topic or the log was created again.
         """
-        topic_ids = self._topic_ids.look(soon=soon or bool(self._unserved))
+        topic_ids = self._topic_ids.poll(soon=soon or bool(self._unserved))
         self._check_topic_ids(topic_ids)
         answers = self._cluster.names.verdicts
         if is_recreated(topic_ids, answers, self._answers_id) or (
@@ -311,11 +311,11 @@ class Assignment:
         Raises:
             StreamDedupError: the source topic or the log was.
         """
-        self._check_topic_ids(self._topic_ids.now())
+        self._check_topic_ids(self._topic_ids.fetch())
 
     def _fetch_topic_ids(self) -> TopicIds:
         """Return the id and the number of partitions of the topics; {} while Kafka is silent."""
-        if self._patience.is_silent():
+        if self._retry_policy.is_silent():
             return {}  # the request would only time out
         names = self._cluster.names
         topics = [names.documents, *names.outputs, names.fingerprints, names.verdicts]

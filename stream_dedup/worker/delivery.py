@@ -94,7 +94,7 @@ class Delivery:
         self._thread = thread
         self._allowance = allowance
         self._abort = abort
-        self._patience = context.patience
+        self._retry_policy = context.retry_policy
         self._delivers = delivers
         self._running: _Transaction | None = None
         self._was_kafka_silent = False  # whether Kafka was unavailable while the transaction ran
@@ -116,7 +116,7 @@ class Delivery:
         """
         if self._running is None:
             return True
-        self._was_kafka_silent = self._was_kafka_silent or self._patience.is_silent()
+        self._was_kafka_silent = self._was_kafka_silent or self._retry_policy.is_silent()
         try:
             has_ended = self._thread.ended(wait_seconds)
         except BaseException:
@@ -267,4 +267,4 @@ class Delivery:
                 self._appender.send(
                     records.encode_control(records.Control("retract", fields)), None, lambda _: None
                 )
-        self._appender.flush(patience=self._patience)
+        self._appender.flush(retry_policy=self._retry_policy)

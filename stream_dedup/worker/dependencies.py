@@ -24,8 +24,8 @@ from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.kafka import (
     Admin,
     LogAppender,
-    Patience,
     RebalanceListener,
+    RetryPolicy,
     SourceConsumer,
     TransactionalOutput,
     VerdictReader,
@@ -90,7 +90,7 @@ class WorkerDependencies:
     make_watch: Callable[[Settings, str, Waits], Watch] = Watch
     make_admin: Callable[[Settings], Admin] = Admin
     make_beginnings: Callable[[Settings, TopicNames, bytes, bytes], Beginnings] = Beginnings
-    make_source: Callable[[Settings, str, str, RebalanceListener, Patience], SourceConsumer] = (
+    make_source: Callable[[Settings, str, str, RebalanceListener, RetryPolicy], SourceConsumer] = (
         SourceConsumer
     )
     make_verdicts: Callable[[Settings, str, str], VerdictReader] = VerdictReader
@@ -114,7 +114,7 @@ class WorkerDependencies:
 
 class WorkerContext(NamedTuple):
     """The objects that all parts of a worker share. `stop` is set to end it, `beat` reports that it
-    is alive, and `patience` bounds the wait for an unavailable Kafka.
+    is alive, and `retry_policy` bounds the wait for an unavailable Kafka.
     """
 
     flow: Flow
@@ -124,4 +124,4 @@ class WorkerContext(NamedTuple):
     failpoints: Failpoints
     clock: Clock
     logger: FilteringBoundLogger
-    patience: Patience = Patience()
+    retry_policy: RetryPolicy = RetryPolicy()

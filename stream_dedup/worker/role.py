@@ -11,7 +11,7 @@ from typing import NamedTuple
 from stream_dedup.domain.document import NONCE_BYTES
 from stream_dedup.domain.failpoints import Failpoints
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
-from stream_dedup.kafka import LogAppender, Patience, TransactionalOutput, VerdictReader
+from stream_dedup.kafka import LogAppender, RetryPolicy, TransactionalOutput, VerdictReader
 from stream_dedup.orders.beginnings import Beginnings
 from stream_dedup.serving.kept import KeptSource
 from stream_dedup.serving.process import FreedMemory
@@ -74,7 +74,7 @@ def build_worker(
     settings, health, watch = running.settings, running.health, running.watch
     stop, logger = running.stop, dependencies.logger
     names = settings.topic_names
-    patience = Patience(watch.is_silent, stop, health.beat)
+    retry_policy = RetryPolicy(watch.is_silent, stop, health.beat)
     cluster = watch.begin(stop, lambda: dependencies.inspect(settings, names, recipe))
     beginnings = watch.begin(stop, lambda: _open_beginnings(settings, cluster, dependencies))
     health.startup(0.3, "loading the recipe")
@@ -96,7 +96,7 @@ def build_worker(
         Failpoints(dependencies.failpoint),
         dependencies.clock,
         logger,
-        patience,
+        retry_policy,
     )
     warm_up()
     clients = _open_clients(running, settings, claimed.name, dependencies)
@@ -162,7 +162,7 @@ def _assemble(start: _Start, running: RunningRole, dependencies: WorkerDependenc
             settings.topic_names.documents,
             start.claimed.name,
             listener,
-            context.patience,
+            context.retry_policy,
         ),
         dependencies.make_admin,
         dependencies.make_thread("asking"),
@@ -242,8 +242,8 @@ def _open_clients(
             settings,
             f"{settings.group}-{client}",
             f"{client}-outputs",
-            in_turns=True,
-            patience=Patience(running.watch.is_silent, running.stop),
+            alternates=True,
+            retry_policy=RetryPolicy(running.watch.is_silent, running.stop),
         ),
     )
 

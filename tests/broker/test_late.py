@@ -61,7 +61,7 @@ def test_a_late_end_of_a_transaction_does_not_end_the_next(
         group=crawl.settings.group,
     )
     if guard == "removed":
-        monkeypatch.setattr(TransactionalOutput, "_renew", lambda self: None)
+        monkeypatch.setattr(TransactionalOutput, "_replace_producer", lambda self: None)
     transactions = TransactionalOutput(settings, f"{crawl.settings.group}-late", "late")
     member = Consumer({"bootstrap.servers": crawl.bootstrap, "group.id": crawl.settings.group})
     stamp = member.consumer_group_metadata()

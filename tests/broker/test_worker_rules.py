@@ -17,7 +17,7 @@ from stream_dedup.domain.document import TopicPartitionKey
 from stream_dedup.domain.topics import TopicNames
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.storage.store import RocksStore
-from stream_dedup.kafka import OwnedOffset, SourceConsumer
+from stream_dedup.kafka import CommittedOffset, SourceConsumer
 from stream_dedup.log import records
 from stream_dedup.settings.layers import load_settings
 from tests.broker.harness import Filter, run_in_process, synthetic, wait_until
@@ -232,7 +232,7 @@ def test_committed_offsets_are_told_while_the_group_waits_for_a_member(
             "the group waits for its first member",
         )
 
-        assert joining.committed([key]) == {key: OwnedOffset(7, "epoch")}
+        assert joining.committed([key]) == {key: CommittedOffset(7, "epoch")}
         assert is_in(ConsumerGroupState.PREPARING_REBALANCING)
     finally:
         deaf.close()

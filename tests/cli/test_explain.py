@@ -243,7 +243,7 @@ def _nothing(*_: Any) -> Iterator[Any]:
     return iter(())
 
 
-AROUND = OrderDependencies(read_whole=_nothing, read_partition=_nothing)
+AROUND = OrderDependencies(read_whole_log=_nothing, read_partition=_nothing)
 
 
 @pytest.mark.parametrize("text", ["documents-11@0", "duplicates-11@3", "other-1@2"])

@@ -96,7 +96,7 @@ class FakeCluster:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     cluster = FakeCluster()
-    monkeypatch.setattr(attention, "sample", cluster.read)
+    monkeypatch.setattr(attention, "read_spans", cluster.read)
     monkeypatch.setattr(attention, "read_roles", lambda *_: cluster.roles)
     return cluster
 
@@ -410,7 +410,7 @@ def test_records_that_were_passed_over_are_told(monkeypatch: pytest.MonkeyPatch)
 
     records = OutputRecords(Settings())
     monkeypatch.setattr(records.kafka, "ask", lambda _: ends)
-    monkeypatch.setattr(outputs, "sample", read)
+    monkeypatch.setattr(outputs, "read_spans", read)
     follower = follower_of(records)
     monkeypatch.setattr(
         follower._recent, "saw", lambda _, whole_since_ms: told.append(whole_since_ms)
@@ -479,7 +479,7 @@ def test_what_a_failed_question_had_in_its_hands_goes(
 def test_ten_outages_leave_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of pages that ask for the lag, and of what follows the outputs: no client of librdkafka
     stays."""
-    for name in ("_TIMEOUT_SECONDS", "_FIRST_QUESTION_SECONDS", "_LEARN_SECONDS"):
+    for name in ("_TIMEOUT_SECONDS", "_FIRST_REQUEST_SECONDS", "_METADATA_SECONDS"):
         monkeypatch.setattr(admin, name, 0.05)
     nobody = Settings(kafka_bootstrap_servers="127.0.0.1:1")
     records = OutputRecords(nobody)

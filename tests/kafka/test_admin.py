@@ -135,7 +135,7 @@ def test_the_reason_comes_first_and_a_long_wait_is_told(
     told after a moment."""
     monkeypatch.setattr(admin, "_TIMEOUT_SECONDS", 1.0)
     monkeypatch.setattr(admin, "_LOG_AFTER_SECONDS", 0.3)
-    monkeypatch.setattr(admin, "_FIRST_QUESTION_SECONDS", 0.1)
+    monkeypatch.setattr(admin, "_FIRST_REQUEST_SECONDS", 0.1)
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{held.getsockname()[1]}"

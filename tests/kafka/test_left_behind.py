@@ -63,7 +63,7 @@ def test_an_administrator_that_got_no_answer_goes(
     question: Callable[[Admin], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Roles ask with a new one each time: after ten outages none is left."""
-    for name in ("_TIMEOUT_SECONDS", "_FIRST_QUESTION_SECONDS", "_LEARN_SECONDS"):
+    for name in ("_TIMEOUT_SECONDS", "_FIRST_REQUEST_SECONDS", "_METADATA_SECONDS"):
         monkeypatch.setattr(admin, name, 0.05)
     before = threads()
 

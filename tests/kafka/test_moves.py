@@ -23,14 +23,14 @@ from stream_dedup.kafka import (
     LogReader,
     SourceConsumer,
     admin,
-    asking,
     client,
     readers,
+    retries,
     spans,
 )
 from stream_dedup.kafka import source as source_module
-from stream_dedup.kafka.asking import ask
 from stream_dedup.kafka.client import GROUP_MOVED, translate
+from stream_dedup.kafka.retries import request
 from stream_dedup.settings.settings import Settings
 from tests.kafka.scripted import Scripted, answered, refusal
 
@@ -104,7 +104,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Cluster]:
 
     def put(*refusals: int) -> Cluster:
         found = Cluster(*refusals)
-        monkeypatch.setattr(asking, "_AGAIN_SECONDS", 0.001)
+        monkeypatch.setattr(retries, "_PAUSE_SECONDS", 0.001)
         for room in (source_module, readers, spans):
             monkeypatch.setattr(room, "make_consumer", lambda *_, **__: found)
         monkeypatch.setattr(admin, "AdminClient", lambda *_, **__: found)
@@ -114,7 +114,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Cluster]:
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-@pytest.mark.parametrize("code", sorted(client.MOVES))
+@pytest.mark.parametrize("code", sorted(client.LEADER_MOVES))
 def test_a_leader_or_coordinator_that_moves_is_asked_anew(
     cluster: Callable[..., Cluster], question: str, code: int
 ) -> None:
@@ -171,7 +171,7 @@ class TestCommittedOffsets:
 
         with pytest.raises(BrokerError, match=r"committed offsets of .*, Kafka said: .*_TIMED_OUT"):
             QUESTIONS[question][0]()
-        assert asked.asked == asking._QUESTIONS
+        assert asked.asked == retries._ATTEMPTS_MAX
 
 
 CODES = [KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID, KafkaError._UNKNOWN_TOPIC]
@@ -194,9 +194,9 @@ def test_the_remedy_is_named_whoever_meets_it(code: int) -> None:
         raise KafkaException(KafkaError(code))
 
     with pytest.raises(GoneError) as read:
-        readers.raise_unless_passing(KafkaError(code), "documents")
+        readers.raise_unless_transient(KafkaError(code), "documents")
     with pytest.raises(BrokerError) as asked:
-        ask(asks, "asking for the end of fingerprints")
+        request(asks, "asking for the end of fingerprints")
     written = translate(KafkaError(code), "writing to unique")
     aborted = translate(KafkaError(code, "gone", txn_requires_abort=True), "committing")
 
@@ -208,7 +208,7 @@ def test_the_remedy_is_named_whoever_meets_it(code: int) -> None:
 
 def test_a_partition_that_is_new_is_waited_for() -> None:
     """Nothing was deleted: a reader goes on, and a transaction is tried again."""
-    readers.raise_unless_passing(KafkaError(KafkaError._UNKNOWN_PARTITION), "documents")
+    readers.raise_unless_transient(KafkaError(KafkaError._UNKNOWN_PARTITION), "documents")
     written = translate(KafkaError(KafkaError._UNKNOWN_PARTITION), "writing to unique")
 
     assert isinstance(written, AbortableError)
@@ -219,7 +219,7 @@ def test_a_partition_that_is_new_is_waited_for() -> None:
 @pytest.mark.parametrize("code", sorted(GROUP_MOVED))
 def test_a_group_that_went_on_ends_no_reader(code: int) -> None:
     """The client joins it again by itself."""
-    readers.raise_unless_passing(KafkaError(code), "documents")
+    readers.raise_unless_transient(KafkaError(code), "documents")
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_a_group_that_went_on_ends_no_reader(code: int) -> None:
 def test_a_broker_that_does_not_answer_is_not_called_a_missing_acl(code: int) -> None:
     """Who meets it may wait, because the error says which kind it is."""
     error = translate(KafkaError(code), "reading the first and last offset of verdicts")
-    readers.raise_unless_passing(KafkaError(code), "documents")
+    readers.raise_unless_transient(KafkaError(code), "documents")
 
     assert isinstance(error, NoAnswerError)
     assert "is its broker up?" in str(error)

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from stream_dedup.domain.errors import BrokerError, FencedError
 from stream_dedup.kafka import (
     LogAppender,
-    Patience,
+    RetryPolicy,
     SourceConsumer,
     TransactionalOutput,
     VerdictWriter,
@@ -70,51 +70,51 @@ def put(monkeypatch: pytest.MonkeyPatch) -> Callable[[Away], Away]:
     return in_place
 
 
-def reader(*patience: Patience) -> SourceConsumer:
-    return SourceConsumer(Settings(), "documents", "worker", None, *patience)  # type: ignore[arg-type]
+def reader(*retry_policy: RetryPolicy) -> SourceConsumer:
+    return SourceConsumer(Settings(), "documents", "worker", None, *retry_policy)  # type: ignore[arg-type]
 
 
-def committed(patience: Patience) -> Any:
-    return reader(patience).committed([("documents", 0)])["documents", 0].offset
+def committed(retry_policy: RetryPolicy) -> Any:
+    return reader(retry_policy).committed([("documents", 0)])["documents", 0].offset
 
 
-def appended(patience: Patience) -> Any:
-    LogAppender(Settings(), "fingerprints", "worker").flush(patience=patience)
+def appended(retry_policy: RetryPolicy) -> Any:
+    LogAppender(Settings(), "fingerprints", "worker").flush(retry_policy=retry_policy)
     return "written"
 
 
-def begun(patience: Patience) -> Any:
-    return bool(TransactionalOutput(Settings(), "worker-0", "outputs", patience=patience))
+def begun(retry_policy: RetryPolicy) -> Any:
+    return bool(TransactionalOutput(Settings(), "worker-0", "outputs", retry_policy=retry_policy))
 
 
 @pytest.mark.parametrize(("ask", "answer"), [(committed, 7), (begun, True), (appended, "written")])
 def test_a_question_is_asked_until_kafka_is_back(
-    put: Callable[[Away], Away], ask: Callable[[Patience], Any], answer: Any
+    put: Callable[[Away], Away], ask: Callable[[RetryPolicy], Any], answer: Any
 ) -> None:
     """The loop is alive meanwhile, which the probe is told; a role that is to end does not wait."""
     away, beats = put(Away(AWAY_QUESTIONS)), []
 
-    assert ask(Patience(away.is_silent, threading.Event(), lambda: beats.append(1))) == answer
+    assert ask(RetryPolicy(away.is_silent, threading.Event(), lambda: beats.append(1))) == answer
     assert len(beats) == AWAY_QUESTIONS
 
     stop = threading.Event()
     stop.set()
     away.left = AWAY_QUESTIONS
     with pytest.raises(BrokerError):
-        ask(Patience(away.is_silent, stop))
+        ask(RetryPolicy(away.is_silent, stop))
     assert away.left == AWAY_QUESTIONS - 1
 
 
 @pytest.mark.parametrize("ask", [committed, begun])
 def test_a_kafka_that_is_there_is_asked_some_times_only(
-    put: Callable[[Away], Away], ask: Callable[[Patience], Any]
+    put: Callable[[Away], Away], ask: Callable[[RetryPolicy], Any]
 ) -> None:
     """Then something else is wrong, such as a transaction that never ends, and the role ends with
     its sentence."""
     away = put(Away(AWAY_QUESTIONS))
 
     with pytest.raises(BrokerError):
-        ask(Patience(bool))
+        ask(RetryPolicy(bool))
     assert AWAY_QUESTIONS - 10 < away.left < AWAY_QUESTIONS - 2
 
 
@@ -155,11 +155,11 @@ def test_what_was_appended_waits_for_kafka(monkeypatch: pytest.MonkeyPatch, appe
 def test_a_partition_is_begun_once_kafka_is_back(code: int, put: Callable[[Away], Away]) -> None:
     """For as long as it is away, the first offset is asked for and committed again and again."""
     away = put(Away(AWAY_QUESTIONS, refusal(code)))
-    assert reader(Patience(away.is_silent)).low_watermark(("documents", 0)) == 3
+    assert reader(RetryPolicy(away.is_silent)).low_watermark(("documents", 0)) == 3
     assert away.left == 0
 
     away = put(Away(AWAY_QUESTIONS, refusal(code)))
-    assert reader(Patience(away.is_silent)).commit_start({("documents", 0): (7, "")})
+    assert reader(RetryPolicy(away.is_silent)).commit_start({("documents", 0): (7, "")})
     assert away.left == 0
 
 

@@ -175,7 +175,7 @@ def test_where_one_producer_was_lost_the_other_is_made_anew_at_its_turn(
         )
 
     put(monkeypatch, transaction, make)
-    both = transactions(in_turns=True)
+    both = transactions(alternates=True)
 
     outcomes = [both.run([], OFFSETS, b"").outcome for _ in range(7)]
 
@@ -328,7 +328,7 @@ def test_a_topic_that_has_grown_is_asked_about(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_load_says_that_kafka_takes_nothing_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not wait for ever: each record is tried for as long as Kafka's client tries it."""
-    monkeypatch.setattr(append, "QUIET_SECONDS", 0.2)
+    monkeypatch.setattr(append, "STALLED_SECONDS", 0.2)
     said: list[str] = []
     settings = Settings(kafka_bootstrap_servers="127.0.0.1:1", kafka={"message.timeout.ms": "1500"})
     producer = append.LoadProducer(settings, report=said.append)

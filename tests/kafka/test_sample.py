@@ -13,7 +13,15 @@ from confluent_kafka import Producer
 
 from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import ConfigurationError
-from stream_dedup.kafka import Admin, count_records, reader, readers, sample, spans, unread_spans
+from stream_dedup.kafka import (
+    Admin,
+    count_records,
+    follow_topics,
+    read_spans,
+    readers,
+    spans,
+    unread_spans,
+)
 from stream_dedup.settings.settings import Settings
 
 _QUIET = logging.getLogger("tests.mock")
@@ -39,20 +47,20 @@ _KEEP: list[Producer] = []
 def test_a_sample_is_exactly_its_spans(settings: Settings) -> None:
     """From the first offset to before the last, in order, of several partitions at once; an empty
     span costs nothing."""
-    found = list(sample(settings, {("t", 0): [(30, 80)], ("t", 1): [(0, 10)]}))
+    found = list(read_spans(settings, {("t", 0): [(30, 80)], ("t", 1): [(0, 10)]}))
 
     assert [one.offset for one in found if one.partition == 0] == list(range(30, 80))
     assert [one.value for one in found if one.partition == 1] == [
         str(number).encode() for number in range(10)
     ]
-    assert list(sample(settings, {("t", 0): [(5, 5)]})) == []
+    assert list(read_spans(settings, {("t", 0): [(5, 5)]})) == []
 
 
 def test_several_spans_of_a_partition(settings: Settings) -> None:
     """Each comes once and in order, whether it lies just behind the one before or far from it;
     beyond the end there is none."""
     runs = [(3, 6), (6, 9), (40, 42), (100, 130), (140, 150)]
-    found = [one.offset for one in sample(settings, {("t", 0): runs})]
+    found = [one.offset for one in read_spans(settings, {("t", 0): runs})]
 
     assert found == [*range(3, 9), 40, 41, *range(100, 120)]
 
@@ -99,7 +107,7 @@ def test_a_reader_follows_all_partitions(
                 return found
         raise AssertionError("a reader that follows has no end")
 
-    messages = reader(settings, ["t"], from_beginning=True)
+    messages = follow_topics(settings, ["t"], from_beginning=True)
     found = until_quiet(messages)
     while len(found) < 130:
         found += until_quiet(messages)
@@ -109,7 +117,7 @@ def test_a_reader_follows_all_partitions(
 
     assert {
         message.partition
-        for message in until_quiet(reader(settings, ["t"], from_beginning=True, partition=1))
+        for message in until_quiet(follow_topics(settings, ["t"], from_beginning=True, partition=1))
     } == {1}
     with pytest.raises(ConfigurationError, match="topic missing does not exist; create it"):
-        next(reader(settings, ["missing"], from_beginning=True))
+        next(follow_topics(settings, ["missing"], from_beginning=True))

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 from confluent_kafka import Message as RawMessage
 
 from stream_dedup.domain.errors import BrokerError
-from stream_dedup.kafka import SpanReader, read_partition, readers, sample, spans
+from stream_dedup.kafka import BoundsReader, read_partition, read_spans, readers, spans
 from stream_dedup.settings.settings import Settings
 from tests.kafka.scripted import Scripted, record
 
@@ -29,14 +29,16 @@ class Clock:
 
 
 def reads_by_span() -> Iterable[object]:
-    for messages in SpanReader(Settings(), "documents", {0: spans.Bounds(0, END)}).read_messages():
+    for messages in BoundsReader(
+        Settings(), "documents", {0: spans.Bounds(0, END)}
+    ).read_messages():
         yield from messages
 
 
 READERS: dict[str, Callable[[], Iterable[object]]] = {
-    "SpanReader": reads_by_span,
+    "BoundsReader": reads_by_span,
     "read_partition": lambda: read_partition(Settings(), *KEY),
-    "sample": lambda: sample(Settings(), {KEY: [(0, END)]}),
+    "sample": lambda: read_spans(Settings(), {KEY: [(0, END)]}),
 }
 
 

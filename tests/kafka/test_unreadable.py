@@ -73,7 +73,7 @@ def test_every_offset_comes_once(monkeypatch: pytest.MonkeyPatch, bad: tuple[ran
     once and in order, and what could not be read is marked so, with the client's words. The reader
     of `audit` gives the same, and comes to its end."""
     monkeypatch.setattr(readers, "make_consumer", lambda _: Partition(10, *bad))
-    reader = spans.SpanReader(Settings(), "documents", {0: spans.Bounds(0, 10)})
+    reader = spans.BoundsReader(Settings(), "documents", {0: spans.Bounds(0, 10)})
     lost = {offset for one in bad for offset in one}
 
     for found in (

@@ -264,7 +264,7 @@ def _no_generation(made: Any, self: kafka.Broker, *given: Any) -> None:
     self.checks_generation = False
 
 
-@_instead(transaction.TransactionalOutput, "_recycle")
+@_instead(transaction.TransactionalOutput, "_replace_producers")
 def _keeps_producer(_real: Any, self: Any, why: str) -> Any:
     self._producer._is_hung = False
     return Result(Outcome.UNKNOWN, why=why)

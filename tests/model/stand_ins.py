@@ -484,7 +484,7 @@ def dependencies_of_operator() -> OrderDependencies:
     twins: dict[str, Any] = {
         "make_admin": Admin,
         "make_transactions": _transactions,
-        "read_whole": _read_whole,
+        "read_whole_log": _read_whole,
         "read_partition": _read_partition,
         "recipe_of": lambda _: RECIPE,
         "progress": lambda *_: contextlib.nullcontext(lambda *_: None),

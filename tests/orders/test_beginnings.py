@@ -34,7 +34,9 @@ class Kafka:
         self.committed: frozenset[int] = frozenset()
         self.written: list[LogRecord] = []
 
-    def read_whole(self, _settings: Settings, topic: str) -> Iterator[tuple[int, LogRecord | None]]:
+    def read_whole_log(
+        self, _settings: Settings, topic: str
+    ) -> Iterator[tuple[int, LogRecord | None]]:
         yield from enumerate(self.topics[topic])
 
     def append_begun(self, _settings: Settings, _names: TopicNames, *raws: bytes) -> None:
@@ -58,7 +60,7 @@ class Kafka:
             log_id,
             topic_id,
             make_admin=lambda _: admin,
-            read=self.read_whole,
+            read=self.read_whole_log,
             write=self.append_begun,
         )
 
@@ -147,7 +149,7 @@ def test_a_worker_that_opens_beside_one_that_begins_takes_its_documents_for_no_l
             kafka.committed = frozenset({0})
             other.note([0])
             kafka.topics[NAMES.fingerprints].append(batch((0, 0, 0)))
-        return kafka.read_whole(settings, topic)
+        return kafka.read_whole_log(settings, topic)
 
     admin: Any = kafka
     found = Beginnings(

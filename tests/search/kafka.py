@@ -119,16 +119,16 @@ class MemoryReader:
 
     def __init__(self, outputs: MemoryOutputs) -> None:
         self._outputs = outputs
-        self.following: dict[TopicPartitionKey, int] = {}
+        self.next_offsets: dict[TopicPartitionKey, int] = {}
 
-    def start(self, following: Mapping[TopicPartitionKey, int]) -> None:
-        self.following = dict(following)
+    def start(self, next_offsets: Mapping[TopicPartitionKey, int]) -> None:
+        self.next_offsets = dict(next_offsets)
 
     def take_messages(self, most: int, timeout_seconds: float) -> list[Message]:
         found: list[Message] = []
-        for key, offset in self.following.items():
+        for key, offset in self.next_offsets.items():
             own = self._outputs.records[key][offset : offset + 3]
-            self.following[key] += len(own)
+            self.next_offsets[key] += len(own)
             found += own
         if not found:
             threading.Event().wait(0.001)

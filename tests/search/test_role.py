@@ -670,7 +670,7 @@ def texts_of(
 
     for number in range(count):
         pages.by_path[f"/{number}"] = Reply(b"text %d" % number)
-    monkeypatch.setattr(kept_texts, "sample", sample)
+    monkeypatch.setattr(kept_texts, "read_spans", sample)
     given = {
         "value_format": "json",
         "text_at": "at",

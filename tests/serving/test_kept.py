@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from stream_dedup.domain.document import Message, TopicPartitionKey
 from stream_dedup.domain.topics import TopicState, read_topics
-from stream_dedup.kafka import OwnedOffset
+from stream_dedup.kafka import CommittedOffset
 from stream_dedup.serving import kept
 from stream_dedup.serving.health import Health
 from stream_dedup.serving.kept import KeptSource, KeptTopics
@@ -49,9 +49,9 @@ class Cluster:
     def ends(self, keys: list[TopicPartitionKey]) -> dict[TopicPartitionKey, tuple[int, int]]:
         return {key: self.spans[key] for key in keys}
 
-    def offsets(self, *_: object, is_stable: bool) -> dict[int, OwnedOffset]:
+    def offsets(self, *_: object, is_stable: bool) -> dict[int, CommittedOffset]:
         assert not is_stable, "an open transaction is no reason to wait"
-        return {part: OwnedOffset(offset, "") for part, offset in self.committed.items()}
+        return {part: CommittedOffset(offset, "") for part, offset in self.committed.items()}
 
     def sample(self, _: Settings, spans: Any) -> Any:
         for key, [(first, last)] in spans.items():
@@ -64,7 +64,7 @@ class Cluster:
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     cluster = Cluster()
     monkeypatch.setattr(kept, "group_offsets", cluster.offsets)
-    monkeypatch.setattr(kept, "sample", cluster.sample)
+    monkeypatch.setattr(kept, "read_spans", cluster.sample)
     return cluster
 
 

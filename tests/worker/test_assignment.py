@@ -13,7 +13,7 @@ from stream_dedup.domain.document import TopicPartitionKey
 from stream_dedup.domain.errors import StreamDedupError
 from stream_dedup.domain.messages import Messages
 from stream_dedup.domain.topics import TopicNames
-from stream_dedup.kafka import OwnedOffset
+from stream_dedup.kafka import CommittedOffset
 from stream_dedup.log import epochs
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker.assignment import Assignment
@@ -56,7 +56,7 @@ class Group:
 
     def _committed(self, keys: Iterable[TopicPartitionKey]) -> dict[TopicPartitionKey, Any]:
         metadata = None if self.offset is None else epochs.to_metadata(0)
-        return {key: OwnedOffset(self.offset, metadata) for key in keys}
+        return {key: CommittedOffset(self.offset, metadata) for key in keys}
 
     def look(self) -> None:
         """Ask for the topics, and heed the answer."""

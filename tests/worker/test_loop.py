@@ -17,7 +17,7 @@ from stream_dedup.domain.document import Message, TopicPartitionKey
 from stream_dedup.domain.errors import GoneError, NoAnswerError, StreamDedupError
 from stream_dedup.domain.messages import Messages
 from stream_dedup.domain.topics import TopicNames
-from stream_dedup.kafka import Outcome, OwnedOffset, Result
+from stream_dedup.kafka import CommittedOffset, Outcome, Result
 from stream_dedup.log import epochs
 from stream_dedup.serving.running import RunningRole
 from stream_dedup.settings.settings import Settings
@@ -68,8 +68,8 @@ class Source:
 
     def committed(
         self, keys: Iterable[TopicPartitionKey]
-    ) -> Mapping[TopicPartitionKey, OwnedOffset]:
-        return dict.fromkeys(keys, OwnedOffset(0, epochs.to_metadata(0)))
+    ) -> Mapping[TopicPartitionKey, CommittedOffset]:
+        return dict.fromkeys(keys, CommittedOffset(0, epochs.to_metadata(0)))
 
     def group_metadata(self) -> bytes:
         return b""

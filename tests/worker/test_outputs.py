@@ -283,14 +283,16 @@ def test_the_dead_letters_of_a_batch_are_retracted_together() -> None:
     said: list[Any] = []
     appender = SimpleNamespace(
         send=lambda raw, key, done: said.append(records.decode(raw)),
-        flush=lambda *, patience: said.append(patience),
+        flush=lambda *, retry_policy: said.append(retry_policy),
     )
     sources = {
         ("documents", part): SimpleNamespace(topic="documents", topic_id=b"t" * 16, partition=part)
         for part in range(2)
     }
     worker: Any = SimpleNamespace(
-        _flow=SimpleNamespace(source=sources.__getitem__), _appender=appender, _patience="patience"
+        _flow=SimpleNamespace(source=sources.__getitem__),
+        _appender=appender,
+        _retry_policy="patience",
     )
     gone = [Message("documents", n % 2, n, None, b"%d" % n, 0, []) for n in range(2500)]
 

@@ -15,18 +15,19 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from stream_dedup.domain.document import TopicPartitionKey
 from stream_dedup.domain.errors import BrokerError
-from stream_dedup.kafka.client import MOVES, Acl, is_denied, translate
+from stream_dedup.kafka.client import LEADER_MOVES, Acl, is_denied, translate
 
 ANSWER_SECONDS = 20.0
-_AGAIN_SECONDS = 0.1
-_QUESTION_SECONDS = 8.0
-_QUESTIONS = 8
+_PAUSE_SECONDS = 0.1
+_ATTEMPT_SECONDS = 8.0
+_ATTEMPTS_MAX = 8
 
 Answer = TypeVar("Answer")
 
 
-class Patience:
-    """Decides how long a role retries a request.
+class RetryPolicy:
+    """Decides how long a role retries a request: a number of times, and without limit while Kafka is
+    unavailable.
 
     `is_silent` returns whether Kafka is unavailable, `stop` is set when the role is to end, and
     `beat` is called after each attempt. Without them only the number of attempts counts.
@@ -42,13 +43,14 @@ class Patience:
         self._stop = stop
         self._beat = beat
 
-    def begin(self, times: int) -> Callable[[], bool]:
-        """Return a function that returns, after a request without an answer, whether to retry:
-        `times` in a row, and for as long as Kafka is unavailable.
+    def limit_attempts(self, times: int) -> Callable[[], bool]:
+        """Return a function to call after each failed attempt; it returns whether to retry.
+
+        It allows `times` attempts in a row, and any number while Kafka is unavailable.
         """
         remaining = times
 
-        def asks_again() -> bool:
+        def may_retry() -> bool:
             nonlocal remaining
             self._beat()
             if self.is_silent():
@@ -57,51 +59,54 @@ class Patience:
             remaining -= 1
             return remaining > 0
 
-        return asks_again
+        return may_retry
 
-    def insist(
-        self, times: int, question: Callable[[], Answer], passes: Callable[[Exception], bool]
+    def retry(
+        self, times: int, call: Callable[[], Answer], is_transient: Callable[[Exception], bool]
     ) -> Answer:
-        """Return the result of `question`, retried as in `begin` after errors for which `passes` is
-        true.
+        """Return the result of `call`, retried as in `limit_attempts` after errors that are transient.
+
+        Raises:
+            KafkaException, BrokerError: the last attempt failed, or the error is not transient.
         """
-        asks_again = self.begin(times)
+        may_retry = self.limit_attempts(times)
         while True:
             try:
-                return question()
+                return call()
             except (KafkaException, BrokerError) as error:
-                if not passes(error) or not asks_again():
+                if not is_transient(error) or not may_retry():
                     raise
 
 
-IMPATIENT = Patience()
+# Counts attempts alone, also while Kafka is unavailable.
+ATTEMPTS_ONLY = RetryPolicy()
 
 
-def ask(
-    question: Callable[[float], Any], doing: str, seconds: float = 30.0, needs: Acl = ""
+def request(
+    call: Callable[[float], Any], doing: str, seconds: float = 30.0, needs: Acl = ""
 ) -> Any:
-    """Return `question(timeout)`, retried as in `ask_again`; translate its error, if it fails.
+    """Return `call(timeout)`, retried as in `retry_request`; translate its error, if it fails.
 
     Raises:
         BrokerError: the request failed while `doing` something.
     """
     try:
-        return ask_again(question, seconds)
+        return retry_request(call, seconds)
     except KafkaException as error:
         raise translate(error, doing, needs) from error
 
 
-def ask_again(
-    question: Callable[[float], Any],
+def retry_request(
+    call: Callable[[float], Any],
     seconds: float,
     pause: Callable[[float], Any] = time.sleep,
-    codes: frozenset[int] = MOVES,
+    codes: frozenset[int] = LEADER_MOVES,
 ) -> Any:
-    """Return `question(timeout)`, retried for `seconds` in total after errors of `codes`; the
-    question must be idempotent.
+    """Return `call(timeout)`, retried for `seconds` in total after errors of `codes`; the request
+    must be idempotent.
 
     By default these are the errors while a leader or a coordinator moves or starts: the brokers
-    learn of that one after another, and librdkafka passes such an answer on.
+    learn of that one after another, and librdkafka is_transient such an answer on.
 
     Raises:
         KafkaException: another error, or still one of `codes` at the end.
@@ -109,31 +114,31 @@ def ask_again(
     until = time.monotonic() + seconds
     while True:
         try:
-            return question(max(_AGAIN_SECONDS, until - time.monotonic()))
+            return call(max(_PAUSE_SECONDS, until - time.monotonic()))
         except KafkaException as error:
             if error.args[0].code() not in codes or time.monotonic() > until:
                 raise
-        pause(_AGAIN_SECONDS)
+        pause(_PAUSE_SECONDS)
 
 
-class OwnedOffset(NamedTuple):
+class CommittedOffset(NamedTuple):
     """A committed offset as the broker stores it; offset None means that there is none."""
 
     offset: int | None
     metadata: str | None
 
 
-def ask_committed(
+def fetch_committed(
     consumer: Consumer,
     wanted: list[TopicPartition],
     whose: str,
     needs: Acl = "",
-    patience: Patience = IMPATIENT,
-) -> dict[TopicPartitionKey, OwnedOffset]:
+    retry_policy: RetryPolicy = ATTEMPTS_ONLY,
+) -> dict[TopicPartitionKey, CommittedOffset]:
     """Return the committed offset and metadata of each partition, once no transaction on them is
     open.
 
-    The request is retried without an answer: after a broker's restart one request can hang while the
+    A request without an answer is retried: after a broker's restart one request can hang while the
     next is answered. The consumer has the group's id, but is not a member.
 
     Raises:
@@ -142,27 +147,29 @@ def ask_committed(
     """
     doing = f"reading the committed offsets {whose}, which a transaction that is left open can hold back"
 
-    def question() -> list[TopicPartition]:
-        partitions: list[TopicPartition] = ask_again(
-            lambda seconds: consumer.committed(wanted, timeout=seconds), _QUESTION_SECONDS
+    def request_offsets() -> list[TopicPartition]:
+        partitions: list[TopicPartition] = retry_request(
+            lambda seconds: consumer.committed(wanted, timeout=seconds), _ATTEMPT_SECONDS
         )
         return partitions
 
     try:
-        committed = patience.insist(_QUESTIONS, question, lambda error: not is_denied(error))
+        committed = retry_policy.retry(
+            _ATTEMPTS_MAX, request_offsets, lambda error: not is_denied(error)
+        )
     except KafkaException as error:
         raise translate(error, doing, needs) from error
-    return _owned_offsets(committed, doing, needs)
+    return _committed_offsets(committed, doing, needs)
 
 
-def _owned_offsets(
+def _committed_offsets(
     partitions: Iterable[TopicPartition], doing: str, needs: Acl
-) -> dict[TopicPartitionKey, OwnedOffset]:
+) -> dict[TopicPartitionKey, CommittedOffset]:
     result = {}
     for partition in partitions:
         if partition.error is not None:
             raise translate(partition.error, doing, needs)
-        result[partition.topic, partition.partition] = OwnedOffset(
+        result[partition.topic, partition.partition] = CommittedOffset(
             partition.offset if partition.offset >= 0 else None, partition.metadata
         )
     return result
