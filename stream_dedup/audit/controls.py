@@ -40,7 +40,7 @@ class FoldedDeclaration(NamedTuple):
     format: int
 
 
-def declared(
+def parse_declaration(
     fields: Mapping[str, object],
 ) -> tuple[FoldedDeclaration, Reach, FoldedWindow | None, str]:
     """Parse a `declare` record into the declaration, its plan, its window and its rule for the best
@@ -52,30 +52,30 @@ def declared(
     plan = Reach.from_fields(fields.get("plan"))
     width = None
     if "width" in fields:
-        width = _number(fields, "width", 256)
+        width = _number_field(fields, "width", 256)
         if width % LIMB_BITS or width < plan.width:
             raise FormatError(f"A recipe's width cannot be {width}.")
     if (
         plan.needs_sketch
         and "sketch_bytes" in fields
-        and _number(fields, "sketch_bytes", SKETCH_BYTES) != SKETCH_BYTES
+        and _number_field(fields, "sketch_bytes", SKETCH_BYTES) != SKETCH_BYTES
     ):
         raise FormatError("The plan compares sketches, and the recipe makes none.")
-    mode = Mode(_number(fields, "mode", len(Mode) - 1)) if "mode" in fields else Mode.ENFORCE
-    window = None if fields.get("window") is None else window_of(fields["window"])
-    _name(fields, "group")
+    mode = Mode(_number_field(fields, "mode", len(Mode) - 1)) if "mode" in fields else Mode.ENFORCE
+    window = None if fields.get("window") is None else parse_window(fields["window"])
+    _printable_field(fields, "group")
     if not isinstance(fields.get("count_copies", False), bool):
         raise FormatError("The field count_copies is neither true nor false.")
     recipe, floor, form = (
-        _name(fields, "recipe"),
-        _number(fields, "floor", _U32_MAX),
-        format_of(fields, min(FORMATS)),
+        _printable_field(fields, "recipe"),
+        _number_field(fields, "floor", _U32_MAX),
+        parse_format(fields, min(FORMATS)),
     )
     declaration = FoldedDeclaration(recipe, floor, mode.delivers, width, fields, form)
-    return declaration, plan, window, better_of(fields) if "better" in fields else "longest"
+    return declaration, plan, window, parse_better_rule(fields) if "better" in fields else "longest"
 
 
-def retracted(fields: Mapping[str, object]) -> list[tuple[Partition, int, int]]:
+def parse_retraction(fields: Mapping[str, object]) -> list[tuple[Partition, int, int]]:
     """Return the (partition, offset, value digest) of each position that a `retract` record names.
 
     Raises:
@@ -91,7 +91,7 @@ def retracted(fields: Mapping[str, object]) -> list[tuple[Partition, int, int]]:
     positions = fields.get("positions")
     if not isinstance(positions, list) or not 0 < len(positions) <= 1000:
         raise FormatError("A retract record names 1 to 1000 positions.")
-    positions_named = []
+    named_positions = []
     for position in positions:
         if not isinstance(position, list) or len(position) != 3:
             raise FormatError("A position is a partition, an offset and a digest of the value.")
@@ -101,11 +101,11 @@ def retracted(fields: Mapping[str, object]) -> list[tuple[Partition, int, int]]:
                 position, names, (_U32_MAX, OFFSET_MAX, _U64_MAX), strict=True
             )
         )
-        positions_named.append(((topic, topic_id, partition), offset, value_digest))
-    return positions_named
+        named_positions.append(((topic, topic_id, partition), offset, value_digest))
+    return named_positions
 
 
-def forgotten(fields: Mapping[str, object]) -> set[bytes]:
+def parse_forgotten_ids(fields: Mapping[str, object]) -> set[bytes]:
     """Return the ids that a `forget` record names.
 
     Raises:
@@ -123,7 +123,7 @@ def forgotten(fields: Mapping[str, object]) -> set[bytes]:
     return ids
 
 
-def window_of(fields: object) -> FoldedWindow:
+def parse_window(fields: object) -> FoldedWindow:
     """Return the window that a control record contains.
 
     Raises:
@@ -143,7 +143,7 @@ def window_of(fields: object) -> FoldedWindow:
     return FoldedWindow(length, refresh)
 
 
-def format_of(fields: Mapping[str, object], lowest: int) -> int:
+def parse_format(fields: Mapping[str, object], lowest: int) -> int:
     """Return the log format that a control record names, or `lowest` if it names none.
 
     Raises:
@@ -155,7 +155,7 @@ def format_of(fields: Mapping[str, object], lowest: int) -> int:
     return form
 
 
-def better_of(fields: Mapping[str, object]) -> str:
+def parse_better_rule(fields: Mapping[str, object]) -> str:
     """Return the rule for the best copy that a control record names.
 
     Raises:
@@ -174,14 +174,14 @@ def _text_field(fields: Mapping[str, object], name: str) -> str:
     return value
 
 
-def _name(fields: Mapping[str, object], name: str) -> str:
+def _printable_field(fields: Mapping[str, object], name: str) -> str:
     value = _text_field(fields, name)
     if not 0 < len(value.encode("utf-8", "surrogatepass")) <= 255 or not value.isprintable():
         raise FormatError(f"The field {name} is not a printable name.")
     return value
 
 
-def _number(fields: Mapping[str, object], name: str, highest: int) -> int:
+def _number_field(fields: Mapping[str, object], name: str, highest: int) -> int:
     return _bounded(fields.get(name), name, highest)
 
 

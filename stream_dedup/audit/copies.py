@@ -41,9 +41,9 @@ class FoldedCopies:
     best: SeenCopy
     count: int = 0
 
-    def take_copy(self, copy: SeenCopy, rule: str, *, counts: bool) -> tuple[int, int]:
-        """Add a copy; return the number of copies counted, and the number of the rule by which this
-        one is the best, or 0.
+    def add_copy(self, copy: SeenCopy, rule: str, *, counts: bool) -> tuple[int, int]:
+        """Add a copy; return the number of copies so far, and the number of the rule by which this
+        copy is the best, or 0 if it is not. With `counts` false the number stays as it was.
 
         The best must beat the representative too, which matters after the rule has changed.
         """

@@ -11,10 +11,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 # Names under which the report counts records that violate no promise.
-TRIMMED = "source_trimmed"
-EARLIER = "earlier_topic"
-AGAIN = "again_by_rewind"
-UNTOLD = "outputs_trimmed"
+SOURCE_TRIMMED = "source_trimmed"
+EARLIER_TOPIC = "earlier_topic"
+REDELIVERED = "again_by_rewind"
+OUTPUTS_TRIMMED = "outputs_trimmed"
 RELEASED = "released"
 
 
@@ -45,16 +45,16 @@ class Violation:
 
 @dataclass(slots=True)
 class Findings:
-    """The first `most` violations of each kind, and how many there are."""
+    """The first `shown_max` violations of each kind, and how many there are."""
 
-    most: int
+    shown_max: int
     counts: Counter[Kind] = field(default_factory=Counter)
     shown: list[Violation] = field(default_factory=list)
 
     def add_finding(self, kind: Kind, where: str, predicate: str) -> None:
         """Add a violation; its sentence is `where` followed by `predicate`."""
         self.counts[kind] += 1
-        if self.counts[kind] <= self.most:
+        if self.counts[kind] <= self.shown_max:
             self.shown.append(Violation(kind, where, f"{where} {predicate}"))
 
 
@@ -69,5 +69,7 @@ class Waiting:
 
     def with_one(self, appended_ms: int) -> Waiting:
         """Return a copy with one more representative."""
-        oldest = appended_ms if self.oldest_ms is None else min(self.oldest_ms, appended_ms)
-        return Waiting(self.count + 1, oldest)
+        return Waiting(
+            self.count + 1,
+            appended_ms if self.oldest_ms is None else min(self.oldest_ms, appended_ms),
+        )

@@ -25,22 +25,22 @@ from stream_dedup.audit.controls import (
     FoldedDeclaration,
     FoldedWindow,
     Partition,
-    better_of,
-    declared,
-    forgotten,
-    format_of,
-    retracted,
-    window_of,
+    parse_better_rule,
+    parse_declaration,
+    parse_forgotten_ids,
+    parse_format,
+    parse_retraction,
+    parse_window,
 )
 from stream_dedup.audit.copies import FoldedCopies, seen_copy
 from stream_dedup.audit.scan import (
     LIMB_BITS,
-    AskedTexts,
+    QueryTexts,
     Reach,
     Rows,
     Scan,
+    origin_of,
     per_cent,
-    seal_of,
 )
 from stream_dedup.domain.document import LogPlace, Position, Reason, Representative, Verdict
 from stream_dedup.domain.errors import FormatError
@@ -91,11 +91,11 @@ class FoldedEntry:
         return Representative(Position(*self.partition, self.offset), self.id, self.time_ms)
 
 
-class FoldedTexts:
-    """By id: its representatives, the latest last, each with the digest of the id's last text; that
-    of the latest is current.
+class FoldedLastTexts:
+    """The last text of each id, which decides between the reasons `returned` and `unchanged`.
 
-    It decides between the reasons `returned` and `unchanged`.
+    It stores the representatives of each id, the latest last, each with a digest of the id's last
+    text; the digest of the latest representative is current.
     """
 
     def __init__(self) -> None:
@@ -118,34 +118,34 @@ class FoldedTexts:
         return next(reversed(self._digests_by_id.get(entry.scope_and_id, {}).values()), b"")
 
     def set_last(self, scope_and_id: tuple[int, bytes], digest: bytes) -> bool:
-        """Set the digest of an id's last text; return whether it was another one before."""
+        """Set the digest of an id's last text; return whether the id had another text before."""
         digests = self._digests_by_id.get(scope_and_id)
         if digests is None:
             return False
         latest = next(reversed(digests))
-        had_another = digests[latest] != digest
+        had_another_text = digests[latest] != digest
         digests[latest] = digest
-        return had_another
+        return had_another_text
 
 
 @dataclass(slots=True)
-class _Remembered:
+class _RememberedVerdict:
     """A judgement that a redelivered document gets again, and the log place of its
     representative.
     """
 
     judgement: Judgement
-    about: LogPlace
+    representative: LogPlace
 
 
 @dataclass(slots=True)
-class _Memory:
+class _PartitionMemory:
     """The memory of one source partition: its watermark (epoch, offset), and verdicts by (offset,
     value digest).
     """
 
     watermark: tuple[int, int]
-    verdicts: dict[tuple[int, int], _Remembered] = field(default_factory=dict)
+    verdicts: dict[tuple[int, int], _RememberedVerdict] = field(default_factory=dict)
 
 
 class Fold:
@@ -167,8 +167,8 @@ class Fold:
         self._by_row: list[FoldedEntry | None] = []
         self._by_text: dict[tuple[int, bytes], FoldedEntry] = {}
         self._by_position: dict[tuple[Partition, int, int], FoldedEntry] = {}
-        self._last_texts = FoldedTexts()
-        self._memories: dict[Partition, _Memory] = {}
+        self._last_texts = FoldedLastTexts()
+        self._memories: dict[Partition, _PartitionMemory] = {}
         self._slices: list[Slice] = []
         self._now_ms: int | None = None
         self._rows_before = 0
@@ -181,7 +181,7 @@ class Fold:
 
         Pass None for a record that could not be read.
         """
-        self._pass_time(append_ms)
+        self._advance_time(append_ms)
         if isinstance(record, Control):
             self._apply_control(log_offset, record)
             return None
@@ -197,7 +197,7 @@ class Fold:
         return None
 
     @property
-    def _counts(self) -> bool:
+    def _counts_copies(self) -> bool:
         return self.declaration is not None and self.declaration.fields.get("count_copies") is True
 
     # -- batches
@@ -231,86 +231,102 @@ class Fold:
         for source, partition in zip(batch.sources, partitions, strict=True):
             self._raise_watermark(partition, (source.epoch, source.committed))
         near = self._find_near(batch, partitions, scan)
-        named: dict[FoldedEntry, None] = {}
+        named_entries: dict[FoldedEntry, None] = {}
         judgements = []
         for place in range(len(batch)):
             number = int(batch.source[place])
             source = batch.sources[number]
-            here = (partitions[number], int(batch.offset[place]), int(batch.value_digest[place]))
+            position_key = (
+                partitions[number],
+                int(batch.offset[place]),
+                int(batch.value_digest[place]),
+            )
             judgements.append(
-                self._judge(
-                    LogPlace(log_offset, place), batch, place, here, source.epoch, near, named
+                self._judge_document(
+                    LogPlace(log_offset, place),
+                    batch,
+                    place,
+                    position_key,
+                    source.epoch,
+                    near,
+                    named_entries,
                 )
             )
         if self.window is not None and self.window.refresh:
-            self._renew(named)
+            self._renew_named(named_entries)
         return tuple(judgements)
 
-    def _judge(
+    def _judge_document(
         self,
         decided: LogPlace,
         batch: Batch,
         place: int,
-        here: tuple[Partition, int, int],
+        position_key: tuple[Partition, int, int],
         epoch: int,
         near: NDArray[np.int64] | None,
-        named: dict[FoldedEntry, None],
+        named_entries: dict[FoldedEntry, None],
     ) -> Judgement:
-        partition, offset, value_digest = here
+        """Return the judgement on a document: by its source position, else by its text."""
+        partition, offset, value_digest = position_key
         memory = self._memories[partition]
         remembered = memory.verdicts.get((offset, value_digest))
         if remembered is not None and epoch >= memory.watermark[0]:
             return remembered.judgement
         is_below = (epoch, offset) < memory.watermark
-        entry = self._by_position.get(here)
+        entry = self._by_position.get(position_key)
         if entry is not None:
-            judgement, about = Judgement(entry.reason, entry.decided), entry.decided
+            judgement, representative = Judgement(entry.reason, entry.decided), entry.decided
         elif is_below:
             return Judgement(Reason.STALE, decided)
         else:
-            judgement, about = self._compare(decided, batch, place, here, near, named)
+            judgement, representative = self._judge_text(
+                decided, batch, place, position_key, near, named_entries
+            )
         if not is_below:
-            memory.verdicts[offset, value_digest] = _Remembered(judgement, about)
+            memory.verdicts[offset, value_digest] = _RememberedVerdict(judgement, representative)
         return judgement
 
-    def _compare(
+    def _judge_text(
         self,
         decided: LogPlace,
         batch: Batch,
         place: int,
-        here: tuple[Partition, int, int],
+        position_key: tuple[Partition, int, int],
         near: NDArray[np.int64] | None,
-        named: dict[FoldedEntry, None],
+        named_entries: dict[FoldedEntry, None],
     ) -> tuple[Judgement, LogPlace]:
+        """Return the judgement on a document at a new position, and the log place of its
+        representative; add the representative that it names to `named_entries`.
+        """
         same, nearest, sibling = self._find_original(batch, place, near)
-        original = same or nearest
-        if original is None:
+        if (original := same or nearest) is None:
             return self._judge_new(
-                self._add_entry(decided, batch, place, here), batch, place, sibling
+                self._add_entry(decided, batch, place, position_key), batch, place, sibling
             )
-        named[original] = None
-        had_another = self._last_texts.set_last(
+        named_entries[original] = None
+        had_another_text = self._last_texts.set_last(
             (int(batch.scope[place]), batch.ids[place]), _text_key(batch, place)[1]
         )
         is_same_id = bool(batch.ids[place]) and batch.ids[place] == original.id
         if same is not None:
-            again = Reason.RETURNED if had_another else Reason.UNCHANGED
-            reason, distance, equal = again if is_same_id else Reason.EXACT, 0, NOT_COMPARED
+            same_id_reason = Reason.RETURNED if had_another_text else Reason.UNCHANGED
+            reason = same_id_reason if is_same_id else Reason.EXACT
+            distance, similarity = 0, NOT_COMPARED
         else:
             reason = Reason.REVISED if is_same_id else Reason.NEAR
-            distance, equal = (
+            distance, similarity = (
                 self._distance(batch, place, original),
                 self._similarity(batch, place, original),
             )
-        copies, better = original.copies.take_copy(
-            seen_copy(batch, place), self.better, counts=self._counts
+        copies, better = original.copies.add_copy(
+            seen_copy(batch, place), self.better, counts=self._counts_copies
         )
         judgement = Judgement(
             reason,
             decided,
             distance=distance,
             of=original.as_representative(),
-            similarity=equal,
+            similarity=similarity,
             copies=copies,
             better=better,
         )
@@ -330,8 +346,8 @@ class Fold:
     def _find_original(
         self, batch: Batch, place: int, near: NDArray[np.int64] | None
     ) -> tuple[FoldedEntry | None, FoldedEntry | None, FoldedEntry | None]:
-        """Return (representative of the same text, earliest one within reach, earliest sibling); at
-        most one is set.
+        """Return (representative of the same text, earliest one within reach, earliest sibling): one
+        of them, the others None.
 
         `near` is the result of `_find_near` for the representatives before the batch; if it is
         given, only those of the batch are searched.
@@ -350,8 +366,8 @@ class Fold:
         if near is not None:
             (row, sibling), first = near[place].tolist(), self._rows_before
         if row < 0:
-            asked = _asked_texts(batch, [place])
-            row, later = self._scan.find(self.plan, rows, first, rows.count, asked)[0].tolist()
+            query = _query_texts(batch, [place])
+            row, later = self._scan.find(self.plan, rows, first, rows.count, query)[0].tolist()
             sibling = later if sibling < 0 else sibling
         if row >= 0:
             return None, self._by_row[row], None
@@ -368,11 +384,11 @@ class Fold:
         batch count too.
         """
         rows, plan = self._rows, self.plan
-        if rows is None or plan is None or plan.looks_further:
+        if rows is None or plan is None or plan.bounds_candidates:
             return None
         self._rows_before = rows.count
         near = np.full((len(batch), 2), -1, np.int64)
-        asked = [
+        searched = [
             place
             for place in range(len(batch))
             if not self._is_short(batch, place)
@@ -382,8 +398,8 @@ class Fold:
                 and self._is_remembered(partitions[int(batch.source[place])], batch, place)
             )
         ]
-        if asked and rows.count:
-            near[asked] = scan.find(plan, rows, 0, rows.count, _asked_texts(batch, asked))
+        if searched and rows.count:
+            near[searched] = scan.find(plan, rows, 0, rows.count, _query_texts(batch, searched))
         return near
 
     def _is_remembered(self, partition: Partition, batch: Batch, place: int) -> bool:
@@ -409,7 +425,7 @@ class Fold:
         return self.declaration is None or int(batch.features[place]) < self.declaration.floor
 
     def _add_entry(
-        self, decided: LogPlace, batch: Batch, place: int, here: tuple[Partition, int, int]
+        self, decided: LogPlace, batch: Batch, place: int, position_key: tuple[Partition, int, int]
     ) -> FoldedEntry:
         """Make a document a representative."""
         scope, row = int(batch.scope[place]), None
@@ -419,13 +435,13 @@ class Fold:
                 int(batch.features[place]),
                 scope,
                 batch.sketches[place],
-                seal_of(batch, place),
+                origin_of(batch, place),
             )
             self._by_row.append(None)
         seen = seen_copy(batch, place)
         copies = FoldedCopies(seen, seen)
         entry = FoldedEntry(
-            *here,
+            *position_key,
             _text_key(batch, place),
             seen.id,
             seen.time_ms,
@@ -438,7 +454,7 @@ class Fold:
         if row is not None:
             self._by_row[row] = entry
         self._by_text[entry.text] = entry
-        self._by_position[here] = entry
+        self._by_position[position_key] = entry
         self._last_texts.add(entry, entry.text[1])
         entry.slice.entries[entry] = None
         return entry
@@ -449,9 +465,9 @@ class Fold:
         return self._count - 1
 
     def _remove_entry(self, entry: FoldedEntry) -> None:
-        here = (entry.partition, entry.offset, entry.value_digest)
-        if self._by_position.get(here) is entry:
-            del self._by_position[here]
+        position_key = (entry.partition, entry.offset, entry.value_digest)
+        if self._by_position.get(position_key) is entry:
+            del self._by_position[position_key]
         if self._by_text.get(entry.text) is entry:
             del self._by_text[entry.text]
         if entry.row is not None and self._rows is not None:
@@ -468,7 +484,7 @@ class Fold:
     def _raise_watermark(self, partition: Partition, watermark: tuple[int, int]) -> None:
         memory = self._memories.get(partition)
         if memory is None:
-            self._memories[partition] = _Memory(watermark)
+            self._memories[partition] = _PartitionMemory(watermark)
             return
         if watermark <= memory.watermark:
             return
@@ -485,7 +501,7 @@ class Fold:
     def _slice_ms(self) -> int:
         return DAY_MS if self.window is None else self.window.length_ms // SLICES
 
-    def _pass_time(self, append_ms: int) -> None:
+    def _advance_time(self, append_ms: int) -> None:
         append_ms = min(max(append_ms, 0), _TIME_MAX)
         if self._now_ms is None:
             self._now_ms = append_ms
@@ -506,18 +522,18 @@ class Fold:
             self._slices.append(Slice(now + self._slice_ms()))
         return self._slices[-1]
 
-    def _renew(self, named: Mapping[FoldedEntry, None]) -> None:
-        """Move the representatives of earlier slices that were named to the end, in their order:
-        each gets a new number and a new row.
+    def _renew_named(self, named_entries: Mapping[FoldedEntry, None]) -> None:
+        """Move the representatives of earlier slices that were named to the current slice, in their
+        order: each gets a new number and a new row.
         """
-        is_open = bool(self._slices) and (self._now_ms or 0) < self._slices[-1].end_ms
-        current = self._slices[-1] if is_open else None
+        has_current = bool(self._slices) and (self._now_ms or 0) < self._slices[-1].end_ms
+        current = self._slices[-1] if has_current else None
         moved = [
             entry
             for old_slice in self._slices
             if old_slice is not current
             for entry in old_slice.entries
-            if entry in named
+            if entry in named_entries
         ]
         # Read all before any is moved: a move makes that entry the latest of its id.
         digests = [self._last_texts.last_digest(entry) for entry in moved]
@@ -537,7 +553,11 @@ class Fold:
                     int(rows.features[row]),
                     int(rows.scopes[row]),
                     rows.sketches[row].copy(),
-                    (int(rows.seals[row, 0]), int(rows.seals[row, 1]), int(rows.seals[row, 2])),
+                    (
+                        int(rows.origins[row, 0]),
+                        int(rows.origins[row, 1]),
+                        int(rows.origins[row, 2]),
+                    ),
                 )
                 self._by_row.append(entry)
 
@@ -552,19 +572,22 @@ class Fold:
         near = self._find_near(batch, None, scan) if isinstance(record, Seed) else None
         for place in range(len(batch)):
             partition = partitions[int(batch.source[place])]
-            here = (partition, int(batch.offset[place]), int(batch.value_digest[place]))
-            if here in self._by_position:
+            position_key = (partition, int(batch.offset[place]), int(batch.value_digest[place]))
+            if position_key in self._by_position:
                 continue
             decided = LogPlace(log_offset, place)
             if isinstance(record, Release):
-                remembered = self._memories[partition].verdicts.get(here[1:])
+                remembered = self._memories[partition].verdicts.get(position_key[1:])
                 if remembered is not None:
                     reason = Reason.TOO_SHORT if self._is_short(batch, place) else Reason.NEW
-                    remembered.judgement, remembered.about = Judgement(reason, decided), decided
+                    remembered.judgement, remembered.representative = (
+                        Judgement(reason, decided),
+                        decided,
+                    )
                 if _text_key(batch, place) not in self._by_text:
-                    self._add_entry(decided, batch, place, here)
+                    self._add_entry(decided, batch, place, position_key)
             elif self._find_original(batch, place, near)[:2] == (None, None):
-                self._add_entry(decided, batch, place, here)
+                self._add_entry(decided, batch, place, position_key)
 
     def _apply_control(self, log_offset: int, control: Control) -> None:
         """Apply a control record; an invalid one changes nothing."""
@@ -576,14 +599,14 @@ class Fold:
             elif control.type == "retract":
                 self._retract(log_offset, control.fields)
             elif control.type == "forget":
-                self._forget(forgotten(control.fields))
+                self._forget(parse_forgotten_ids(control.fields))
         except FormatError:
             return
 
     def _declare(self, fields: Mapping[str, object]) -> None:
         if self.declaration is not None:
             return
-        self.declaration, self.plan, self.window, self.better = declared(fields)
+        self.declaration, self.plan, self.window, self.better = parse_declaration(fields)
         self.format = self.declaration.format
 
     def _change_plan(self, fields: Mapping[str, object]) -> None:
@@ -592,9 +615,9 @@ class Fold:
         plan = Reach.from_fields(fields["plan"]) if "plan" in fields else self.plan
         window = self.window
         if "window" in fields:
-            window = None if fields["window"] is None else window_of(fields["window"])
-        better = better_of(fields) if "better" in fields else self.better
-        log_format = format_of(fields, self.format)
+            window = None if fields["window"] is None else parse_window(fields["window"])
+        better = parse_better_rule(fields) if "better" in fields else self.better
+        log_format = parse_format(fields, self.format)
         width = self.declaration.width or (
             256 if self._rows is None else self._rows.prints.shape[1] * LIMB_BITS
         )
@@ -623,8 +646,8 @@ class Fold:
                     remembered.judgement = remembered.judgement._replace(of=of._replace(id=b""))
 
     def _retract(self, log_offset: int, fields: Mapping[str, object]) -> None:
-        for place, here in enumerate(retracted(fields)):
-            partition, offset, value_digest = here
+        for place, position_key in enumerate(parse_retraction(fields)):
+            partition, offset, value_digest = position_key
             answered = (
                 self._memories[partition].verdicts.get((offset, value_digest))
                 if partition in self._memories
@@ -632,26 +655,26 @@ class Fold:
             )
             if answered is not None:
                 answered.judgement = Judgement(Reason.RETRACTED, LogPlace(log_offset, place))
-            entry = self._by_position.get(here)
+            entry = self._by_position.get(position_key)
             if entry is None:
                 continue
             self._remove_entry(entry)
             for memory in self._memories.values():
                 for key, remembered in list(memory.verdicts.items()):
                     if (
-                        remembered.about == entry.decided
+                        remembered.representative == entry.decided
                         and remembered.judgement.reason.verdict is Verdict.DUPLICATE
                     ):
                         del memory.verdicts[key]
 
 
-def _asked_texts(batch: Batch, places: list[int]) -> AskedTexts:
-    return AskedTexts(
+def _query_texts(batch: Batch, places: list[int]) -> QueryTexts:
+    return QueryTexts(
         batch.prints[places],
         batch.features[places].astype(np.int64),
         batch.scope[places],
         batch.sketches[places],
-        [seal_of(batch, place) for place in places],
+        [origin_of(batch, place) for place in places],
     )
 
 

@@ -19,7 +19,15 @@ from typing import NamedTuple
 
 from stream_dedup.audit.content import Content, Cut
 from stream_dedup.audit.controls import Partition
-from stream_dedup.audit.findings import AGAIN, EARLIER, RELEASED, TRIMMED, UNTOLD, Findings, Kind
+from stream_dedup.audit.findings import (
+    EARLIER_TOPIC,
+    OUTPUTS_TRIMMED,
+    REDELIVERED,
+    RELEASED,
+    SOURCE_TRIMMED,
+    Findings,
+    Kind,
+)
 from stream_dedup.audit.outline import Outline
 from stream_dedup.domain.document import Message
 
@@ -65,8 +73,8 @@ class AuditLedger:
     `spans` are those of the source topic, `lows` the outputs' first offsets; an output that is
     `compacted` may lack any record.
 
-    `counts` counts records that violate no promise: removed by retention, delivered again by a
-    rewind, and so on.
+    `counts` counts records that violate no promise, such as those that were removed by retention or
+    delivered again after a rewind.
     """
 
     outline: Outline
@@ -77,7 +85,7 @@ class AuditLedger:
     findings: Findings
     compacted: Collection[str] = ()
     counts: Counter[str] = field(default_factory=Counter)
-    _first_held: dict[tuple[str, int], int | None] = field(default_factory=dict)
+    _first_sources: dict[tuple[str, int], int | None] = field(default_factory=dict)
     _outputs: dict[tuple[str, int], _OutputPartition] = field(
         default_factory=lambda: defaultdict(_OutputPartition)
     )
@@ -113,7 +121,7 @@ class AuditLedger:
         if source is None:
             output.unresolved[len(output.sources)] = content
         elif source[0][1] != self.topic_id:
-            self.counts[EARLIER] += 1
+            self.counts[EARLIER_TOPIC] += 1
         elif source[0][2] != message.partition:
             position = self._position(source[0][2], source[1])
             self.findings.add_finding(
@@ -133,7 +141,7 @@ class AuditLedger:
         for (topic, part), output in sorted(self._outputs.items()):
             self._match(topic, part, output)
             self._check_order(topic, part, output)
-            self._first_held[topic, part] = next(
+            self._first_sources[topic, part] = next(
                 (source for source in output.sources if source >= 0), None
             )
         for part in sorted(self._sources):
@@ -162,7 +170,7 @@ class AuditLedger:
             return
         index = bisect_left(partition.offsets, offset)
         if partition.offsets[index : index + 1] != array("q", [offset]):
-            self.counts[TRIMMED] += 1  # removed by retention or compaction
+            self.counts[SOURCE_TRIMMED] += 1  # removed by retention or compaction
             return
         is_envelope_same = content.envelope == partition.envelope_digests[index]
         part_name = "value" if is_envelope_same else "key, timestamp or headers"
@@ -175,22 +183,22 @@ class AuditLedger:
                 where,
                 f"differs from {position}, which it came from, in its {part_name}.",
             )
-        self._count(partition, index, where, part, offset)
+        self._count_claim(partition, index, where, part, offset)
 
-    def _count(
+    def _count_claim(
         self, partition: _SourcePartition, index: int, where: str, part: int, offset: int
     ) -> None:
         partition.claims[index] = claims = min(255, partition.claims[index] + 1)
         if claims == 1:
             partition.first_outputs[index] = where
-        elif claims <= self._readings(part, offset):
-            self.counts[AGAIN] += 1
+        elif claims <= self._reads_max(part, offset):
+            self.counts[REDELIVERED] += 1
         else:
             predicate = f"is {self._position(part, offset)}, which left {claims} times, first at {partition.first_outputs[index]}."
             self.findings.add_finding(Kind.TWICE, where, predicate)
 
-    def _readings(self, part: int, offset: int) -> int:
-        return self.outline.readings((self.topic, self.topic_id, part), offset)
+    def _reads_max(self, part: int, offset: int) -> int:
+        return self.outline.reads_max((self.topic, self.topic_id, part), offset)
 
     # -- the end
 
@@ -214,15 +222,15 @@ class AuditLedger:
                 is_held = is_held or output.sources[index] >= low
                 continue
             where = f"{topic}-{part}@{offset}"
-            free = self._next_unclaimed(part, partition, by_content[content.full])
-            if free is not None:
+            unclaimed = self._next_unclaimed(part, partition, by_content[content.full])
+            if unclaimed is not None:
                 is_held = True
-                output.sources[index] = partition.offsets[free]
-                self._count(partition, free, where, part, partition.offsets[free])
+                output.sources[index] = partition.offsets[unclaimed]
+                self._count_claim(partition, unclaimed, where, part, partition.offsets[unclaimed])
             elif not is_held and low > 0:
-                self.counts[TRIMMED] += 1
+                self.counts[SOURCE_TRIMMED] += 1
             elif self._has_earlier():
-                self.counts[EARLIER] += 1
+                self.counts[EARLIER_TOPIC] += 1
             else:
                 self.findings.add_finding(
                     Kind.NOWHERE,
@@ -239,7 +247,7 @@ class AuditLedger:
             for index in indexes:
                 claims = partition.claims[index]
                 if claims == 0 or (
-                    is_repeated and claims < self._readings(part, partition.offsets[index])
+                    is_repeated and claims < self._reads_max(part, partition.offsets[index])
                 ):
                     return index
         return None
@@ -252,7 +260,7 @@ class AuditLedger:
 
     def _check_order(self, topic: str, part: int, output: _OutputPartition) -> None:
         rewinds_left, last_source, where_before = (
-            self.outline.rewinds((self.topic, self.topic_id, part)),
+            self.outline.rewinds_max((self.topic, self.topic_id, part)),
             -1,
             "",
         )
@@ -281,7 +289,7 @@ class AuditLedger:
             if offset >= span.committed:
                 break
             if self._may_be_trimmed(part, offset):
-                self.counts[UNTOLD] += 1
+                self.counts[OUTPUTS_TRIMMED] += 1
                 continue
             logged = self.outline.find_first((self.topic, self.topic_id, part), offset)
             log_clause = (
@@ -298,7 +306,7 @@ class AuditLedger:
             if number == part and topic in self.compacted:
                 return True
             if number == part and low > 0:
-                first = self._first_held.get((topic, part))
+                first = self._first_sources.get((topic, part))
                 if first is None or offset < first:
                     return True
         return False

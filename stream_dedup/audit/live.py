@@ -19,11 +19,11 @@ from typing import Any
 
 from stream_dedup.audit import content, replay
 from stream_dedup.audit.findings import (
-    AGAIN,
-    EARLIER,
+    EARLIER_TOPIC,
+    OUTPUTS_TRIMMED,
+    REDELIVERED,
     RELEASED,
-    TRIMMED,
-    UNTOLD,
+    SOURCE_TRIMMED,
     Findings,
     Kind,
     Waiting,
@@ -60,10 +60,10 @@ Advance = Callable[[int, int], None]
 
 
 _REMARKS = {
-    TRIMMED: "outputs have source records that the source topic does not contain any more",
-    EARLIER: "outputs are of an earlier topic of the source's name",
-    AGAIN: "records left again because of a rewind",
-    UNTOLD: "source records may have outputs that retention or compaction has removed",
+    SOURCE_TRIMMED: "outputs have source records that the source topic does not contain any more",
+    EARLIER_TOPIC: "outputs are of an earlier topic of the source's name",
+    REDELIVERED: "records left again because of a rewind",
+    OUTPUTS_TRIMMED: "source records may have outputs that retention or compaction has removed",
     RELEASED: "documents were released",
 }
 
@@ -234,7 +234,9 @@ def examine(
     ledger = AuditLedger(
         outline, names.documents, source.topic_id, spans, lows, findings, compacted
     )
-    for message in _read(settings, names.documents, state.bounds[names.documents], report, advance):
+    for message in _read_topic(
+        settings, names.documents, state.bounds[names.documents], report, advance
+    ):
         ledger.add_source(message, content.of_source(message))
         is_waiting = message.offset >= committed.get(message.partition, 0)
         report.waiting += is_waiting
@@ -251,7 +253,7 @@ def examine(
         report.now_ms,
     )
     for name in names.outputs:
-        for message in _read(settings, name, state.bounds[name], report, advance):
+        for message in _read_topic(settings, name, state.bounds[name], report, advance):
             outputs.add_message(message)
     ledger.close()
     outputs.close()
@@ -274,7 +276,7 @@ def _read_state(
         settings, settings.group, names.documents, topics[names.documents].partitions
     )
     bounds = {
-        name: _whole_log(settings)
+        name: _log_bounds(settings)
         if name == names.fingerprints
         else topic_bounds(settings, name, topic.partitions)
         for name, topic in topics.items()
@@ -292,7 +294,7 @@ def _describe(settings: Settings, names: Sequence[str]) -> dict[str, TopicState]
     return {name: topics[name] for name in names}
 
 
-def _whole_log(settings: Settings) -> dict[int, Bounds]:
+def _log_bounds(settings: Settings) -> dict[int, Bounds]:
     """Return the bounds of the log.
 
     Raises:
@@ -324,7 +326,7 @@ def replay_log(
         BrokerError: Kafka failed.
     """
     _describe(settings, [settings.topic_names.fingerprints])
-    bounds = _whole_log(settings)[0]
+    bounds = _log_bounds(settings)[0]
     with (
         tempfile.TemporaryDirectory(prefix="stream-dedup-replay-", dir=work) as folder,
         closing(LogIndex(RocksStore(Path(folder) / "log"))) as recorded,
@@ -350,7 +352,9 @@ def _verify(
         for messages in BoundsReader(settings, name, state.bounds[name]).read_messages():
             for message in messages:
                 replayed.add_output(message)
-    for message in _read(settings, names.verdicts, state.bounds[names.verdicts], report, advance):
+    for message in _read_topic(
+        settings, names.verdicts, state.bounds[names.verdicts], report, advance
+    ):
         replayed.add_answer(message)
     with (
         tempfile.TemporaryDirectory(prefix="stream-dedup-audit-", dir=work) as folder,
@@ -374,7 +378,7 @@ def _read_log(
     topic = settings.topic_names.fingerprints
     records: list[tuple[int, int, LogRecord | None]] = []
     documents = 0
-    for message in _read(settings, topic, {0: bounds}, report, advance):
+    for message in _read_topic(settings, topic, {0: bounds}, report, advance):
         record = unless_damaged(decode, message.value, f"The record {message.position}")
         if record is not None and not isinstance(record, Control):
             documents += len(record if isinstance(record, Batch) else record.batch)
@@ -395,7 +399,7 @@ def _read_log(
     return outline
 
 
-def _read(
+def _read_topic(
     settings: Settings, topic: str, bounds: dict[int, Bounds], report: AuditReport, advance: Advance
 ) -> Iterable[Message]:
     reader = BoundsReader(settings, topic, bounds)
@@ -420,8 +424,8 @@ def _check_committed(
 ) -> None:
     topic = settings.topic_names.documents
     for part, span in spans.items():
-        owned = state.committed.get(part)
-        if owned is None or owned.offset is None:
+        committed = state.committed.get(part)
+        if committed is None or committed.offset is None:
             if outline.partitions_named(topic, part, (topic, state.topics[topic].topic_id, part)):
                 sentence = (
                     f"has no committed offset of the group {settings.group}, although the log "
@@ -429,11 +433,11 @@ def _check_committed(
                 )
                 findings.add_finding(Kind.COMMITTED, f"{topic}-{part}", sentence)
             continue
-        where = f"{topic}-{part}@{owned.offset}"
-        if epochs.from_metadata(owned.metadata) is None:
+        where = f"{topic}-{part}@{committed.offset}"
+        if epochs.from_metadata(committed.metadata) is None:
             sentence = "is a committed offset without an epoch: no worker wrote it."
             findings.add_finding(Kind.COMMITTED, where, sentence)
-        if owned.offset > span.end:
+        if committed.offset > span.end:
             findings.add_finding(
                 Kind.COMMITTED,
                 where,

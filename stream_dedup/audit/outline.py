@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from stream_dedup.audit.controls import Partition, forgotten
+from stream_dedup.audit.controls import Partition, parse_forgotten_ids
 from stream_dedup.audit.fold import Fold
-from stream_dedup.audit.scan import Reach, Seal, as_number, seal_of
+from stream_dedup.audit.scan import Reach, TextOrigin, as_number, origin_of
 from stream_dedup.domain.document import LogPlace
 from stream_dedup.domain.errors import FormatError
 from stream_dedup.log.records import Batch, Control, Release, Seed
@@ -20,7 +20,7 @@ _PLACES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class InLog:
+class LoggedDocument:
     """A document of the log; `print` is its fingerprint as a number, `hex` the hexadecimal digits
     that headers contain.
     """
@@ -34,24 +34,27 @@ class InLog:
     hex: bytes
     features: int
     sketch: bytes
-    seal: Seal
+    origin: TextOrigin
 
 
 @dataclass(slots=True)
 class Outline:
     """The parts of the log that an audit needs; call `add_record` for each record in order.
 
-    `judged` contains the judgements by log offset if the fold has a scan; `batches` the records
-    with documents that an index accepts, operators' orders included; `refused` counts the others.
+    `judgements` are those on each batch, by log offset, if the fold has a scan. `batches` are the
+    records with documents that an index accepts, operators' orders included, and `appended_ms` their
+    times, by log offset; `refused` counts the others. `releases` are the log offsets of releases,
+    `seeded_positions` the positions of seeds. `epochs` maps each partition to the committed offset
+    at which each of its epochs began.
     """
 
-    verdicts: Fold
+    fold: Fold
     batches: dict[int, Batch] = field(default_factory=dict)
-    judged: dict[int, tuple[Judgement, ...]] = field(default_factory=dict)
+    judgements: dict[int, tuple[Judgement, ...]] = field(default_factory=dict)
     appended_ms: dict[int, int] = field(default_factory=dict)
     releases: set[int] = field(default_factory=set)
-    elsewhere: set[tuple[Partition, int]] = field(default_factory=set)
-    forgotten: set[bytes] = field(default_factory=set)
+    seeded_positions: set[tuple[Partition, int]] = field(default_factory=set)
+    forgotten_ids: set[bytes] = field(default_factory=set)
     epochs: dict[Partition, dict[int, int]] = field(default_factory=dict)
     committed_epochs: dict[Partition, int] = field(default_factory=dict)
     records: int = 0
@@ -62,20 +65,20 @@ class Outline:
 
     def add_record(self, log_offset: int, append_ms: int, record: object) -> None:
         """Add the next record; pass None if it could not be read."""
-        judgements = self.verdicts.judge(log_offset, append_ms, record)
+        judgements = self.fold.judge(log_offset, append_ms, record)
         self.records += 1
-        if not self._plans or self._plans[-1][1] != self.verdicts.plan:
-            self._plans.append((log_offset, self.verdicts.plan))
+        if not self._plans or self._plans[-1][1] != self.fold.plan:
+            self._plans.append((log_offset, self.fold.plan))
         if isinstance(record, Control):
             self._add_control(record)
             return
         batch = record.batch if isinstance(record, Seed | Release) else record
-        if isinstance(batch, Batch) and self.verdicts.accepts(batch):
+        if isinstance(batch, Batch) and self.fold.accepts(batch):
             self.appended_ms[log_offset] = append_ms
             self.batches[log_offset] = batch
             self.documents += len(batch)
             if judgements is not None:
-                self.judged[log_offset] = judgements
+                self.judgements[log_offset] = judgements
             self._add_positions(log_offset, batch)
             if isinstance(record, Batch):
                 self._add_epochs(batch)
@@ -95,7 +98,7 @@ class Outline:
             latest_plan = plan
         return latest_plan
 
-    def document(self, place: LogPlace) -> InLog | None:
+    def document(self, place: LogPlace) -> LoggedDocument | None:
         """Return the document at a place in the log, or None if an index accepted none there."""
         batch = self.batches.get(place.offset)
         if batch is None or place.place >= len(batch):
@@ -103,21 +106,20 @@ class Outline:
         row = place.place
         source = batch.sources[int(batch.source[row])]
         digits = batch.prints[row][::-1].astype(">u8").tobytes().hex().encode()
-        text = (int(batch.scope[row]), batch.text_digest[row].tobytes())
-        return InLog(
+        return LoggedDocument(
             place,
             (source.topic, source.topic_id, source.partition),
             int(batch.offset[row]),
             batch.ids[row],
-            text,
+            (int(batch.scope[row]), batch.text_digest[row].tobytes()),
             as_number(batch.prints[row]),
             digits,
             int(batch.features[row]),
             batch.sketches[row].tobytes(),
-            seal_of(batch, row),
+            origin_of(batch, row),
         )
 
-    def find_first(self, partition: Partition, offset: int) -> InLog | None:
+    def find_first(self, partition: Partition, offset: int) -> LoggedDocument | None:
         """Return the first document in the log with a source position, or None."""
         packed_place = self._places.get(partition, {}).get(offset)
         return (
@@ -137,9 +139,9 @@ class Outline:
         ]
         return sorted(partitions, key=lambda partition: partition[1] != first[1])
 
-    def readings(self, partition: Partition, offset: int) -> int:
-        """Return how often a position may have been read: once, and once more for each rewind to
-        this position or an earlier one.
+    def reads_max(self, partition: Partition, offset: int) -> int:
+        """Return how often a position may have been read at most: once, and once more for each rewind
+        to this position or an earlier one.
 
         An epoch's first record in the log shows where it began. Records that were read and
         committed before that one because they need no verdict (dead letters, empty texts) are
@@ -163,11 +165,11 @@ class Outline:
         return (
             1
             + sum(offset >= start or next_logged >= start for start in starts)
-            + self.rewinds(partition)
+            + self.rewinds_max(partition)
             - len(starts)
         )
 
-    def rewinds(self, partition: Partition) -> int:
+    def rewinds_max(self, partition: Partition) -> int:
         """Return the maximum number of rewinds of a partition: its highest epoch."""
         return max(
             self.committed_epochs.get(partition, 0), max(self.epochs.get(partition, {}), default=0)
@@ -190,13 +192,13 @@ class Outline:
     def _add_seeds(self, batch: Batch) -> None:
         for place in range(len(batch)):
             position = batch.position(place)
-            self.elsewhere.add(
+            self.seeded_positions.add(
                 ((position.topic, position.topic_id, position.partition), position.offset)
             )
 
     def _add_control(self, record: Control) -> None:
         try:
             if record.type == "forget":
-                self.forgotten |= forgotten(record.fields)
+                self.forgotten_ids |= parse_forgotten_ids(record.fields)
         except FormatError:
             return

@@ -98,7 +98,7 @@ class Alternative:
                 )
         return cls(plan, fields, length_ms, refresh, better)
 
-    def of(self, fields: object) -> Plan:
+    def replacement(self, fields: object) -> Plan:
         """Return the plan that replaces one of the log.
 
         Raises:
@@ -115,7 +115,7 @@ class Alternative:
         fields = dict(record.fields)
         try:
             if "plan" in fields:
-                fields["plan"] = self.of(fields["plan"]).to_fields()
+                fields["plan"] = self.replacement(fields["plan"]).to_fields()
             if record.type == "declare" or "window" in fields:
                 fields["window"] = self._window(fields.get("window"))
             if self.better is not None and (record.type == "declare" or "better" in fields):
@@ -166,8 +166,7 @@ def judgement_text(judgement: Judgement) -> str:
     if judgement.of is None:
         return judgement.reason.label
     if judgement.sibling is not None:
-        position = judgement.sibling.position
-        return f"{judgement.reason.label}, sibling {position}, similarity {judgement.similarity or 0:.2f}"
+        return f"{judgement.reason.label}, sibling {judgement.sibling.position}, similarity {judgement.similarity or 0:.2f}"
     better = (
         f", better than all before by the rule {BETTER_LABELS[judgement.better]}"
         if judgement.better
@@ -202,11 +201,11 @@ class Changed:
 
 @dataclass(slots=True)
 class Difference:
-    """The effect of another plan: changed documents by kind, the first `most` of each kind, and the
+    """The effect of another plan: changed documents by kind, the first `shown_max` of each kind, and the
     reasons before (`was`) and after (`would_be`).
     """
 
-    most: int
+    shown_max: int
     documents: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
     was: Counter[str] = field(default_factory=Counter)
@@ -239,8 +238,8 @@ class Difference:
     ) -> None:
         """Compare the judgements on the documents of one record."""
         for place, (before, after) in enumerate(zip(was, would_be, strict=True)):
-            here = LogPlace(log_offset, place)
-            if here not in (before.decided, after.decided) or Reason.STALE in (
+            log_place = LogPlace(log_offset, place)
+            if log_place not in (before.decided, after.decided) or Reason.STALE in (
                 before.reason,
                 after.reason,
             ):
@@ -251,10 +250,12 @@ class Difference:
             kind = _kind(before, after)
             if kind:
                 self.kinds[kind] += 1
-                if self.kinds[kind] <= self.most:
+                if self.kinds[kind] <= self.shown_max:
                     identifier = batch.ids[place].decode("utf-8", "replace")
                     self.samples.append(
-                        Changed(kind, here, str(batch.position(place)), identifier, before, after)
+                        Changed(
+                            kind, log_place, str(batch.position(place)), identifier, before, after
+                        )
                     )
 
 

@@ -58,8 +58,8 @@ class ReplayedAnswers:
         """
         _, dedup_headers = split_verdict(message.headers)
         place = headers.parse_log_place(headers.text_of(dedup_headers, headers.LOG))
-        is_open = headers.text_of(dedup_headers, headers.REASON) == Reason.FAIL_OPEN.label
-        if place is not None and not is_open:
+        is_fail_open = headers.text_of(dedup_headers, headers.REASON) == Reason.FAIL_OPEN.label
+        if place is not None and not is_fail_open:
             delivered = _Delivered(
                 place.place, _digest(repr(dedup_headers).encode()), message.position
             )
@@ -141,7 +141,7 @@ def _headers_of(
     """Yield (place, headers that the document there may carry) for a log record."""
     if isinstance(record, Release):
         document = record.batch
-        here = LogPlace(log_offset, 0)
+        log_place = LogPlace(log_offset, 0)
         # As released; or, if it was read again, as a redelivered representative.
         for reason in (Reason.RELEASED, Reason.NEW, Reason.TOO_SHORT):
             yield (
@@ -150,7 +150,7 @@ def _headers_of(
                     document.position(0),
                     document.recipe,
                     _fingerprint(document, 0),
-                    Judgement(reason, here),
+                    Judgement(reason, log_place),
                 ),
             )
     elif isinstance(record, Batch) and raw is not None:

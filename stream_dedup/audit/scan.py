@@ -42,13 +42,12 @@ LIMB_BITS: Final = 64
 _KEY_BITS_MIN: Final = 16  # too many rows share a shorter key: a plain scan is quicker
 _DEAD_MAX: Final = 64  # with more dead rows under a key, they are removed from its list
 _KEY_BITS_MAX: Final = 8 * SKETCH_VALUES
-_BY_SITE: Final = ("unsure", "same_site", "other_title")
-_SURE: Final = 24 * 85
+_SITE_THRESHOLDS: Final = ("unsure", "same_site", "other_title")
+_SURE_SIMILARITY: Final = 24 * 85
 _APART, _SIBLING, _NEAR = range(3)
 
-Seal: TypeAlias = tuple[int, int, int]
-"""The origin of a text: the hashes of its site and title and the CRC-32 of its id, each 0 if it is
-unknown."""
+TextOrigin: TypeAlias = tuple[int, int, int]
+"""(hash of the site, hash of the title, CRC-32 of the id) of a text, each 0 if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,15 @@ class Reach:
             FormatError: an index would refuse the plan.
         """
         numbers = ("width", "blocks", "radius", "threshold")
-        optional = ("key_blocks", "by_length", "ratio", "bands", "similarity", *_BY_SITE, "asked")
+        optional = (
+            "key_blocks",
+            "by_length",
+            "ratio",
+            "bands",
+            "similarity",
+            *_SITE_THRESHOLDS,
+            "asked",
+        )
         if not isinstance(fields, Mapping) or not set(numbers) <= set(fields) <= {
             *numbers,
             *optional,
@@ -94,7 +101,7 @@ class Reach:
 
     def _check(self) -> None:
         flat = [self.width, self.blocks, self.radius, self.threshold, self.key_blocks, self.ratio]
-        flat += [self.bands, self.similarity, self.asked, *self.by_site]
+        flat += [self.bands, self.similarity, self.asked, *self.site_thresholds]
         flat += [number for step in self.by_length for number in step]
         if any(isinstance(number, bool) or not isinstance(number, int) for number in flat):
             raise FormatError(
@@ -118,9 +125,9 @@ class Reach:
             and 0 <= self.bands <= SKETCH_VALUES
             and (not self.bands or SKETCH_VALUES % self.bands == 0)
             and 0 <= self.similarity <= 100
-            and all(0 <= similarity <= 100 for similarity in self.by_site)
+            and all(0 <= similarity <= 100 for similarity in self.site_thresholds)
             and 0 <= self.asked < 1 << 16
-            and not (self.radius and self.looks_further)
+            and not (self.radius and self.bounds_candidates)
         )
         if not fits:
             raise FormatError(f"No index can follow this plan: {self!r:.200}.")
@@ -143,9 +150,9 @@ class Reach:
         return list(itertools.pairwise(cuts))
 
     @property
-    def looks_further(self) -> bool:
-        """Whether sketch blocks find candidates, or their number is bounded: then a pair alone does
-        not decide whether it is compared.
+    def bounds_candidates(self) -> bool:
+        """Whether the other rows decide if a pair is compared: sketch blocks find candidates, or
+        their number is bounded.
         """
         return bool(self.bands or self.asked)
 
@@ -155,14 +162,14 @@ class Reach:
         return bool(self.bands or self.compares)
 
     @property
-    def by_site(self) -> tuple[int, int, int]:
+    def site_thresholds(self) -> tuple[int, int, int]:
         """The thresholds of pages that may be of one site."""
         return self.unsure, self.same_site, self.other_title
 
     @property
     def compares(self) -> bool:
         """Whether the plan requires a similarity."""
-        return any((self.similarity, *self.by_site))
+        return any((self.similarity, *self.site_thresholds))
 
     @property
     def limbs(self) -> int:
@@ -191,14 +198,14 @@ class Reach:
         second: int,
         features: tuple[int, int],
         sketches: tuple[bytes, bytes],
-        seals: tuple[Seal, Seal],
+        origins: tuple[TextOrigin, TextOrigin],
     ) -> bool:
         """Return whether two texts are within reach of each other, with no bound on the number of
         candidates.
         """
         return (
             any(self.shared_keys(first, second, sketches))
-            and self.judge(first, second, features, sketches, seals) == _NEAR
+            and self.judge(first, second, features, sketches, origins) == _NEAR
         )
 
     def shared_keys(self, first: int, second: int, sketches: tuple[bytes, bytes]) -> list[bool]:
@@ -231,16 +238,16 @@ class Reach:
         second: int,
         features: tuple[int, int],
         sketches: tuple[bytes, bytes],
-        seals: tuple[Seal, Seal],
+        origins: tuple[TextOrigin, TextOrigin],
     ) -> int:
         """Return whether two candidates are near, siblings or apart: by length, distance,
         similarity and origin.
         """
         bits = np.array([[first >> bit & 1 != second >> bit & 1 for bit in range(self.width)]])
         first_sketch, second_sketch = (np.frombuffer(sketch, np.uint8) for sketch in sketches)
-        rows = np.array([features[0]]), np.array([seals[0]], np.uint64)
+        rows = np.array([features[0]]), np.array([origins[0]], np.uint64)
         equal = _equal_values(first_sketch[None], second_sketch)
-        return int(_judge_rows(self, rows, features[1], seals[1], bits, equal)[0])
+        return int(_judge_rows(self, rows, features[1], origins[1], bits, equal)[0])
 
 
 class Rows:
@@ -255,7 +262,7 @@ class Rows:
         self.features = np.zeros(1024, np.int64)
         self.scopes = np.zeros(1024, np.uint64)
         self.alive = np.zeros(1024, np.bool_)
-        self.seals = np.zeros((1024, 3), np.uint64)
+        self.origins = np.zeros((1024, 3), np.uint64)
 
     def add_entry(
         self,
@@ -263,11 +270,11 @@ class Rows:
         features: int,
         scope: int,
         sketch: NDArray[np.uint8],
-        seal: Seal,
+        origin: TextOrigin,
     ) -> int:
         """Append a representative; return its row."""
         if self.count == len(self.alive):
-            for name in ("prints", "features", "scopes", "alive", "sketches", "seals"):
+            for name in ("prints", "features", "scopes", "alive", "sketches", "origins"):
                 old = getattr(self, name)
                 setattr(self, name, np.concatenate([old, np.zeros_like(old)]))
         row = self.count
@@ -277,21 +284,21 @@ class Rows:
             scope,
             True,
         )
-        self.sketches[row], self.seals[row] = sketch, seal
+        self.sketches[row], self.origins[row] = sketch, origin
         self.count += 1
         return row
 
 
-class AskedTexts(NamedTuple):
+class QueryTexts(NamedTuple):
     """The texts to search for: their fingerprints (n, limbs), feature counts and scopes (n,),
-    sketches (n, values) and seals.
+    sketches (n, values) and origins.
     """
 
     prints: NDArray[np.uint64]
     features: NDArray[np.int64]
     scopes: NDArray[np.uint64]
     sketches: NDArray[np.uint8]
-    seals: Sequence[Seal]
+    origins: Sequence[TextOrigin]
 
 
 class PlainScan:
@@ -300,18 +307,18 @@ class PlainScan:
     """
 
     def find(
-        self, reach: Reach, rows: Rows, first: int, end: int, asked: AskedTexts
+        self, reach: Reach, rows: Rows, first: int, end: int, queries: QueryTexts
     ) -> NDArray[np.int64]:
         """Return for each text (n, 2) the lowest living rows of [first, end) and of its scope that
         are near and that are siblings, or -1.
         """
-        prints, features, scopes, sketches, seals = asked
+        prints, features, scopes, sketches, origins = queries
         nearest = np.full((len(prints), 2), -1, np.int64)
         living = first + np.flatnonzero(rows.alive[first:end])
         tail_count = reach.asked // 2
         for index in range(len(prints)):
             peers = living[rows.scopes[living] == scopes[index]]
-            if not reach.looks_further and not reach.compares:
+            if not reach.bounds_candidates and not reach.compares:
                 # Rows that differ in too many bits cannot affect the result.
                 difference = (
                     rows.prints[peers, : reach.limbs] ^ prints[index, : reach.limbs]
@@ -333,13 +340,13 @@ class PlainScan:
             sharing = np.flatnonzero(shared.any(axis=1))
             judged = _judge_rows(
                 reach,
-                (rows.features[peers[sharing]], rows.seals[peers[sharing]]),
+                (rows.features[peers[sharing]], rows.origins[peers[sharing]]),
                 int(features[index]),
-                seals[index],
+                origins[index],
                 bits[sharing],
                 equal[sharing],
             )
-            nearest[index] = _first_of(peers[sharing], judged)
+            nearest[index] = _first_near_and_sibling(peers[sharing], judged)
         return nearest
 
 
@@ -389,7 +396,7 @@ class KeyedRows:
         features: int,
         scope: int,
         sketch: NDArray[np.uint8],
-        seal: Seal,
+        origin: TextOrigin,
     ) -> tuple[int, int]:
         """Return the lowest living rows of [first, end) that are near a text, and a sibling of it;
         -1 for none.
@@ -410,9 +417,9 @@ class KeyedRows:
         candidate_rows = np.array(sorted(candidates), np.int64)
         bits = _differing_bits(self.reach, self.rows.prints[candidate_rows], limbs)
         equal = _equal_values(self.rows.sketches[candidate_rows], sketch)
-        stored_values = self.rows.features[candidate_rows], self.rows.seals[candidate_rows]
-        return _first_of(
-            candidate_rows, _judge_rows(self.reach, stored_values, features, seal, bits, equal)
+        stored_values = self.rows.features[candidate_rows], self.rows.origins[candidate_rows]
+        return _first_near_and_sibling(
+            candidate_rows, _judge_rows(self.reach, stored_values, features, origin, bits, equal)
         )
 
     def _pick_candidates(self, sharing: list[int], first: int, end: int) -> list[int]:
@@ -456,24 +463,24 @@ class KeyedScan:
         self._keyed: KeyedRows | None = None
 
     def find(
-        self, reach: Reach, rows: Rows, first: int, end: int, asked: AskedTexts
+        self, reach: Reach, rows: Rows, first: int, end: int, queries: QueryTexts
     ) -> NDArray[np.int64]:
         """Return for each text (n, 2) the lowest living rows of [first, end) and of its scope that
         are near and that are siblings, or -1.
         """
-        if not reach.looks_further and (
+        if not reach.bounds_candidates and (
             reach.radius or reach.width * reach.key_blocks < _KEY_BITS_MIN * max(1, reach.blocks)
         ):
-            return PlainScan().find(reach, rows, first, end, asked)
+            return PlainScan().find(reach, rows, first, end, queries)
         if self._keyed is None or self._keyed.reach != reach or self._keyed.rows is not rows:
             self._keyed = KeyedRows(reach, rows)
         self._keyed.enter_rows(end)
         columns = zip(
-            asked.prints,
-            asked.features.tolist(),
-            asked.scopes.tolist(),
-            asked.sketches,
-            asked.seals,
+            queries.prints,
+            queries.features.tolist(),
+            queries.scopes.tolist(),
+            queries.sketches,
+            queries.origins,
             strict=True,
         )
         nearest = [self._keyed.find(first, end, *text) for text in columns]
@@ -495,14 +502,16 @@ def _judge_rows(
     reach: Reach,
     stored_values: tuple[NDArray[np.int64], NDArray[np.uint64]],
     features: int,
-    seal: Seal,
+    origin: TextOrigin,
     bits: NDArray[np.uint8],
     equal: NDArray[np.bool_],
 ) -> NDArray[np.int64]:
-    """Return for each candidate row whether it is near a text, its sibling or apart, by its feature
-    count and seal (`stored_values`), differing bits and equal sketch values.
+    """Return for each candidate row whether it is near a text, its sibling or apart.
+
+    `stored_values` are the rows' feature counts and origins, `bits` (rows, width) their differing
+    bits, `equal` their equal sketch values.
     """
-    stored_features, seals = stored_values
+    stored_features, origins = stored_values
     shorter, longer = np.minimum(stored_features, features), np.maximum(stored_features, features)
     limit = np.full(len(stored_features), reach.threshold)
     for below, threshold in reversed(reach.by_length):
@@ -511,23 +520,24 @@ def _judge_rows(
     is_close = bits.sum(axis=1) <= limit
     if not reach.compares:
         return np.where(fits & is_close, _NEAR, _APART)
-    share = _of_2400(equal)
-    fits &= (share >= 24 * reach.similarity) & (is_close | (share >= _SURE))
-    of_site = [
-        _required_similarity(reach, tuple(stored_seal), seal) for stored_seal in seals.tolist()
+    share = _similarity_in_2400ths(equal)
+    fits &= (share >= 24 * reach.similarity) & (is_close | (share >= _SURE_SIMILARITY))
+    requirements = [
+        _required_similarity(reach, tuple(stored_origin), origin)
+        for stored_origin in origins.tolist()
     ]
-    asked = np.array([per_cent for per_cent, _ in of_site], np.int64)
-    is_site = np.array([is_same for _, is_same in of_site], np.bool_)
-    unlike = np.where(is_site, _SIBLING, _APART)
-    return np.where(fits, np.where(share >= 24 * asked, _NEAR, unlike), _APART)
+    required = np.array([per_cent for per_cent, _ in requirements], np.int64)
+    is_same_site = np.array([is_same for _, is_same in requirements], np.bool_)
+    unlike = np.where(is_same_site, _SIBLING, _APART)
+    return np.where(fits, np.where(share >= 24 * required, _NEAR, unlike), _APART)
 
 
-def _required_similarity(reach: Reach, first: Seal, second: Seal) -> tuple[int, bool]:
+def _required_similarity(reach: Reach, first: TextOrigin, second: TextOrigin) -> tuple[int, bool]:
     """Return the similarity that two origins require, in per cent, and whether the texts can be
     siblings: of one site.
     """
-    (site, title, name), (other_site, other_title, other_name) = first, second
-    if name and name == other_name:
+    (site, title, id_crc), (other_site, other_title, other_id_crc) = first, second
+    if id_crc and id_crc == other_id_crc:
         return reach.similarity, False
     if not site or not other_site:
         return max(reach.similarity, reach.unsure), False
@@ -535,11 +545,11 @@ def _required_similarity(reach: Reach, first: Seal, second: Seal) -> tuple[int, 
         return reach.similarity, False
     if not title or not other_title:
         return max(reach.similarity, reach.same_site), True
-    asked = reach.unsure if title == other_title else reach.other_title
-    return max(reach.similarity, asked), True
+    required = reach.unsure if title == other_title else reach.other_title
+    return max(reach.similarity, required), True
 
 
-def _first_of(rows: NDArray[np.int64], judged: NDArray[np.int64]) -> tuple[int, int]:
+def _first_near_and_sibling(rows: NDArray[np.int64], judged: NDArray[np.int64]) -> tuple[int, int]:
     """Return the first row that is near, and the first that is a sibling; -1 for none."""
     near, siblings = rows[judged == _NEAR], rows[judged == _SIBLING]
     return int(near[0]) if len(near) else -1, int(siblings[0]) if len(siblings) else -1
@@ -559,7 +569,7 @@ def _equal_values(sketches: NDArray[np.uint8], sketch: NDArray[np.uint8]) -> NDA
     return equal
 
 
-def _of_2400(equal: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _similarity_in_2400ths(equal: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return the similarity in 2,400ths: the mean of the shares of equal values in both parts; the
     second is corrected for equality by chance, once in 16 times.
     """
@@ -573,7 +583,7 @@ def _of_2400(equal: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 def per_cent(first: NDArray[np.uint8], second: NDArray[np.uint8]) -> int:
     """Return the similarity of two sketches in per cent, rounded down."""
-    return max(0, int(_of_2400(_equal_values(first, second))) // 24)
+    return max(0, int(_similarity_in_2400ths(_equal_values(first, second))) // 24)
 
 
 def _print_keys(reach: Reach, bits: NDArray[np.uint8]) -> NDArray[np.bool_]:
@@ -595,9 +605,10 @@ def as_number(limbs: NDArray[np.uint64]) -> int:
     return number
 
 
-def seal_of(batch: Batch, place: int) -> Seal:
+def origin_of(batch: Batch, place: int) -> TextOrigin:
     """Return the origin of a document; a CRC of 0 becomes 1, because 0 means that there is no
     id.
     """
-    name = batch.ids[place]
-    return int(batch.site[place]), int(batch.title[place]), (zlib.crc32(name) or 1) if name else 0
+    identifier = batch.ids[place]
+    id_crc = (zlib.crc32(identifier) or 1) if identifier else 0
+    return int(batch.site[place]), int(batch.title[place]), id_crc

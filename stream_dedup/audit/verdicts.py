@@ -25,7 +25,7 @@ from stream_dedup.audit.content import (
 from stream_dedup.audit.controls import Partition
 from stream_dedup.audit.findings import Findings, Kind, Waiting
 from stream_dedup.audit.ledger import AuditLedger
-from stream_dedup.audit.outline import InLog, Outline
+from stream_dedup.audit.outline import LoggedDocument, Outline
 from stream_dedup.domain.document import (
     OUTCOMES,
     Headers,
@@ -41,7 +41,7 @@ from stream_dedup.log.letters import split_dead_letter
 from stream_dedup.log.schema import Judgement
 
 _RELEASE_MS = 60_000
-_LOGLESS = {Reason.EMPTY.label, Reason.TOMBSTONE.label, Reason.BYPASS.label}
+_REASONS_WITHOUT_LOG = {Reason.EMPTY.label, Reason.TOMBSTONE.label, Reason.BYPASS.label}
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class AuditedOutputs:
     unemitted: Waiting = field(default_factory=Waiting)
     _delivered: dict[Partition, set[int]] = field(default_factory=lambda: defaultdict(set))
     _first_delivered: dict[Partition, int] = field(default_factory=dict)
-    _named: dict[tuple[Partition, int], str] = field(default_factory=dict)
+    _named_positions: dict[tuple[Partition, int], str] = field(default_factory=dict)
     _dead_lettered: set[tuple[Partition, int]] = field(default_factory=set)
     _released: set[tuple[Partition, int]] = field(default_factory=set)
 
@@ -81,9 +81,9 @@ class AuditedOutputs:
 
     def close(self) -> None:
         """Check that each representative that is named, and each of the log, is in `unique`."""
-        for (partition, offset), where in self._named.items():
+        for (partition, offset), where in self._named_positions.items():
             self._check_named(partition, offset, where)
-        for log_offset, judgements in self.outline.judged.items():
+        for log_offset, judgements in self.outline.judgements.items():
             batch = self.outline.batches[log_offset]
             for place, judgement in enumerate(judgements):
                 if judgement.reason in (Reason.NEW, Reason.TOO_SHORT) and judgement.decided == (
@@ -130,7 +130,7 @@ class AuditedOutputs:
         if place is not None:
             predicate = f"names {place} in the log (dedup.log), and there is no document there that an index judges."
             self.findings.add_finding(Kind.VERDICT, message.position, predicate)
-        elif reason not in _LOGLESS or message.topic != self.names[0]:
+        elif reason not in _REASONS_WITHOUT_LOG or message.topic != self.names[0]:
             predicate = f"names no place in the log (dedup.log), though its reason is {reason!r}."
             self.findings.add_finding(Kind.VERDICT, message.position, predicate)
 
@@ -140,7 +140,7 @@ class AuditedOutputs:
         content: Content,
         dedup_headers: Headers,
         reason: str,
-        document: InLog,
+        document: LoggedDocument,
     ) -> None:
         is_released = reason == Reason.RELEASED.label
         position = (document.partition, document.offset)
@@ -165,17 +165,19 @@ class AuditedOutputs:
         else:
             self.compared += 1
             if difference := differences(dedup_headers, expected):
-                predicate = f"({_name(*position)}, log {document.log}) is not what the log gives: {difference}."
+                predicate = f"({_position_text(*position)}, log {document.log}) is not what the log gives: {difference}."
                 self.findings.add_finding(Kind.VERDICT, message.position, predicate)
         if headers.text_of(dedup_headers, headers.VERDICT) == Verdict.DUPLICATE.value:
             self._check_duplicate(message, dedup_headers, reason, document)
 
-    def _check_topic(self, message: Message, dedup_headers: Headers, document: InLog) -> None:
+    def _check_topic(
+        self, message: Message, dedup_headers: Headers, document: LoggedDocument
+    ) -> None:
         verdict = headers.text_of(dedup_headers, headers.VERDICT)
         is_duplicate = verdict == Verdict.DUPLICATE.value
-        goes_apart = self.outline.batches[document.log.offset].mode.name != "ANNOTATE"
+        has_own_topic = self.outline.batches[document.log.offset].mode.name != "ANNOTATE"
         if is_duplicate is not (message.topic == self.names[1]) and (
-            goes_apart or not is_duplicate
+            has_own_topic or not is_duplicate
         ):
             self.findings.add_finding(
                 Kind.VERDICT,
@@ -184,10 +186,10 @@ class AuditedOutputs:
             )
 
     def _expected_headers(
-        self, dedup_headers: Headers, reason: str, document: InLog
+        self, dedup_headers: Headers, reason: str, document: LoggedDocument
     ) -> Headers | None:
         """Return the `dedup.*` headers that follow from the log; None if it has no verdict."""
-        declaration = self.outline.verdicts.declaration
+        declaration = self.outline.fold.declaration
         outcome = OUTCOMES.get(reason)
         if declaration is None or outcome is None:
             return None
@@ -200,7 +202,7 @@ class AuditedOutputs:
         if place.offset in self.outline.releases:
             # As released; or, if it was read again, as a redelivered representative.
             return unique if outcome.verdict is Verdict.UNIQUE else None
-        judgements = self.outline.judged.get(place.offset)
+        judgements = self.outline.judgements.get(place.offset)
         if judgements is None:
             return dedup_headers  # the log is too large for a scan; `_check_duplicate` checks them
         judgement = judgements[place.place]
@@ -208,7 +210,7 @@ class AuditedOutputs:
             return None
         if (
             judgement.of is not None
-            and judgement.of.id in self.outline.forgotten
+            and judgement.of.id in self.outline.forgotten_ids
             and not headers.text_of(dedup_headers, headers.OF_ID)
             and not headers.text_of(dedup_headers, headers.SIBLING_ID)
         ):
@@ -219,7 +221,7 @@ class AuditedOutputs:
     # -- duplicates
 
     def _check_duplicate(
-        self, message: Message, dedup_headers: Headers, reason: str, document: InLog
+        self, message: Message, dedup_headers: Headers, reason: str, document: LoggedDocument
     ) -> None:
         text = headers.text_of(dedup_headers, headers.OF_POSITION)
         representative = self._find_representative(document, text)
@@ -227,18 +229,20 @@ class AuditedOutputs:
             predicate = f"is a duplicate of {text!r}, and the log has no document there."
             self.findings.add_finding(Kind.REPRESENTATIVE, message.position, predicate)
             return
-        self._named.setdefault((representative.partition, representative.offset), message.position)
+        self._named_positions.setdefault(
+            (representative.partition, representative.offset), message.position
+        )
         if why := self._not_within_reach(dedup_headers, reason, document, representative):
             self.findings.add_finding(
                 Kind.REACH, message.position, f"is called {reason} to {text}: {why}."
             )
 
-    def _find_representative(self, document: InLog, text: str) -> InLog | None:
+    def _find_representative(self, document: LoggedDocument, text: str) -> LoggedDocument | None:
         """Return the document that a duplicate names, or None.
 
         The topic id is that of the judgement, or else the current one.
         """
-        judgements = self.outline.judged.get(document.log.offset)
+        judgements = self.outline.judgements.get(document.log.offset)
         if (
             judgements is not None
             and (of := judgements[document.log.place].of) is not None
@@ -259,7 +263,11 @@ class AuditedOutputs:
         return None
 
     def _not_within_reach(
-        self, dedup_headers: Headers, reason: str, document: InLog, representative: InLog
+        self,
+        dedup_headers: Headers,
+        reason: str,
+        document: LoggedDocument,
+        representative: LoggedDocument,
     ) -> str:
         distance = headers.text_of(dedup_headers, headers.DISTANCE)
         if reason in OUTCOMES and OUTCOMES[reason].has_same_text:
@@ -284,7 +292,7 @@ class AuditedOutputs:
             representative.print,
             (document.features, representative.features),
             sketches,
-            (document.seal, representative.seal),
+            (document.origin, representative.origin),
         )
         return "" if is_near else f"at {bits} bits they are beyond the reach of the plan in force"
 
@@ -296,19 +304,17 @@ class AuditedOutputs:
         if offset >= self.committed.get(partition[2], 0):
             # In flight: another worker has delivered the duplicate first.
             return
-        predicate = (
-            f"is a duplicate of {_name(partition, offset)}, which is not in {self.names[0]}."
-        )
+        predicate = f"is a duplicate of {_position_text(partition, offset)}, which is not in {self.names[0]}."
         self.findings.add_finding(Kind.REPRESENTATIVE, where, predicate)
 
     def _is_exempt(self, partition: Partition, offset: int) -> bool:
-        if (partition, offset) in self.outline.elsewhere or partition[:2] != self.source:
+        if (partition, offset) in self.outline.seeded_positions or partition[:2] != self.source:
             return True
         low = self.unique_lows.get(partition[2], 0)
         if low > 0 and offset < self._first_delivered.get(partition, offset + 1):
             return True
         document = self.outline.find_first(partition, offset)
-        return document is not None and document.id in self.outline.forgotten
+        return document is not None and document.id in self.outline.forgotten_ids
 
     def _check_emitted(self, partition: Partition, offset: int, judgement: Judgement) -> None:
         if (
@@ -324,7 +330,7 @@ class AuditedOutputs:
         self.unemitted = self.unemitted.with_one(appended_ms)
         self.findings.add_finding(
             Kind.UNEMITTED,
-            _name(partition, offset),
+            _position_text(partition, offset),
             f"became a representative at log {judgement.decided}, appended "
             f"{headers.rfc3339(appended_ms)}; it is not in {self.names[0]}, and the group has "
             "committed past it. "
@@ -344,7 +350,7 @@ class AuditedOutputs:
         self.unemitted = self.unemitted.with_one(appended_ms)
         self.findings.add_finding(
             Kind.UNEMITTED,
-            _name(document.partition, document.offset),
+            _position_text(document.partition, document.offset),
             f"was released at log {document.log}, appended {headers.rfc3339(appended_ms)}, and is "
             "not in "
             f"{self.names[0]} as released. Finish it with: stream-dedup release "
@@ -388,5 +394,5 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 19
 
 
-def _name(partition: Partition, offset: int) -> str:
+def _position_text(partition: Partition, offset: int) -> str:
     return f"{partition[0]}-{partition[2]}@{offset}"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stream_dedup.audit.fold import Fold
-from stream_dedup.audit.scan import AskedTexts, KeyedScan, PlainScan, Reach, Rows, as_number
+from stream_dedup.audit.scan import KeyedScan, PlainScan, QueryTexts, Reach, Rows, as_number
 from stream_dedup.domain.plan import parse
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.storage.memory import MemoryStore
@@ -94,13 +94,13 @@ def test_both_scans_find_what_a_list_finds(kind: str) -> None:
                 rows.alive[: rows.count] = False
         first = int(chance.integers(0, rows.count // 2 + 1))
         asked = [text_of_a_family() for _ in range(8)]
-        limbs, features, scopes, sketches, seals = zip(*asked, strict=True)
-        texts = AskedTexts(
+        limbs, features, scopes, sketches, origins = zip(*asked, strict=True)
+        texts = QueryTexts(
             np.array(limbs),
             np.array(features),
             np.array(scopes, np.uint64),
             np.array(sketches),
-            seals,
+            origins,
         )
         expected = plain.find(reach, rows, first, rows.count, texts).tolist()
         assert keyed.find(reach, rows, first, rows.count, texts).tolist() == expected
@@ -117,7 +117,7 @@ def test_both_scans_find_what_a_list_finds(kind: str) -> None:
                     rows.features[row],
                     0,
                     rows.sketches[row],
-                    tuple(rows.seals[row].tolist()),
+                    tuple(rows.origins[row].tolist()),
                 )
                 for row in peers
             ]

@@ -241,12 +241,12 @@ def test_what_retention_removed_is_said_and_not_lost() -> None:
     scene = Scene()
     found, book, _ = scene.audit(scene.left(), low=3)
     assert found == []
-    assert book.counts[ledger.TRIMMED] == 3
+    assert book.counts[ledger.SOURCE_TRIMMED] == 3
 
     came = [one for one in scene.left() if not (one.topic == "unique" and one.offset < 2)]
     found, book, _ = scene.audit(came, lows={"unique": 2})
     assert found == []
-    assert book.counts[ledger.UNTOLD] == 2
+    assert book.counts[ledger.OUTPUTS_TRIMMED] == 2
 
 
 def test_a_rewind_explains_what_left_again() -> None:
@@ -257,11 +257,13 @@ def test_a_rewind_explains_what_left_again() -> None:
     again = [one._replace(offset=one.offset + 20) for one in (came[0], came[3], came[4])]
     rewound = Scene(epochs={3: (1, 3)})
     # In the second epoch its own place in the log decides on a duplicate.
-    second = expected_headers(source_at(3), rewound.outline.judged[3][2], RECIPE, b"%032x" % FAR)
+    second = expected_headers(
+        source_at(3), rewound.outline.judgements[3][2], RECIPE, b"%032x" % FAR
+    )
     more[0] = more[0]._replace(headers=[("n", b"1"), *second])
 
     assert kinds(rewound.audit([*came, *more[:2]])) == []
-    assert rewound.audit([*came, *more[:2]])[1].counts[ledger.AGAIN] == 2
+    assert rewound.audit([*came, *more[:2]])[1].counts[ledger.REDELIVERED] == 2
     assert "twice unique-0@20" in kinds(rewound.audit([*came, *again]))
     assert any(one.startswith("twice") for one in kinds(Scene().audit([*came, *more[:2]])))
 
@@ -334,7 +336,7 @@ def test_seeds_and_releases_are_exempt() -> None:
     log = [declare(PLANS["blocks"]), seed([one]), batch([copy]), release(copy)]
     for offset, raw in enumerate(log):
         outline.add_record(offset, APPEND_MS, decode(raw))
-    (judgement,) = outline.judged[2]
+    (judgement,) = outline.judgements[2]
     assert judgement.of is not None
     print_hex = b"%032x" % FAR
     source = Message(TOPIC, 0, 0, b"k", b"v", 1, [])
@@ -368,7 +370,7 @@ def test_seeds_and_releases_are_exempt() -> None:
     assert audit(released) == (["lost documents-0@0"], 0)
 
     outline.add_record(len(log), APPEND_MS, decode(batch([copy], {0: (1, 0)})))
-    (judgement,) = outline.judged[len(log)]
+    (judgement,) = outline.judgements[len(log)]
     assert judgement.decided == (3, 0)
     again = source._replace(
         topic="unique", headers=expected_headers(source_at(0), judgement, RECIPE, print_hex)

@@ -665,13 +665,13 @@ class Outcome:
                 continue
             if reason == "fail-open":
                 continue  # nobody had judged it when it left; the index's own verdict may be any
-            expected = self.outline.judged[offset][place]
+            expected = self.outline.judgements[offset][place]
             assert expected.reason.label == reason, (
                 f"log {log}: expected {expected.reason.label}, found {reason}"
             )
             if expected.of is not None:
                 topic, topic_id, partition, source_offset = expected.of.position
-                if ((topic, topic_id, partition), source_offset) in self.outline.elsewhere:
+                if ((topic, topic_id, partition), source_offset) in self.outline.seeded_positions:
                     continue
                 assert topic_id == self.topic_id
                 position = f"{topic}-{partition}@{source_offset}"

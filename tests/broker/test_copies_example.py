@@ -41,7 +41,7 @@ def test_a_killed_consumer_goes_on_where_its_table_is(make_filter: Callable[...,
         consumer = subprocess.Popen(command)
         try:
             crawl.wait_until_committed(count)
-            fold = Outcome(crawl).outline.verdicts
+            fold = Outcome(crawl).outline.fold
             expected = {
                 str(one.as_representative().position): (
                     one.copies.count,

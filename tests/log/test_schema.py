@@ -84,7 +84,7 @@ REASON: Edits = {
     "audit/fold.py": (
         (
             BEFORE,
-            "            distance, equal = (\n",
+            "            distance, similarity = (\n",
             "            if not batch.ids[place]:\n                reason = Reason.UNNAMED\n",
         ),
     ),

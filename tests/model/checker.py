@@ -10,7 +10,7 @@ from collections import Counter
 
 from stream_dedup.audit import content
 from stream_dedup.audit.controls import Partition
-from stream_dedup.audit.controls import retracted as fold_retracted
+from stream_dedup.audit.controls import parse_retraction as fold_retracted
 from stream_dedup.audit.findings import Findings
 from stream_dedup.audit.fold import Fold
 from stream_dedup.audit.ledger import AuditLedger, Span
@@ -54,12 +54,11 @@ def _check_answers(world: World, log: list[tuple[int, int, bytes]], outline: Out
     volume_again: dict[bytes, bytes] = {}
     again = LogIndex(MemoryStore(volume_again))
     expected = dict(again.apply(log))
-    if log and (copies := held(volume_again)) != folded(outline.verdicts):
+    if log and (copies := held(volume_again)) != folded(outline.fold):
         raise Violation(
-            f"copies: the log leads to {copies}, and by the proof's fold to "
-            f"{folded(outline.verdicts)}"
+            f"copies: the log leads to {copies}, and by the proof's fold to {folded(outline.fold)}"
         )
-    for offset, judged in outline.judged.items():
+    for offset, judged in outline.judgements.items():
         answer = decode(expected[offset])
         if not isinstance(answer, LogAnswer) or answer.judgements != judged:
             raise Violation(
@@ -170,7 +169,7 @@ def _check_retracted(outline: Outline, log: list[tuple[int, int, bytes]]) -> Non
         if isinstance(record, records.Control) and record.type == "retract":
             retracted.update({(here, at): offset for here, at, _ in fold_retracted(record.fields)})
         batch = outline.batches.get(offset)
-        for place, judgement in enumerate(outline.judged.get(offset, ())):
+        for place, judgement in enumerate(outline.judgements.get(offset, ())):
             if (
                 batch is not None
                 and judgement.decided == (offset, place)
@@ -199,7 +198,7 @@ def _check_dead(outline: Outline, log: list[tuple[int, int, bytes]], outputs: _O
             for here, at, _ in fold_retracted(record.fields):
                 standing.pop((here, at), None)
         batch = outline.batches.get(offset)
-        for place, judgement in enumerate(outline.judged.get(offset, ())):
+        for place, judgement in enumerate(outline.judgements.get(offset, ())):
             if (
                 batch is not None
                 and judgement.decided == (offset, place)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.audit.controls import retracted
+from stream_dedup.audit.controls import parse_retraction
 from stream_dedup.domain.document import (
     DeadLetter,
     Headers,
@@ -301,7 +301,7 @@ def test_the_dead_letters_of_a_batch_are_retracted_together() -> None:
     *orders, flushed = said
     assert flushed == "patience"
     assert [len(one.fields["positions"]) for one in orders] == [1000, 1000, 500]
-    found = [position for one in orders for position in retracted(one.fields)]
+    found = [position for one in orders for position in parse_retraction(one.fields)]
     assert found == [
         (("documents", b"t" * 16, one.partition), one.offset, value_digest(one.value))
         for one in gone
