@@ -57,7 +57,11 @@ def generated(plan: Plan, count: int, seed: int, *, template: bool = False) -> C
 def candidates(plan: Plan, texts: Columns) -> float:
     """Return how many entries are looked up for a document, while all come in."""
     index = Neighbours(
-        plan, WORDS, lambda numbers: select_rows(texts, numbers), threads=1, values=SKETCH_BYTES
+        plan,
+        WORDS,
+        lambda numbers: select_rows(texts, numbers),
+        threads=1,
+        sketch_bytes=SKETCH_BYTES,
     )
     count = len(texts.features)
     for first in range(0, count, _BATCH):

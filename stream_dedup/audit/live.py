@@ -234,9 +234,7 @@ def examine(
     ledger = AuditLedger(
         outline, names.documents, source.topic_id, spans, lows, findings, compacted
     )
-    for message in _read_topic(
-        settings, names.documents, state.bounds[names.documents], report, advance
-    ):
+    for message in _read(settings, names.documents, state.bounds[names.documents], report, advance):
         ledger.add_source(message, content.of_source(message))
         is_waiting = message.offset >= committed.get(message.partition, 0)
         report.waiting += is_waiting
@@ -253,7 +251,7 @@ def examine(
         report.now_ms,
     )
     for name in names.outputs:
-        for message in _read_topic(settings, name, state.bounds[name], report, advance):
+        for message in _read(settings, name, state.bounds[name], report, advance):
             outputs.add_message(message)
     ledger.close()
     outputs.close()
@@ -352,9 +350,7 @@ def _verify(
         for messages in BoundsReader(settings, name, state.bounds[name]).read_messages():
             for message in messages:
                 replayed.add_output(message)
-    for message in _read_topic(
-        settings, names.verdicts, state.bounds[names.verdicts], report, advance
-    ):
+    for message in _read(settings, names.verdicts, state.bounds[names.verdicts], report, advance):
         replayed.add_answer(message)
     with (
         tempfile.TemporaryDirectory(prefix="stream-dedup-audit-", dir=work) as folder,
@@ -378,7 +374,7 @@ def _read_log(
     topic = settings.topic_names.fingerprints
     records: list[tuple[int, int, LogRecord | None]] = []
     documents = 0
-    for message in _read_topic(settings, topic, {0: bounds}, report, advance):
+    for message in _read(settings, topic, {0: bounds}, report, advance):
         record = unless_damaged(decode, message.value, f"The record {message.position}")
         if record is not None and not isinstance(record, Control):
             documents += len(record if isinstance(record, Batch) else record.batch)
@@ -399,7 +395,7 @@ def _read_log(
     return outline
 
 
-def _read_topic(
+def _read(
     settings: Settings, topic: str, bounds: dict[int, Bounds], report: AuditReport, advance: Advance
 ) -> Iterable[Message]:
     reader = BoundsReader(settings, topic, bounds)

@@ -40,7 +40,7 @@ def index_checkpoint_command(
     directory, where = volume_in(volume or settings.index_dir), place_of(settings, place)
     with progress(f"copying {directory} to {where}", None) as advance:
         if snapshot.is_running(directory):
-            copy = snapshot.ask(directory, where, seconds)
+            copy = snapshot.request_snapshot(directory, where, seconds)
         else:
             copy = snapshot.take(
                 directory,

@@ -416,7 +416,7 @@ class Index:
                 _name(entry.id),
                 distance,
                 _similarity(wanted.sketch, entry.sketch),
-                *query.compared(similar.plan, entry),
+                *query.compare(similar.plan, entry),
             )
             for distance, entry in similar.found
         ]
@@ -428,7 +428,7 @@ class Index:
         """
         wanted = _stored(_id_text(identifier))
         with self._lock:
-            count = len(self._index.kept_ids([wanted]))
+            count = len(self._index.representative_ids([wanted]))
             if count:
                 apply_record(
                     self._index,
@@ -442,13 +442,13 @@ class Index:
             wanted = _stored(_id_text(identifier))
         except InputError:
             return False
-        return bool(self._index.kept_ids([wanted]))
+        return bool(self._index.representative_ids([wanted]))
 
     def __iter__(self) -> Iterator[str]:
         """Return the ids of the documents that are kept now, in the order in which they were
         added.
         """
-        return map(_name, self._index.kept_ids())
+        return map(_name, self._index.representative_ids())
 
     def __repr__(self) -> str:
         """Describe the index: number of kept documents, path, recipe and plan."""

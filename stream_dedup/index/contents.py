@@ -112,7 +112,7 @@ def read(store: Store) -> Contents:
         raise FormatError(
             "The index volume lacks the watermark or name of a source partition; rebuild it."
         )
-    positions = Positions(sources, watermarks, store.scan(layout.PREFIX_KEPT))
+    positions = Positions(sources, watermarks, store.scan(layout.PREFIX_CACHED))
     unanswered = [layout.number_of(key) for key, _ in store.scan(layout.PREFIX_ANSWER)]
     time, generations = store.get_many([KEY_LOG_TIME, KEY_GENERATIONS])
     if meta.applied and time is None:

@@ -99,13 +99,13 @@ def compute_digest(volume: Contents) -> StateDigest:
 
 
 @lru_cache
-def _row_type(limbs: int, values: int) -> np.dtype[Any]:
+def _row_type(limbs: int, sketch_bytes: int) -> np.dtype[Any]:
     """Return the type of an entry's fields in the digest, which are named as in
     `layout.row_type`.
     """
     return np.dtype(
         [
-            ("state", "u1"), ("text_digest", "u1", (16,)), ("print", "<u8", (limbs,)), ("sketch", "u1", (values,)),
+            ("state", "u1"), ("text_digest", "u1", (16,)), ("print", "<u8", (limbs,)), ("sketch", "u1", (sketch_bytes,)),
             ("site", "<u8"), ("title", "<u8"), ("scope", "<u8"), ("features", "<u4"),
             ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8"),
             ("time_ms", "<i8"), ("log_offset", "<u8"), ("place", "<u4"), ("append_ms", "<i8"),

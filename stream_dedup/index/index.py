@@ -251,17 +251,17 @@ class LogIndex:
             self._failure = str(error) or type(error).__name__
             raise
 
-    def keep_up(self) -> None:
+    def name_finished_tables(self) -> None:
         """Write the names of table files that were finished since the last write, if there are
         any.
         """
-        if self._files is not None and self._files.is_behind:
+        if self._files is not None and self._files.has_unnamed_files:
             self.flush()
 
     @property
     def rebuild_reasons(self) -> tuple[str, ...]:
         """Why parts of the table files were rebuilt at opening; empty after most openings."""
-        return () if self._files is None else tuple(self._files.refused)
+        return () if self._files is None else tuple(self._files.rebuild_reasons)
 
     def similar(
         self,
@@ -303,7 +303,7 @@ class LogIndex:
             near = (
                 []
                 if is_short
-                else neighbours.find_alike(limbs, scope, features, sketch, plan.alike_mins[0])
+                else neighbours.find_near(limbs, scope, features, sketch, plan.alike_mins[0])
             )
             # The same text has the same print; a short entry is compared by its digest alone.
             ranked = [(distance, entry) for distance, entry in near if entry != number]
@@ -311,7 +311,7 @@ class LogIndex:
             shown = tuple(describe_entries(entries, state.sources, ranked[:most]))
             return Similar(self._applied, plan, shown, len(ranked), is_short)
 
-    def kept_ids(self, ids: Sequence[bytes] | None = None) -> list[bytes]:
+    def representative_ids(self, ids: Sequence[bytes] | None = None) -> list[bytes]:
         """Return the ids of the representatives, in log order; with `ids`, only those. Any thread
         may call it.
         """
@@ -402,7 +402,7 @@ class LogIndex:
                 "rejected_at": state.rejected_at,
                 "ignored_control_records": state.ignored,
                 "candidates": 0 if tables is None else tables.candidates,
-                "hottest_bucket": 0 if tables is None else tables.look_at_buckets(),
+                "hottest_bucket": 0 if tables is None else tables.measure_next_table(),
                 "full_blocks": 0 if tables is None else tables.full_blocks(),
                 "bytes_in_memory": 0 if tables is None else tables.bytes_used,
                 "bytes_mapped": 0 if tables is None else tables.bytes_mapped,
@@ -468,11 +468,11 @@ class LogIndex:
             state.print_limbs,
             entries.identities,
             budget=self._budget,
-            values=state.sketch_bytes,
+            sketch_bytes=state.sketch_bytes,
             beat=self._beat,
             files=self._files,
         )
-        state.neighbours.ask_for_memory(state.plan)
+        state.neighbours.check_memory(state.plan)
         return state.neighbours.load_rows(live)
 
     def _read_volume(self, table_folder: Path | None) -> None:
@@ -498,7 +498,7 @@ class LogIndex:
         except FormatError as error:
             if self._files is None or not loaded:
                 raise
-            self._files.refused.append(str(error))
+            self._files.rebuild_reasons.append(str(error))
             self._files.withdraw_names()
             self._read_entries(count, live)
             return

@@ -82,9 +82,9 @@ def check_sketch(plan: Plan | None, tables: Neighbours, sketch: bytes) -> None:
     Raises:
         ConfigurationError: it has not, or is missing.
     """
-    if (sketch or (plan is not None and plan.needs_sketch)) and len(sketch) != tables.values:
+    if (sketch or (plan is not None and plan.needs_sketch)) and len(sketch) != tables.sketch_bytes:
         raise ConfigurationError(
-            f"The index contains sketches of {tables.values} bytes, and one of {len(sketch)} was "
+            f"The index contains sketches of {tables.sketch_bytes} bytes, and one of {len(sketch)} was "
             "asked for; send the sketch that the recipe of its log makes of the text."
         )
 
@@ -129,7 +129,7 @@ class Query:
     origin: Origin = UNKNOWN
     site: str = ""
 
-    def compared(self, plan: Plan, entry: Entry) -> tuple[bool, str]:
+    def compare(self, plan: Plan, entry: Entry) -> tuple[bool, str]:
         """Return whether the text would be a copy of an entry, and why.
 
         The reason is empty if the plan compares no sketches.

@@ -146,7 +146,7 @@ def similar(index: LogIndex, result: Similar, query: Query) -> dict[str, Any]:
 
 
 def _entry(distance: int, entry: Entry, plan: Plan, query: Query) -> dict[str, Any]:
-    is_copy, reason = query.compared(plan, entry)
+    is_copy, reason = query.compare(plan, entry)
     similarity = per_cent(query.sketch, entry.sketch) if query.sketch and entry.sketch else None
     return {
         "id": entry.id.decode("utf-8", "replace"),

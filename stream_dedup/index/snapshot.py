@@ -74,7 +74,7 @@ WANTED: Final = "snapshot-wanted"
 _CURRENT: Final = "CURRENT"
 _LOCK_OF_ROCKSDB: Final = "LOCK"
 _MARKER: Final = "rocksdict-config.json"
-_STORED: Final = re.compile(
+_VOLUME_FILE: Final = re.compile(
     rf"{_CURRENT}|IDENTITY|{re.escape(_MARKER)}|(MANIFEST|OPTIONS)-\d{{6,20}}|\d{{6,20}}\.(sst|log)",
     re.ASCII,
 )
@@ -86,7 +86,7 @@ _NAME_TIME: Final = "%Y%m%dT%H%M%S.%fZ"
 _UNFINISHED: Final = dt.timedelta(days=1)
 _COPIES_AT_ONCE: Final = 3
 _OTHER_OWNER_FACTOR: Final = 1.25
-_LOOK_SECONDS: Final = 0.5
+_POLL_SECONDS: Final = 0.5
 
 # Bounds of what sentences quote.
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
@@ -178,10 +178,11 @@ def take(
             f"{storage.where} is within the volume, and would be lost with it; name another place."
         )
     with _lock_volume(volume):
-        earlier = list(whole(storage))
+        earlier = list(complete_snapshots(storage))
         with _contents(volume) as state:
             last = next(
-                (snapshot for snapshot in earlier if _is_of(snapshot.manifest, state.log)), None
+                (snapshot for snapshot in earlier if _follows_log(snapshot.manifest, state.log)),
+                None,
             )
             if (
                 last is not None
@@ -218,7 +219,7 @@ def take(
     return Snapshot(name, manifest, sent_bytes)
 
 
-def whole(storage: Storage) -> Iterator[Snapshot]:
+def complete_snapshots(storage: Storage) -> Iterator[Snapshot]:
     """Yield the complete snapshots of a place whose manifest this version can read, newest first.
 
     Raises:
@@ -256,11 +257,16 @@ def newest(place: str, log: str) -> Snapshot | None:
         StoreError: the place cannot be read.
     """
     return next(
-        (snapshot for snapshot in whole(storage_at(place)) if _is_of(snapshot.manifest, log)), None
+        (
+            snapshot
+            for snapshot in complete_snapshots(storage_at(place))
+            if _follows_log(snapshot.manifest, log)
+        ),
+        None,
     )
 
 
-def _is_of(manifest: Manifest, log: str | None) -> bool:
+def _follows_log(manifest: Manifest, log: str | None) -> bool:
     return manifest.log == log and manifest.volume_format == layout.VERSION
 
 
@@ -271,7 +277,7 @@ def is_running(volume: Path) -> bool:
     return False
 
 
-def ask(volume: Path, place: Path | str, wait_seconds: float) -> Snapshot:
+def request_snapshot(volume: Path, place: Path | str, wait_seconds: float) -> Snapshot:
     """Ask the running index of a volume for a snapshot, and return it once it is complete.
 
     Raises:
@@ -285,7 +291,7 @@ def ask(volume: Path, place: Path | str, wait_seconds: float) -> Snapshot:
         for name in set(_names(storage)) - before:
             with contextlib.suppress(InputError):  # unfinished
                 return Snapshot(name, read_manifest(storage, name))
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
     (volume / WANTED).unlink(missing_ok=True)
     raise StoreError(
         f"The index that has {volume} open brought no snapshot to {storage.where} within "
@@ -358,13 +364,13 @@ def _copy_files(
     paths = [
         path
         for path in sorted(volume.iterdir())
-        if _STORED.fullmatch(path.name) and (path.name == current or path.name[0] != "M")
+        if _VOLUME_FILE.fullmatch(path.name) and (path.name == current or path.name[0] != "M")
     ]
     stored_paths = {
         (file.bytes, file.blake2b): f"{snapshot.name}/{VOLUME}/{file.name}"
         for snapshot in reversed(earlier)
         for file in snapshot.manifest.files
-        if _STORED.fullmatch(file.name)
+        if _VOLUME_FILE.fullmatch(file.name)
     }
 
     def copy_file(path: Path) -> tuple[int, File]:
@@ -480,7 +486,7 @@ def _check_file_list(files: Sequence[File], where: str) -> None:
         FormatError: they are not.
     """
     listed = {file.name: file for file in files}
-    foreign = next((name for name in listed if not _STORED.fullmatch(name)), None)
+    foreign = next((name for name in listed if not _VOLUME_FILE.fullmatch(name)), None)
     manifests = [name for name in listed if name.startswith("MANIFEST-")]
     current = f"{manifests[0]}\n".encode() if len(manifests) == 1 else b""
     if foreign is not None:

@@ -349,7 +349,7 @@ class Indexer:
                 has_caught_up=self._index.applied >= max(1, self._catch_up_to),
                 reached=lambda step: self._failpoints.hit(f"index.{step}", self._in_flight),
             )
-        self._index.keep_up()
+        self._index.name_finished_tables()
         applied = self._index.applied
         statistics = self._index.statistics()
         self._metrics.state(statistics, self._index.searches())

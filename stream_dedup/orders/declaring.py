@@ -15,7 +15,7 @@ from stream_dedup.domain.plan import Plan, parse_similarity
 from stream_dedup.domain.plan import parse as parse_plan
 from stream_dedup.domain.terminal import note, progress
 from stream_dedup.index.rules.window import RulesInForce, Window, format_of
-from stream_dedup.index.tables.blocks import table_count, tables_of
+from stream_dedup.index.tables.blocks import compiled, table_count
 from stream_dedup.kafka import Admin, read_whole_log
 from stream_dedup.log.begun import BegunTopic, encode_reading
 from stream_dedup.log.records import Control, encode_control
@@ -99,7 +99,7 @@ def declare(
         now.format if change.form is None else format_of(change.form),
     )
     fields = change_fields(now, becomes)
-    if "plan" in fields and table_count(tables_of(new_plan)) != table_count(tables_of(now.plan)):
+    if "plan" in fields and table_count(compiled(new_plan)) != table_count(compiled(now.plan)):
         for index_addresses in indexes:
             _ask_for_memory(index_addresses, new_plan)
     if "format" in fields:

@@ -90,7 +90,7 @@ def use_index() -> None:
         def identities(numbers: NDArray[np.int64], columns: Columns = batch) -> Columns:
             return select_rows(columns, numbers)
 
-        index = Neighbours(plan, limbs, identities, values=SKETCH_BYTES)
+        index = Neighbours(plan, limbs, identities, sketch_bytes=SKETCH_BYTES)
         index.judge(batch, batch.features, 48)
         index.judge(batch, batch.features, 48)
         batch.digests[:] += 1  # equal fingerprints of different texts: near, not equal
@@ -98,8 +98,8 @@ def use_index() -> None:
         index.find_positions(batch)
         index.find_ids(batch.ids, batch.scopes, lambda asked, _: asked >= 0, 0)
         index.bucket_lengths(0)
-        index.look_at_buckets()
-        index.find_alike(batch.prints[0], 0, 48, bytes(SKETCH_BYTES))
+        index.measure_next_table()
+        index.find_near(batch.prints[0], 0, 48, bytes(SKETCH_BYTES))
         index._tables.finder.merge(0)
         index._freeze([0])
         index.change_plan(plan)
@@ -114,7 +114,7 @@ def use_index() -> None:
             sketches=batch.sketches,
             **dict.fromkeys(TAGS, tags),
         )
-        Neighbours(plan, limbs, identities, values=SKETCH_BYTES).load(
+        Neighbours(plan, limbs, identities, sketch_bytes=SKETCH_BYTES).load(
             [stored], _DOCUMENTS, _DOCUMENTS
         )
     first, kind = np.zeros(1, np.int64), row_type(1)

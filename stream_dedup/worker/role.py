@@ -190,21 +190,10 @@ def _assemble(start: _Start, running: RunningRole, dependencies: WorkerDependenc
         dependencies.pace,
         dependencies.make_event(),
     )
-    memory = FreedMemory(budget.limit_bytes, budget.part_bytes)
-    fail_open = None if settings.fail_open is None else settings.fail_open.total_seconds()
-    questions = Questions(
-        context,
-        clients.appender,
-        clients.make_verdicts,
-        clients.verdicts,
-        memory,
-        fail_open,
-        written,
-    )
     parts = WorkerParts(
         assignment,
         intake,
-        questions,
+        _make_questions(start, written),
         delivery,
         allowance,
         WaitReporter(running.waits),
@@ -212,6 +201,19 @@ def _assemble(start: _Start, running: RunningRole, dependencies: WorkerDependenc
     )
     worker = Worker(context, parts, running, dependencies, delivers=delivers)
     return worker
+
+
+def _make_questions(start: _Start, written: WrittenFormat) -> Questions:
+    fail_open = start.settings.fail_open
+    return Questions(
+        start.context,
+        start.clients.appender,
+        start.clients.make_verdicts,
+        start.clients.verdicts,
+        FreedMemory(start.budget.limit_bytes, start.budget.part_bytes),
+        None if fail_open is None else fail_open.total_seconds(),
+        written,
+    )
 
 
 class _Clients(NamedTuple):

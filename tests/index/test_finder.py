@@ -58,20 +58,20 @@ def test_frozen_segments_equal_a_plain_stable_sort(
                 each,
             )
             buckets = finder.buckets_for(len(counting))
-            places = len(tables.table.tags) // TABLES
+            places = len(tables.key_tables.tags) // TABLES
             for number in range(TABLES):
                 bucket = keys[number, counting] & np.uint64(buckets - 1)
                 order = np.argsort(bucket, kind="stable")
                 wanted = keys[number, counting][order]
                 begin, end = number * places, number * places + len(counting)
                 assert np.array_equal(tables._read_rows(number, 0, len(counting)), counting[order])
-                assert np.array_equal(tables.table.tags[begin:end], wanted >> np.uint64(56))
-                halves = tables.table.more[begin // 2 : end // 2 + 1]
+                assert np.array_equal(tables.key_tables.tags[begin:end], wanted >> np.uint64(56))
+                halves = tables.key_tables.half_tags[begin // 2 : end // 2 + 1]
                 more = np.stack([halves & 15, halves >> 4], axis=1).ravel()
                 assert np.array_equal(
                     more[: len(counting)], wanted >> np.uint64(28) & np.uint64(15)
                 )
-                heads = tables.table.heads[number, : buckets + 1]
+                heads = tables.key_tables.heads[number, : buckets + 1]
                 assert np.array_equal(heads, np.searchsorted(bucket[order], np.arange(buckets + 1)))
 
 
@@ -123,13 +123,13 @@ def test_tables_merged_one_at_a_time_find_what_lists_find(
             )
         elif did == "merge":
             number = chance.randrange(TABLES)
-            others, room = np.delete(tables.active, number), tables.table.heads.shape
+            others, room = np.delete(tables.active, number), tables.key_tables.heads.shape
             if not tables.merge(number):
                 freeze([number])
             assert tables.active[number] == 0
             assert (
                 np.array_equal(np.delete(tables.active, number), others)
-                or tables.table.heads.shape != room
+                or tables.key_tables.heads.shape != room
             )
         elif did == "remove":
             states[dice.random(len(states)) < 0.05] = REMOVED
@@ -151,7 +151,7 @@ def test_tables_merged_one_at_a_time_find_what_lists_find(
                 assert backwards == [row for row in reversed(found) if row < below]
     assert tables.frozen.min() > 0
     assert apart
-    assert tables.table.heads.shape[1] > 17  # moved there
+    assert tables.key_tables.heads.shape[1] > 17  # moved there
 
 
 def seen_of(key: np.uint64, buckets: np.uint64) -> tuple[int, int, int]:
@@ -169,7 +169,7 @@ def test_blocks_of_merged_tables_are_used_again() -> None:
             np.arange(first, first + 1000), dice.integers(0, 1 << 64, (1000, TABLES), np.uint64)
         )
         assert tables.merge(first // 1000 % TABLES)
-        rooms.append(int(tables.table.free[-1]))
+        rooms.append(int(tables.key_tables.free_blocks[-1]))
 
     assert rooms[-1] < 1.2 * rooms[20]
 
@@ -235,11 +235,11 @@ def test_room_takes_no_large_pages() -> None:
     """Which some systems give unasked: two MiB for each place that is written to."""
     tables = RowFinder(TABLES)
     for array in (
-        tables.table.heads,
-        tables.table.tags,
-        tables.table.more,
-        tables.table.rows,
-        tables.table.active_heads,
+        tables.key_tables.heads,
+        tables.key_tables.tags,
+        tables.key_tables.half_tags,
+        tables.key_tables.rows,
+        tables.key_tables.active_heads,
     ):
         flags: list[str] = []
         inside = False

@@ -125,7 +125,7 @@ def test_what_is_damaged_or_newer_is_told_apart() -> None:
         (layout.decode_meta, layout.encode_meta(layout.Meta())),
         (layout.decode_watermark, layout.encode_watermark(1, 2)),
         (layout.decode_source, layout.encode_source("documents", bytes(16), 3)),
-        (layout.decode_kept, layout.encode_kept(np.zeros(2, layout.KEPT), b"")),
+        (layout.decode_cached, layout.encode_cached(np.zeros(2, layout.CACHED_VERDICT), b"")),
         (layout.decode_object, layout.encode_object({"a": 1})),
     ):
         decode(value)

@@ -137,7 +137,7 @@ def test_what_changes_no_table_needs_no_memory(docs: list[Doc], tmp_path: Path) 
 def test_memory_of_a_process_beside_it_is_asked_for_too(tmp_path: Path) -> None:
     def least(other_process_bytes: int) -> int:
         with pytest.raises(ConfigurationError) as refused:
-            Budget(512 << 20, tmp_path, other_process_bytes).demand(1 << 30)
+            Budget(512 << 20, tmp_path, other_process_bytes).require(1 << 30)
         return int(re.findall(r"at least (\d+) MiB", str(refused.value))[0])
 
     assert least(320 << 20) == least(0) + 320
@@ -150,7 +150,7 @@ class Tight(Budget):
         """Return that there is none."""
         return -needed_bytes
 
-    def demand(self, needed_bytes: int) -> None:
+    def require(self, needed_bytes: int) -> None:
         """Refuse nothing."""
 
 
@@ -167,7 +167,7 @@ def test_a_budget_is_told_what_the_arrays_hold_at_most(tmp_path: Path) -> None:
         2,
         lambda numbers: select_rows(columns, numbers),
         budget=Tight(1, tmp_path),
-        values=120,
+        sketch_bytes=120,
     )
     for first in range(0, count, 5_000):
         part = select_rows(columns, slice(first, first + 5_000))

@@ -24,7 +24,7 @@ from stream_dedup.domain.plan import PLANS, Plan
 from stream_dedup.domain.related import Origin
 from stream_dedup.domain.sketch import NOT_COMPARED, SKETCH_BYTES, SKETCH_VALUES, per_cent
 from stream_dedup.index.tables import budget, finder, keyed, near_kernels, neighbours
-from stream_dedup.index.tables.blocks import table_count, tables_of, to_limbs
+from stream_dedup.index.tables.blocks import compiled, table_count, to_limbs
 from stream_dedup.index.tables.neighbours import Neighbours
 from stream_dedup.index.tables.rows import (
     FULL,
@@ -83,7 +83,7 @@ ROW_BYTES = SKETCH_BYTES + ORIGIN_BYTES
     "plan", [plan for plan in PLANS_TRIED if not plan.asked], ids=lambda plan: plan.id
 )
 def test_compiled_tables_and_reach_equal_plain_python(plan: Plan) -> None:
-    chance, tables = random.Random(os.environ["TEST_SEED"]), tables_of(plan)
+    chance, tables = random.Random(os.environ["TEST_SEED"]), compiled(plan)
     for _ in range(200):
         number, other = [chance.getrandbits(256)] * 2
         for bit in chance.sample(
@@ -151,7 +151,7 @@ def test_a_plan_is_found_by_the_fewest_it_has_to_look_at(
 ) -> None:
     """By its own keys, by parts of them where some bits may differ, or by none where keys would
     give everybody many times."""
-    found_by = tables_of(plan).masks
+    found_by = compiled(plan).masks
 
     assert (len(found_by), set(np.bitwise_count(found_by).sum(axis=1).tolist())) == (tables, bits)
 
@@ -192,7 +192,7 @@ def columns_of_all(documents: Sequence[Modelled], limbs: int) -> Columns:
         columns.prints[row] = to_limbs(one.print, limbs)
         columns.scopes[row] = one.scope
         columns.digests[row] = np.frombuffer(one.digest, np.uint64)
-        columns.sources[row], columns.offsets[row], columns.values[row] = one.position
+        columns.sources[row], columns.offsets[row], columns.value_digests[row] = one.position
         columns.features[row] = one.features
         columns.sketches[row, :SKETCH_BYTES] = np.frombuffer(one.sketch, np.uint8)
     ids = crcs_of([one.id for one in documents])
@@ -210,7 +210,7 @@ class HoldsNoTable(budget.Budget):
         assert needed_bytes >= 0
         return -1
 
-    def demand(self, needed_bytes: int) -> None:
+    def require(self, needed_bytes: int) -> None:
         assert needed_bytes >= 0
 
 
@@ -244,7 +244,7 @@ class AgainstAList(RuleBasedStateMachine):
             identities,
             threads=threads,
             budget=sometimes,
-            values=SKETCH_BYTES,
+            sketch_bytes=SKETCH_BYTES,
         )
 
     def document(self) -> Modelled:
@@ -386,7 +386,7 @@ class AgainstAList(RuleBasedStateMachine):
         self.plan = plan
         limbs = to_limbs(document.print, self.limbs)
 
-        found = self.tables.find_alike(limbs, document.scope, document.features, document.sketch)
+        found = self.tables.find_near(limbs, document.scope, document.features, document.sketch)
         assert found == expected
 
     @rule()
@@ -400,7 +400,7 @@ class AgainstAList(RuleBasedStateMachine):
         documents = columns_of_all([one for one in self.model if one.live], self.limbs)
         states = np.array([FULL if one.full else SHORT for one in self.model if one.live], np.uint8)
         texts = digest_tags(documents.digests, documents.scopes)
-        positions = position_tags(documents.sources, documents.offsets, documents.values)
+        positions = position_tags(documents.sources, documents.offsets, documents.value_digests)
         tags = (texts, positions, id_tags(documents.ids, documents.scopes, texts))
         self.tables = self.new_tables()
         whole = StoredRows(
@@ -476,7 +476,7 @@ def random_columns(count: int, seed: int | None = None) -> Columns:
 def filled(columns: Columns, *, is_frozen: bool) -> Neighbours:
     """Return tables that hold these texts."""
     tables, count = (
-        Neighbours(PLANS["bands"], 2, strangers, values=SKETCH_BYTES),
+        Neighbours(PLANS["bands"], 2, strangers, sketch_bytes=SKETCH_BYTES),
         len(columns.prints),
     )
     if is_frozen:
@@ -513,13 +513,13 @@ def test_a_look_at_the_buckets_looks_at_one_table(is_frozen: bool) -> None:
     columns = random_columns(300)
     columns.sketches[:, SKETCH_VALUES - 4 : SKETCH_VALUES] = 7
     tables = filled(columns, is_frozen=is_frozen)
-    seen = [tables.look_at_buckets() for _ in range(29)]
+    seen = [tables.measure_next_table() for _ in range(29)]
 
     assert max(seen[:23]) < 300
     assert seen[23:] == [300] * 6
     assert int(tables.bucket_lengths(22).max()) < int(tables.bucket_lengths(23).max()) == 300
     tables.change_plan(PLANS["blocks"])
-    assert tables.look_at_buckets() < 300
+    assert tables.measure_next_table() < 300
 
 
 @pytest.mark.parametrize("is_frozen", [False, True])
@@ -535,7 +535,7 @@ def test_blocks_that_more_share_than_are_asked_are_counted(is_frozen: bool) -> N
         assert [tables.full_blocks(table) for table in range(24)] == [0] * 5 + [2, 1] + [0] * 17
     assert tables.full_blocks() == 0
     for _ in range(24):
-        tables.look_at_buckets()
+        tables.measure_next_table()
     assert tables.full_blocks() == 3
     tables.change_plan(PLANS["blocks"])
     assert tables.full_blocks(0) == tables.full_blocks() == 0
@@ -605,7 +605,7 @@ def test_tables_are_frozen_one_at_a_time(plan: str, monkeypatch: pytest.MonkeyPa
     limit, step, steps = 400, 10, 180
     monkeypatch.setattr(neighbours, "_ACTIVE_MIN", limit)
     monkeypatch.setattr(finder, "_ROOM_BUCKETS", 1 << 12)
-    index = Neighbours(PLANS[plan], 2, strangers, values=SKETCH_BYTES)
+    index = Neighbours(PLANS[plan], 2, strangers, sketch_bytes=SKETCH_BYTES)
     tables = index._tables.finder
     columns, frozen = random_columns(step * steps), np.zeros((steps, tables.count), np.bool_)
     for number in range(steps):
@@ -638,7 +638,7 @@ def test_who_lays_tables_out_anew_says_that_it_goes_on(plan: str, tables: int) -
         2,
         strangers,
         threads=2,
-        values=SKETCH_BYTES,
+        sketch_bytes=SKETCH_BYTES,
         beat=lambda: beats.append(threading.get_ident()),
     )
     index.judge(make_columns(2, 1, ROW_BYTES), np.full(1, FLOOR, np.uint32), FLOOR)
@@ -667,7 +667,7 @@ def test_what_a_budget_does_not_hold_is_found_all_the_same(
 
     def look_up(memory: int) -> None:
         tables = Neighbours(
-            plan, 2, strangers, budget=budget.Budget(memory, tmp_path), values=SKETCH_BYTES
+            plan, 2, strangers, budget=budget.Budget(memory, tmp_path), sketch_bytes=SKETCH_BYTES
         )
         tables.load([rows], 40_000, 40_000)
         one = tables.judge(asked, np.full(300, FLOOR, np.uint32), FLOOR)
@@ -742,9 +742,11 @@ def test_a_file_that_cannot_be_read_is_told(lost: str, tmp_path: Path) -> None:
     another answer."""
     documents = random_columns(3_000, seed=5)
     plan = PLANS["blocks" if lost == "features" else "bands"]  # which looks at lengths
-    tables = Neighbours(plan, 2, strangers, budget=HoldsNoTable(1, tmp_path), values=SKETCH_BYTES)
+    tables = Neighbours(
+        plan, 2, strangers, budget=HoldsNoTable(1, tmp_path), sketch_bytes=SKETCH_BYTES
+    )
     tables.judge(documents, np.full(3_000, FLOOR, np.uint32), FLOOR)
-    finders = {"rows": tables._tables.finder, "known": tables._known_finder}
+    finders = {"rows": tables._tables.finder, "known": tables._tag_finder}
     columns = (
         [*finders[lost]._row_files.values()]
         if lost in finders

@@ -890,5 +890,5 @@ def test_a_volume_is_not_open_twice(volume: Path) -> None:
     assert not snapshot.is_running(volume)
     assert not snapshot.is_running(volume.parent / "none")
     with pytest.raises(StreamDedupError, match="brought no snapshot"):
-        snapshot.ask(volume, volume.parent / "s", 0)
+        snapshot.request_snapshot(volume, volume.parent / "s", 0)
     assert not (volume / snapshot.WANTED).exists()

@@ -120,7 +120,7 @@ def little_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Budget:
 def files_in_use(index: LogIndex) -> set[int]:
     """Return the files that row numbers of tables are read from, by their numbers on the disk."""
     tables = index._state.neighbours
-    finders = [] if tables is None else [tables._known_finder, tables._tables.finder]
+    finders = [] if tables is None else [tables._tag_finder, tables._tables.finder]
     return {os.fstat(column.number).st_ino for one in finders for column in one._row_files.values()}
 
 
@@ -158,7 +158,7 @@ def test_an_index_opened_from_files_says_what_one_made_anew_says(
             assert index.rebuild_reasons == ()
             assert index._files is not None
             assert rows_taken(index) == rows * GROUP
-            assert len(index._files._tables) >= tables  # opening may have written more
+            assert len(index._files._named_tables) >= tables  # opening may have written more
 
     tables_written(index)
     names = {path.stat().st_ino: path.name for path in (tmp_path / "tables").iterdir()}
@@ -211,7 +211,7 @@ def test_a_table_that_changes_before_it_is_written_is_not_written(
                 index = LogIndex(MemoryStore(volume), budget, table_folder=folder)
                 assert index.rebuild_reasons == ()
             assert index._files is not None
-            tables = max(tables, len(index._files._tables))
+            tables = max(tables, len(index._files._named_tables))
         assert ended(index, records) == chain_of(records)
         threads[-1].work()
         assert not any(path.exists() for path in replaced.get(index._files, ()))

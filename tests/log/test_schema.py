@@ -55,8 +55,8 @@ HEADER: Edits = {
         (BEFORE, "    copies, better = ", "    of_log = np.zeros(len(places), np.uint64)\n"),
         (
             BEFORE,
-            "        about[duplicates] = handle_of(",
-            "        of_log[duplicates] = origins.log_offsets\n",
+            "        handles[duplicates] = handle_of(",
+            "        of_log[duplicates] = representatives.log_offsets\n",
         ),
         (BEFORE, "        copies=copies,", "        of_log=of_log,\n"),
     ),
@@ -74,7 +74,7 @@ REASON: Edits = {
     "index/rules/judging.py": (
         (
             BEFORE,
-            "        about[duplicates] = handle_of(",
+            "        handles[duplicates] = handle_of(",
             (
                 "        unnamed = (duplicate_ids.sizes == 0) & ~same_text\n"
                 "        reasons[duplicates] = np.where(unnamed, Reason.UNNAMED, reasons[duplicates])\n"

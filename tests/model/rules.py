@@ -102,13 +102,13 @@ def _keeps_the_id_of_its_start(assigned: Any, assignment: Assignment, keys: Any)
 
 @_instead(IndexState, "drop")
 def _expires_with_its_representative(drop: Any, state: IndexState, entries: Any, why: str) -> None:
-    of = state.require_stores()[0].origins(entries)
+    of = state.require_stores()[0].representatives(entries)
     gone = set(zip(of.log_offsets.tolist(), of.places.tolist(), strict=True))
     drop(state, entries, why)
     positions = state.positions
     positions.split_records()
     for key, (record, row) in list(positions._cached.items()):
-        if divmod(record.about[row], 1 << 16) in gone and why == "window":
+        if divmod(record.handles[row], 1 << 16) in gone and why == "window":
             positions._drop(key)
             positions._changed[record.log_offset] = record
 
@@ -116,9 +116,9 @@ def _expires_with_its_representative(drop: Any, state: IndexState, entries: Any,
 @_instead(index_judging._Judging, "__init__")
 def _no_stale(init: Any, judging: Any, *given: Any) -> None:
     init(judging, *given)
-    judging.epoch_below, judging.below = (
-        np.zeros_like(judging.epoch_below),
-        np.zeros_like(judging.below),
+    judging.is_epoch_below, judging.is_below = (
+        np.zeros_like(judging.is_epoch_below),
+        np.zeros_like(judging.is_below),
     )
 
 
@@ -128,7 +128,7 @@ def _retraction_keeps(drop: Any, state: IndexState, entries: Any, why: str) -> N
         drop(state, entries, why)
 
 
-@_instead(orders, "carry_out")
+@_instead(orders, "apply_control")
 def _swallows_what_memory_refuses(
     carry_out: Any, state: IndexState, log_offset: int, control: records.Control
 ) -> bool:

@@ -50,7 +50,7 @@ def step(
     if isinstance(record, FormatError):
         return _reject(state, log_offset, bytes(NONCE_BYTES), 0, str(record))
     if isinstance(record, Control):
-        if not orders.carry_out(state, log_offset, record):
+        if not orders.apply_control(state, log_offset, record):
             state.ignored += 1
         return None
     batch = record if isinstance(record, Batch) else record.batch

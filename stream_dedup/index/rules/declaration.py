@@ -76,10 +76,10 @@ class Declaration:
             raise ConfigurationError(
                 f"The plan {plan.id} cannot judge prints of {width} bits; name a narrower plan."
             )
-        values = (
+        sketch_bytes = (
             number_field(fields, "sketch_bytes", SKETCH_BYTES) if "sketch_bytes" in fields else None
         )
-        if plan.needs_sketch and values not in (None, SKETCH_BYTES):
+        if plan.needs_sketch and sketch_bytes not in (None, SKETCH_BYTES):
             raise ConfigurationError(
                 f"The plan {plan.id} compares sketches, and the recipe makes none; name another "
                 "plan."
@@ -94,7 +94,7 @@ class Declaration:
             else Mode.ENFORCE,
             width=width,
             window=None if fields.get("window") is None else Window.from_fields(fields["window"]),
-            sketch_bytes=values,
+            sketch_bytes=sketch_bytes,
             count_copies=flag_field(fields, "count_copies"),
             better=BetterRule.named(fields["better"]) if "better" in fields else BetterRule.LONGEST,
             format=format_of(fields["format"]) if "format" in fields else FIRST_FORMAT,

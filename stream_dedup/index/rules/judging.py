@@ -34,7 +34,7 @@ from stream_dedup.index.rules.positions import (
 )
 from stream_dedup.index.rules.reasons import reason_of_duplicate, reason_of_state
 from stream_dedup.index.rules.state import IndexState
-from stream_dedup.index.storage.entries import Origins, columns_of
+from stream_dedup.index.storage.entries import RepresentativeColumns, columns_of
 from stream_dedup.index.storage.layout import STATE_DIGEST_ONLY, STATE_FULL, row_type
 from stream_dedup.index.storage.pages import same_ids, select_ids
 from stream_dedup.index.tables.rows import (
@@ -59,7 +59,7 @@ class LoggedBatch(NamedTuple):
     batch: Batch
 
 
-Flags = NDArray[np.bool_]
+Mask = NDArray[np.bool_]
 
 _REASONS: Final = np.array(
     [
@@ -74,7 +74,12 @@ class _Judging:
     """A batch in step 2."""
 
     def __init__(
-        self, logged: LoggedBatch, columns: Columns, floor: int, epoch_below: Flags, below: Flags
+        self,
+        logged: LoggedBatch,
+        columns: Columns,
+        floor: int,
+        is_epoch_below: Mask,
+        is_below: Mask,
     ) -> None:
         self.log_offset, self.append_ms, self.batch = (
             logged.log_offset,
@@ -82,24 +87,24 @@ class _Judging:
             logged.batch,
         )
         self.columns, self.floor = columns, floor
-        self.epoch_below, self.below = epoch_below, below
-        self.named: set[int] = set()
+        self.is_epoch_below, self.is_below = is_epoch_below, is_below
+        self.named_entries: set[int] = set()
 
 
 def judge_batch(state: IndexState, logged: LoggedBatch, floor: int) -> Verdicts:
     """Judge the documents of a batch that follows the log's rules, in order."""
     batch = logged.batch
-    numbers = state.numbers(batch)
+    numbers = state.number_sources(batch)
     for number, source in zip(numbers, batch.sources, strict=True):
         state.positions.raise_watermark(number, source.epoch, source.committed)
     watermarks = [state.positions.watermark(number) for number in numbers]
-    epoch_below = np.array(
+    is_epoch_below = np.array(
         [source.epoch < epoch for source, (epoch, _) in zip(batch.sources, watermarks, strict=True)]
     )[batch.source]
     committed = np.array([committed for _, committed in watermarks], np.int64)[batch.source]
     columns = columns_of_batch(batch, np.array(numbers, np.uint32)[batch.source])
-    below = epoch_below | (columns.offsets < committed)
-    judging = _Judging(logged, columns, floor, epoch_below, below)
+    is_below = is_epoch_below | (columns.offsets < committed)
+    judging = _Judging(logged, columns, floor, is_epoch_below, is_below)
     verdicts = _judge_at_once(state, judging)
     if verdicts is None:
         keys, record = read_keys(columns), CachedRecord(logged.log_offset)
@@ -110,7 +115,7 @@ def judge_batch(state: IndexState, logged: LoggedBatch, floor: int) -> Verdicts:
         verdicts = Verdicts.of(judgements)
         state.positions.finish_record(record)
     if state.window is not None and state.window.refresh:
-        _renew(state, judging.named)
+        _renew_representatives(state, judging.named_entries)
     return verdicts
 
 
@@ -122,15 +127,15 @@ def _judge_at_once(state: IndexState, judging: _Judging) -> Verdicts | None:
     """
     positions, columns = state.positions, judging.columns
     if (
-        judging.below.any()
+        judging.is_below.any()
         or (spans := find_spans(columns)) is None
         or not positions.is_new_batch(columns, spans)
     ):
         return None
     if (state.require_stores()[1].find_positions(columns) >= 0).any():
         return None
-    verdicts, about = _judge_new(state, judging, np.arange(len(columns.offsets)))
-    positions.cache_whole(judging.log_offset, columns, spans).set_verdicts(verdicts, about, 0)
+    verdicts, handles = _judge_new(state, judging, np.arange(len(columns.offsets)))
+    positions.cache_whole(judging.log_offset, columns, spans).set_verdicts(verdicts, handles, 0)
     return verdicts
 
 
@@ -145,7 +150,7 @@ def columns_of_batch(batch: Batch, sources: NDArray[np.uint32]) -> Columns:
         digests=digests,
         sources=sources,
         offsets=batch.offset,
-        values=batch.value_digest,
+        value_digests=batch.value_digest,
         features=batch.features,
         sketches=with_origins(batch.sketches, batch.site, batch.title, crcs),
         ids=crcs,
@@ -165,22 +170,22 @@ def _judge_range(
     entries, neighbours = state.require_stores()
     log_offset, positions = judging.log_offset, state.positions
     columns = select_rows(judging.columns, slice(first, end))
-    below = judging.below[first:end]
+    is_below = judging.is_below[first:end]
     judgements: list[Judgement | None] = [None] * (end - first)
-    about = [0] * (end - first)
-    is_open = np.ones(end - first, np.bool_)
+    handles = [0] * (end - first)
+    is_undecided = np.ones(end - first, np.bool_)
     if not positions.are_new(keys[first:end]):
         for place in range(end - first):
-            kept = (
+            cached = (
                 None
-                if judging.epoch_below[first + place]
+                if judging.is_epoch_below[first + place]
                 else positions.find_verdict(keys[first + place])
             )
-            if kept is not None:
-                judgements[place] = kept
-                is_open[place] = False
+            if cached is not None:
+                judgements[place] = cached
+                is_undecided[place] = False
     live_entries = neighbours.find_positions(columns)
-    live_entries[~is_open] = -1  # a cached verdict needs no second look-up
+    live_entries[~is_undecided] = -1  # a cached verdict needs no second look-up
     live_places = np.flatnonzero(live_entries >= 0)
     if len(live_places):
         rows, _ = entries.rows(live_entries[live_places])
@@ -191,27 +196,27 @@ def _judge_range(
             live_places.tolist(), decided_at, strict=True
         ):
             judgements[place] = Judgement(reason_of_state(entry_state), LogPlace(*decided_place))
-            about[place] = handle_of(*decided_place)
-    stale_places = np.flatnonzero(is_open & (live_entries < 0) & below)
+            handles[place] = handle_of(*decided_place)
+    stale_places = np.flatnonzero(is_undecided & (live_entries < 0) & is_below)
     for place in stale_places.tolist():
         judgements[place] = Judgement(Reason.STALE, LogPlace(log_offset, first + place))
-    new_places = np.flatnonzero(is_open & (live_entries < 0) & ~below)
+    new_places = np.flatnonzero(is_undecided & (live_entries < 0) & ~is_below)
     if len(new_places):
-        verdicts, handles = _judge_new(state, judging, first + new_places)
+        verdicts, new_handles = _judge_new(state, judging, first + new_places)
         for place, judgement, handle in zip(
-            new_places.tolist(), verdicts.judgements(), handles.tolist(), strict=True
+            new_places.tolist(), verdicts.judgements(), new_handles.tolist(), strict=True
         ):
-            judgements[place], about[place] = judgement, handle
+            judgements[place], handles[place] = judgement, handle
     decided = [judgement for judgement in judgements if judgement is not None]
-    cacheable_places = np.flatnonzero(is_open & ~below).tolist()
+    cacheable_places = np.flatnonzero(is_undecided & ~is_below).tolist()
     if len(cacheable_places) == end - first:
-        positions.cache(record, keys[first:end], decided, about)
+        positions.cache(record, keys[first:end], decided, handles)
     elif cacheable_places:
         positions.cache(
             record,
             [keys[first + place] for place in cacheable_places],
             [decided[place] for place in cacheable_places],
-            [about[place] for place in cacheable_places],
+            [handles[place] for place in cacheable_places],
         )
     return decided
 
@@ -248,25 +253,25 @@ def _judge_new(
         )
     reasons = np.where(outcome == OUTCOME_SHORT, np.uint8(Reason.TOO_SHORT), np.uint8(Reason.NEW))
     distances = np.zeros(len(places), np.uint8)
-    about = handle_of(judging.log_offset, places)
+    handles = handle_of(judging.log_offset, places)
     copies, better = np.zeros(len(places), np.uint32), np.zeros(len(places), np.uint8)
-    all_origins = entries.origins(all_named)
+    all_representatives = entries.representatives(all_named)
     if len(named_entries):
-        origins = all_origins.select(is_duplicate[names_entry])
-        judging.named.update(named_entries.tolist())
+        representatives = all_representatives.select(is_duplicate[names_entry])
+        judging.named_entries.update(named_entries.tolist())
         duplicate_ids = select_ids(batch_ids, places[duplicates])
         same_text = outcome[duplicates] != OUTCOME_NEAR
         reasons[duplicates] = _REASONS[
-            same_text.astype(int), same_ids(duplicate_ids, origins.ids).astype(int)
+            same_text.astype(int), same_ids(duplicate_ids, representatives.ids).astype(int)
         ]
         distances[duplicates] = judged.distance[duplicates]
-        about[duplicates] = handle_of(origins.log_offsets, origins.places)
+        handles[duplicates] = handle_of(representatives.log_offsets, representatives.places)
         new_copies = copies_of(batch, columns, places, duplicates)
         copies[duplicates], better[duplicates] = _count_copies(
-            state, named_entries, origins, new_copies, duplicate_ids
+            state, named_entries, representatives, new_copies, duplicate_ids
         )
         ids = batch_ids if is_whole else select_ids(batch_ids, places)
-        last_texts.follow(
+        last_texts.update_last_texts(
             state.last_texts, state.require_stores(), columns, ids, judged.entry, reasons
         )
     return Verdicts(
@@ -274,17 +279,17 @@ def _judge_new(
         distances=distances,
         decided_offsets=np.full(len(places), judging.log_offset, np.uint64),
         decided_places=places.astype(np.uint32),
-        named=_name_representatives(state, all_origins),
+        named=_name_representatives(state, all_representatives),
         similarity=judged.similarity,
         copies=copies,
         better=better,
-    ), about
+    ), handles
 
 
 def _count_copies(
     state: IndexState,
     named_entries: NDArray[np.int64],
-    origins: Origins,
+    representatives: RepresentativeColumns,
     copies: Copies,
     ids: Ids,
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
@@ -292,10 +297,10 @@ def _count_copies(
     return state.copies.count(
         named_entries,
         first=Copies(
-            features=origins.features,
-            times_ms=origins.times_ms,
-            sources=origins.sources,
-            offsets=origins.offsets,
+            features=representatives.features,
+            times_ms=representatives.times_ms,
+            sources=representatives.sources,
+            offsets=representatives.offsets,
         ),
         copies=copies,
         ids=ids,
@@ -304,16 +309,18 @@ def _count_copies(
     )
 
 
-def _name_representatives(state: IndexState, origins: Origins) -> NamedRepresentatives:
+def _name_representatives(
+    state: IndexState, representatives: RepresentativeColumns
+) -> NamedRepresentatives:
     """Return the representatives that verdicts name."""
-    partitions, sources = state.sources.named(origins.sources)
+    partitions, sources = state.sources.named(representatives.sources)
     return NamedRepresentatives(
         partitions=partitions,
         sources=sources,
-        offsets=origins.offsets,
-        times_ms=origins.times_ms,
-        stops=origins.ids.stops,
-        ids=origins.ids.joined,
+        offsets=representatives.offsets,
+        times_ms=representatives.times_ms,
+        stops=representatives.ids.stops,
+        ids=representatives.ids.joined,
     )
 
 
@@ -365,7 +372,7 @@ def append_rows(
     entries.append(rows, select_ids(Ids.of(batch.ids), places))
 
 
-def _renew(state: IndexState, named_entries: set[int]) -> None:
+def _renew_representatives(state: IndexState, named_entries: set[int]) -> None:
     """Move the named representatives of earlier generations to the current one, in their order."""
     entries, neighbours = state.require_stores()
     current = state.generations.current(entries.count)

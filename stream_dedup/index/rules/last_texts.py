@@ -30,9 +30,9 @@ from stream_dedup.index.storage.pages import select_ids
 from stream_dedup.index.tables.neighbours import Neighbours
 from stream_dedup.index.tables.rows import Columns, select_rows
 
-Name = tuple[int, bytes]
+ScopedId = tuple[int, bytes]
 """(scope, id)."""
-Text = tuple[int, bytes, bytes]
+ScopedText = tuple[int, bytes, bytes]
 """(scope, id, text digest)."""
 Stores = tuple[Entries, Neighbours]
 
@@ -48,8 +48,8 @@ class IdText:
     last_digest: bytes
 
 
-class _Names(Lazy[Name]):
-    """The names of documents, built only for the few that are read."""
+class _ScopedIds(Lazy[ScopedId]):
+    """The (scope, id) of documents, built only for the few that are read."""
 
     def __init__(self, columns: Columns, ids: Sequence[bytes]) -> None:
         self._scopes, self._ids = columns.scopes, ids
@@ -57,7 +57,7 @@ class _Names(Lazy[Name]):
     def __len__(self) -> int:
         return len(self._ids)
 
-    def _item(self, place: int) -> Name:
+    def _item(self, place: int) -> ScopedId:
         return int(self._scopes[place]), self._ids[place]
 
 
@@ -80,25 +80,28 @@ def find_latest(
     columns: Columns,
     ids: Sequence[bytes],
     added: int = 0,
-    known: Mapping[int, Text] = MappingProxyType({}),
-) -> dict[Name, IdText]:
-    """Return the texts of the ids of some documents, for ids with a representative.
+    known: Mapping[int, ScopedText] = MappingProxyType({}),
+) -> dict[ScopedId, IdText]:
+    """Return the last text of each document's id, for the ids that have a representative.
 
-    The `added` latest entries are skipped; entries in `known` are not read.
+    The `added` latest entries are skipped. `known` are texts of entries by number, which need not be
+    read.
     """
     entries, neighbours = stores
-    texts, names = dict(known), _Names(columns, ids)
+    texts, scoped_ids = dict(known), _ScopedIds(columns, ids)
 
     def is_same(places: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
         unread = [number for number in numbers.tolist() if number not in texts]
         if unread:
             texts.update(zip(unread, entries.texts(np.array(unread)), strict=True))
         pairs = zip(places.tolist(), numbers.tolist(), strict=True)
-        return np.array([names[place] == texts[number][:2] for place, number in pairs], np.bool_)
+        return np.array(
+            [scoped_ids[place] == texts[number][:2] for place, number in pairs], np.bool_
+        )
 
     entries_found = neighbours.find_ids(columns.ids, columns.scopes, is_same, added)
     latest = {
-        names[place]: int(entries_found[place])
+        scoped_ids[place]: int(entries_found[place])
         for place in np.flatnonzero(entries_found >= 0).tolist()
     }
     digests = last_texts.read(list(latest.values()))
@@ -108,7 +111,7 @@ def find_latest(
     }
 
 
-def follow(
+def update_last_texts(
     last_texts: LastTexts,
     stores: Stores,
     columns: Columns,
@@ -128,12 +131,13 @@ def follow(
         return
     unique = np.flatnonzero(~is_duplicate)
     first = stores[0].count - len(unique)
-    names = _Names(columns, ids)
+    scoped_ids = _ScopedIds(columns, ids)
     # An unchanged document has the id and text of the entry that it names, which nearly always is
     # the latest of the id.
-    stayed = duplicates[reasons[duplicates] == Reason.UNCHANGED].tolist()
+    unchanged = duplicates[reasons[duplicates] == Reason.UNCHANGED].tolist()
     known = {
-        int(named[place]): (*names[place], columns.digests[place].tobytes()) for place in stayed
+        int(named[place]): (*scoped_ids[place], columns.digests[place].tobytes())
+        for place in unchanged
     }
     latest = find_latest(
         last_texts,
@@ -151,9 +155,9 @@ def follow(
     for place in sorted([*duplicates.tolist(), *new]):
         digest = columns.digests[place].tobytes()
         if place in new:
-            latest[names[place]] = IdText(new[place], digest, digest)
+            latest[scoped_ids[place]] = IdText(new[place], digest, digest)
             continue
-        text = latest.get(names[place])
+        text = latest.get(scoped_ids[place])
         if text is None or text.last_digest == digest:
             continue
         if reasons[place] == Reason.UNCHANGED:

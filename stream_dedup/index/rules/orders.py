@@ -90,13 +90,13 @@ def _columns(state: IndexState, batch: Batch) -> Columns:
     """Return the columns of documents that are in no worker's batch, and number their source
     partitions.
     """
-    numbers = state.numbers(batch)
+    numbers = state.number_sources(batch)
     for number in numbers:
         state.positions.raise_watermark(number, 0, 0)
     return columns_of_batch(batch, np.array(numbers, np.uint32)[batch.source])
 
 
-def carry_out(state: IndexState, log_offset: int, control: Control) -> bool:
+def apply_control(state: IndexState, log_offset: int, control: Control) -> bool:
     """Apply a control record; return False for one that is unknown to this version or has no
     effect.
 
@@ -105,7 +105,7 @@ def carry_out(state: IndexState, log_offset: int, control: Control) -> bool:
         StoreError: the volume failed.
     """
     try:
-        order = _read(state, log_offset, control)
+        order = _parse_order(state, log_offset, control)
     except ConfigurationError:
         return False
     if order is None:
@@ -114,7 +114,7 @@ def carry_out(state: IndexState, log_offset: int, control: Control) -> bool:
     return True
 
 
-def _read(state: IndexState, log_offset: int, control: Control) -> Callable[[], None] | None:
+def _parse_order(state: IndexState, log_offset: int, control: Control) -> Callable[[], None] | None:
     """Return a function that applies the record, which depends on the log alone; None if it has no
     effect.
 
@@ -127,7 +127,7 @@ def _read(state: IndexState, log_offset: int, control: Control) -> Callable[[], 
         return partial(_declare, state, declared) if state.declared in (None, declared) else None
     if control.type == "plan" and state.declared is not None and state.plan is not None:
         current = RulesInForce(state.plan, state.window, state.better, state.format)
-        rules = change_rules(fields, current, state.width(), state.values())
+        rules = change_rules(fields, current, state.known_width(), state.known_sketch_bytes())
         return None if rules is None else partial(_change_rules, state, log_offset, rules)
     if control.type == "retract":
         topic_id, positions = _hex_field(fields, "topic_id"), _positions_field(fields)
@@ -195,14 +195,18 @@ def _retract(
     if not known:
         return
     columns = make_columns(state.print_limbs, len(known), state.sketch_bytes)
-    columns.sources[:], columns.offsets[:], columns.values[:] = zip(
+    columns.sources[:], columns.offsets[:], columns.value_digests[:] = zip(
         *(key for _, key in known), strict=True
     )
     entries_found = state.neighbours.find_positions(columns)
     entries = np.unique(entries_found[entries_found >= 0])
-    origins = state.entries.origins(entries)
+    representatives = state.entries.representatives(entries)
     handles = dict(
-        zip(entries.tolist(), handle_of(origins.log_offsets, origins.places).tolist(), strict=True)
+        zip(
+            entries.tolist(),
+            handle_of(representatives.log_offsets, representatives.places).tolist(),
+            strict=True,
+        )
     )
     state.drop(entries, "retract")
     for (place, key), entry in zip(known, entries_found.tolist(), strict=True):

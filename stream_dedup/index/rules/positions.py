@@ -48,14 +48,14 @@ from stream_dedup.domain.lazy import sizes_of
 from stream_dedup.domain.sketch import NOT_COMPARED
 from stream_dedup.index.storage.contract import Writes
 from stream_dedup.index.storage.layout import (
-    KEPT,
-    decode_kept,
+    CACHED_VERDICT,
+    cached_key,
+    decode_cached,
     decode_source,
     decode_watermark,
-    encode_kept,
+    encode_cached,
     encode_source,
     encode_watermark,
-    kept_key,
     number_of,
     source_key,
     watermark_key,
@@ -68,7 +68,7 @@ Key = tuple[int, int, int]
 """A document's identity: (source number, offset, value digest)."""
 
 _PLACES = 1 << 16
-_FEW = 64
+_SMALL_BATCH = 64
 
 
 class Sources:
@@ -135,17 +135,17 @@ class Sources:
 
 
 class CachedRecord:
-    """The cached verdicts of one log record, in parallel lists; `about` are handles of
-    representatives.
+    """The cached verdicts of one log record, in parallel lists; `handles` are those of the
+    representatives that the verdicts are about. `remaining` counts the verdicts not yet dropped.
     """
 
-    __slots__ = ("about", "is_stored", "judgements", "keys", "log_offset", "remaining")
+    __slots__ = ("handles", "is_stored", "judgements", "keys", "log_offset", "remaining")
 
     def __init__(self, log_offset: int) -> None:
         self.log_offset = log_offset
         self.keys: list[Key] = []
         self.judgements: list[Judgement] = []
-        self.about: list[int] = []
+        self.handles: list[int] = []
         self.remaining = 0
         self.is_stored = False
 
@@ -161,7 +161,7 @@ class WholeRecord:
     """
 
     __slots__ = (
-        "_about",
+        "_handles",
         "_slice",
         "_verdicts",
         "columns",
@@ -172,7 +172,7 @@ class WholeRecord:
     )
 
     _verdicts: Verdicts
-    _about: NDArray[np.int64]
+    _handles: NDArray[np.int64]
     _slice: slice
 
     def __init__(self, log_offset: int, columns: Columns, spans: Spans) -> None:
@@ -182,14 +182,14 @@ class WholeRecord:
         self.remaining = len(spans)
         self.is_stored = False
 
-    def set_verdicts(self, verdicts: Verdicts, about: NDArray[np.int64], first: int) -> None:
-        """Set the verdicts, before any is read: the n from place `first` on.
+    def set_verdicts(self, verdicts: Verdicts, handles: NDArray[np.int64], first: int) -> None:
+        """Set the verdicts, before any is read: of `verdicts`, the n from place `first` on.
 
-        `about` are the handles of the representatives of all these verdicts.
+        `handles` are those of the representatives of all `verdicts`.
         """
-        self._verdicts, self._about, self._slice = (
+        self._verdicts, self._handles, self._slice = (
             verdicts,
-            about,
+            handles,
             slice(first, first + len(self.columns.offsets)),
         )
 
@@ -199,9 +199,9 @@ class WholeRecord:
         return self._verdicts.part(self._slice.start, self._slice.stop)
 
     @property
-    def about(self) -> NDArray[np.int64]:
+    def handles(self) -> NDArray[np.int64]:
         """Handles of the representatives of the verdicts, (n,)."""
-        return self._about[self._slice]
+        return self._handles[self._slice]
 
 
 class Positions:
@@ -222,7 +222,7 @@ class Positions:
         self._whole_records: dict[int, list[WholeRecord]] = {}
         # By log offset, in its order: those with a cached verdict.
         self._records: dict[int, CachedRecord | WholeRecord] = {}
-        # By handle: the log offsets of the indexed records with a duplicate about it.
+        # By handle: the log offsets of the indexed records with a duplicate of the representative.
         self._offsets_by_handle: dict[int, set[int]] = {}
         # By log offset, of the indexed (oldest) records: their handles in `_offsets_by_handle`.
         self._handles_by_offset: dict[int, list[int]] = {}
@@ -311,15 +311,15 @@ class Positions:
         record: CachedRecord,
         keys: Sequence[Key],
         judgements: Sequence[Judgement],
-        about: Sequence[int],
+        handles: Sequence[int],
     ) -> None:
-        """Cache verdicts on documents at or above their watermarks; `about` are handles
+        """Cache verdicts on documents at or above their watermarks; `handles` are handles
         (`handle_of`).
         """
         first = len(record.keys)
         record.keys += keys
         record.judgements += judgements
-        record.about += about
+        record.handles += handles
         record.remaining += len(keys)
         self._cached.update(
             zip(keys, zip(itertools.repeat(record), range(first, len(record.keys))), strict=False)
@@ -356,8 +356,7 @@ class Positions:
             self._changed[record.log_offset] = record
         for record in [] if handle is None else self._records_naming(handle):
             self._changed[record.log_offset] = record
-            rows_named = [row for row, about in enumerate(record.about) if about == handle]
-            for row in rows_named:
+            for row in [row for row, named in enumerate(record.handles) if named == handle]:
                 is_kept = self._cached.get(record.keys[row]) == (record, row)
                 if is_kept and record.judgements[row].reason.verdict is Verdict.DUPLICATE:
                     self._drop(record.keys[row])
@@ -367,7 +366,7 @@ class Positions:
         cached = self._find_cached(key)
         if cached is not None:
             record, row = cached
-            record.judgements[row], record.about[row] = judgement, handle
+            record.judgements[row], record.handles[row] = judgement, handle
             self._changed[record.log_offset] = record
 
     def forget(self, ids: Collection[bytes]) -> None:
@@ -391,10 +390,10 @@ class Positions:
             writes.put(watermark_key(source), encode_watermark(*self._watermarks[source]))
         for log_offset, record in sorted(self._changed.items(), key=itemgetter(0)):
             if record.remaining:
-                writes.put(kept_key(log_offset), self._encode(record))
+                writes.put(cached_key(log_offset), self._encode(record))
                 record.is_stored = True
             elif record.is_stored:
-                writes.delete(kept_key(log_offset))
+                writes.delete(cached_key(log_offset))
         self._changed_watermarks.clear()
         self._changed.clear()
 
@@ -415,7 +414,7 @@ class Positions:
             is_same = (
                 (columns.offsets == offset)
                 & (columns.sources == source)
-                & (columns.values == np.uint64(value_digest))
+                & (columns.value_digests == np.uint64(value_digest))
             )
             if is_same.any():
                 self._split_record(whole)
@@ -428,16 +427,16 @@ class Positions:
             self._remove_whole(source, whole)
         record = CachedRecord(whole.log_offset)
         record.is_stored = whole.is_stored
-        keys, judgements, about = (
+        keys, judgements, handles = (
             read_keys(whole.columns),
             whole.verdicts.judgements(),
-            whole.about.tolist(),
+            whole.handles.tolist(),
         )
         self.cache(
             record,
             [keys[place] for place in places],
             [judgements[place] for place in places],
-            [about[place] for place in places],
+            [handles[place] for place in places],
         )
         self._add_runs(sorted(record.keys))
         self._records[whole.log_offset] = record
@@ -531,7 +530,11 @@ class Positions:
         if isinstance(record, WholeRecord):
             columns = record.columns
             return self._encode_columns(
-                columns.sources, columns.offsets, columns.values, record.verdicts, record.about
+                columns.sources,
+                columns.offsets,
+                columns.value_digests,
+                record.verdicts,
+                record.handles,
             )
         places = [
             place
@@ -544,19 +547,19 @@ class Positions:
             offsets,
             values,
             Verdicts.of([record.judgements[place] for place in places]),
-            [record.about[place] for place in places],
+            [record.handles[place] for place in places],
         )
 
     def _encode_columns(
-        self, sources: Any, offsets: Any, values: Any, verdicts: Verdicts, about: Any
+        self, sources: Any, offsets: Any, values: Any, verdicts: Verdicts, handles: Any
     ) -> bytes:
         named = NamedRepresentatives.of(verdicts.named)
-        rows = np.zeros(len(verdicts.reasons), KEPT)
-        rows["source"], rows["offset"], rows["value_digest"], rows["about"] = (
+        rows = np.zeros(len(verdicts.reasons), CACHED_VERDICT)
+        rows["source"], rows["offset"], rows["value_digest"], rows["representative"] = (
             sources,
             offsets,
             values,
-            about,
+            handles,
         )
         for column in COLUMNS:
             rows[column.name] = getattr(verdicts, column.name)
@@ -569,14 +572,14 @@ class Positions:
             rows["of_offset"][naming_rows] = named.offsets
             rows["of_time_ms"][naming_rows] = named.times_ms
             rows["id_bytes"][naming_rows] = sizes_of(named.stops)
-        return encode_kept(rows, named.ids)
+        return encode_cached(rows, named.ids)
 
     def _load(self, log_offset: int, value: bytes) -> None:
-        rows, ids = decode_kept(value)
+        rows, ids = decode_cached(value)
         record = CachedRecord(log_offset)
         record.is_stored = True
         for values, representative_id in zip(rows.tolist(), ids, strict=True):
-            row = dict(zip(KEPT.names or (), values, strict=True))
+            row = dict(zip(CACHED_VERDICT.names or (), values, strict=True))
             if row["offset"] < self._watermarks[row["source"]][1]:
                 continue
             judgement = Judgement.from_row([row[column.name] for column in COLUMNS])
@@ -586,7 +589,7 @@ class Positions:
                 representative = Representative(position, representative_id, row["of_time_ms"])
                 judgement = judgement._replace(of=representative)
             key = (row["source"], row["offset"], row["value_digest"])
-            self.cache(record, [key], [judgement], [row["about"]])
+            self.cache(record, [key], [judgement], [row["representative"]])
         if record.keys:
             self._add_runs(sorted(record.keys))
             self._records[log_offset] = record
@@ -600,10 +603,10 @@ def _first_offset_of(source: int) -> Callable[[WholeRecord], int]:
 def _handles_named(record: CachedRecord | WholeRecord) -> list[int]:
     """Return the handles of the representatives that a record's duplicates name, each once."""
     if isinstance(record, WholeRecord):
-        return list(set(record.about[record.verdicts.are_duplicates].tolist()))
-    judged = zip(record.about, record.judgements, strict=True)
+        return list(set(record.handles[record.verdicts.are_duplicates].tolist()))
+    judged = zip(record.handles, record.judgements, strict=True)
     return list(
-        {about for about, judgement in judged if judgement.reason.verdict is Verdict.DUPLICATE}
+        {named for named, judgement in judged if judgement.reason.verdict is Verdict.DUPLICATE}
     )
 
 
@@ -620,7 +623,10 @@ def read_keys(columns: Columns) -> list[Key]:
     """Return the identities of a batch's documents."""
     return list(
         zip(
-            columns.sources.tolist(), columns.offsets.tolist(), columns.values.tolist(), strict=True
+            columns.sources.tolist(),
+            columns.offsets.tolist(),
+            columns.value_digests.tolist(),
+            strict=True,
         )
     )
 
@@ -630,7 +636,7 @@ def find_spans(columns: Columns) -> Spans | None:
     twice.
     """
     sources, offsets = columns.sources, columns.offsets
-    if len(offsets) < _FEW and len(set(sources.tolist())) == 1:  # fastest for small batches
+    if len(offsets) < _SMALL_BATCH and len(set(sources.tolist())) == 1:  # fastest for small batches
         offset_list = offsets.tolist()
         rises = all(offset < next_offset for offset, next_offset in itertools.pairwise(offset_list))
         return {int(sources[0]): (offset_list[0], offset_list[-1])} if rises else None

@@ -72,14 +72,14 @@ class IndexState:
             )
         return self.entries, self.neighbours
 
-    def width(self) -> int | None:
+    def known_width(self) -> int | None:
         """Return the width of prints in bits; None before the declaration or a batch contains
         it.
         """
         declared = None if self.declared is None else self.declared.width
         return declared or self.print_limbs * 64 or None
 
-    def values(self) -> int | None:
+    def known_sketch_bytes(self) -> int | None:
         """Return the size of sketches in bytes; None before the declaration or a batch contains
         it.
         """
@@ -156,7 +156,7 @@ class IndexState:
         writes.put(layout.KEY_FORMAT, layout.encode_format())
         writes.put(layout.KEY_META, layout.encode_meta(meta))
 
-    def numbers(self, batch: Batch) -> list[int]:
+    def number_sources(self, batch: Batch) -> list[int]:
         """Return the number of each source partition of a batch."""
         return [
             self.sources.number(source.topic, source.topic_id, source.partition)

@@ -93,7 +93,7 @@ class Window:
         return cls(fields["length_ms"], fields["refresh"])
 
 
-def slice_of(window: Window | None) -> int:
+def slice_ms_of(window: Window | None) -> int:
     """Return the log time of one generation in milliseconds."""
     return _DAY_MS if window is None else window.slice_ms
 
@@ -111,12 +111,15 @@ class RulesInForce(NamedTuple):
 
 
 def change_rules(
-    fields: Mapping[str, Any], current: RulesInForce, width: int | None, values: int | None = None
+    fields: Mapping[str, Any],
+    current: RulesInForce,
+    width: int | None,
+    sketch_bytes: int | None = None,
 ) -> RulesInForce | None:
     """Return the rules in force after a `plan` control record; None if the record has no effect.
 
     Missing fields keep their value, a window of null removes the window, and a format is never
-    lowered. `width` is that of the log's prints, `values` the size of its sketches in bytes, None
+    lowered. `width` is that of the log's prints, `sketch_bytes` the size of its sketches in bytes, None
     if unknown.
 
     Raises:
@@ -129,7 +132,7 @@ def change_rules(
         plan = Plan.from_fields(fields["plan"])
     if "window" in fields:
         window = None if fields["window"] is None else Window.from_fields(fields["window"])
-    if plan.needs_sketch and values not in (None, SKETCH_BYTES):
+    if plan.needs_sketch and sketch_bytes not in (None, SKETCH_BYTES):
         return None
     if "better" in fields:
         better = BetterRule.named(fields["better"])
@@ -214,7 +217,7 @@ class Generations:
             self.log_ms = append_ms
             self._has_changed = True
         else:
-            self.log_ms = max(self.log_ms, min(append_ms, self.log_ms + slice_of(window)))
+            self.log_ms = max(self.log_ms, min(append_ms, self.log_ms + slice_ms_of(window)))
 
     def open(self, entries: int, window: Window | None) -> None:
         """Start a new generation at entry number `entries`, unless the current one has not
@@ -222,7 +225,7 @@ class Generations:
         """
         now = self.now_ms
         if not self._generations or now >= self._generations[-1][1]:
-            self._generations.append((entries, now + slice_of(window)))
+            self._generations.append((entries, now + slice_ms_of(window)))
             self._has_changed = True
 
     def current(self, entries: int) -> int:

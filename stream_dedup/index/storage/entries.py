@@ -104,7 +104,7 @@ class EntryBytes:
         self.changed.clear()
 
 
-class Origins(NamedTuple):
+class RepresentativeColumns(NamedTuple):
     """The fields of named entries that a duplicate's verdict contains, as columns (n,)."""
 
     sources: NDArray[np.uint32]
@@ -115,23 +115,23 @@ class Origins(NamedTuple):
     features: NDArray[np.uint32]
     ids: Ids
 
-    def select(self, is_chosen: NDArray[np.bool_]) -> Origins:
+    def select(self, is_chosen: NDArray[np.bool_]) -> RepresentativeColumns:
         """Return the rows for which `is_chosen` (n,) is true."""
         if is_chosen.all():
             return self
         columns: list[Any] = [column[is_chosen] for column in self[:-1]]
         columns.append(select_ids(self.ids, np.flatnonzero(is_chosen)))
-        return Origins(*columns)
+        return RepresentativeColumns(*columns)
 
 
-# The fields of `Origins` without the id: as they are stored, and as columns.
-_ORIGIN: Final = np.dtype(
+# The fields of `RepresentativeColumns` without the id: as they are stored, and as columns.
+_REPRESENTATIVE: Final = np.dtype(
     [
         ("source", "<u4"), ("offset", "<i8"), ("time_ms", "<i8"), ("log_offset", "<u8"), ("place", "<u2"), ("features", "<u4"),
     ]
 )  # fmt: skip
-_ORIGIN_COLUMNS: Final = tuple(
-    zip(_ORIGIN.names or (), ("u4", "i8", "i8", "i8", "i8", "u4"), strict=True)
+_REPRESENTATIVE_COLUMNS: Final = tuple(
+    zip(_REPRESENTATIVE.names or (), ("u4", "i8", "i8", "i8", "i8", "u4"), strict=True)
 )
 # The fields that distinguish entries with equal prints: text, scope, position and value.
 _IDENTITY: Final = np.dtype(
@@ -155,7 +155,7 @@ def columns_of(rows: NDArray[Any], ids: Sequence[bytes]) -> Columns:
         digests=digests,
         sources=rows["source"],
         offsets=rows["offset"],
-        values=rows["value_digest"],
+        value_digests=rows["value_digest"],
         features=rows["features"],
         sketches=with_origins(rows["sketch"], rows["site"], rows["title"], crcs),
         ids=crcs,
@@ -202,7 +202,7 @@ class IdTags:
             raise FormatError(DAMAGED_PAGE)
         return tags
 
-    def seal(self) -> None:
+    def freeze_segment(self) -> None:
         """Make a segment of the next 4,096 entries."""
         tail = self._whole_tail()
         self._changed[self._frozen] = tail[:SEGMENT_ENTRIES].copy()
@@ -268,18 +268,22 @@ class IdTags:
 
 
 class Entries:
-    """All entries of a volume, with prints of `limbs` limbs and sketches of `values` values."""
+    """All entries of a volume, with prints of `limbs` limbs and sketches of `sketch_bytes` bytes."""
 
     def __init__(
-        self, store: Store, limbs: int, values: int = 0, beat: Callable[[], None] = lambda: None
+        self,
+        store: Store,
+        limbs: int,
+        sketch_bytes: int = 0,
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
         """Open the entries; `beat` is called during long work to show progress."""
         self._store = store
         self._beat = beat
         self._tags = IdTags(store)
         self._limbs = limbs
-        self._values = values
-        self._type = row_type(limbs, values)
+        self._sketch_bytes = sketch_bytes
+        self._type = row_type(limbs, sketch_bytes)
         self._open_pages: dict[int, EntryPage] = {}
         self._changed: set[int] = set()
         self._dropped: list[int] = []
@@ -331,7 +335,7 @@ class Entries:
 
     def _load_segments(self, first: int) -> Iterator[StoredRows]:
         for key, segment in self._store.scan(PREFIX_SEGMENT, segment_key(first)):
-            columns = view_segment(segment, self._limbs, self._values)
+            columns = view_segment(segment, self._limbs, self._sketch_bytes)
             if number_of(key) >= self._frozen:
                 raise FormatError(
                     f"The index volume holds entries beyond the {self.count} that it should hold; "
@@ -431,14 +435,14 @@ class Entries:
                 self._reader.submit(self._store.get_many, list(map(page_key, missing))),
             )
 
-    def origins(self, numbers: NDArray[np.int64]) -> Origins:
+    def representatives(self, numbers: NDArray[np.int64]) -> RepresentativeColumns:
         """Return the origins of the entries of these numbers, in their order."""
-        gathered = self._gather(numbers, _ORIGIN)
+        gathered = self._gather(numbers, _REPRESENTATIVE)
         columns: list[Any] = [
-            *(gathered.rows[name].astype(dtype) for name, dtype in _ORIGIN_COLUMNS),
+            *(gathered.rows[name].astype(dtype) for name, dtype in _REPRESENTATIVE_COLUMNS),
             gathered.ids(),
         ]
-        return Origins(*columns)
+        return RepresentativeColumns(*columns)
 
     def rows(self, numbers: NDArray[np.int64]) -> tuple[NDArray[Any], Ids]:
         """Return (rows, ids) of the entries of these numbers, in their order."""
@@ -457,12 +461,12 @@ class Entries:
         The other columns are empty.
         """
         rows = self._gather(numbers, _IDENTITY).rows
-        return make_columns(self._limbs, 0, self._values)._replace(
+        return make_columns(self._limbs, 0, self._sketch_bytes)._replace(
             scopes=rows["scope"],
             digests=np.ascontiguousarray(rows["text_digest"]).view(np.uint64),
             sources=rows["source"],
             offsets=rows["offset"],
-            values=rows["value_digest"],
+            value_digests=rows["value_digest"],
         )
 
     def drop(self, numbers: NDArray[np.int64]) -> None:
@@ -496,15 +500,17 @@ class Entries:
                 ] = STATE_REMOVED
                 break
             if len(places) == SEGMENT_ENTRIES:
-                self._segments[segment] = np.empty(0, segment_type(self._limbs, self._values))
+                self._segments[segment] = np.empty(0, segment_type(self._limbs, self._sketch_bytes))
                 continue
             rows = self._segments.get(segment)
             if rows is None:
                 (value,) = self._store.get_many([segment_key(segment)])
                 if value is None:
                     raise FormatError(_PAGE_MISSING)
-                columns = view_segment(value, self._limbs, self._values)
-                rows = np.empty(len(columns["place"]), segment_type(self._limbs, self._values))
+                columns = view_segment(value, self._limbs, self._sketch_bytes)
+                rows = np.empty(
+                    len(columns["place"]), segment_type(self._limbs, self._sketch_bytes)
+                )
                 for name, column in columns.items():
                     rows[name] = column
             self._segments[segment] = rows[~np.isin(rows["place"], places)]
@@ -585,7 +591,7 @@ class Entries:
             while len(tail) >= SEGMENT_ENTRIES:
                 whole, tail = tail[:SEGMENT_ENTRIES], tail[SEGMENT_ENTRIES:]
                 self._segments[self._frozen] = whole[whole["state"] != STATE_REMOVED]
-                self._tags.seal()
+                self._tags.freeze_segment()
                 self._frozen += 1
             self._tail = [tail.copy()]
         for segment, remaining in self._segments.items():
@@ -628,10 +634,12 @@ class Entries:
         return contents
 
     def _tail_rows(self) -> NDArray[Any]:
-        return np.concatenate(self._tail or [np.empty(0, segment_type(self._limbs, self._values))])
+        return np.concatenate(
+            self._tail or [np.empty(0, segment_type(self._limbs, self._sketch_bytes))]
+        )
 
     def _segment_rows(self, rows: NDArray[Any], first: int) -> NDArray[Any]:
-        segment = np.empty(len(rows), segment_type(self._limbs, self._values))
+        segment = np.empty(len(rows), segment_type(self._limbs, self._sketch_bytes))
         segment["place"] = np.arange(first, first + len(rows)) % SEGMENT_ENTRIES
         for name in ("state", "features", "scope", "print", "sketch", "site", "title"):
             segment[name] = rows[name]

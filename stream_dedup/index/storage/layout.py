@@ -41,7 +41,7 @@ its type.
                place(u16) append_ms(i64) ids_end(u16): the end of the entry's id in the
                page's ids; it begins at the end of the id before
     kept    := source(u32) offset(i64) value_digest(u64) reason(u8) distance(u8) similarity(u8) copies(u32) better(u8)
-               decided_offset(u64) decided_place(u32) about(u64: the representative, as 65536 * log
+               decided_offset(u64) decided_place(u32) representative(u64: as 65536 * log
                offset + place of the decision that made it one), and of a duplicate's representative
                (else zero): of_source(u32) of_offset(i64) of_time_ms(i64) id_bytes(u16)
     state   := 0 removed, 1 found by its digest alone (too short for neighbours), 2 found by digest and neighbours
@@ -89,7 +89,7 @@ PREFIX_WATERMARK: Final = b"k"
 PREFIX_PAGE: Final = b"e"
 PREFIX_SEGMENT: Final = b"h"
 PREFIX_ID_TAGS: Final = b"i"
-PREFIX_KEPT: Final = b"v"
+PREFIX_CACHED: Final = b"v"
 PREFIX_ANSWER: Final = b"a"
 PREFIX_COPIES: Final = b"c"
 PREFIX_BEST_ID: Final = b"b"
@@ -116,10 +116,10 @@ DAMAGED_PAGE: Final = (
 _U32: Final = struct.Struct(">I")
 _U64: Final = struct.Struct(">Q")
 
-KEPT: Final = np.dtype(
+CACHED_VERDICT: Final = np.dtype(
     [
         ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8"),
-        *((column.name, column.stored) for column in COLUMNS), ("about", "<u8"),
+        *((column.name, column.stored) for column in COLUMNS), ("representative", "<u8"),
         ("of_source", "<u4"), ("of_offset", "<i8"), ("of_time_ms", "<i8"), ("id_bytes", "<u2"),
     ]
 )  # fmt: skip
@@ -133,11 +133,11 @@ COPIES: Final = np.dtype(
 
 
 @lru_cache
-def row_type(limbs: int, values: int = 0) -> np.dtype[Any]:
+def row_type(limbs: int, sketch_bytes: int = 0) -> np.dtype[Any]:
     """Return the type of one entry with a print of `limbs` limbs and a sketch of `values` bytes."""
     return np.dtype(
         [
-            ("state", "u1"), ("text_digest", "u1", (16,)), ("print", "<u8", (limbs,)), ("sketch", "u1", (values,)),
+            ("state", "u1"), ("text_digest", "u1", (16,)), ("print", "<u8", (limbs,)), ("sketch", "u1", (sketch_bytes,)),
             ("site", "<u8"), ("title", "<u8"), ("scope", "<u8"), ("features", "<u4"),
             ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8"),
             ("time_ms", "<i8"), ("log_offset", "<u8"), ("place", "<u2"), ("append_ms", "<i8"),
@@ -147,12 +147,12 @@ def row_type(limbs: int, values: int = 0) -> np.dtype[Any]:
 
 
 @lru_cache
-def segment_type(limbs: int, values: int = 0) -> np.dtype[Any]:
+def segment_type(limbs: int, sketch_bytes: int = 0) -> np.dtype[Any]:
     """Return the type of one entry of a segment."""
     return np.dtype(
         [
             ("place", "<u2"), ("state", "u1"), ("features", "<u4"), ("digest_tag", "<u4"), ("position_tag", "<u4"),
-            ("scope", "<u8"), ("print", "<u8", (limbs,)), ("sketch", "u1", (values,)), ("site", "<u8"), ("title", "<u8"),
+            ("scope", "<u8"), ("print", "<u8", (limbs,)), ("sketch", "u1", (sketch_bytes,)), ("site", "<u8"), ("title", "<u8"),
         ]
     )  # fmt: skip
 
@@ -220,7 +220,7 @@ watermark_key: Final = partial(_key, _U32, PREFIX_WATERMARK)
 page_key: Final = partial(_key, _U64, PREFIX_PAGE)
 segment_key: Final = partial(_key, _U64, PREFIX_SEGMENT)
 id_tags_key: Final = partial(_key, _U64, PREFIX_ID_TAGS)
-kept_key: Final = partial(_key, _U64, PREFIX_KEPT)
+cached_key: Final = partial(_key, _U64, PREFIX_CACHED)
 copies_key: Final = partial(_key, _U64, PREFIX_COPIES)
 best_id_key: Final = partial(_key, _U64, PREFIX_BEST_ID)
 last_text_key: Final = partial(_key, _U64, PREFIX_LAST_TEXT)
@@ -347,13 +347,13 @@ def encode_segment(rows: NDArray[Any]) -> bytes:
     return encode_rows(encode_parts(rows, 1)[0], len(rows), b"")
 
 
-def view_segment(value: bytes, limbs: int, values: int = 0) -> dict[str, NDArray[Any]]:
+def view_segment(value: bytes, limbs: int, sketch_bytes: int = 0) -> dict[str, NDArray[Any]]:
     """Return the columns (n,) of a segment's value, without a copy.
 
     Raises:
         FormatError: it is damaged.
     """
-    dtype = segment_type(limbs, values)
+    dtype = segment_type(limbs, sketch_bytes)
     count, raw, rest = split_rows(value, dtype.itemsize)
     if rest:
         raise FormatError(
@@ -380,21 +380,21 @@ def split_rows(value: bytes, row_bytes: int) -> tuple[int, bytes, bytes]:
     return count, value[ROWS_BEGIN:end], value[end:]
 
 
-def encode_kept(rows: NDArray[Any], ids: bytes) -> bytes:
-    """Return the value of one log record's cached verdicts: `rows` (n,) KEPT, and their joined
+def encode_cached(rows: NDArray[Any], ids: bytes) -> bytes:
+    """Return the value of one log record's cached verdicts: `rows` (n,) CACHED_VERDICT, and their joined
     ids.
     """
     return encode_rows(rows.tobytes(), len(rows), ids)
 
 
-def decode_kept(value: bytes) -> tuple[NDArray[Any], list[bytes]]:
-    """Return (rows (n,) KEPT, their ids).
+def decode_cached(value: bytes) -> tuple[NDArray[Any], list[bytes]]:
+    """Return (rows (n,) CACHED_VERDICT, their ids).
 
     Raises:
         FormatError: it is damaged.
     """
-    _, raw, ids = split_rows(value, KEPT.itemsize)
-    rows: NDArray[Any] = np.frombuffer(raw, KEPT)
+    _, raw, ids = split_rows(value, CACHED_VERDICT.itemsize)
+    rows: NDArray[Any] = np.frombuffer(raw, CACHED_VERDICT)
     ends = np.cumsum(rows["id_bytes"], dtype=np.int64)
     if ends[-1] != len(ids):
         raise FormatError("Kept verdicts of the index volume are damaged; rebuild it.")

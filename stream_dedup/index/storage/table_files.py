@@ -17,7 +17,7 @@ How a table is written to a file:
   4  the previous file is deleted
 
 Invariants: rows are valid before the first 4,096 with a wrong digest, tables if all rows that they
-cover are valid; other rows and tables are rebuilt from the volume, and `refused` contains the
+cover are valid; other rows and tables are rebuilt from the volume, and `rebuild_reasons` contains the
 reasons; losing the folder loses no data; a disk that is too full for a table stops no verdict.
 Before rows are laid out again in place, all names are withdrawn. Entries that an order wiped are
 wiped here too. No link is followed, and only a regular file of this user with one name is used.
@@ -96,7 +96,7 @@ class _TableWrite:
 class TableFiles:
     """The table files of one index, in one folder.
 
-    `refused` contains the reasons why files are rebuilt, `unwritten` counts tables that could not
+    `rebuild_reasons` contains the reasons why files are rebuilt, `unwritten` counts tables that could not
     be written. For the thread that applies the log; another thread writes tables and deletes old
     files.
 
@@ -115,7 +115,7 @@ class TableFiles:
         step.
         """
         self.folder = folder
-        self.refused: list[str] = []
+        self.rebuild_reasons: list[str] = []
         self.unwritten = 0
         self.base: int | None = None
         self._store = store
@@ -124,8 +124,8 @@ class TableFiles:
         self._lock = threading.Lock()
         self._begun_files: dict[int, int] = {}  # generations of files that a merge writes
         self._writes: dict[int, _TableWrite] = {}
-        self._written_tables: dict[int, TableFile] = {}
-        self._tables: dict[int, TableFile] = {}
+        self._unnamed_tables: dict[int, TableFile] = {}
+        self._named_tables: dict[int, TableFile] = {}
         self._dropped_tables: set[int] = set()  # tables whose names the next write deletes
         self._obsolete_files: list[Path] = []  # files to delete after that write
         self._groups = 0
@@ -143,8 +143,10 @@ class TableFiles:
                 "again."
             ) from error
         self.digests = self._read_names()
-        self._generation = max((table.generation for table in self._tables.values()), default=0)
-        named = {self._table_path(number, table) for number, table in self._tables.items()}
+        self._generation = max(
+            (table.generation for table in self._named_tables.values()), default=0
+        )
+        named = {self._table_path(number, table) for number, table in self._named_tables.items()}
         for path in folder.glob("table-*"):  # of a process that ended before it named them
             if path not in named:
                 _remove(path)
@@ -158,18 +160,20 @@ class TableFiles:
         if header is None:
             return no_digests
         if len(header) != _HEAD.size or _HEAD.unpack(header)[0] != FORMAT:
-            self.refused.append("rows and tables were written by another version of the program")
+            self.rebuild_reasons.append(
+                "rows and tables were written by another version of the program"
+            )
             return no_digests
         _, self.base = _HEAD.unpack(header)
         groups = list(self._store.scan(PREFIX_FILE_ROWS))
         if [number_of(key) for key, _ in groups] != list(range(len(groups))) or len(
             {len(value) for _, value in groups}
         ) > 1:
-            self.refused.append("the volume's digests of the rows are damaged")
+            self.rebuild_reasons.append("the volume's digests of the rows are damaged")
             return no_digests
         self._groups = self._stored_groups = len(groups)
         for key, value in self._store.scan(PREFIX_FILE_TABLE):
-            self._tables[number_of(key)] = TableFile(*_TABLE.unpack(value))
+            self._named_tables[number_of(key)] = TableFile(*_TABLE.unpack(value))
         return (
             np.array([np.frombuffer(value, "<u8") for _, value in groups], np.uint64)
             if groups
@@ -184,7 +188,7 @@ class TableFiles:
             StoreError: the volume failed.
         """
         if valid_groups < groups:
-            self.refused.append(
+            self.rebuild_reasons.append(
                 f"rows from number {valid_groups * GROUP_ROWS} on have another digest than the "
                 "volume names"
             )
@@ -193,7 +197,7 @@ class TableFiles:
         self._groups = valid_groups
         for number in [
             number
-            for number, table in self._tables.items()
+            for number, table in self._named_tables.items()
             if table.rows > valid_groups * GROUP_ROWS
         ]:
             self._drop_table(number)
@@ -213,7 +217,7 @@ class TableFiles:
         """Return the valid files of the tables whose keys are derived from `plan`, by number."""
         return {
             number: table
-            for number, table in self._tables.items()
+            for number, table in self._named_tables.items()
             if table.plan == _hash_plan(plan)
         }
 
@@ -221,9 +225,9 @@ class TableFiles:
         """Stop using the files of all tables from number `first` on: another plan rebuilds them."""
         self.stop_writing([number for number in self._writes if number >= first])
         with self._lock:
-            for number in [number for number in self._written_tables if number >= first]:
-                _remove(self._table_path(number, self._written_tables.pop(number)))
-        for number in [number for number in self._tables if number >= first]:
+            for number in [number for number in self._unnamed_tables if number >= first]:
+                _remove(self._table_path(number, self._unnamed_tables.pop(number)))
+        for number in [number for number in self._named_tables if number >= first]:
             self._drop_table(number)
 
     def read_table(self, number: int, pieces: Pieces) -> FileIO | None:
@@ -231,7 +235,7 @@ class TableFiles:
 
         Returns the open file, or None if the table must be rebuilt. Any thread may call it.
         """
-        table = self._tables[number]
+        table = self._named_tables[number]
         path, digest = self._table_path(number, table), xxhash.xxh3_64()
         problem = "has another digest than the volume names"
         with contextlib.ExitStack() as stack:
@@ -248,7 +252,7 @@ class TableFiles:
             except OSError as error:
                 problem = f"cannot be read ({error.strerror})"
         with self._lock:
-            self.refused.append(f"{path.name} {problem}")
+            self.rebuild_reasons.append(f"{path.name} {problem}")
             self._drop_table(number)
         return None
 
@@ -259,7 +263,7 @@ class TableFiles:
             if write is not None and write.future is not None:
                 write.is_cancelled = True
                 if write.future.cancel():
-                    _remove(self._part_path(number, write.file.generation))
+                    _remove(self._partial_path(number, write.file.generation))
                 else:
                     write.future.result()
 
@@ -269,7 +273,7 @@ class TableFiles:
         """
         self._generation += 1
         self._begun_files[number] = self._generation
-        return self._part_path(number, self._generation)
+        return self._partial_path(number, self._generation)
 
     def write_table(self, number: int, plan: str, sizes: Sizes, pieces: Pieces) -> None:
         """Write a table in the background, if it has grown; it does not change until
@@ -278,7 +282,7 @@ class TableFiles:
         A begun file is always completed: little of it is missing.
         """
         previous, plan_hash = (
-            self._written_tables.get(number) or self._tables.get(number),
+            self._unnamed_tables.get(number) or self._named_tables.get(number),
             _hash_plan(plan),
         )
         if number not in self._begun_files and previous is not None and previous.plan == plan_hash:
@@ -295,7 +299,7 @@ class TableFiles:
     def _write(self, write: _TableWrite) -> None:
         path, part = (
             self._table_path(write.number, write.file),
-            self._part_path(write.number, write.file.generation),
+            self._partial_path(write.number, write.file.generation),
         )
         digest, position = xxhash.xxh3_64(), 0
         try:
@@ -330,8 +334,8 @@ class TableFiles:
             self.unwritten += 1
             return
         with self._lock:
-            replaced = self._written_tables.get(write.number)
-            self._written_tables[write.number] = write.file._replace(digest=digest.intdigest())
+            replaced = self._unnamed_tables.get(write.number)
+            self._unnamed_tables[write.number] = write.file._replace(digest=digest.intdigest())
         if replaced is not None:
             _remove(self._table_path(write.number, replaced))
 
@@ -339,22 +343,22 @@ class TableFiles:
         """Stop using a table's file; the next write deletes its name, and then the file is
         deleted.
         """
-        self._obsolete_files.append(self._table_path(number, self._tables.pop(number)))
+        self._obsolete_files.append(self._table_path(number, self._named_tables.pop(number)))
         self._dropped_tables.add(number)
 
     def _table_path(self, number: int, table: TableFile) -> Path:
         return self.folder / f"table-{number}.{table.generation}"
 
-    def _part_path(self, number: int, generation: int) -> Path:
+    def _partial_path(self, number: int, generation: int) -> Path:
         return self.folder / f"table-{number}.{generation}.part"
 
     # -- the volume's records
 
     @property
-    def is_behind(self) -> bool:
+    def has_unnamed_files(self) -> bool:
         """Whether there are files that the next write will name."""
         return any(
-            table.rows <= self._groups * GROUP_ROWS for table in list(self._written_tables.values())
+            table.rows <= self._groups * GROUP_ROWS for table in list(self._unnamed_tables.values())
         )
 
     def withdraw_names(self) -> None:
@@ -366,10 +370,10 @@ class TableFiles:
         self.stop_writing(list(self._writes))
         files = [
             self._table_path(number, table)
-            for tables in (self._written_tables, self._tables)
+            for tables in (self._unnamed_tables, self._named_tables)
             for number, table in tables.items()
         ]
-        if self.base is not None or self.refused:
+        if self.base is not None or self.rebuild_reasons:
             self._store.write({}, [KEY_TABLE_FILES], NAME_RANGES)
             self._on_step("names withdrawn")
         for path in (*files, *self._obsolete_files):
@@ -381,8 +385,8 @@ class TableFiles:
             0,
         )
         for pending in (
-            self._written_tables,
-            self._tables,
+            self._unnamed_tables,
+            self._named_tables,
             self._dropped_tables,
             self._obsolete_files,
             self._changed_segments,
@@ -421,17 +425,17 @@ class TableFiles:
         with self._lock:
             written = {
                 number: table
-                for number, table in self._written_tables.items()
+                for number, table in self._unnamed_tables.items()
                 if table.rows <= groups * GROUP_ROWS
             }
             for number in written:
-                del self._written_tables[number]
+                del self._unnamed_tables[number]
         for number in self._dropped_tables - written.keys():
             writes.delete(file_table_key(number))
         for number, table in written.items():
-            if number in self._tables:
+            if number in self._named_tables:
                 self._drop_table(number)
-            self._tables[number] = table
+            self._named_tables[number] = table
             writes.put(file_table_key(number), _TABLE.pack(*table))
         for pending in (self._dropped_tables, self._changed_segments, self._wiped_groups):
             pending.clear()

@@ -1,8 +1,8 @@
 """Choose the tables that find the representatives near a document under a plan.
 
-A plan with `asked` or `bands` has tables for its keys: of the entries of each key, some are
-asked. A plan that asks all can use any tables that find at least its near entries, because each
-result is compared by the whole predicate:
+A plan with `asked` or `bands` has tables for its keys: of the entries of each key, `asked` are
+compared with a document. A plan that compares all can use any tables that find at least its near
+entries, because each result is compared by the whole predicate:
 
 - If two keys are within `radius` bits, one of `radius` + 1 parts is equal: there is a table for each part.
 - If the tables together would return as many representatives as there are, one table without bits returns each of them once:
@@ -27,7 +27,7 @@ from stream_dedup.domain.sketch import SKETCH_VALUES
 _LIMB_MASK: Final = (1 << 64) - 1
 
 
-class Tables(NamedTuple):
+class CompiledPlan(NamedTuple):
     """A plan in the form that the compiled functions need; W limbs of a print are compared.
 
     `masks` (T, W) uint64: the bits of the print that are the key of each table by print. `keys` (K,
@@ -37,8 +37,8 @@ class Tables(NamedTuple):
     length, the plan's threshold last; `ratio` in per cent. If `compares`, two sketches are near
     from `alike_mins` (5,) int64 parts of `ALIKE`, by the relation of the documents; the first part
     of a sketch has `bands` blocks of `band_values` values, with a table for each after those by
-    print. Of each key `asked` entries are asked, the last `asked_last` and otherwise the first, or
-    all (0).
+    print. Of the entries of each key, `asked` are compared with a document, or all (0): the last
+    `asked_last`, and otherwise the first.
     """
 
     masks: NDArray[np.uint64]
@@ -57,13 +57,13 @@ class Tables(NamedTuple):
     asked_last: int
 
 
-def tables_of(plan: Plan) -> Tables:
-    """Return the tables that serve a plan."""
+def compiled(plan: Plan) -> CompiledPlan:
+    """Return a plan in the form that the compiled functions need."""
     key_bits = [
         _bit_mask(bit for first, end in key for bit in range(first, end)) for key in plan.keys
     ]
-    table_bits = _bits_of_tables(plan, key_bits)
-    return Tables(
+    table_bits = _key_bits_of_tables(plan, key_bits)
+    return CompiledPlan(
         masks=_limbs_of(table_bits, plan.limbs),
         keys=_limbs_of([] if table_bits == key_bits else key_bits, plan.limbs),
         radius=plan.radius,
@@ -83,9 +83,9 @@ def tables_of(plan: Plan) -> Tables:
     )
 
 
-def table_count(tables: Tables) -> int:
-    """Return the number of tables."""
-    return len(tables.masks) + tables.bands
+def table_count(plan: CompiledPlan) -> int:
+    """Return the number of tables that a plan needs."""
+    return len(plan.masks) + plan.bands
 
 
 def to_limbs(number: int, limbs: int) -> NDArray[np.uint64]:
@@ -93,7 +93,7 @@ def to_limbs(number: int, limbs: int) -> NDArray[np.uint64]:
     return np.array([(number >> (64 * limb)) & _LIMB_MASK for limb in range(limbs)], np.uint64)
 
 
-def _bits_of_tables(plan: Plan, key_bits: list[int]) -> list[int]:
+def _key_bits_of_tables(plan: Plan, key_bits: list[int]) -> list[int]:
     """Return the bits of the print that each table by print has as its key."""
     if plan.asked or plan.bands:
         return key_bits

@@ -4,7 +4,7 @@ Sketches, features and tags are in files if there is a folder for them. If the b
 for everything, row numbers and prints move to files too, because they are read by single rows. The
 index of a search stays in memory (12 bits of the key next to each row number, and the begin of each
 bucket), so with `bands` a document without similar ones reads one row in four on average, and where
-all are asked it reads each row that shares a block. Answers are the same, only slower; the cost is
+all are compared it reads each row that shares a block. Answers are the same, only slower; the cost is
 in docs/explanation/index-layout.md.
 
 Invariants: the files have no name, and end with the process; what does not fit even so is rejected
@@ -67,7 +67,7 @@ class Budget:
         """Return the smallest budget into which `needed_bytes` fit."""
         return (needed_bytes + _FIXED_BYTES) * _FREE_SHARE // (_FREE_SHARE - 1) + 1
 
-    def demand(self, needed_bytes: int) -> None:
+    def require(self, needed_bytes: int) -> None:
         """Check that `needed_bytes` fit.
 
         Raises:

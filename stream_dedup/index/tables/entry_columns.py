@@ -17,7 +17,12 @@ from numpy.typing import NDArray
 
 from stream_dedup.domain.errors import StoreError
 from stream_dedup.index.tables.budget import Column
-from stream_dedup.index.tables.file_keeper import GROUP_ROWS, FileKeeper, RowsInFiles, digest_bytes
+from stream_dedup.index.tables.file_keeper import (
+    GROUP_ROWS,
+    RowsInFiles,
+    TableFilesProtocol,
+    digest_bytes,
+)
 from stream_dedup.index.tables.finder import RunParts, finder_bytes
 from stream_dedup.index.tables.rows import LoadedRows, StoredRows, make_row_buffer
 
@@ -41,7 +46,11 @@ class EntryColumns:
     """
 
     def __init__(
-        self, limbs: int, values: int, folder: Path | None, files: FileKeeper | None = None
+        self,
+        limbs: int,
+        sketch_bytes: int,
+        folder: Path | None,
+        files: TableFilesProtocol | None = None,
     ) -> None:
         self._files = files
         table_folder = None if files is None else files.folder
@@ -51,7 +60,7 @@ class EntryColumns:
             "features": (np.uint32,),
             "numbers": (np.uint32,),
             "states": (np.uint8,),
-            "sketches": (np.uint8, values),
+            "sketches": (np.uint8, sketch_bytes),
             **dict.fromkeys(TAGS, (np.uint32,)),
         }
         file_folder = table_folder or folder

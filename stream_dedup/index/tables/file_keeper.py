@@ -52,7 +52,7 @@ class RowsInFiles(NamedTuple):
     digests: Callable[[int], NDArray[np.uint64]]
 
 
-class FileKeeper(Protocol):
+class TableFilesProtocol(Protocol):
     """The table files of one index in one folder.
 
     Tables are numbered from 0; those that find rows by digest, position and id come first.

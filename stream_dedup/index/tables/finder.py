@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from stream_dedup.index.tables import finder_kernels
 from stream_dedup.index.tables.budget import Column, allocate_lazily, read_error
-from stream_dedup.index.tables.file_keeper import ROW_BYTES, FileKeeper, Sizes
-from stream_dedup.index.tables.finder_kernels import GROUP, SIZES, UNIT, KeyTables
+from stream_dedup.index.tables.file_keeper import ROW_BYTES, Sizes, TableFilesProtocol
+from stream_dedup.index.tables.finder_kernels import BLOCK_SIZES, GROUP, UNIT, KeyTables
 from stream_dedup.index.tables.rows import make_row_buffer
 
 _BUCKET_ENTRIES: Final = 32  # at most, on average: as many tags are read in half a line of memory
@@ -69,14 +69,14 @@ class RowFinder:
 
     `active` (T,) int64: the number of rows in the active segment of each. With `files`, frozen
     segments are also in table files: those of the tables from number `first` on, with keys that are
-    derived from `plan`.
+    derived from `plan_id`.
     """
 
     def __init__(
-        self, count: int, files: FileKeeper | None = None, first: int = 0, plan: str = ""
+        self, count: int, files: TableFilesProtocol | None = None, first: int = 0, plan_id: str = ""
     ) -> None:
         self.count = count
-        self._first, self._plan = first, plan
+        self._first, self._plan_id = first, plan_id
         self.active = np.zeros(count, np.int64)
         self._files = files
         self._next_row = 0  # behind all that were added
@@ -84,19 +84,19 @@ class RowFinder:
         self._row_files: dict[
             int, Column
         ] = {}  # those files, of each table that has row numbers there
-        self.table = self._make_tables(_ROOM_BUCKETS)
+        self.key_tables = self._make_tables(_ROOM_BUCKETS)
 
     def add(self, rows: NDArray[np.int64], keys: NDArray[np.uint64], number: int = 0) -> None:
         """Add rows (k,), later than all there, with their keys (k, t), to t tables from `number`
         on.
         """
-        table = self.table
-        done = finder_kernels.add_active(table, number, rows, keys, 0)
+        key_tables = self.key_tables
+        done = finder_kernels.add_active(key_tables, number, rows, keys, 0)
         while done < keys.size:
-            places = len(table.active_rows) * 17 // 16 // UNIT * UNIT
-            table.active_rows.resize(places, refcheck=False)
-            table.active_tags.resize(places, refcheck=False)
-            done = finder_kernels.add_active(table, number, rows, keys, done)
+            places = len(key_tables.active_rows) * 17 // 16 // UNIT * UNIT
+            key_tables.active_rows.resize(places, refcheck=False)
+            key_tables.active_tags.resize(places, refcheck=False)
+            done = finder_kernels.add_active(key_tables, number, rows, keys, done)
         self.active[number : number + keys.shape[1]] += len(rows)
         if len(rows):
             self._next_row = int(rows[-1]) + 1
@@ -117,7 +117,7 @@ class RowFinder:
         """
         found, buffer = np.empty(len(keys), np.int64), make_row_buffer()
         finder_kernels.find_live(
-            self.table,
+            self.key_tables,
             buffer,
             number,
             keys,
@@ -152,14 +152,14 @@ class RowFinder:
             numbers = range(self.count)
         self._stop_writing(numbers)
         if len(numbers) == self.count:
-            self.table = self._make_tables(max(_ROOM_BUCKETS, _ROOM_FOR_MORE * buckets))
+            self.key_tables = self._make_tables(max(_ROOM_BUCKETS, _ROOM_FOR_MORE * buckets))
         else:
             for number in numbers:
-                finder_kernels.clear_active(self.table, number)
+                finder_kernels.clear_active(self.key_tables, number)
         for number in numbers if entries else ():
             self._set_row_file(number, self._begin_row_file(number))
         self.active[numbers] = 0
-        self.table.masks[numbers] = buckets - 1
+        self.key_tables.masks[numbers] = buckets - 1
         row_bounds = np.linspace(0, len(states), _PIECES + 1, dtype=np.int64).tolist()
         places = [
             0,
@@ -207,7 +207,7 @@ class RowFinder:
             for index, keys in enumerate(read_keys(numbers, first, end)):
                 number, part_states = numbers[index], states[first:end]
                 count = finder_kernels.place_keys(
-                    self.table,
+                    self.key_tables,
                     number,
                     keys,
                     part_states,
@@ -245,10 +245,10 @@ class RowFinder:
             first, end, begin, stop = pieces[index]
             low_halves, tags = (
                 self._read_rows(number, begin, stop),
-                self.table.tags[base + begin : base + stop],
+                self.key_tables.tags[base + begin : base + stop],
             )
             finder_kernels.partition_keys(
-                self.table.masks[number],
+                self.key_tables.masks[number],
                 low_halves,
                 tags,
                 states[first:end],
@@ -268,7 +268,15 @@ class RowFinder:
             ordered = np.empty(np.diff(part_begins).max(), np.uint64)
             rows, halves = np.empty(len(part_keys), np.uint32), np.empty(len(part_keys), np.uint8)
             finder_kernels.sort_parts(
-                self.table, number, part_keys, parts[0], part_begins, cursor, ordered, halves, rows
+                self.key_tables,
+                number,
+                part_keys,
+                parts[0],
+                part_begins,
+                cursor,
+                ordered,
+                halves,
+                rows,
             )
             self._write_rows(number, int(part_begins[0]), rows, self._row_files.get(number))
 
@@ -279,7 +287,7 @@ class RowFinder:
             even_parts[np.linspace(0, len(even_parts) - 1, _PIECES + 1, dtype=np.int64)]
         ).tolist()
         run_parts(sort_range, list(itertools.pairwise(groups)))
-        self.table.heads[number, self.buckets(number)] = begins[-1]
+        self.key_tables.heads[number, self.buckets(number)] = begins[-1]
 
     def tables_to_merge(self, entries_min: int, merge_share: int) -> Iterator[int]:
         """Yield the table with the largest active segment, while the active segments are too large
@@ -300,7 +308,7 @@ class RowFinder:
         """Merge the active segment of one table into its frozen one; False if it needs more
         buckets.
         """
-        table, base = self.table, number * self._places
+        key_tables, base = self.key_tables, number * self._places
         end_place = int(self.frozen[number]) + int(self.active[number])
         if buckets_for(end_place) > self.buckets(number):
             return False
@@ -308,20 +316,20 @@ class RowFinder:
         merged, cursor = self._begin_row_file(number), np.empty(GROUP, np.int64)
         # From the end, because entries move to the right.
         for first, end in reversed(list(self._bucket_ranges(number))):
-            begin, stop = table.heads[number, [first, end]].tolist()
+            begin, stop = key_tables.heads[number, [first, end]].tolist()
             count = (
                 stop
                 - begin
-                + int(table.active_heads[number, first // GROUP : end // GROUP, 1].sum())
+                + int(key_tables.active_heads[number, first // GROUP : end // GROUP, 1].sum())
             )
             rows, tags, halves = np.empty(count, np.uint32), *np.empty((2, count), np.uint8)
             old_rows, begin_place = self._read_rows(number, begin, stop), end_place - count
             finder_kernels.merge_segments(
-                table, number, first, end, begin_place, old_rows, rows, tags, halves, cursor
+                key_tables, number, first, end, begin_place, old_rows, rows, tags, halves, cursor
             )
             self._write_rows(number, begin_place, rows, merged)
-            table.tags[base + begin_place : base + end_place] = tags
-            finder_kernels.write_halves(table.more, base + begin_place, halves)
+            key_tables.tags[base + begin_place : base + end_place] = tags
+            finder_kernels.write_halves(key_tables.half_tags, base + begin_place, halves)
             end_place = begin_place
         self._set_row_file(number, merged)
         self.active[number] = 0
@@ -342,7 +350,7 @@ class RowFinder:
 
         Valid files are read. Tables without a file are sorted; to the others, later rows are added.
         """
-        covered = self._read_kept_tables(entries, run_parts)
+        covered = self._read_table_files(entries, run_parts)
         missing = np.flatnonzero(covered < 0).tolist()
         if missing:
             self.freeze(
@@ -364,7 +372,7 @@ class RowFinder:
             beat()
         self._next_row = len(states)
 
-    def _read_kept_tables(self, entries: int, run_parts: RunParts) -> NDArray[np.int64]:
+    def _read_table_files(self, entries: int, run_parts: RunParts) -> NDArray[np.int64]:
         """Read the valid table files; return the number of rows that each table covers (T,), -1
         without one.
         """
@@ -372,35 +380,35 @@ class RowFinder:
         if self._files is None:
             return covered
         numbers = range(self._first, self._first + self.count)
-        kept = {
-            number - self._first: table
-            for number, table in self._files.valid_tables(self._plan).items()
+        valid_files = {
+            number - self._first: table_file
+            for number, table_file in self._files.valid_tables(self._plan_id).items()
             if number in numbers
         }
-        if not kept:
+        if not valid_files:
             return covered
         files, room_buckets = (
             self._files,
-            max(buckets_for(entries), *(table.buckets for table in kept.values())),
+            max(buckets_for(entries), *(table_file.buckets for table_file in valid_files.values())),
         )
         if room_buckets > self._room_buckets:
-            self.table = self._make_tables(_ROOM_FOR_MORE * room_buckets)
+            self.key_tables = self._make_tables(_ROOM_FOR_MORE * room_buckets)
 
         def read_table(number: int) -> None:
-            table = kept[number]
-            self.table.masks[number] = table.buckets - 1
+            table_file = valid_files[number]
+            self.key_tables.masks[number] = table_file.buckets - 1
             file = files.read_table(
-                self._first + number, lambda: self._pieces(number, table.entries, fill=True)
+                self._first + number, lambda: self._pieces(number, table_file.entries, fill=True)
             )
             if file is None:
                 return
-            covered[number] = table.rows
+            covered[number] = table_file.rows
             if self._folder is None:
                 file.close()
             else:
                 self._set_row_file(number, Column(np.uint32, file=file))
 
-        run_parts(read_table, list(kept))
+        run_parts(read_table, list(valid_files))
         return covered
 
     def _stop_writing(self, numbers: Sequence[int]) -> None:
@@ -412,7 +420,7 @@ class RowFinder:
         if self._files is not None and (entries := int(self.frozen[number])):
             sizes = Sizes(self._next_row, entries, self.buckets(number))
             self._files.write_table(
-                self._first + number, self._plan, sizes, lambda: self._pieces(number, entries)
+                self._first + number, self._plan_id, sizes, lambda: self._pieces(number, entries)
             )
 
     def _pieces(
@@ -423,7 +431,7 @@ class RowFinder:
         With `fill` the caller sets them. Row numbers that stay in a file are read into a dummy
         then.
         """
-        base, table = number * self._places, self.table
+        base, key_tables = number * self._places, self.key_tables
         skipped = (
             np.empty(min(entries, _PLACES_AT_ONCE), np.uint32)
             if fill and self._folder is not None
@@ -435,8 +443,8 @@ class RowFinder:
                 self._read_rows(number, first, end) if skipped is None else skipped[: end - first]
             ).view(np.uint8)
         for part in (
-            table.tags[base : base + entries],
-            table.more[base // 2 : (base + entries + 1) // 2],
+            key_tables.tags[base : base + entries],
+            key_tables.half_tags[base // 2 : (base + entries + 1) // 2],
             self._heads(number).view(np.uint8),
         ):
             for first in range(0, len(part), _PLACES_AT_ONCE):
@@ -452,7 +460,7 @@ class RowFinder:
                 column.write(0, self._read_rows(number, 0, entries))
                 self._set_row_file(number, column)
         self._folder = folder
-        self.table = self.table._replace(rows=np.empty(0, np.uint32))
+        self.key_tables = self.key_tables._replace(rows=np.empty(0, np.uint32))
 
     def _begin_row_file(self, number: int) -> Column | None:
         """Return a new file for the row numbers of a table, None if they are in memory."""
@@ -468,13 +476,13 @@ class RowFinder:
         """Use a file for the row numbers of a table; None changes nothing."""
         if column is not None:
             self._row_files[number] = column
-            self.table.files[number] = column.number
+            self.key_tables.files[number] = column.number
 
     def _read_rows(self, number: int, begin: int, end: int) -> NDArray[np.uint32]:
         """Return the row numbers at some places of a table's frozen segment; a view if they are in
         memory.
         """
-        rows, base = self.table.rows, number * self._places
+        rows, base = self.key_tables.rows, number * self._places
         # Read after the array, which is empty only once there are files.
         column = self._row_files.get(number)
         return rows[base + begin : base + end] if column is None else column.read(begin, end)
@@ -485,27 +493,27 @@ class RowFinder:
         """Set row numbers of a table from a place on, in `column` or in memory."""
         if column is None:
             base = number * self._places + first
-            self.table.rows[base : base + len(rows)] = rows
+            self.key_tables.rows[base : base + len(rows)] = rows
         else:
             column.write(first, rows)
 
     @property
     def frozen(self) -> NDArray[np.int64]:
         """The number of rows in the frozen segment of each table, (T,)."""
-        ends: NDArray[np.uint32] = self.table.heads[
-            np.arange(self.count), self.table.masks + np.uint64(1)
+        ends: NDArray[np.uint32] = self.key_tables.heads[
+            np.arange(self.count), self.key_tables.masks + np.uint64(1)
         ]
         return ends.astype(np.int64)
 
     @property
     def bytes_used(self) -> int:
         """Bytes of memory that the arrays use; unwritten room uses none."""
-        table = self.table
+        key_tables = self.key_tables
         written = int(
             self.frozen.sum() * (_TAG_BYTES if self._folder is not None else _TAG_BYTES + ROW_BYTES)
         )
         heads = sum(self.buckets(number) for number in range(self.count)) * _BUCKET_BYTES
-        return written + heads + table.active_tags.nbytes + table.active_rows.nbytes
+        return written + heads + key_tables.active_tags.nbytes + key_tables.active_rows.nbytes
 
     @property
     def bytes_in_file(self) -> int:
@@ -515,7 +523,7 @@ class RowFinder:
     def lengths(self, number: int) -> NDArray[np.int64]:
         """Return the number of entries in each bucket of one table, (B,)."""
         lengths: NDArray[np.int64] = np.diff(self._heads(number)).astype(np.int64)
-        finder_kernels.count_active(self.table, number, lengths)
+        finder_kernels.count_active(self.key_tables, number, lengths)
         return lengths
 
     def longest(self, number: int) -> int:
@@ -526,25 +534,25 @@ class RowFinder:
         them.
         """
         frozen = np.diff(self._heads(number)).reshape(-1, GROUP).max(axis=1)
-        return int((frozen + self.table.active_heads[number, : len(frozen), 1]).max())
+        return int((frozen + self.key_tables.active_heads[number, : len(frozen), 1]).max())
 
     def buckets(self, number: int) -> int:
         """Return the number of buckets of one table."""
-        return int(self.table.masks[number]) + 1
+        return int(self.key_tables.masks[number]) + 1
 
     def _heads(self, number: int) -> NDArray[np.uint32]:
         """Return the begin of each bucket of one table, and the end of the last, (B + 1,)."""
-        return self.table.heads[number, : self.buckets(number) + 1]
+        return self.key_tables.heads[number, : self.buckets(number) + 1]
 
     @property
     def _room_buckets(self) -> int:
         """The number of buckets for which each table has room."""
-        return int(self.table.heads.shape[1] - 1)
+        return int(self.key_tables.heads.shape[1] - 1)
 
     @property
     def _places(self) -> int:
         """The number of places of each table in the frozen arrays."""
-        return len(self.table.tags) // self.count
+        return len(self.key_tables.tags) // self.count
 
     def _bucket_ranges(self, number: int) -> Iterator[tuple[int, int]]:
         """Yield (first, end) of buckets, whole groups, with few enough entries to process in
@@ -565,13 +573,13 @@ class RowFinder:
             masks=np.full(self.count, _BUCKETS_MIN - 1, np.uint64),
             heads=allocate_lazily((self.count, room_buckets + 1), np.uint32),
             tags=allocate_lazily((places,), np.uint8),
-            more=allocate_lazily((places // 2,), np.uint8),
+            half_tags=allocate_lazily((places // 2,), np.uint8),
             rows=allocate_lazily((places if self._folder is None else 0,), np.uint32),
             files=np.full(self.count, -1, np.int64),
             active_heads=allocate_lazily((self.count, room_buckets // GROUP, 2), np.uint32),
             active_tags=np.zeros(_UNITS_MIN * UNIT, np.uint16),
             active_rows=np.zeros(_UNITS_MIN * UNIT, np.uint32),
-            free=np.zeros(SIZES + 1, np.int64),
+            free_blocks=np.zeros(BLOCK_SIZES + 1, np.int64),
         )
 
 

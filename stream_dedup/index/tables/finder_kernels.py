@@ -39,9 +39,9 @@ TAGS: Final = 1 << 12
 GROUP_BITS: Final = 2
 GROUP: Final = 1 << GROUP_BITS
 UNIT: Final = 4  # places in the smallest block; blocks are counted in units of it
-SIZES: Final = 32
+BLOCK_SIZES: Final = 32
 _TAG_SHIFT: Final = uint64(56)
-_MORE_SHIFT: Final = uint64(28)
+_HALF_TAG_SHIFT: Final = uint64(28)
 _AHEAD: Final = 8
 
 
@@ -50,23 +50,23 @@ class KeyTables(NamedTuple):
 
     `masks` (T,) uint64: the number of buckets of each table less one; the number is a power of two
     of at most B. Frozen: `heads` (T, B + 1) uint32, the place where each bucket begins and the end
-    of the last, `tags` (T * m,) uint8, `more` (T * m / 2,) uint8, `rows` (T * m,) uint32, or (0,)
+    of the last, `tags` (T * m,) uint8, `half_tags` (T * m / 2,) uint8, `rows` (T * m,) uint32, or (0,)
     if the rows of each table are at the beginning of the file of number `files` (T,) int64, else
     -1. Active: `active_heads` (T, B / 4, 2) uint32, the first unit and the length, `active_tags`
-    uint16 and `active_rows` uint32 (units * 4,), `free` (SIZES + 1,) int64: the first free block of
+    uint16 and `active_rows` uint32 (units * 4,), `free_blocks` (BLOCK_SIZES + 1,) int64: the first free block of
     each size, plus one, and last the number of units that were ever used.
     """
 
     masks: NDArray[np.uint64]
     heads: NDArray[np.uint32]
     tags: NDArray[np.uint8]
-    more: NDArray[np.uint8]
+    half_tags: NDArray[np.uint8]
     rows: NDArray[np.uint32]
     files: NDArray[np.int64]
     active_heads: NDArray[np.uint32]
     active_tags: NDArray[np.uint16]
     active_rows: NDArray[np.uint32]
-    free: NDArray[np.int64]
+    free_blocks: NDArray[np.int64]
 
 
 @kernel
@@ -79,51 +79,51 @@ def _block_size(length: int) -> int:
 
 
 @kernel
-def _free_block(rows: Any, free: Any, block: int, length: int) -> None:
+def _free_block(rows: Any, free_blocks: Any, block: int, length: int) -> None:
     """Add the block of a list of `length` entries, 1 or more, to the free list of its size."""
     size = _block_size(length)
-    rows[block * UNIT] = uint32(free[size])
-    free[size] = block + 1
+    rows[block * UNIT] = uint32(free_blocks[size])
+    free_blocks[size] = block + 1
 
 
 @kernel
-def _take_block(rows: Any, free: Any, length: int) -> int:
+def _take_block(rows: Any, free_blocks: Any, length: int) -> int:
     """Return the first unit of a block for `length` entries, or -1 if the arena has no room.
 
     The block comes from the free lists, else from the end of the arena. A larger free block is
     halved until its size is right; the other halves are added to the free lists.
     """
     size = _block_size(length)
-    for larger in range(size, SIZES):
-        if free[larger] > 0:
-            block = free[larger] - 1
-            free[larger] = int64(rows[block * UNIT])
-            prefetch(rows, (free[larger] - 1) * UNIT)  # the next call reads it
+    for larger in range(size, BLOCK_SIZES):
+        if free_blocks[larger] > 0:
+            block = free_blocks[larger] - 1
+            free_blocks[larger] = int64(rows[block * UNIT])
+            prefetch(rows, (free_blocks[larger] - 1) * UNIT)  # the next call reads it
             for half in range(size, larger):
-                _free_block(rows, free, block + (1 << half), UNIT << half)
+                _free_block(rows, free_blocks, block + (1 << half), UNIT << half)
             return int(block)
-    block = free[SIZES]
+    block = free_blocks[BLOCK_SIZES]
     if block + (1 << size) > rows.shape[0] // UNIT:
         return -1
-    free[SIZES] = block + (1 << size)
+    free_blocks[BLOCK_SIZES] = block + (1 << size)
     return int(block)
 
 
 @kernel
-def _grow_block(tags: Any, rows: Any, free: Any, block: int, length: int) -> int:
+def _grow_block(tags: Any, rows: Any, free_blocks: Any, block: int, length: int) -> int:
     """Move the `length` entries of a full block to a larger block.
 
     Returns the larger block, or -1 if the arena has no room. `tags` is the other array of the
     arena.
     """
-    larger: int = _take_block(rows, free, length + 1)
+    larger: int = _take_block(rows, free_blocks, length + 1)
     if larger < 0:
         return -1
     for place in range(length):
         tags[larger * UNIT + place] = tags[block * UNIT + place]
         rows[larger * UNIT + place] = rows[block * UNIT + place]
     if length > 0:
-        _free_block(rows, free, block, length)
+        _free_block(rows, free_blocks, block, length)
     return larger
 
 
@@ -142,7 +142,7 @@ def first_tag(key: Any) -> Any:
 @inlined
 def second_tag(key: Any) -> Any:
     """Return the four bits of a key's tag that are compared after the first eight."""
-    return uint8((key >> _MORE_SHIFT) & uint64(15))
+    return uint8((key >> _HALF_TAG_SHIFT) & uint64(15))
 
 
 @inlined
@@ -152,75 +152,81 @@ def active_tag(key: Any) -> Any:
     """
     return uint16(
         ((key >> _TAG_SHIFT) << uint64(8))
-        | (((key >> _MORE_SHIFT) & uint64(15)) << uint64(4))
+        | (((key >> _HALF_TAG_SHIFT) & uint64(15)) << uint64(4))
         | (key & uint64(GROUP - 1))
     )
 
 
 @inlined
-def read_half(more: Any, index: int) -> Any:
+def read_half(half_tags: Any, index: int) -> Any:
     """Return the half byte of number `index`."""
-    return (more[index >> 1] >> uint8((index & 1) << 2)) & uint8(15)
+    return (half_tags[index >> 1] >> uint8((index & 1) << 2)) & uint8(15)
 
 
 @inlined
-def _write_half(more: Any, index: int, half: Any) -> None:
+def _write_half(half_tags: Any, index: int, half: Any) -> None:
     shift = uint8((index & 1) << 2)
-    more[index >> 1] = (more[index >> 1] & ~(uint8(15) << shift)) | (uint8(half) << shift)
+    half_tags[index >> 1] = (half_tags[index >> 1] & ~(uint8(15) << shift)) | (uint8(half) << shift)
 
 
 @kernel
-def write_halves(more: Any, first: int, halves: Any) -> None:
+def write_halves(half_tags: Any, first: int, halves: Any) -> None:
     """Set half bytes from number `first` on to `halves` (n,) uint8."""
     odd = first & 1
     if halves.shape[0] > 0 and odd == 1:
-        _write_half(more, first, halves[0])
+        _write_half(half_tags, first, halves[0])
     for pair in range((halves.shape[0] - odd) >> 1):
         low = uint64(odd + 2 * pair)
-        more[uint64(((first + odd) >> 1) + pair)] = halves[low] | (
+        half_tags[uint64(((first + odd) >> 1) + pair)] = halves[low] | (
             halves[low + uint64(1)] << uint8(4)
         )
     if halves.shape[0] > odd and (halves.shape[0] - odd) & 1 == 1:
-        _write_half(more, first + halves.shape[0] - 1, halves[halves.shape[0] - 1])
+        _write_half(half_tags, first + halves.shape[0] - 1, halves[halves.shape[0] - 1])
 
 
 @inlined
-def read_frozen_row(table: Any, buffer: Any, number: Any, place: Any) -> Any:
+def read_frozen_row(key_tables: Any, buffer: Any, number: Any, place: Any) -> Any:
     """Return the row number at a place of the frozen segment of table `number`.
 
     If it cannot be read, `buffer.failed` is set. Places count through all tables.
     """
-    if table.files[number] < 0:
-        return int64(table.rows[place])
-    own_place = int64(place) - int64(number) * int64(table.tags.shape[0] // table.heads.shape[0])
-    if read_at(table.files[number], own_place * int64(4), buffer.number) != 4:
+    if key_tables.files[number] < 0:
+        return int64(key_tables.rows[place])
+    own_place = int64(place) - int64(number) * int64(
+        key_tables.tags.shape[0] // key_tables.heads.shape[0]
+    )
+    if read_at(key_tables.files[number], own_place * int64(4), buffer.number) != 4:
         buffer.failed[0] = 1
         buffer.number[0] = 0
     return int64(buffer.number[0])
 
 
 @kernel
-def find_next(table: Any, number: int, key: Any, place: int) -> int:
+def find_next(key_tables: Any, number: int, key: Any, place: int) -> int:
     """Return the first place in a key's bucket, from `place` on, whose tag equals the key's, or -1.
 
     Places count through the bucket's frozen segment and then through its active block; see
     `read_row`.
     """
-    heads, tags, more = table.heads, table.tags, table.more
-    bucket, first, second = bucket_of(table.masks[number], key), first_tag(key), second_tag(key)
+    heads, tags, half_tags = key_tables.heads, key_tables.tags, key_tables.half_tags
+    bucket, first, second = (
+        bucket_of(key_tables.masks[number], key),
+        first_tag(key),
+        second_tag(key),
+    )
     base = number * (tags.shape[0] // heads.shape[0])
     start = base + int64(heads[number, bucket])
     count = base + int64(heads[number, bucket + 1]) - start
     while place < count:
-        if tags[start + place] == first and read_half(more, start + place) == second:
+        if tags[start + place] == first and read_half(half_tags, start + place) == second:
             return place
         place += 1
     group = bucket >> GROUP_BITS
     block, length = (
-        int64(table.active_heads[number, group, 0]) * UNIT,
-        int64(table.active_heads[number, group, 1]),
+        int64(key_tables.active_heads[number, group, 0]) * UNIT,
+        int64(key_tables.active_heads[number, group, 1]),
     )
-    wanted, active_tags = active_tag(key), table.active_tags
+    wanted, active_tags = active_tag(key), key_tables.active_tags
     for index in range(place - count, length):
         if active_tags[block + index] == wanted:
             return int(count + index)
@@ -228,54 +234,60 @@ def find_next(table: Any, number: int, key: Any, place: int) -> int:
 
 
 @kernel
-def find_last(table: Any, number: int, key: Any, end: int) -> int:
+def find_last(key_tables: Any, number: int, key: Any, end: int) -> int:
     """Return the last place before `end` in a key's bucket whose tag equals the key's, or -1.
 
     Places count as in `find_next`.
     """
-    heads, tags, more = table.heads, table.tags, table.more
-    bucket, first, second = bucket_of(table.masks[number], key), first_tag(key), second_tag(key)
+    heads, tags, half_tags = key_tables.heads, key_tables.tags, key_tables.half_tags
+    bucket, first, second = (
+        bucket_of(key_tables.masks[number], key),
+        first_tag(key),
+        second_tag(key),
+    )
     base = number * (tags.shape[0] // heads.shape[0])
     start = base + int64(heads[number, bucket])
     count = base + int64(heads[number, bucket + 1]) - start
     group = bucket >> GROUP_BITS
     block, length = (
-        int64(table.active_heads[number, group, 0]) * UNIT,
-        int64(table.active_heads[number, group, 1]),
+        int64(key_tables.active_heads[number, group, 0]) * UNIT,
+        int64(key_tables.active_heads[number, group, 1]),
     )
-    wanted, active_tags = active_tag(key), table.active_tags
+    wanted, active_tags = active_tag(key), key_tables.active_tags
     place: int = min(end, count + length) - 1
     while place >= count:
         if active_tags[block + place - count] == wanted:
             return place
         place -= 1
-    while place >= 0 and (tags[start + place] != first or read_half(more, start + place) != second):
+    while place >= 0 and (
+        tags[start + place] != first or read_half(half_tags, start + place) != second
+    ):
         place -= 1
     return place
 
 
 @kernel
-def read_row(table: Any, buffer: Any, number: int, key: Any, place: int) -> int:
+def read_row(key_tables: Any, buffer: Any, number: int, key: Any, place: int) -> int:
     """Return the row number at a place that `find_next` returned."""
-    heads, bucket = table.heads, bucket_of(table.masks[number], key)
+    heads, bucket = key_tables.heads, bucket_of(key_tables.masks[number], key)
     begin, end = int64(heads[number, bucket]), int64(heads[number, bucket + 1])
     if place < end - begin:
         return int(
             read_frozen_row(
-                table,
+                key_tables,
                 buffer,
                 number,
-                number * (table.tags.shape[0] // heads.shape[0]) + begin + place,
+                number * (key_tables.tags.shape[0] // heads.shape[0]) + begin + place,
             )
         )
-    block = int64(table.active_heads[number, bucket >> GROUP_BITS, 0]) * UNIT
-    return int(table.active_rows[block + place - (end - begin)])
+    block = int64(key_tables.active_heads[number, bucket >> GROUP_BITS, 0]) * UNIT
+    return int(key_tables.active_rows[block + place - (end - begin)])
 
 
 @inlined
-def _prefetch_ahead(table: Any, number: int, keys: Any, doc: int) -> None:
+def _prefetch_ahead(key_tables: Any, number: int, keys: Any, doc: int) -> None:
     """Prefetch the memory that the searches for the documents after `doc` read first."""
-    heads, active_heads, mask = table.heads, table.active_heads, table.masks[number]
+    heads, active_heads, mask = key_tables.heads, key_tables.active_heads, key_tables.masks[number]
     later, soon = doc + 2 * _AHEAD, doc + _AHEAD
     if later < keys.shape[0]:
         bucket = bucket_of(mask, keys[later])
@@ -284,15 +296,17 @@ def _prefetch_ahead(table: Any, number: int, keys: Any, doc: int) -> None:
     if 0 <= soon < keys.shape[0]:
         bucket = bucket_of(mask, keys[soon])
         prefetch(
-            table.tags,
-            number * (table.tags.shape[0] // heads.shape[0]) + int64(heads[number, bucket]),
+            key_tables.tags,
+            number * (key_tables.tags.shape[0] // heads.shape[0]) + int64(heads[number, bucket]),
         )
-        prefetch(table.active_tags, int64(active_heads[number, bucket >> GROUP_BITS, 0]) * UNIT)
+        prefetch(
+            key_tables.active_tags, int64(active_heads[number, bucket >> GROUP_BITS, 0]) * UNIT
+        )
 
 
 @kernel
 def find_live(
-    table: Any,
+    key_tables: Any,
     buffer: Any,
     number: int,
     keys: Any,
@@ -309,20 +323,20 @@ def find_live(
     first a number larger than any place.
     """
     for doc in range(-2 * _AHEAD, keys.shape[0]):
-        _prefetch_ahead(table, number, keys, doc)
+        _prefetch_ahead(key_tables, number, keys, doc)
         if doc < 0:
             continue
         found[doc] = -1
         place = int64(cursors[doc])
         while True:
             place = int64(
-                find_next(table, number, keys[doc], place)
+                find_next(key_tables, number, keys[doc], place)
                 if row_below < 0
-                else find_last(table, number, keys[doc], place)
+                else find_last(key_tables, number, keys[doc], place)
             )
             if place < 0:
                 break
-            row = int64(read_row(table, buffer, number, keys[doc], place))
+            row = int64(read_row(key_tables, buffer, number, keys[doc], place))
             place += row_below < 0
             if states[row] != REMOVED and (row_below < 0 or row < row_below):
                 found[doc] = row
@@ -331,20 +345,20 @@ def find_live(
 
 
 @kernel
-def add_active(table: Any, number: int, added: Any, keys: Any, first: int) -> int:
+def add_active(key_tables: Any, number: int, added: Any, keys: Any, first: int) -> int:
     """Add rows `added` (k,) int64, later than all there, to the active segments of m tables.
 
     The tables are those from `number` on, and `keys` (k, m) are the rows' keys. Begins at place
     `first` of the k * m; returns the number of places that are done, fewer than all if the arena
     has no room.
     """
-    heads, tags, rows, free = (
-        table.active_heads[number:],
-        table.active_tags,
-        table.active_rows,
-        table.free,
+    heads, tags, rows, free_blocks = (
+        key_tables.active_heads[number:],
+        key_tables.active_tags,
+        key_tables.active_rows,
+        key_tables.free_blocks,
     )
-    count, masks = keys.shape[1], table.masks[number:]
+    count, masks = keys.shape[1], key_tables.masks[number:]
     for index in range(first, added.shape[0] * count):
         doc, column = index // count, index % count
         if index + 16 < added.shape[0] * count:
@@ -375,7 +389,7 @@ def add_active(table: Any, number: int, added: Any, keys: Any, first: int) -> in
         group = bucket_of(masks[column], key) >> GROUP_BITS
         block, length = int64(heads[column, group, 0]), int64(heads[column, group, 1])
         if length == 0 or (length >= UNIT and (length & (length - 1)) == 0):
-            block = int64(_grow_block(tags, rows, free, block, length))
+            block = int64(_grow_block(tags, rows, free_blocks, block, length))
             if block < 0:
                 return index
             heads[column, group, 0] = uint32(block)
@@ -387,7 +401,7 @@ def add_active(table: Any, number: int, added: Any, keys: Any, first: int) -> in
 
 @kernel
 def place_keys(
-    table: Any,
+    key_tables: Any,
     number: int,
     keys: Any,
     states: Any,
@@ -405,8 +419,8 @@ def place_keys(
     (P,) int64 grows by the number of keys in each part of 2^`part_bits` buckets. Returns the number
     of keys.
     """
-    tags, mask = table.tags, table.masks[number]
-    base, count = number * (tags.shape[0] // table.heads.shape[0]) + first, int64(0)
+    tags, mask = key_tables.tags, key_tables.masks[number]
+    base, count = number * (tags.shape[0] // key_tables.heads.shape[0]) + first, int64(0)
     for row in range(keys.shape[0]):
         if states[row] >= state_min:
             key = keys[row]
@@ -455,7 +469,7 @@ def partition_keys(
 
 @kernel
 def sort_parts(
-    table: Any, number: int, parted: Any, first: int, begins: Any, cursor: Any, ordered: Any, halves: Any, rows: Any
+    key_tables: Any, number: int, parted: Any, first: int, begins: Any, cursor: Any, ordered: Any, halves: Any, rows: Any
 ) -> None:  # fmt: skip
     """Sort parts of the buckets, from part `first` on, into the frozen segment of table `number`.
 
@@ -464,9 +478,9 @@ def sort_parts(
     `partition_keys`; `rows` (n,) uint32 gets the row numbers. Scratch: `cursor` (buckets of a
     part,) uint32, `ordered` (entries of the longest part,) uint64, and `halves` (n,) uint8.
     """
-    heads, tags, more = table.heads[number], table.tags, table.more
+    heads, tags, half_tags = key_tables.heads[number], key_tables.tags, key_tables.half_tags
     base, first_place, size = (
-        number * (tags.shape[0] // table.heads.shape[0]),
+        number * (tags.shape[0] // key_tables.heads.shape[0]),
         int64(begins[0]),
         int64(cursor.shape[0]),
     )
@@ -492,17 +506,17 @@ def sort_parts(
             tags[uint64(base + first_place + begin + place)] = uint8(entry >> uint64(24))
             halves[uint64(begin + place)] = uint8(entry >> uint64(20)) & uint8(15)
             rows[uint64(begin + place)] = uint32(entry >> uint64(32))
-    write_halves(more, base + first_place, halves)
+    write_halves(half_tags, base + first_place, halves)
 
 
 @inlined
-def _clear_group(table: Any, number: int, group: int) -> None:
+def _clear_group(key_tables: Any, number: int, group: int) -> None:
     """Empty the active block that four buckets share, and add it to the free list."""
-    active_heads = table.active_heads
+    active_heads = key_tables.active_heads
     if active_heads[number, group, 1] > 0:
         _free_block(
-            table.active_rows,
-            table.free,
+            key_tables.active_rows,
+            key_tables.free_blocks,
             int64(active_heads[number, group, 0]),
             int64(active_heads[number, group, 1]),
         )
@@ -512,8 +526,17 @@ def _clear_group(table: Any, number: int, group: int) -> None:
 
 @kernel
 def merge_segments(
-    table: Any, number: int, first: int, end: int, first_place: int, old_rows: Any, rows: Any, tags: Any, halves: Any, cursor: Any
-) -> None:  # fmt: skip
+    key_tables: Any,
+    number: int,
+    first: int,
+    end: int,
+    first_place: int,
+    old_rows: Any,
+    rows: Any,
+    tags: Any,
+    halves: Any,
+    cursor: Any,
+) -> None:
     """Merge the frozen and the active segment of buckets `first` to `end` of table `number`, in row
     order.
 
@@ -522,14 +545,14 @@ def merge_segments(
     the table from place `first_place` on; the buckets' heads are set to these places. The blocks of
     the active segment are added to the free lists. `cursor` (GROUP,) int64 is scratch.
     """
-    heads, old_tags, more = table.heads[number], table.tags, table.more
+    heads, old_tags, half_tags = key_tables.heads[number], key_tables.tags, key_tables.half_tags
     active_heads, active_tags, active_rows = (
-        table.active_heads[number],
-        table.active_tags,
-        table.active_rows,
+        key_tables.active_heads[number],
+        key_tables.active_tags,
+        key_tables.active_rows,
     )
     base, begin, written = (
-        number * (old_tags.shape[0] // table.heads.shape[0]),
+        number * (old_tags.shape[0] // key_tables.heads.shape[0]),
         int64(heads[first]),
         int64(0),
     )
@@ -547,7 +570,7 @@ def merge_segments(
             for place in range(count):
                 tags[uint64(written + place)] = old_tags[uint64(base + read + place)]
             for place in range(count):
-                halves[uint64(written + place)] = read_half(more, base + read + place)
+                halves[uint64(written + place)] = read_half(half_tags, base + read + place)
             read, written = read + count, written + count
             active = cursor[index]
             cursor[index] = written
@@ -562,20 +585,20 @@ def merge_segments(
                 uint8(tag >> 8),
                 uint8(tag >> 4) & uint8(15),
             )
-        _clear_group(table, number, group)
+        _clear_group(key_tables, number, group)
 
 
 @kernel
-def clear_active(table: Any, number: int) -> None:
+def clear_active(key_tables: Any, number: int) -> None:
     """Empty the active segment of table `number`, and add its blocks to the free lists."""
-    for group in range(int64(table.masks[number] + uint64(1)) >> GROUP_BITS):
-        _clear_group(table, number, group)
+    for group in range(int64(key_tables.masks[number] + uint64(1)) >> GROUP_BITS):
+        _clear_group(key_tables, number, group)
 
 
 @kernel
-def count_active(table: Any, number: int, lengths: Any) -> None:
+def count_active(key_tables: Any, number: int, lengths: Any) -> None:
     """Add the rows in the active segment of a table to `lengths` (B,) int64, by bucket."""
-    active_heads, active_tags = table.active_heads, table.active_tags
+    active_heads, active_tags = key_tables.active_heads, key_tables.active_tags
     for group in range(lengths.shape[0] >> GROUP_BITS):
         block = int64(active_heads[number, group, 0]) * UNIT
         for place in range(block, block + int64(active_heads[number, group, 1])):
@@ -583,15 +606,15 @@ def count_active(table: Any, number: int, lengths: Any) -> None:
 
 
 @kernel
-def count_longer(table: Any, number: int, most: int, counts: Any) -> int:
+def count_longer(key_tables: Any, number: int, most: int, counts: Any) -> int:
     """Return the number of tags that occur more than `most` times in a bucket of one table.
 
     `counts` (TAGS,) int64 is scratch: zeros before and after.
     """
-    heads, tags, more = table.heads[number], table.tags, table.more
-    active_heads, active_tags = table.active_heads[number], table.active_tags
-    base, found = number * (tags.shape[0] // table.heads.shape[0]), int64(0)
-    for bucket in range(int64(table.masks[number]) + 1):
+    heads, tags, half_tags = key_tables.heads[number], key_tables.tags, key_tables.half_tags
+    active_heads, active_tags = key_tables.active_heads[number], key_tables.active_tags
+    base, found = number * (tags.shape[0] // key_tables.heads.shape[0]), int64(0)
+    for bucket in range(int64(key_tables.masks[number]) + 1):
         begin, end = base + int64(heads[bucket]), base + int64(heads[bucket + 1])
         block, length = (
             int64(active_heads[bucket >> GROUP_BITS, 0]) * UNIT,
@@ -601,7 +624,7 @@ def count_longer(table: Any, number: int, most: int, counts: Any) -> int:
             continue
         for step in range(2):  # once to count, once to leave zeros
             for place in range(begin, end):
-                tag = (int64(tags[place]) << 4) | int64(read_half(more, place))
+                tag = (int64(tags[place]) << 4) | int64(read_half(half_tags, place))
                 counts[tag] = counts[tag] + 1 if step == 0 else 0
                 found += step == 0 and counts[tag] == most + 1
             for place in range(block, block + length):

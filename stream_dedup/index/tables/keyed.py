@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 
 from stream_dedup.domain.related import Relation
 from stream_dedup.index.tables import finder_kernels, keyed_kernels, near_kernels
-from stream_dedup.index.tables.blocks import Tables, table_count
+from stream_dedup.index.tables.blocks import CompiledPlan, table_count
 from stream_dedup.index.tables.budget import read_error
-from stream_dedup.index.tables.file_keeper import FileKeeper
+from stream_dedup.index.tables.file_keeper import TableFilesProtocol
 from stream_dedup.index.tables.finder import ReadKeys, RowFinder
 from stream_dedup.index.tables.rows import (
     NONE,
     Columns,
+    EarlierResults,
     JudgedRows,
-    Known,
     LoadedRows,
     NearRows,
     NewEntries,
@@ -43,17 +43,21 @@ class PlanTables:
     """The tables of a plan over the rows of one index; not thread-safe."""
 
     def __init__(
-        self, tables: Tables, files: FileKeeper | None = None, first: int = 0, plan: str = ""
+        self,
+        plan: CompiledPlan,
+        files: TableFilesProtocol | None = None,
+        first: int = 0,
+        plan_id: str = "",
     ) -> None:
-        """Create the tables; for `files`, `first` and `plan` see `RowFinder`."""
-        self._tables = tables
-        self.count = table_count(tables)
-        self.finder = RowFinder(self.count, files, first, plan)
+        """Create the tables; for `files`, `first` and `plan_id` see `RowFinder`."""
+        self._plan = plan
+        self.count = table_count(plan)
+        self.finder = RowFinder(self.count, files, first, plan_id)
 
     def keys(self, batch: Columns) -> NDArray[np.uint64]:
         """Return the hashed keys (n, T) of documents."""
         keys = np.empty((len(batch.scopes), self.count), np.uint64)
-        near_kernels.hash_keys(self._tables, batch, keys)
+        near_kernels.hash_keys(self._plan, batch, keys)
         return keys
 
     def search(
@@ -62,23 +66,23 @@ class PlanTables:
         batch: Columns,
         keys: NDArray[Any],
         docs: NDArray[Any],
-        known: Known,
+        earlier: EarlierResults,
         candidates: NDArray[Any],
     ) -> None:
-        """Lower the results in `known` of the documents `docs` to the earliest row within reach.
+        """Lower the results in `earlier` of the documents `docs` to the earliest row within reach.
 
-        Also sets `known.is_alone`. Under a cap the results only say which documents may have a near
+        Also sets `earlier.is_alone`. Under a cap the results only say which documents may have a near
         entry; `judge_in_order` finds it. Any thread may call it.
 
         Raises:
             StoreError: a file cannot be read.
         """
-        loaded, matches = with_row_buffer(loaded, batch), np.empty((2, _MATCHES), np.int64)
-        tables, table = self._tables, self.finder.table
+        loaded, hits = with_row_buffer(loaded, batch), np.empty((2, _MATCHES), np.int64)
+        plan, key_tables = self._plan, self.finder.key_tables
         # Not as one tuple, which would slow the search down.
-        results = known.best, known.best_distance, known.sibling, known.is_alone
+        results = earlier.best, earlier.best_distance, earlier.sibling, earlier.is_alone
         keyed_kernels.search_before_batch(
-            tables, table, loaded, batch, keys, docs, *results, matches, candidates
+            plan, key_tables, loaded, batch, keys, docs, *results, hits, candidates
         )
         check_buffer(loaded)
 
@@ -86,15 +90,15 @@ class PlanTables:
         self,
         loaded: LoadedRows,
         batch: Columns,
-        known: Known,
+        earlier: EarlierResults,
         keys: NDArray[Any],
         judged: JudgedRows,
     ) -> None:
         """Fill `judged` with the verdicts on a batch."""
-        loaded, chains = with_row_buffer(loaded, batch), make_chains(len(known.tags), self.count)
+        loaded, chains = with_row_buffer(loaded, batch), make_chains(len(earlier.tags), self.count)
         scratch = chains, np.empty((self.count, 4), np.int64), make_near_rows(1)
         keyed_kernels.judge_in_order(
-            self._tables, self.finder.table, loaded, batch, known, keys, *scratch, judged
+            self._plan, self.finder.key_tables, loaded, batch, earlier, keys, *scratch, judged
         )
         check_buffer(loaded)
 
@@ -105,8 +109,8 @@ class PlanTables:
         """
         loaded, keys = with_row_buffer(loaded, wanted), self.keys(wanted)
         added = NewEntries(int(NONE), make_chains(0, self.count), np.empty(0, np.int64))
-        cursors, table = np.empty((self.count, 4), np.int64), self.finder.table
-        tables = self._tables._replace(
+        cursors, key_tables = np.empty((self.count, 4), np.int64), self.finder.key_tables
+        plan = self._plan._replace(
             alike_mins=np.full(len(Relation), alike_min, np.int64), compares=alike_min > 0
         )
         count, near = 256, make_near_rows(0)
@@ -114,7 +118,7 @@ class PlanTables:
             near = make_near_rows(count)
             count = int(
                 keyed_kernels.collect_in_order(
-                    tables, table, loaded, wanted, 0, keys, added, cursors, near
+                    plan, key_tables, loaded, wanted, 0, keys, added, cursors, near
                 )
             )
         check_buffer(loaded)
@@ -122,7 +126,7 @@ class PlanTables:
 
     def key_reader(self, read: ReadRows) -> ReadKeys:
         """Return a function that returns the keys of rows in some tables."""
-        empty, print_tables = make_columns(self._tables.whole.shape[0], 0), len(self._tables.masks)
+        empty, print_tables = make_columns(self._plan.whole.shape[0], 0), len(self._plan.masks)
 
         def read_keys(numbers: Sequence[int], first: int, end: int) -> NDArray[np.uint64]:
             names = {"scopes"} | {
@@ -132,22 +136,22 @@ class PlanTables:
             columns = empty._replace(**columns_by_name)
             keys = np.empty((len(numbers), end - first), np.uint64)
             for index, number in enumerate(numbers):
-                near_kernels.hash_table_keys(self._tables, number, columns, keys[index])
+                near_kernels.hash_table_keys(self._plan, number, columns, keys[index])
             return keys
 
         return read_keys
 
     def full_blocks(self, number: int) -> int:
-        """Return how many keys of one table have more entries than are asked.
+        """Return how many keys of one table have more entries than the plan compares.
 
         Only the tags of keys are compared. Removed entries count until the rows are laid out
         again.
         """
-        asked, table = self._tables.asked, self.finder.table
+        asked, key_tables = self._plan.asked, self.finder.key_tables
         return (
             int(
                 finder_kernels.count_longer(
-                    table, number, asked, np.zeros(finder_kernels.TAGS, np.int64)
+                    key_tables, number, asked, np.zeros(finder_kernels.TAGS, np.int64)
                 )
             )
             if asked

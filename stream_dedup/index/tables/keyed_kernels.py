@@ -1,7 +1,7 @@
 """Compiled functions of `keyed`: find near entries before a batch, and judge the batch.
 
 The cap: if more than `asked` entries of a bucket match by their tags, those with the exact key are
-counted from both ends, and the entries between the first and the last ones that are asked are
+counted from both ends, and the entries between the first and the last `asked` ones are
 skipped. If fewer match, nothing is counted.
 
 `search_before_batch` finds the near entries before the batch for all documents at once. Under a cap
@@ -67,11 +67,11 @@ _PLACE, _CHAIN, _ROW, _REMAINING = range(4)
 
 
 @kernel
-def _matches_more(table: Any, number: int, key: Any, most: int) -> Any:
+def _matches_more(key_tables: Any, number: int, key: Any, most: int) -> Any:
     """Return whether more than `most` entries of a key's bucket match by their tags."""
     place = int64(-1)
     for _ in range(most + 1):
-        place = int64(find_next(table, number, key, place + 1))
+        place = int64(find_next(key_tables, number, key, place + 1))
         if place < 0:
             return False
     return True
@@ -79,39 +79,46 @@ def _matches_more(table: Any, number: int, key: Any, most: int) -> Any:
 
 @kernel
 def _search_long_bucket(
-    tables: Any, table: Any, loaded: Any, batch: Any, doc: int, number: int, key: Any, row_end: Any
+    plan: Any,
+    key_tables: Any,
+    loaded: Any,
+    batch: Any,
+    doc: int,
+    number: int,
+    key: Any,
+    row_end: Any,
 ) -> Any:
-    """Compare the first and the last entries of a long bucket that are asked, before row `row_end`.
+    """Compare the first and the last `asked` entries of a long bucket before row `row_end`.
 
     Returns (the first row within reach, or NONE; its distance; how many compared rows have the key;
     the first sibling's row, or NONE).
     """
-    found, last_front, front_count = int64(0), int64(-1), int64(tables.asked - tables.asked_last)
+    found, last_front, front_count = int64(0), int64(-1), int64(plan.asked - plan.asked_last)
     sibling: Any = NONE
     while found < front_count:
-        last_front = int64(find_next(table, number, key, last_front + 1))
+        last_front = int64(find_next(key_tables, number, key, last_front + 1))
         if last_front < 0:
             return NONE, int64(0), found, sibling
-        row = int64(read_row(table, loaded.buffer, number, key, last_front))
+        row = int64(read_row(key_tables, loaded.buffer, number, key, last_front))
         if row >= row_end:
             return NONE, int64(0), found, sibling
-        if has_full_key(tables, number, loaded, row, batch, doc):
+        if has_full_key(plan, number, loaded, row, batch, doc):
             found += 1
-            distance = int64(near_distance_loaded(tables, loaded, row, batch, doc))
+            distance = int64(near_distance_loaded(plan, loaded, row, batch, doc))
             if distance >= 0:
                 return row, distance, found, sibling
             if distance == _SIBLING:
                 sibling = min(sibling, row)
     place, best, best_distance = int64(_END), NONE, int64(0)
-    while found < tables.asked:
-        place = int64(find_last(table, number, key, place))
+    while found < plan.asked:
+        place = int64(find_last(key_tables, number, key, place))
         if place <= last_front:
             break
-        row = int64(read_row(table, loaded.buffer, number, key, place))
-        if has_full_key(tables, number, loaded, row, batch, doc):
+        row = int64(read_row(key_tables, loaded.buffer, number, key, place))
+        if has_full_key(plan, number, loaded, row, batch, doc):
             found += 1
             distance = (
-                int64(near_distance_loaded(tables, loaded, row, batch, doc))
+                int64(near_distance_loaded(plan, loaded, row, batch, doc))
                 if row < row_end
                 else int64(-1)
             )
@@ -124,8 +131,8 @@ def _search_long_bucket(
 
 @kernel
 def search_before_batch(
-    tables: Any,
-    table: Any,
+    plan: Any,
+    key_tables: Any,
     loaded: Any,
     batch: Any,
     keys: Any,
@@ -146,19 +153,19 @@ def search_before_batch(
     of a document is prefetched while earlier ones are searched: heads two documents ahead, tags
     one.
     """
-    heads, tags, more, rows = table.heads, table.tags, table.more, table.rows
+    heads, tags, more, rows = key_tables.heads, key_tables.tags, key_tables.more, key_tables.rows
     active_heads, active_tags, active_rows = (
-        table.active_heads,
-        table.active_tags,
-        table.active_rows,
+        key_tables.active_heads,
+        key_tables.active_tags,
+        key_tables.active_rows,
     )
     asked, capacity, count, groups = (
-        tables.asked,
+        plan.asked,
         hits.shape[1],
         heads.shape[0],
         active_heads.shape[1],
     )
-    places, masks = tags.shape[0] // count, table.masks
+    places, masks = tags.shape[0] // count, key_tables.masks
     for order in range(docs.shape[0] + 2):
         if order < docs.shape[0]:
             for number in range(count):
@@ -189,10 +196,10 @@ def search_before_batch(
             if (
                 asked > 0
                 and end - index + active_length > asked
-                and _matches_more(table, number, key, asked)
+                and _matches_more(key_tables, number, key, asked)
             ):
                 row, distance, count_found, long_sibling = _search_long_bucket(
-                    tables, table, loaded, batch, doc, number, key, best[doc]
+                    plan, key_tables, loaded, batch, doc, number, key, best[doc]
                 )
                 candidates[doc] += count_found
                 sibling[doc] = min(sibling[doc], long_sibling)
@@ -203,9 +210,9 @@ def search_before_batch(
             while index < end:
                 if tags[index] == first and read_half(more, index) == second:
                     if gathered == capacity:
-                        _resolve_rows(table, loaded, hits, gathered)
+                        _resolve_rows(key_tables, loaded, hits, gathered)
                         _compare_rows(
-                            tables, loaded, batch, doc, hits, gathered, best, best_distance, sibling
+                            plan, loaded, batch, doc, hits, gathered, best, best_distance, sibling
                         )
                         is_exhausted, gathered, is_whole = (
                             _is_exhausted(hits, number, best[doc]),
@@ -224,9 +231,9 @@ def search_before_batch(
             for place in range(index, index if is_exhausted else index + active_length):
                 if active_tags[place] == wanted_tag:
                     if gathered == capacity:
-                        _resolve_rows(table, loaded, hits, gathered)
+                        _resolve_rows(key_tables, loaded, hits, gathered)
                         _compare_rows(
-                            tables, loaded, batch, doc, hits, gathered, best, best_distance, sibling
+                            plan, loaded, batch, doc, hits, gathered, best, best_distance, sibling
                         )
                         gathered, is_whole = 0, False
                         if _is_exhausted(hits, number, best[doc]):
@@ -235,8 +242,8 @@ def search_before_batch(
                     prefetch(active_rows, place)
                     gathered += 1
                     candidates[doc] += 1
-        _resolve_rows(table, loaded, hits, gathered)
-        _compare_rows(tables, loaded, batch, doc, hits, gathered, best, best_distance, sibling)
+        _resolve_rows(key_tables, loaded, hits, gathered)
+        _compare_rows(plan, loaded, batch, doc, hits, gathered, best, best_distance, sibling)
         for index in range(gathered):
             is_whole = is_whole and hits[0, index] == best[doc]
         is_alone[doc] = is_whole
@@ -253,7 +260,7 @@ def _is_exhausted(hits: Any, number: int, best: Any) -> Any:
 
 
 @kernel
-def _resolve_rows(table: Any, loaded: Any, hits: Any, gathered: int) -> None:
+def _resolve_rows(key_tables: Any, loaded: Any, hits: Any, gathered: int) -> None:
     """Replace places by row numbers, and prefetch the rows' prints and sketches.
 
     Places of the frozen segment are 0 or more, those of the active one are -1 - place.
@@ -261,9 +268,9 @@ def _resolve_rows(table: Any, loaded: Any, hits: Any, gathered: int) -> None:
     for index in range(gathered):
         place, number = hits[0, index], hits[1, index]
         hits[0, index] = (
-            read_frozen_row(table, loaded.buffer, number, place)
+            read_frozen_row(key_tables, loaded.buffer, number, place)
             if place >= 0
-            else int64(table.active_rows[-1 - place])
+            else int64(key_tables.active_rows[-1 - place])
         )
         if loaded.files[0] < 0:
             prefetch(loaded.prints, hits[0, index] * loaded.prints.shape[1])
@@ -274,7 +281,7 @@ def _resolve_rows(table: Any, loaded: Any, hits: Any, gathered: int) -> None:
 
 @kernel
 def _compare_rows(
-    tables: Any,
+    plan: Any,
     loaded: Any,
     batch: Any,
     doc: int,
@@ -284,20 +291,20 @@ def _compare_rows(
     best_distance: Any,
     sibling: Any,
 ) -> None:
-    """Lower the document's best row and sibling by the rows `matches[0]` of the tables
-    `matches[1]`.
+    """Lower the document's best row and sibling to the earliest of the rows `hits[0]`, found in the
+    tables `hits[1]`, that is near or a sibling.
     """
-    prints, threshold = loaded.prints, tables.threshold
-    is_filtered = loaded.files[0] < 0 and not tables.compares
-    document_print, whole = batch.prints[doc, 0], tables.whole[0]
+    prints, threshold = loaded.prints, plan.threshold
+    is_filtered = loaded.files[0] < 0 and not plan.compares
+    document_print, whole = batch.prints[doc, 0], plan.whole[0]
     for index in range(gathered):
         row = hits[0, index]
         # Without sketches the first limb rejects nearly all rows: one line of memory, no copy.
         if row < best[doc] and (
             not is_filtered or popcount((prints[row, 0] ^ document_print) & whole) <= threshold
         ):
-            distance = int64(near_distance_loaded(tables, loaded, row, batch, doc))
-            if distance != -1 and has_full_key(tables, hits[1, index], loaded, row, batch, doc):
+            distance = int64(near_distance_loaded(plan, loaded, row, batch, doc))
+            if distance != -1 and has_full_key(plan, hits[1, index], loaded, row, batch, doc):
                 if distance >= 0:
                     best[doc], best_distance[doc] = row, distance
                 else:
@@ -306,23 +313,23 @@ def _compare_rows(
 
 @kernel
 def _advance(
-    table: Any, loaded: Any, number: int, keys: Any, doc: int, added: Any, cursors: Any
+    key_tables: Any, loaded: Any, number: int, keys: Any, doc: int, added: Any, cursors: Any
 ) -> None:
     """Move the cursor of one table to the next row whose key seems to equal the document's; NONE
     after the last.
     """
-    next_row, chains, made = added.next_row, added.chains, added.made
+    next_row, chains, new_docs = added.next_row, added.chains, added.new_docs
     key = keys[doc, number]
     if cursors[number, _PLACE] >= 0:
-        index = int64(find_next(table, number, key, cursors[number, _PLACE]))
+        index = int64(find_next(key_tables, number, key, cursors[number, _PLACE]))
         if index >= 0:
             cursors[number, _PLACE] = index + 1
-            cursors[number, _ROW] = read_row(table, loaded.buffer, number, key, index)
+            cursors[number, _ROW] = read_row(key_tables, loaded.buffer, number, key, index)
             return
         cursors[number, _PLACE] = -1
         cursors[number, _CHAIN] = chains.heads[number, int64(key) & int64(chains.seen.shape[0] - 1)]
     index = int64(cursors[number, _CHAIN])
-    while index >= 0 and keys[made[index], number] != key:
+    while index >= 0 and keys[new_docs[index], number] != key:
         index = int64(chains.links[index, number])
     cursors[number, _ROW] = next_row + index if index >= 0 else NONE
     cursors[number, _CHAIN] = int64(chains.links[index, number]) if index >= 0 else int64(-1)
@@ -330,21 +337,21 @@ def _advance(
 
 @kernel
 def _has_key(
-    tables: Any, loaded: Any, batch: Any, doc: int, number: int, row: int, added: Any
+    plan: Any, loaded: Any, batch: Any, doc: int, number: int, row: int, added: Any
 ) -> Any:
     """Return whether a row has the document's scope and its exact key in one table."""
     if row < added.next_row:
-        return has_full_key(tables, number, loaded, row, batch, doc)
-    other = added.made[row - added.next_row]
+        return has_full_key(plan, number, loaded, row, batch, doc)
+    other = added.new_docs[row - added.next_row]
     return batch.scopes[other] == batch.scopes[doc] and has_equal_key(
-        tables, number, batch, other, batch, doc
+        plan, number, batch, other, batch, doc
     )
 
 
 @kernel
 def _skip_to_last(
-    tables: Any,
-    table: Any,
+    plan: Any,
+    key_tables: Any,
     loaded: Any,
     batch: Any,
     doc: int,
@@ -353,30 +360,30 @@ def _skip_to_last(
     added: Any,
     cursors: Any,
 ) -> None:
-    """Move the cursor of a table to the place where the last rows that are asked begin."""
-    next_row, chains, made = added.next_row, added.chains, added.made
-    key, row, remaining = keys[doc, number], int64(cursors[number, _ROW]), int64(tables.asked_last)
+    """Move the cursor of a table to the place where the last `asked_last` rows begin."""
+    next_row, chains, new_docs = added.next_row, added.chains, added.new_docs
+    key, row, remaining = keys[doc, number], int64(cursors[number, _ROW]), int64(plan.asked_last)
     chain, index = (
         int64(-1),
         int64(chains.tails[number, int64(key) & int64(chains.seen.shape[0] - 1)]),
     )
     while remaining > 0 and index >= 0 and next_row + index > row:
-        if keys[made[index], number] == key and _has_key(
-            tables, loaded, batch, doc, number, next_row + index, added
+        if keys[new_docs[index], number] == key and _has_key(
+            plan, loaded, batch, doc, number, next_row + index, added
         ):
             remaining -= 1
             chain = index
         index = int64(chains.backs[index, number])
     next_place, place = int64(-1), int64(_END)
     while remaining > 0:
-        place = int64(find_last(table, number, key, place))
+        place = int64(find_last(key_tables, number, key, place))
         if cursors[number, _PLACE] < 0 or place < cursors[number, _PLACE]:
             break
         if has_full_key(
-            tables,
+            plan,
             number,
             loaded,
-            int64(read_row(table, loaded.buffer, number, key, place)),
+            int64(read_row(key_tables, loaded.buffer, number, key, place)),
             batch,
             doc,
         ):
@@ -388,8 +395,8 @@ def _skip_to_last(
 
 @kernel
 def collect_in_order(
-    tables: Any,
-    table: Any,
+    plan: Any,
+    key_tables: Any,
     loaded: Any,
     batch: Any,
     doc: int,
@@ -408,8 +415,8 @@ def collect_in_order(
     near.sibling[0] = NONE
     for number in range(keys.shape[1]):
         cursors[number, _PLACE] = cursors[number, _CHAIN] = 0
-        cursors[number, _REMAINING] = tables.asked - tables.asked_last
-        _advance(table, loaded, number, keys, doc, added, cursors)
+        cursors[number, _REMAINING] = plan.asked - plan.asked_last
+        _advance(key_tables, loaded, number, keys, doc, added, cursors)
     while count == 0 or capacity > 1:
         row: Any = NONE
         for number in range(keys.shape[1]):
@@ -419,21 +426,21 @@ def collect_in_order(
         is_candidate = False
         for number in range(keys.shape[1]):
             if cursors[number, _ROW] == row:
-                if _has_key(tables, loaded, batch, doc, number, row, added):
+                if _has_key(plan, loaded, batch, doc, number, row, added):
                     is_candidate = True
                     cursors[number, _REMAINING] -= 1
                     if cursors[number, _REMAINING] == 0:
                         _skip_to_last(
-                            tables, table, loaded, batch, doc, number, keys, added, cursors
+                            plan, key_tables, loaded, batch, doc, number, keys, added, cursors
                         )
-                _advance(table, loaded, number, keys, doc, added, cursors)
+                _advance(key_tables, loaded, number, keys, doc, added, cursors)
         if not is_candidate:
             continue
         if row < next_row:
-            distance = int64(near_distance_loaded(tables, loaded, row, batch, doc))
+            distance = int64(near_distance_loaded(plan, loaded, row, batch, doc))
         else:
-            other = added.made[row - next_row]
-            distance = int64(near_distance(tables, batch, other, batch, doc))
+            other = added.new_docs[row - next_row]
+            distance = int64(near_distance(plan, batch, other, batch, doc))
         if distance == _SIBLING:
             near.sibling[0] = min(near.sibling[0], row)
         elif distance >= 0:
@@ -445,7 +452,7 @@ def collect_in_order(
 
 @kernel
 def _find_near_in_batch(
-    tables: Any, batch: Any, doc: int, number: int, key: Any, keys: Any, chains: Any, made: Any
+    plan: Any, batch: Any, doc: int, number: int, key: Any, keys: Any, chains: Any, new_docs: Any
 ) -> Any:
     """Find the first new entry of the batch that is near in one table.
 
@@ -455,14 +462,14 @@ def _find_near_in_batch(
     mask = int64(chains.seen.shape[0] - 1)
     index, remaining = (
         int64(chains.heads[number, int64(key) & mask]),
-        int64(tables.asked - tables.asked_last),
+        int64(plan.asked - plan.asked_last),
     )
     sibling: Any = NONE
     while index >= 0:
-        other = made[index]
+        other = new_docs[index]
         is_candidate = keys[other, number] == key and batch.scopes[other] == batch.scopes[doc]
-        if is_candidate and has_equal_key(tables, number, batch, other, batch, doc):
-            distance = int64(near_distance(tables, batch, other, batch, doc))
+        if is_candidate and has_equal_key(plan, number, batch, other, batch, doc):
+            distance = int64(near_distance(plan, batch, other, batch, doc))
             if distance >= 0:
                 return index, distance, sibling
             if distance == _SIBLING:
@@ -473,15 +480,15 @@ def _find_near_in_batch(
         index = int64(chains.links[index, number])
     if index < 0:
         return NONE, int64(0), sibling
-    front_end, remaining = index, int64(tables.asked_last)
+    front_end, remaining = index, int64(plan.asked_last)
     index = int64(chains.tails[number, int64(key) & mask])
     last_found, last_distance = NONE, int64(0)
     while index > front_end and remaining > 0:
-        other = made[index]
+        other = new_docs[index]
         is_candidate = keys[other, number] == key and batch.scopes[other] == batch.scopes[doc]
-        if is_candidate and has_equal_key(tables, number, batch, other, batch, doc):
+        if is_candidate and has_equal_key(plan, number, batch, other, batch, doc):
             remaining -= 1
-            distance = int64(near_distance(tables, batch, other, batch, doc))
+            distance = int64(near_distance(plan, batch, other, batch, doc))
             if distance >= 0:
                 last_found, last_distance = index, distance
             elif distance == _SIBLING:
@@ -491,14 +498,14 @@ def _find_near_in_batch(
 
 
 @kernel
-def _has_key_in_batch(doc: int, keys: Any, chains: Any, made: Any) -> Any:
+def _has_key_in_batch(doc: int, keys: Any, chains: Any, new_docs: Any) -> Any:
     """Return whether a new entry of the batch seems to have one of a document's keys."""
     mask = int64(chains.seen.shape[0] - 1)
     for number in range(chains.heads.shape[0]):
         key = keys[doc, number]
         index = int64(chains.heads[number, int64(key) & mask])
         while index >= 0:
-            if keys[made[index], number] == key:
+            if keys[new_docs[index], number] == key:
                 return True
             index = int64(chains.links[index, number])
     return False
@@ -506,11 +513,11 @@ def _has_key_in_batch(doc: int, keys: Any, chains: Any, made: Any) -> Any:
 
 @kernel
 def judge_in_order(
-    tables: Any,
-    table: Any,
+    plan: Any,
+    key_tables: Any,
     loaded: Any,
     batch: Any,
-    known: Any,
+    earlier: Any,
     keys: Any,
     chains: Any,
     cursors: Any,
@@ -519,28 +526,29 @@ def judge_in_order(
 ) -> None:
     """Judge documents in order; each is compared with those before it.
 
-    Documents that become entries are the rows from `known.next_row` on. The batch's new entries are
+    Documents that become entries are the rows from `earlier.next_row` on. The batch's new entries are
     found by their keys (n, T), in chains that begin with the earliest. `cursors` and `near`, which
     has room for one row, are those of `collect_in_order`, which is skipped for a document without
-    other candidates than its best row.
+    other candidates than its best row. The search of a chain for a key is inlined here: it skips
+    nearly all entries, and a call costs more.
     """
-    next_row, same_row, tags = known.next_row, known.same_row, known.tags
-    best, best_distance, sibling = known.best, known.best_distance, known.sibling
+    next_row, same_row, tags = earlier.next_row, earlier.same_row, earlier.tags
+    best, best_distance, sibling = earlier.best, earlier.best_distance, earlier.sibling
     heads, tails, links, backs = chains.heads, chains.tails, chains.links, chains.backs
     outcome, rows, distance = judged.outcome, judged.row, judged.distance
-    similarity, siblings, made = judged.similarity, judged.sibling, judged.made
+    similarity, siblings, new_docs = judged.similarity, judged.sibling, judged.new_docs
     seen, mask, count = chains.seen, int64(chains.seen.shape[0] - 1), 0
     for doc in range(outcome.shape[0]):
         distance[doc], similarity[doc], siblings[doc] = 0, NOT_COMPARED, -1
         rows[doc] = same_row[doc]
         slot = int64(tags[doc]) & mask
         if rows[doc] < 0:
-            place, slot = find_in_batch(batch, doc, seen, made, slot)
+            place, slot = find_in_batch(batch, doc, seen, new_docs, slot)
             rows[doc] = next_row + place if place >= 0 else -1
         if rows[doc] >= 0:
             outcome[doc] = OUTCOME_DIGEST
             continue
-        is_short = batch.features[doc] < known.features_min
+        is_short = batch.features[doc] < earlier.features_min
         if not is_short:
             near_row, row_distance, first_sibling = best[doc], best_distance[doc], sibling[doc]
             if near_row == NONE:
@@ -548,12 +556,11 @@ def judge_in_order(
                 for number in range(heads.shape[0]):
                     key = keys[doc, number]
                     index = int64(heads[number, int64(key) & mask])
-                    # Inlined: this skips nearly all entries, and a call costs more.
-                    while index >= 0 and keys[made[index], number] != key:
+                    while index >= 0 and keys[new_docs[index], number] != key:
                         index = int64(links[index, number])
                     if 0 <= index < first:
                         index, batch_distance, near_sibling = _find_near_in_batch(
-                            tables, batch, doc, number, key, keys, chains, made
+                            plan, batch, doc, number, key, keys, chains, new_docs
                         )
                         if near_sibling != NONE:
                             first_sibling = min(first_sibling, next_row + near_sibling)
@@ -563,12 +570,12 @@ def judge_in_order(
                     near_row = next_row + first
             if (
                 min(near_row, first_sibling) != NONE
-                and tables.asked > 0
-                and not (known.is_alone[doc] and not _has_key_in_batch(doc, keys, chains, made))
+                and plan.asked > 0
+                and (not earlier.is_alone[doc] or _has_key_in_batch(doc, keys, chains, new_docs))
             ):
-                added = NewEntries(next_row, chains, made)
+                added = NewEntries(next_row, chains, new_docs)
                 total = collect_in_order(
-                    tables, table, loaded, batch, doc, keys, added, cursors, near
+                    plan, key_tables, loaded, batch, doc, keys, added, cursors, near
                 )
                 near_row, row_distance = (
                     (near.rows[0], near.distances[0]) if total > 0 else (NONE, int64(0))
@@ -579,7 +586,8 @@ def judge_in_order(
                 load_sketch(loaded, compared)
                 similarity[doc] = similarity_percent(loaded.buffer, 0, batch, doc)
             elif compared != NONE:
-                similarity[doc] = similarity_percent(batch, made[compared - next_row], batch, doc)
+                other = new_docs[compared - next_row]
+                similarity[doc] = similarity_percent(batch, other, batch, doc)
             if near_row != NONE:
                 outcome[doc], rows[doc], distance[doc] = OUTCOME_NEAR, near_row, row_distance
                 continue
@@ -587,7 +595,7 @@ def judge_in_order(
                 siblings[doc] = first_sibling
         outcome[doc] = OUTCOME_SHORT if is_short else OUTCOME_NEW
         rows[doc] = next_row + count
-        seen[slot], made[count] = count, doc
+        seen[slot], new_docs[count] = count, doc
         for number in range(0 if is_short else heads.shape[0]):
             slot = int64(keys[doc, number]) & mask
             links[count, number] = -1

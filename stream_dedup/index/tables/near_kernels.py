@@ -43,14 +43,14 @@ _PRIME: Final = uint64(0x100000001B3)  # of FNV-1a (Fowler, Noll and Vo)
 
 
 @kernel
-def _find_threshold(tables: Any, features: Any, other_features: Any) -> int:
+def _find_threshold(plan: Any, features: Any, other_features: Any) -> int:
     """Return the threshold for two texts with these counts of features, or -1 if their lengths keep
     them apart.
     """
     smaller, larger = int64(min(features, other_features)), int64(max(features, other_features))
-    if 100 * smaller < tables.ratio * larger:
+    if 100 * smaller < plan.ratio * larger:
         return -1
-    below, thresholds = tables.below, tables.thresholds
+    below, thresholds = plan.below, plan.thresholds
     for step in range(below.shape[0]):
         if smaller < int64(below[step]):
             return int(thresholds[step])
@@ -58,9 +58,9 @@ def _find_threshold(tables: Any, features: Any, other_features: Any) -> int:
 
 
 @kernel
-def print_distance(tables: Any, rows: Any, row: int, other_rows: Any, other_row: int) -> int:
+def print_distance(plan: Any, rows: Any, row: int, other_rows: Any, other_row: int) -> int:
     """Return the distance of two rows' prints."""
-    prints, other_prints, whole = rows.prints, other_rows.prints, tables.whole
+    prints, other_prints, whole = rows.prints, other_rows.prints, plan.whole
     distance: int = popcount((prints[row, 0] ^ other_prints[other_row, 0]) & whole[0])
     for limb in range(1, whole.shape[0]):
         distance += popcount((prints[row, limb] ^ other_prints[other_row, limb]) & whole[limb])
@@ -68,18 +68,18 @@ def print_distance(tables: Any, rows: Any, row: int, other_rows: Any, other_row:
 
 
 @kernel
-def has_near_key(tables: Any, rows: Any, row: int, other_rows: Any, other_row: int) -> Any:
+def has_near_key(plan: Any, rows: Any, row: int, other_rows: Any, other_row: int) -> Any:
     """Return whether two rows are within the radius in one of the plan's keys; True if the tables
     already decide this.
     """
-    keys, prints, other_prints = tables.keys, rows.prints, other_rows.prints
+    keys, prints, other_prints = plan.keys, rows.prints, other_rows.prints
     for number in range(keys.shape[0]):
         differing = 0
         for limb in range(keys.shape[1]):
             differing += popcount(
                 (prints[row, limb] ^ other_prints[other_row, limb]) & keys[number, limb]
             )
-        if differing <= tables.radius:
+        if differing <= plan.radius:
             return True
     return keys.shape[0] == 0
 
@@ -160,14 +160,14 @@ def similarity_percent(rows: Any, row: int, other_rows: Any, other_row: int) -> 
 
 
 @kernel
-def find_in_batch(batch: Any, doc: int, seen: Any, made: Any, slot: int) -> Any:
+def find_in_batch(batch: Any, doc: int, seen: Any, new_docs: Any, slot: int) -> Any:
     """Find a document's text among the new entries of the batch.
 
-    Returns (the entry's place in `made`, or -1; the slot in which the search ended).
+    Returns (the entry's place in `new_docs`, or -1; the slot in which the search ended).
     """
     mask = int64(seen.shape[0] - 1)
     while seen[slot] >= 0:
-        other = made[seen[slot]]
+        other = new_docs[seen[slot]]
         if (
             batch.digests[doc, 0] == batch.digests[other, 0]
             and batch.digests[doc, 1] == batch.digests[other, 1]
@@ -179,16 +179,16 @@ def find_in_batch(batch: Any, doc: int, seen: Any, made: Any, slot: int) -> Any:
 
 
 @inlined
-def _seed_of(table: int, scope: Any) -> Any:
+def _seed_of(number: int, scope: Any) -> Any:
     """Return the value from which the hash of a scope's keys in a table starts."""
-    return (uint64(table) + uint64(1)) * SPREAD ^ mixed_limb(scope)
+    return (uint64(number) + uint64(1)) * SPREAD ^ mixed_limb(scope)
 
 
 @inlined
-def _print_key(masks: Any, table: int, prints: Any, row: int, seed: Any) -> Any:
+def _print_key(masks: Any, number: int, prints: Any, row: int, seed: Any) -> Any:
     key = seed
     for limb in range(masks.shape[1]):
-        key = mixed_limb(key ^ (prints[row, limb] & masks[table, limb]))
+        key = mixed_limb(key ^ (prints[row, limb] & masks[number, limb]))
     return mixed_limb(key)
 
 
@@ -201,15 +201,15 @@ def _block_key(first: int, end: int, sketches: Any, row: int, seed: Any) -> Any:
 
 
 @kernel
-def hash_table_keys(tables: Any, number: int, rows: Any, keys: Any) -> None:
+def hash_table_keys(plan: Any, number: int, rows: Any, keys: Any) -> None:
     """Set `keys` (n,) uint64 to the hashed keys of `rows` in one table.
 
     Only those columns of `rows` that the table needs must have rows. The functions called for each
-    row take no `tables`: numba copies large tuples when they are passed to a function.
+    row do not take `plan`: numba copies large tuples when they are passed to a function.
     """
-    prints, sketches, scopes, masks = rows.prints, rows.sketches, rows.scopes, tables.masks
-    first = (number - masks.shape[0]) * tables.band_values
-    end, seed = first + tables.band_values, _seed_of(number, uint64(0))
+    prints, sketches, scopes, masks = rows.prints, rows.sketches, rows.scopes, plan.masks
+    first = (number - masks.shape[0]) * plan.band_values
+    end, seed = first + plan.band_values, _seed_of(number, uint64(0))
     for row in range(keys.shape[0]):
         if scopes.shape[0] > 0:
             seed = _seed_of(number, scopes[row])
@@ -220,27 +220,27 @@ def hash_table_keys(tables: Any, number: int, rows: Any, keys: Any) -> None:
 
 
 @kernel
-def hash_keys(tables: Any, batch: Any, keys: Any) -> None:
+def hash_keys(plan: Any, batch: Any, keys: Any) -> None:
     """Set `keys` (n, T) uint64 to the hashed keys of every document."""
-    for table in range(keys.shape[1]):
-        hash_table_keys(tables, table, batch, keys[:, table])
+    for number in range(keys.shape[1]):
+        hash_table_keys(plan, number, batch, keys[:, number])
 
 
 @kernel
 def has_equal_key(
-    tables: Any, table: int, rows: Any, row: int, other_rows: Any, other_row: int
+    plan: Any, number: int, rows: Any, row: int, other_rows: Any, other_row: int
 ) -> Any:
     """Return whether two rows have equal keys in a table; scopes are not compared."""
-    masks = tables.masks
-    if table < masks.shape[0]:
+    masks = plan.masks
+    if number < masks.shape[0]:
         for limb in range(masks.shape[1]):
             if (rows.prints[row, limb] ^ other_rows.prints[other_row, limb]) & masks[
-                table, limb
+                number, limb
             ] != uint64(0):
                 return False
         return True
-    values = tables.band_values
-    first = (table - masks.shape[0]) * values
+    values = plan.band_values
+    first = (number - masks.shape[0]) * values
     for index in range(first, first + values):  # noqa: SIM110 - the compiler knows no generator
         if rows.sketches[row, index] != other_rows.sketches[other_row, index]:
             return False
@@ -276,48 +276,48 @@ def find_relation(rows: Any, row: int, other_rows: Any, other_row: int) -> int:
 
 
 @kernel
-def near_distance(tables: Any, rows: Any, row: int, batch: Any, doc: int) -> int:
+def near_distance(plan: Any, rows: Any, row: int, batch: Any, doc: int) -> int:
     """Return the distance of a row and a document, or -1 if they are not near: `Plan.likeness`,
     compiled.
 
     Returns -2 if only site or title keeps them apart.
     """
-    distance = int64(print_distance(tables, rows, row, batch, doc))
-    threshold = int64(_find_threshold(tables, rows.features[row], batch.features[doc]))
-    if threshold < 0 or not has_near_key(tables, rows, row, batch, doc):
+    distance = int64(print_distance(plan, rows, row, batch, doc))
+    threshold = int64(_find_threshold(plan, rows.features[row], batch.features[doc]))
+    if threshold < 0 or not has_near_key(plan, rows, row, batch, doc):
         return -1
-    if not tables.compares:
+    if not plan.compares:
         return int(distance) if distance <= threshold else -1
     parts = int64(count_alike(rows, row, batch, doc))
-    if parts < tables.alike_mins[0] or (distance > threshold and parts < _SURE):
+    if parts < plan.alike_mins[0] or (distance > threshold and parts < _SURE):
         return -1
     related = find_relation(rows, row, batch, doc)
-    if parts >= tables.alike_mins[related]:
+    if parts >= plan.alike_mins[related]:
         return int(min(distance, int64(255)))
     return -2 if related >= _SAME_TITLE else -1
 
 
 @kernel
-def near_distance_loaded(tables: Any, loaded: Any, row: int, batch: Any, doc: int) -> int:
+def near_distance_loaded(plan: Any, loaded: Any, row: int, batch: Any, doc: int) -> int:
     """Return `near_distance` of a loaded row and a document."""
     load_print(loaded, row)
-    if tables.compares:
+    if plan.compares:
         load_sketch(loaded, row)
-    elif print_distance(tables, loaded.buffer, 0, batch, doc) > tables.threshold:
+    elif print_distance(plan, loaded.buffer, 0, batch, doc) > plan.threshold:
         return -1  # nearly every candidate ends here
-    if tables.ratio > 0 or tables.below.shape[0] > 0:
+    if plan.ratio > 0 or plan.below.shape[0] > 0:
         load_features(loaded, row)
-    return int(near_distance(tables, loaded.buffer, 0, batch, doc))
+    return int(near_distance(plan, loaded.buffer, 0, batch, doc))
 
 
 @kernel
-def has_full_key(tables: Any, table: int, loaded: Any, row: int, batch: Any, doc: int) -> Any:
+def has_full_key(plan: Any, number: int, loaded: Any, row: int, batch: Any, doc: int) -> Any:
     """Return whether an entry is full, is in the document's scope and has its key in a table."""
     scope = loaded.scopes[row] if loaded.scopes.shape[0] > 0 else uint64(0)
     if loaded.states[row] != FULL or scope != batch.scopes[doc]:
         return False
-    if table < tables.masks.shape[0]:
+    if number < plan.masks.shape[0]:
         load_print(loaded, row)
     else:
         load_sketch(loaded, row)
-    return has_equal_key(tables, table, loaded.buffer, 0, batch, doc)
+    return has_equal_key(plan, number, loaded.buffer, 0, batch, doc)

@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 
 from stream_dedup.domain.errors import ConfigurationError, InvariantError
 from stream_dedup.domain.plan import Plan
-from stream_dedup.index.tables.blocks import table_count, tables_of
+from stream_dedup.index.tables.blocks import compiled, table_count
 from stream_dedup.index.tables.budget import Budget
 from stream_dedup.index.tables.entry_columns import ROOM_SHARE, TAGS, EntryColumns
-from stream_dedup.index.tables.file_keeper import FileKeeper, RowsInFiles
+from stream_dedup.index.tables.file_keeper import RowsInFiles, TableFilesProtocol
 from stream_dedup.index.tables.finder import FROM_THE_END, RowFinder
 from stream_dedup.index.tables.keyed import PlanTables
 from stream_dedup.index.tables.rows import (
@@ -41,8 +41,8 @@ from stream_dedup.index.tables.rows import (
     REMOVED,
     SHORT,
     Columns,
-    Found,
-    Known,
+    EarlierResults,
+    JudgedEntries,
     StoredRows,
     make_columns,
     make_judged_rows,
@@ -86,11 +86,11 @@ class Neighbours:
         identities: Identities,
         threads: int | None = None,
         budget: Budget | None = None,
-        values: int = 0,
+        sketch_bytes: int = 0,
         beat: Callable[[], None] = lambda: None,
-        files: FileKeeper | None = None,
+        files: TableFilesProtocol | None = None,
     ) -> None:
-        """Create empty tables for prints of `limbs` limbs and sketches of `values` bytes, 0 for
+        """Create empty tables for prints of `limbs` limbs and sketches of `sketch_bytes` bytes, 0 for
         none.
 
         `beat` is called to show progress during long work. With `files`, rows and tables are also
@@ -98,7 +98,7 @@ class Neighbours:
         """
         self.plan = plan
         self.limbs = limbs
-        self.values = values
+        self.sketch_bytes = sketch_bytes
         self.entries = 0
         self.live = 0
         self.full = 0
@@ -110,10 +110,10 @@ class Neighbours:
         self._base = 0  # the entry number from which the rows' numbers count
         self._rows = 0
         self._files = files
-        self._row_bytes = values + ORIGIN_BYTES if values else 0
+        self._row_bytes = sketch_bytes + ORIGIN_BYTES if sketch_bytes else 0
         folder = budget.folder if budget else None
         self._columns = EntryColumns(limbs, self._row_bytes, folder, files)
-        self._known_finder = RowFinder(len(TAGS), files)
+        self._tag_finder = RowFinder(len(TAGS), files)
         self._in_files = False
         self._searches = np.zeros(CANDIDATE_CLASSES, np.int64)
         self.candidates = 0  # entries that the searches visited since the index was opened
@@ -167,9 +167,7 @@ class Neighbours:
         states = self._columns.rows.states[: self._rows]
         self.live, self.full = live, int(np.count_nonzero(states == FULL))
         self._fit_budget(self._rows, self.full)
-        self._known_finder.build(
-            self._keys_of_tags, states, SHORT, live, self._run_parts, self._beat
-        )
+        self._tag_finder.build(self._keys_of_tags, states, SHORT, live, self._run_parts, self._beat)
         self._tables.finder.build(
             self._tables.key_reader(self._columns.read),
             states,
@@ -187,7 +185,9 @@ class Neighbours:
         """Set the rows of removed entries, given in ascending order, to zeros."""
         self._columns.wipe(self._rows, entries - self._base)
 
-    def judge(self, batch: Columns, features: NDArray[np.uint32], features_min: int) -> Found:
+    def judge(
+        self, batch: Columns, features: NDArray[np.uint32], features_min: int
+    ) -> JudgedEntries:
         """Judge documents in order; a new representative is found by those after it.
 
         A document is a duplicate of the entry with its digest and scope, else of the lowest entry
@@ -199,7 +199,7 @@ class Neighbours:
         tags = digest_tags(batch.digests, batch.scopes)
         same_row = self._find(_BY_DIGEST, tags, self._comparer(batch, same_digest))
         keys = self._tables.keys(batch)
-        known = Known(
+        earlier = EarlierResults(
             features_min=features_min,
             next_row=self._rows,
             same_row=same_row,
@@ -210,14 +210,14 @@ class Neighbours:
             tags=tags,
         )
         self._search(
-            batch, keys, np.flatnonzero((same_row < 0) & (features >= features_min)), known
+            batch, keys, np.flatnonzero((same_row < 0) & (features >= features_min)), earlier
         )
         judged = make_judged_rows(count)
-        self._tables.judge_in_order(self._columns.rows, batch, known, keys, judged)
+        self._tables.judge_in_order(self._columns.rows, batch, earlier, keys, judged)
         self._add(batch, tags, judged.outcome, keys)
         entries, siblings = self._entries_at(judged.row), self._entries_at(judged.sibling)
         self._merge_if_due()
-        return Found(
+        return JudgedEntries(
             outcome=judged.outcome,
             entry=entries,
             distance=judged.distance,
@@ -229,7 +229,7 @@ class Neighbours:
         """Return, for each document, the live entry with its source position and value digest, or
         -1.
         """
-        tags = position_tags(batch.sources, batch.offsets, batch.values)
+        tags = position_tags(batch.sources, batch.offsets, batch.value_digests)
         return self._entries_at(
             self._find(_BY_POSITION, tags, self._comparer(batch, same_position))
         )
@@ -257,7 +257,7 @@ class Neighbours:
         document.scopes[0] = scope
         return int(self.find_digests(document)[0])
 
-    def find_alike(
+    def find_near(
         self,
         print_limbs: NDArray[np.uint64],
         scope: int,
@@ -275,10 +275,10 @@ class Neighbours:
         """
         document = make_columns(self.limbs, 1, self._row_bytes)
         if sketch or self.plan.needs_sketch:
-            if len(sketch) != self.values:
+            if len(sketch) != self.sketch_bytes:
                 raise InvariantError(
                     f"A sketch of {len(sketch)} bytes was looked up among sketches of "
-                    f"{self.values}."
+                    f"{self.sketch_bytes}."
                 )
             document.sketches[0, : len(sketch)] = np.frombuffer(sketch, np.uint8)
         document.prints[0], document.scopes[0], document.features[0] = print_limbs, scope, features
@@ -343,7 +343,7 @@ class Neighbours:
             else {True: MERGE_SHARE_IN_FILES, False: MERGE_SHARE}
         )
         counts, bytes_for = (
-            (table_count(tables_of(plan)), self._rows, self.full),
+            (table_count(compiled(plan)), self._rows, self.full),
             self._columns.bytes_for,
         )
         return min(
@@ -351,10 +351,10 @@ class Neighbours:
             for in_files, share in shares.items()
         )
 
-    def ask_for_memory(self, plan: Plan) -> None:
+    def check_memory(self, plan: Plan) -> None:
         """Raise ConfigurationError unless the budget holds the entries under a plan."""
         if self._budget is not None and self._budget.memory_bytes:
-            self._budget.demand(self.least_bytes(plan))
+            self._budget.require(self.least_bytes(plan))
 
     def change_plan(self, plan: Plan) -> None:
         """Rebuild the tables for another plan over the same entries.
@@ -363,16 +363,16 @@ class Neighbours:
             ConfigurationError: the budget is too small; nothing has changed.
             StoreError: there is no room for files.
         """
-        self.ask_for_memory(plan)
+        self.check_memory(plan)
         self.plan = plan
         if self._files is not None:
-            self._files.drop_tables(self._known_finder.count)
+            self._files.drop_tables(self._tag_finder.count)
         self._create_tables()
         self._freeze()
 
     def _create_tables(self) -> None:
         """Create empty tables for the plan."""
-        self._tables = PlanTables(tables_of(self.plan), self._files, len(TAGS), self.plan.id)
+        self._tables = PlanTables(compiled(self.plan), self._files, len(TAGS), self.plan.id)
         (self._longest, self._full), self._next_table = (
             np.zeros((2, self._tables.count), np.int64),
             0,
@@ -398,23 +398,21 @@ class Neighbours:
             >= 0
         ):
             return
-        budget.demand(
+        budget.require(
             columns.bytes_for(
                 count, rows, full, in_files=True, active_share=1 / MERGE_SHARE_IN_FILES
             )
         )
         self._in_files = True
         self._columns.move_to_files(budget.folder)
-        self._known_finder.move_to_files(budget.folder)
+        self._tag_finder.move_to_files(budget.folder)
         self._tables.finder.move_to_files(budget.folder)
 
     @property
     def bytes_used(self) -> int:
         """Bytes of memory that the arrays use, without files."""
         return (
-            self._columns.bytes_used
-            + self._known_finder.bytes_used
-            + self._tables.finder.bytes_used
+            self._columns.bytes_used + self._tag_finder.bytes_used + self._tables.finder.bytes_used
         )
 
     @property
@@ -422,7 +420,7 @@ class Neighbours:
         """Bytes in files: sketches, and other columns that exceed the memory budget."""
         return (
             self._columns.bytes_in_file
-            + self._known_finder.bytes_in_file
+            + self._tag_finder.bytes_in_file
             + self._tables.finder.bytes_in_file
         )
 
@@ -435,7 +433,7 @@ class Neighbours:
         """Return the number of entries in each bucket of one table."""
         return self._tables.finder.lengths(table)
 
-    def look_at_buckets(self) -> int:
+    def measure_next_table(self) -> int:
         """Measure the buckets of the next table; return the most entries that a look-up reads in a
         bucket.
 
@@ -450,7 +448,7 @@ class Neighbours:
         return int(self._longest.max())
 
     def full_blocks(self, table: int | None = None) -> int:
-        """Return how many blocks of a table have more entries than are asked; by default of all
+        """Return how many blocks of a table have more entries than the plan compares; by default of all
         tables, as last measured.
         """
         return int(self._full.sum()) if table is None else self._tables.full_blocks(table)
@@ -463,12 +461,12 @@ class Neighbours:
         """
         keys, states = keys_of(tags), self._columns.rows.states
         cursors = np.full(len(tags), 0 if row_below is None else FROM_THE_END)
-        rows = self._known_finder.find(number, keys, states, cursors, row_below)
+        rows = self._tag_finder.find(number, keys, states, cursors, row_below)
         unsure = np.flatnonzero(rows >= 0)
         while len(unsure):
             wrong = unsure[~is_same(unsure, self._entries_at(rows[unsure]))]
             next_cursors = cursors[wrong]
-            rows[wrong] = self._known_finder.find(
+            rows[wrong] = self._tag_finder.find(
                 number, keys[wrong], states, next_cursors, row_below
             )
             cursors[wrong] = next_cursors
@@ -490,13 +488,13 @@ class Neighbours:
         )
 
     def _search(
-        self, batch: Columns, keys: NDArray[Any], docs: NDArray[np.int64], known: Known
+        self, batch: Columns, keys: NDArray[Any], docs: NDArray[np.int64], earlier: EarlierResults
     ) -> None:
         parts = min(self._threads, max(1, len(docs) // _THREAD_DOCUMENTS))
-        candidates = np.zeros(len(known.best), np.int64)
+        candidates = np.zeros(len(earlier.best), np.int64)
 
         def search(part_docs: NDArray[np.int64]) -> None:
-            self._tables.search(self._columns.rows, batch, keys, part_docs, known, candidates)
+            self._tables.search(self._columns.rows, batch, keys, part_docs, earlier, candidates)
 
         self._run_parts(search, np.array_split(docs, parts))
         compared = candidates[docs]
@@ -510,30 +508,30 @@ class Neighbours:
         self, batch: Columns, tags: Tags, outcome: NDArray[np.uint8], keys: NDArray[Any]
     ) -> None:
         """Add the documents that became entries, in their order."""
-        made = np.flatnonzero(outcome <= OUTCOME_SHORT)
-        count, first = len(made), self._rows
+        new_docs = np.flatnonzero(outcome <= OUTCOME_SHORT)
+        count, first = len(new_docs), self._rows
         if not count:
             return
         self._reserve(count)
         rows = StoredRows(
             numbers=np.arange(self.entries - self._base, self.entries - self._base + count),
-            prints=batch.prints[made],
-            scopes=batch.scopes[made],
-            features=batch.features[made],
-            states=np.where(outcome[made] == OUTCOME_SHORT, SHORT, FULL).astype(np.uint8),
-            sketches=batch.sketches[made],
-            digest_tags=tags[made],
+            prints=batch.prints[new_docs],
+            scopes=batch.scopes[new_docs],
+            features=batch.features[new_docs],
+            states=np.where(outcome[new_docs] == OUTCOME_SHORT, SHORT, FULL).astype(np.uint8),
+            sketches=batch.sketches[new_docs],
+            digest_tags=tags[new_docs],
             position_tags=position_tags(
-                batch.sources[made], batch.offsets[made], batch.values[made]
+                batch.sources[new_docs], batch.offsets[new_docs], batch.value_digests[new_docs]
             ),
-            id_tags=id_tags(batch.ids[made], batch.scopes[made], tags[made]),
+            id_tags=id_tags(batch.ids[new_docs], batch.scopes[new_docs], tags[new_docs]),
         )
         self._columns.write(first, rows)
         tag_keys = np.stack([keys_of(getattr(rows, name)) for name in TAGS], axis=1)
-        self._known_finder.add(np.arange(first, first + count), tag_keys)
-        is_full = outcome[made] != OUTCOME_SHORT
+        self._tag_finder.add(np.arange(first, first + count), tag_keys)
+        is_full = outcome[new_docs] != OUTCOME_SHORT
         added = first + np.flatnonzero(is_full)
-        self._tables.finder.add(added, keys[made[is_full]])
+        self._tables.finder.add(added, keys[new_docs[is_full]])
         self._rows += count
         self.entries += count
         self.live += count
@@ -563,14 +561,14 @@ class Neighbours:
         self._rows = self.live
         if self.live:
             self._base += self._columns.renumber(self.live)
-        self._freeze_known()
+        self._freeze_tag_tables()
         self._freeze()
 
     def _merge_if_due(self) -> None:
         """Merge active segments that have grown, table by table: verdicts wait meanwhile."""
         merge_share = MERGE_SHARE_IN_FILES if self._in_files else MERGE_SHARE
         for finder, freeze in (
-            (self._known_finder, self._freeze_known),
+            (self._tag_finder, self._freeze_tag_tables),
             (self._tables.finder, self._freeze),
         ):
             for number in finder.tables_to_merge(_ACTIVE_MIN, merge_share):
@@ -579,10 +577,10 @@ class Neighbours:
                     freeze([number])
                 self._beat()
 
-    def _freeze_known(self, numbers: Sequence[int] | None = None) -> None:
+    def _freeze_tag_tables(self, numbers: Sequence[int] | None = None) -> None:
         """Sort the tables that find rows by digest, position and id, or some of them."""
         states = self._columns.rows.states[: self._rows]
-        self._known_finder.freeze(
+        self._tag_finder.freeze(
             self._keys_of_tags, states, SHORT, self.live, self._run_parts, numbers
         )
 

@@ -35,7 +35,7 @@ class Columns(NamedTuple):
     digests: NDArray[np.uint64]
     sources: NDArray[np.uint32]
     offsets: NDArray[np.int64]
-    values: NDArray[np.uint64]
+    value_digests: NDArray[np.uint64]
     features: NDArray[np.uint32]
     sketches: NDArray[np.uint8]
     ids: NDArray[np.uint32]
@@ -78,11 +78,11 @@ def with_origins(
     return rows
 
 
-def make_columns(limbs: int, count: int, values: int = 0) -> Columns:
+def make_columns(limbs: int, count: int, sketch_bytes: int = 0) -> Columns:
     """Return zeros for `count` documents with prints of `limbs` limbs and sketches of `values`
     values.
     """
-    tails: Any = ((limbs,), (), (2,), (), (), (), (), (values,), ())
+    tails: Any = ((limbs,), (), (2,), (), (), (), (), (sketch_bytes,), ())
     return Columns(
         *(np.zeros((count, *tail), dtype) for tail, dtype in zip(tails, _DTYPES, strict=True))
     )
@@ -120,12 +120,12 @@ class RowBuffer(NamedTuple):
     failed: NDArray[np.int64]
 
 
-def make_row_buffer(limbs: int = 0, values: int = 0) -> RowBuffer:
+def make_row_buffer(limbs: int = 0, sketch_bytes: int = 0) -> RowBuffer:
     """Return a buffer that contains no row yet."""
     return RowBuffer(
         prints=np.zeros((1, limbs), np.uint64),
         features=np.zeros(1, np.uint32),
-        sketches=np.zeros((1, values), np.uint8),
+        sketches=np.zeros((1, sketch_bytes), np.uint8),
         rows=np.full(3, -1, np.int64),
         number=np.zeros(1, np.uint32),
         failed=np.zeros(1, np.int64),
@@ -170,7 +170,7 @@ class StoredRows(NamedTuple):
     id_tags: NDArray[np.uint32]
 
 
-class Known(NamedTuple):
+class EarlierResults(NamedTuple):
     """Results for the documents of a batch from the entries before it.
 
     `features_min`: documents with fewer features have no neighbours. `next_row`: the row of the
@@ -214,11 +214,11 @@ def make_chains(count: int, tables: int) -> Chains:
 
 
 class NewEntries(NamedTuple):
-    """New entries of a batch: the row of the first, their chains, and their documents `made`."""
+    """New entries of a batch: the row of the first, their chains, and their documents `new_docs`."""
 
     next_row: int
     chains: Chains
-    made: NDArray[np.int64]
+    new_docs: NDArray[np.int64]
 
 
 class JudgedRows(NamedTuple):
@@ -226,7 +226,7 @@ class JudgedRows(NamedTuple):
 
     `outcome` (n,) uint8, `row` (n,) int64, `distance` (n,) uint8 in bits, `similarity` (n,) uint8
     in per cent of the sketches of a document and of the row that it is near, or of its sibling,
-    else `NOT_COMPARED`; `sibling` (n,) int64, the row of a new document's sibling, or -1; `made`
+    else `NOT_COMPARED`; `sibling` (n,) int64, the row of a new document's sibling, or -1; `new_docs`
     (n,) int64, the documents that became entries: as many values as there are, the others are not
     set.
     """
@@ -236,17 +236,17 @@ class JudgedRows(NamedTuple):
     distance: NDArray[np.uint8]
     similarity: NDArray[np.uint8]
     sibling: NDArray[np.int64]
-    made: NDArray[np.int64]
+    new_docs: NDArray[np.int64]
 
 
 def make_judged_rows(count: int) -> JudgedRows:
     """Return uninitialised arrays for the verdicts on `count` documents."""
     outcome, distance, similarity = np.empty((3, count), np.uint8)
-    row, sibling, made = np.empty((3, count), np.int64)
-    return JudgedRows(outcome, row, distance, similarity, sibling, made)
+    row, sibling, new_docs = np.empty((3, count), np.int64)
+    return JudgedRows(outcome, row, distance, similarity, sibling, new_docs)
 
 
-class Found(NamedTuple):
+class JudgedEntries(NamedTuple):
     """Verdicts on the documents of a batch, as in `JudgedRows`.
 
     `entry` (n,) int64 is the entry of each row, `sibling` (n,) int64 that of each sibling, or -1.
@@ -289,5 +289,5 @@ def same_position(columns: Columns, others: Columns) -> NDArray[np.bool_]:
     is_same: NDArray[np.bool_] = np.logical_and(
         columns.sources == others.sources, columns.offsets == others.offsets
     )
-    is_same &= columns.values == others.values
+    is_same &= columns.value_digests == others.value_digests
     return is_same

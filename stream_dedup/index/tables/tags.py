@@ -50,12 +50,12 @@ def digest_tags(digests: Any, scopes: Any) -> Tags:
 
 
 @allocating_kernel
-def position_tags(sources: Any, offsets: Any, values: Any) -> Tags:
+def position_tags(sources: Any, offsets: Any, value_digests: Any) -> Tags:
     """Return the tags of source positions and their value digests."""
     tags = np.empty(len(sources), np.uint32)
     for row in range(len(tags)):
         mixed = uint64(offsets[row]) * SPREAD
-        mixed ^= values[row] ^ (uint64(sources[row]) << uint64(32))
+        mixed ^= value_digests[row] ^ (uint64(sources[row]) << uint64(32))
         tags[row] = uint32(mixed_limb(mixed) >> uint64(32))
     return tags
 
