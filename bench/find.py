@@ -33,7 +33,7 @@ from bench.path_around import machine
 from stream_dedup.domain.errors import InputError
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.fingerprinting.normalise import normalise
-from stream_dedup.search.facts import EnginePlace, TextFacts
+from stream_dedup.search.facts import EngineCheckpoint, TextFacts
 from stream_dedup.search.finding import Finder
 from stream_dedup.search.forgotten import key_of
 from stream_dedup.search.query import parse_query, words_of
@@ -257,10 +257,10 @@ def _load(
         )
         engine.add_text(facts, words_of(text, languages), key_of(identifier.encode()))
         if engine.added == COMMIT_DOCUMENTS:
-            engine.commit(EnginePlace({}, {}))
+            engine.commit(EngineCheckpoint({}, {}))
         if (number + 1) % _TELL_DOCUMENTS == 0:
             say(f"{number + 1:,} of {report.options.documents:,} documents are in the engine")
-    engine.commit(EnginePlace({}, {}))
+    engine.commit(EngineCheckpoint({}, {}))
     report.load_seconds = time.monotonic() - began
     engine.finish_merging()
     report.load_cpu_seconds = time.process_time() - cpu_began

@@ -118,7 +118,7 @@ def class_path(
     folder = (cache_folder() if folder is None else folder).absolute()
     try:
         if missing := _missing(jars, folder):
-            _fetch_missing(missing, folder, log or _say_nothing)
+            _fetch_missing(missing, folder, log or _ignore)
     except OSError as error:
         raise LocalBrokerError(
             f"The broker's jars cannot be kept in {folder}: {error}; "
@@ -143,7 +143,7 @@ def find_java(log: Callable[[str], None] | None = None) -> Path:
     for candidate in _installed_javas():
         version = _java_version(candidate)
         if version is not None and version >= JAVA_VERSION_MIN:
-            (log or _say_nothing)(f"The local broker runs on {candidate} (Java {version}).")
+            (log or _ignore)(f"The local broker runs on {candidate} (Java {version}).")
             return candidate
     raise LocalBrokerError(
         _EXTRA_MISSING.format(what=f"a Java runtime of at least version {JAVA_VERSION_MIN}")
@@ -200,7 +200,7 @@ def _fetch_missing(jars: Sequence[Jar], folder: Path, log: Callable[[str], None]
 
 def _fetch_all(jars: Sequence[Jar], incoming: Path, folder: Path) -> None:
     """Fetch several jars at once; the first failure, or Ctrl-C, cancels those that have not begun."""
-    with trusting_the_system(), ThreadPoolExecutor(FETCHED_AT_ONCE) as threads:
+    with trust_system_certificates(), ThreadPoolExecutor(FETCHED_AT_ONCE) as threads:
         fetches = [threads.submit(_fetch, jar, incoming, folder / jar.file_name) for jar in jars]
         try:
             for fetch in as_completed(fetches):
@@ -211,7 +211,7 @@ def _fetch_all(jars: Sequence[Jar], incoming: Path, folder: Path) -> None:
 
 
 @contextmanager
-def trusting_the_system() -> Iterator[None]:
+def trust_system_certificates() -> Iterator[None]:
     """Also trust the certificates of the operating system, as pip does, because a company's proxy may
     use its own.
     """
@@ -230,14 +230,14 @@ def trusting_the_system() -> Iterator[None]:
 
 def _fetch(jar: Jar, incoming: Path, destination: Path) -> None:
     """Fetch a jar into `incoming`, verify it, and move it to `destination`."""
-    resolver = maven()
+    resolver = import_maven()
     for attempt in range(1, ATTEMPTS + 1):
         # A new folder for each attempt: the downloader writes in place and treats existing files as
         # complete.
         repository = incoming / f"{jar.file_name}-{attempt}"
         context = resolver.MavenContext(repo_cache=repository, timeout=FETCH_TIMEOUT_SECONDS)
         try:
-            with in_sentences(jar.coordinate, destination.parent):
+            with translate_errors(jar.coordinate, destination.parent):
                 fetched: Path = context.create_dependency(jar.coordinate).artifact.resolve()
             break
         except LocalBrokerError:
@@ -255,7 +255,7 @@ def _fetch(jar: Jar, incoming: Path, destination: Path) -> None:
 
 
 @contextmanager
-def in_sentences(what: str, folder: Path | None = None) -> Iterator[None]:
+def translate_errors(what: str, folder: Path | None = None) -> Iterator[None]:
     """Convert the downloader's errors to LocalBrokerError; `folder` can be filled manually
     instead.
     """
@@ -274,7 +274,7 @@ def in_sentences(what: str, folder: Path | None = None) -> Iterator[None]:
         ) from error
 
 
-def maven() -> ModuleType:
+def import_maven() -> ModuleType:
     """Return the library for downloads from Maven Central.
 
     Raises:
@@ -309,5 +309,5 @@ def _java_version(java: Path) -> int | None:
     return int(match[1]) if match else None
 
 
-def _say_nothing(_sentence: str) -> None:
+def _ignore(_sentence: str) -> None:
     pass

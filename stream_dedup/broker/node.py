@@ -125,7 +125,7 @@ class LocalBroker:
         self._extra_settings = dict(settings or {})
         self._cluster_id = cluster_id or new_cluster_id()
         self._is_for_long = is_for_long
-        self._log = log or _say_nothing
+        self._log = log or _ignore
         self._child: BoundChild | None = None
         self._owner_pid = os.getpid()
         self._owner = filelock.FileLock(self.folder / "owner.lock", thread_local=False)
@@ -212,8 +212,8 @@ class LocalBroker:
                 self._log(f"The broker did not end within {timeout_seconds:g} s and is killed.")
                 self._child.end()
         self._child = None
-        self._port.give_back()
-        self._controller_port.give_back()
+        self._port.release()
+        self._controller_port.release()
         self._owner.release(force=True)
         if self._temporary:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -359,7 +359,7 @@ class LocalBroker:
 
     def _wait_until_it_answers(self, child: BoundChild, timeout_seconds: float) -> None:
         progress = Progress(self._server_log, child.pid, timeout_seconds)
-        while not answers(self._port.number):
+        while not is_answering(self._port.number):
             if child.ended.wait(POLL_SECONDS):
                 raise self._failure(f"ended while starting (exit status {child.status})")
             if progress.is_stuck():
@@ -385,7 +385,7 @@ def _was_killed(data: Path) -> bool:
     return (data / "__cluster_metadata-0").exists() and not (data / ".kafka_cleanshutdown").exists()
 
 
-def answers(port: int, timeout_seconds: float = ANSWER_TIMEOUT_SECONDS) -> bool:
+def is_answering(port: int, timeout_seconds: float = ANSWER_TIMEOUT_SECONDS) -> bool:
     """Return whether a broker on 127.0.0.1 answers a Metadata request with at least one live broker.
 
     A broker listens and answers ApiVersions before its controller registers it, and topics cannot be
@@ -438,5 +438,5 @@ def new_cluster_id() -> str:
     return text
 
 
-def _say_nothing(_sentence: str) -> None:
+def _ignore(_sentence: str) -> None:
     pass

@@ -1,7 +1,7 @@
 """A child process that ends with this one, and a reserved port for it.
 
 Invariants: on Linux a child never outlives this process; a port stays reserved from construction to
-`give_back`, also while the child that listens on it is killed.
+`release`, also while the child that listens on it is killed.
 
 Child processes. On Linux a few lines of Python ask the kernel to kill the child with its parent
 (`prctl(2)`, PR_SET_PDEATHSIG) and then `execv` Java, so that no code runs between fork and exec of a
@@ -76,7 +76,7 @@ class Port:
         if sys.platform != "linux":  # elsewhere a bound socket would keep Java out as well
             self._holder()
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Release the port; `take` reserves the same number again."""
         if self._holder is not None:
             self._holder()

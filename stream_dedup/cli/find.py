@@ -58,7 +58,7 @@ def find_command(
     text = str(read_text(settings, target, as_text=as_text).text)
     path = client.find_path(limit, page, order, host=host, least=least, as_csv=as_csv)
     answer = client.ask_search(settings, search, path, text.encode("utf-8", "replace"))
-    with client.of_this_version():
+    with client.raise_if_other_version():
         lines = [line_of(document) for document in answer["documents"]]
         summary = client.summary_of(answer)
         rows = list(map(client.csv_row, answer["documents"]))

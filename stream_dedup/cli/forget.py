@@ -35,7 +35,7 @@ def forget_command(
                 "since_forgotten": found.since,
                 "forgotten_at": found.forgotten_at,
                 "log_offset": found.log_offset,
-                "stays": [kept._asdict() for kept in found.stays],
+                "stays": [kept._asdict() for kept in found.remaining],
             }
         )
     else:
@@ -43,7 +43,7 @@ def forget_command(
             ["id", "documents in the log", "since it was last forgotten"],
             [[identifier, str(found.documents), str(found.since)]],
         )
-        print_table(["remains in", "contents", "until"], [list(kept) for kept in found.stays])
+        print_table(["remains in", "contents", "until"], [list(kept) for kept in found.remaining])
     if found.log_offset is not None:
         note(
             f"Written at log offset {found.log_offset}; each index and each search deletes it when it "

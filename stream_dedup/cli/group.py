@@ -9,7 +9,7 @@ import typer
 
 from stream_dedup.cli.options import JsonOption, SearchOption, command
 from stream_dedup.domain.terminal import note, print_json, print_table
-from stream_dedup.search.client import ask_search, of_this_version
+from stream_dedup.search.client import ask_search, raise_if_other_version
 from stream_dedup.search.group_table import (
     COPY_COLUMNS,
     GROUP_COLUMNS,
@@ -50,7 +50,7 @@ def group_command(
     query = {"limit": limit} | ({"order": order} if named is None else {"of": named})
     path = f"/v1/groups?{urllib.parse.urlencode(query, errors='replace')}"
     answer = ask_search(settings, search, path)
-    with of_this_version():
+    with raise_if_other_version():
         if named is None:
             columns, rows = GROUP_COLUMNS, list(map(group_row, answer["groups"]))
             sentence = list_sentence(answer, len(rows))

@@ -43,7 +43,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
     )
     server.start()
     try:
-        health.startup(1.0, "The console serves its pages.")
+        health.set_startup(1.0, "The console serves its pages.")
         _logger.info("console started", address=f"http://{settings.http_host}:{server.port}/")
         _report(sources, health, stop)
     finally:
@@ -56,7 +56,7 @@ def _report(sources: ConsoleSources, health: Health, stop: threading.Event) -> N
     while not stop.wait(_LOOK_SECONDS):
         health.beat()
         trouble = sources.trouble()
-        health.ready(
+        health.set_ready(
             not trouble,
             f"Decisions cannot be read: {trouble}" if trouble else "The newest decisions are read.",
         )

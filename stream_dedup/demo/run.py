@@ -49,7 +49,7 @@ from stream_dedup.log.headers import parse_log_place, text_of
 from stream_dedup.serving import asking, logs
 from stream_dedup.serving.health import Health
 from stream_dedup.serving.http import HttpServer
-from stream_dedup.serving.ports import AFTER, address_of, free_ports
+from stream_dedup.serving.ports import PORT_OFFSETS, address_of, free_ports
 from stream_dedup.serving.process import how_ended, stop_on_signals
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.properties import child_environment
@@ -153,7 +153,7 @@ def run_demo(
         local_broker = None if broker else stack.enter_context(_own_broker(folder, out))
         bootstrap = str(broker) if local_broker is None else local_broker.bootstrap
         settings = _settings(
-            bootstrap, folder, free_ports(1 + max(AFTER.values()))[0] if serve else 0
+            bootstrap, folder, free_ports(1 + max(PORT_OFFSETS.values()))[0] if serve else 0
         )
         names = settings.topic_names
         _make_topics(settings)
@@ -259,7 +259,7 @@ def _serve(settings: Settings, processes: DemoProcesses, out: Console) -> None:
     with stop_on_signals() as stop:
         pages = pages_of(settings, sources_of(settings, stop))
         health = Health()
-        health.startup(1.0, "The demo serves its console.")
+        health.set_startup(1.0, "The demo serves its console.")
         server = HttpServer("127.0.0.1", 0, health, CollectorRegistry(), pages.routes())
         server.start()
         try:
@@ -290,7 +290,7 @@ def _settings(bootstrap: str, folder: Path, port: int) -> Settings:
         "id_field": "url",
         "state_dir": str(folder / "state"),
         "http_port": port,
-        "console_index": f"http://127.0.0.1:{port + AFTER['index']}" if port else None,
+        "console_index": f"http://127.0.0.1:{port + PORT_OFFSETS['index']}" if port else None,
         "log_level": "info",
     }
     return load_settings(overrides, environ={})

@@ -73,12 +73,12 @@ class IndexApi:
     def routes(self) -> list[BaseRoute]:
         """Return the routes for `HttpServer`."""
         return [
-            Route("/v1/similar", self._answering(self._similar), methods=["GET"]),
-            Route("/v1/memory", self._answering(self._memory), methods=["GET"]),
-            Route("/v1/stats", self._answering(self._stats), methods=["GET"]),
+            Route("/v1/similar", self._endpoint(self._similar), methods=["GET"]),
+            Route("/v1/memory", self._endpoint(self._memory), methods=["GET"]),
+            Route("/v1/stats", self._endpoint(self._stats), methods=["GET"]),
         ]
 
-    def _answering(
+    def _endpoint(
         self, answer: Callable[..., Awaitable[object]]
     ) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 
-from stream_dedup.serving.metrics import BatchHistogram, KeptMetrics
+from stream_dedup.serving.metrics import BatchHistogram, RetentionMetrics
 
 # The buckets of `Index.searches`: bucket k ends at 2^k - 1. Above a million, exact counts do not
 # matter.
@@ -50,18 +50,18 @@ _COUNTS = {
 }
 
 
-class IndexMetrics(KeptMetrics):
+class IndexMetrics(RetentionMetrics):
     """The metrics of an index."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.recipe("")  # known once the log's declaration was read
+        self.set_recipe("")  # known once the log's declaration was read
         counter, gauge = self._counter, self._gauge
         self.restored_empty = counter(
             "stream_dedup_index_restored_empty",
             "Starts with an empty volume although the log was answered before.",
         )
-        self.made_anew = counter(
+        self.rebuilt_empty = counter(
             "stream_dedup_index_made_anew",
             "Table files rebuilt at a start.",
         )
@@ -86,7 +86,7 @@ class IndexMetrics(KeptMetrics):
             self.registry,
         )
         self._entries = gauge("stream_dedup_index_entries", "Representatives in the index.")
-        self._figures = {name: gauge(*about) for name, about in _FIGURES.items()}
+        self._figures = {name: gauge(*arguments) for name, arguments in _FIGURES.items()}
         memory = gauge(
             "stream_dedup_index_memory_bytes",
             "Bytes of rows and tables, in memory or in files.",
@@ -96,7 +96,7 @@ class IndexMetrics(KeptMetrics):
             "bytes_in_memory": memory.labels("memory"),
             "bytes_mapped": memory.labels("file"),
         }
-        self._counts = {name: counter(*about) for name, about in _COUNTS.items()}
+        self._counts = {name: counter(*arguments) for name, arguments in _COUNTS.items()}
         evicted = counter(
             "stream_dedup_index_evicted",
             "Representatives removed by window, forget or retraction.",
@@ -108,17 +108,17 @@ class IndexMetrics(KeptMetrics):
         }
         self._before = dict.fromkeys(self._counts, 0)
 
-    def snapshot(self, taken: float, size_bytes: int) -> None:
+    def set_snapshot(self, taken: float, size_bytes: int) -> None:
         """Set the time of the last complete snapshot (or the process's start), in seconds since
         1970, and its size.
         """
         self._snapshot_taken = taken
         self._snapshot_size.set(size_bytes)
 
-    def state(self, statistics: Mapping[str, int], searches: Sequence[int] = ()) -> None:
+    def update(self, statistics: Mapping[str, int], searches: Sequence[int] = ()) -> None:
         """Update the metrics from `LogIndex.statistics` and `LogIndex.searches`."""
         if searches:
-            self._candidates.put(searches, float(statistics["candidates"]))
+            self._candidates.replace_counts(searches, float(statistics["candidates"]))
         self._entries.set(statistics["entries"] - statistics["removed"])
         for name, figure in self._figures.items():
             figure.set(statistics[name])

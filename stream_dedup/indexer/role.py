@@ -32,7 +32,7 @@ from stream_dedup.log import answers
 from stream_dedup.log.records import DOCUMENTS_MAX
 from stream_dedup.preflight.volume import other_log_message
 from stream_dedup.serving.health import Health
-from stream_dedup.serving.kept import KeptTopics
+from stream_dedup.serving.retention import RetentionWatch
 from stream_dedup.serving.running import RoleFrame, RunningRole, run_role
 from stream_dedup.settings.settings import Settings
 
@@ -65,7 +65,9 @@ def run(settings: Settings, stop: threading.Event) -> None:
         dependencies.logger,
         api.routes(),
         dependencies.failpoint,
-        make_kept=lambda health: KeptTopics(settings, health, metrics, dependencies.logger),
+        make_retention_watch=lambda health: RetentionWatch(
+            settings, health, metrics, dependencies.logger
+        ),
     )
 
     def make(role: RunningRole) -> Callable[[], None]:
@@ -90,12 +92,12 @@ class Indexer:
         health: Health,
         api: IndexApi,
         dependencies: IndexerDependencies,
-        insist: Callable[[Callable[[], VerdictWriter]], VerdictWriter] = lambda make: make(),
+        retry: Callable[[Callable[[], VerdictWriter]], VerdictWriter] = lambda make: make(),
     ) -> None:
         """Open the volume and the Kafka clients, and announce the first answered offset if the
         volume is new.
 
-        `insist` retries the creation of a writer until the topic of answers exists.
+        `retry` retries the creation of a writer until the topic of answers exists.
         """
         self._metrics = metrics
         self._api = api
@@ -126,7 +128,7 @@ class Indexer:
         self._name = client.encode()
         self._log_reader = dependencies.make_log_reader(settings, names.fingerprints, client)
         low, self._catch_up_to = self._log_reader.watermarks()
-        self._insist, self._settings, self._dependencies = insist, settings, dependencies
+        self._retry, self._settings, self._dependencies = retry, settings, dependencies
         self._writer = self._make_writer()
         folder = volume_in(settings.index_dir)
         self._snapshots: Snapshots | None = None
@@ -141,7 +143,7 @@ class Indexer:
             self._logger.warning(
                 "rebuilt from the volume, which is slower and loses nothing", what=reason
             )
-        metrics.made_anew.inc(len(self._index.rebuild_reasons))
+        metrics.rebuilt_empty.inc(len(self._index.rebuild_reasons))
         self._logger.info(
             "index started",
             folder=str(folder),
@@ -165,7 +167,7 @@ class Indexer:
                 settings, folder, self._dependencies.host, self._metrics, self._logger
             )
             if not (folder / "CURRENT").exists():
-                self._snapshots.restore(log_id, self._restoring)
+                self._snapshots.restore(log_id, self._report_restore)
         return LogIndex(
             self._dependencies.open_store(folder),
             Budget(self._memory or 0, folder, 0 if self._snapshots is None else CHILD_BYTES),
@@ -201,9 +203,9 @@ class Indexer:
             )
         self._log_reader.start(applied)
 
-    def _restoring(self, size_bytes: int) -> None:
+    def _report_restore(self, size_bytes: int) -> None:
         self._health.beat()
-        self._health.startup(0.0, f"restoring a snapshot: {size_bytes / 1e6:,.0f} MB so far")
+        self._health.set_startup(0.0, f"restoring a snapshot: {size_bytes / 1e6:,.0f} MB so far")
 
     def _answers_from(self, applied: int) -> int:
         """Return the first log offset that this replica answers; a new or restored one announces it
@@ -251,7 +253,7 @@ class Indexer:
         client = f"{self._name.decode()}-verdicts"
         return self._dependencies.make_verdict_writer(self._settings, topic, client)
 
-    def _ask_for_answers(self) -> TopicIds:
+    def _fetch_answers_topic(self) -> TopicIds:
         topic = self._settings.topic_names.verdicts
         return self._dependencies.make_admin(self._settings).topic_ids([topic])
 
@@ -268,11 +270,11 @@ class Indexer:
 
         def make() -> VerdictWriter:
             self._health.beat()
-            if not self._ask_for_answers():
+            if not self._fetch_answers_topic():
                 raise GoneError(str(error))
             return self._make_writer()
 
-        self._writer = self._insist(make)
+        self._writer = self._retry(make)
         self._undelivered.clear()
         self._logger.warning("answers are written again", since=self._index.answered_offset)
 
@@ -290,7 +292,7 @@ class Indexer:
         if messages:
             self._apply(messages)
         self._writer.poll()
-        self._do_chores()
+        self._do_periodic_tasks()
 
     def _apply(self, messages: list[Message]) -> None:
         self._failpoints.hit("index.before-write", self._in_flight)
@@ -332,7 +334,7 @@ class Indexer:
 
         self._writer.send(raw, self._name, delivered)
 
-    def _do_chores(self) -> None:
+    def _do_periodic_tasks(self) -> None:
         now = self._monotonic()
         if now < self._next_gauges:
             return
@@ -344,7 +346,7 @@ class Indexer:
                 "volume is of another log."
             )
         if self._snapshots is not None:
-            self._snapshots.turn(
+            self._snapshots.advance(
                 self._index,
                 has_caught_up=self._index.applied >= max(1, self._catch_up_to),
                 reached=lambda step: self._failpoints.hit(f"index.{step}", self._in_flight),
@@ -352,7 +354,7 @@ class Indexer:
         self._index.name_finished_tables()
         applied = self._index.applied
         statistics = self._index.statistics()
-        self._metrics.state(statistics, self._index.searches())
+        self._metrics.update(statistics, self._index.searches())
         self._metrics.threshold.set(
             0.0 if self._index.plan is None else self._index.plan.similarity / 100
         )
@@ -360,15 +362,15 @@ class Indexer:
         declared = self._index.declared
         if declared is not None and declared.recipe != self._recipe:
             self._recipe = declared.recipe
-            self._metrics.recipe(declared.recipe)
+            self._metrics.set_recipe(declared.recipe)
         behind = max(0, self._catch_up_to - applied)
         if behind:
-            self._replaying(applied, now)
-            self._health.ready(False, f"replaying the log: {behind} records to go")
+            self._report_replay(applied, now)
+            self._health.set_ready(False, f"replaying the log: {behind} records to go")
         else:
             self._check_numbers(statistics["numbers_used"])
-            self._health.startup(1.0, "caught up")
-            self._health.ready(*self._readiness(applied, statistics))
+            self._health.set_startup(1.0, "caught up")
+            self._health.set_ready(*self._readiness(applied, statistics))
 
     def _check_numbers(self, used: int) -> None:
         """Raise before the numbers of kept documents run out, unless a window frees some.
@@ -388,12 +390,12 @@ class Indexer:
                 "(`stream-dedup seed`)."
             )
 
-    def _replaying(self, applied: int, now: float) -> None:
+    def _report_replay(self, applied: int, now: float) -> None:
         """Report how far the index has caught up, and the remaining time if it is known."""
         sentence = f"replaying the log: {applied} of {self._catch_up_to}"
         if (seconds := self._pace.seconds_to(self._catch_up_to, applied, now)) is not None:
             sentence += f"; some {max(1, round(seconds / 60))} min to go"
-        self._health.startup(applied / self._catch_up_to, sentence)
+        self._health.set_startup(applied / self._catch_up_to, sentence)
         if now >= self._next_log:
             self._next_log = now + _LOG_SECONDS
             remaining = None if seconds is None else round(seconds)

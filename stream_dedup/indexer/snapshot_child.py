@@ -21,7 +21,7 @@ from stream_dedup.index import snapshot
 from stream_dedup.inputs.storage import storage_at
 
 
-def carry_out(job: dict[str, Any]) -> dict[str, Any]:
+def run_job(job: dict[str, Any]) -> dict[str, Any]:
     """Carry out a job and return its result; `failed` is the reason of a failure."""
     warnings: list[str] = []
     is_new = False
@@ -98,7 +98,7 @@ def main(job: str) -> None:
 
     threading.Thread(target=watch, daemon=True).start()
     os.nice(10)
-    print(json.dumps(carry_out(json.loads(job))))
+    print(json.dumps(run_job(json.loads(job))))
 
 
 if __name__ == "__main__":

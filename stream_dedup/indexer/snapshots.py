@@ -31,7 +31,7 @@ CHILD_BYTES: Final = 320 << 20
 """Memory limit of the process: 293 MB measured with files of 68 MB and S3, 2026-11-28."""
 SNAPSHOTS_KEPT: Final = 2  # of a log; older ones are removed
 EVERY_SECONDS = 86_400.0  # the alert on old snapshots fires after two such
-_AGAIN_SECONDS: Final = 300.0
+_RETRY_SECONDS: Final = 300.0
 _DAY_SECONDS: Final = 86_400.0  # a process that runs for longer hangs in its store, and is killed
 _POLL_SECONDS: Final = 0.2
 
@@ -57,12 +57,12 @@ class Snapshots:
         self._logger = logger
         self._start = start or _start
         self._child: subprocess.Popen[bytes] | None = None
-        self._begun = self._due = 0.0
+        self._started_at = self._due = 0.0
         self._has_looked = False
-        metrics.snapshot(time.time(), 0)
+        metrics.set_snapshot(time.time(), 0)
 
-    def restore(self, log: str, turn: Callable[[int], None]) -> None:
-        """Fill an empty volume from the newest valid snapshot, if there is one; `turn` is called with
+    def restore(self, log: str, report_progress: Callable[[int], None]) -> None:
+        """Fill an empty volume from the newest valid snapshot, if there is one; `report_progress` is called with
         the number of bytes received.
 
         Raises:
@@ -74,7 +74,7 @@ class Snapshots:
         )
         begun = time.monotonic()
         while child.poll() is None:
-            turn(_size(self._folder / snapshot.RESTORING))
+            report_progress(_size(self._folder / snapshot.RESTORING))
             time.sleep(_POLL_SECONDS)
         result = _answer(child)
         snapshot.clear_unfinished(self._folder)
@@ -100,16 +100,18 @@ class Snapshots:
                 place=self._place,
             )
 
-    def turn(self, index: LogIndex, *, has_caught_up: bool, reached: Callable[[str], None]) -> None:
+    def advance(
+        self, index: LogIndex, *, has_caught_up: bool, reached: Callable[[str], None]
+    ) -> None:
         """Process the result of a process that has ended, and start the next one if it is due;
         `reached` is called with the name of each step.
         """
         if self._child is not None:
             if self._child.poll() is None:
-                if time.time() - self._begun > _DAY_SECONDS:
+                if time.time() - self._started_at > _DAY_SECONDS:
                     self._child.kill()
                 return
-            self._ended(_answer(self._child))
+            self._process_result(_answer(self._child))
             self._child = None
         wanted = self._folder / snapshot.WANTED
         is_wanted = wanted.exists()
@@ -131,12 +133,12 @@ class Snapshots:
                 index.checkpoint(self._folder / snapshot.CHECKPOINT)
                 reached("in-checkpoint")
             except StoreError as error:
-                self._failed(str(error))
+                self._report_failure(str(error))
                 return
             finally:
                 wanted.unlink(missing_ok=True)
             job |= {"volume": str(self._folder / snapshot.CHECKPOINT), "is_wanted": is_wanted}
-        self._child, self._begun = self._start(job), time.time()
+        self._child, self._started_at = self._start(job), time.time()
 
     def close(self) -> None:
         """Kill a running process."""
@@ -145,10 +147,10 @@ class Snapshots:
             self._child.wait()
         snapshot.clear_checkpoint(self._folder)
 
-    def _ended(self, result: dict[str, Any]) -> None:
+    def _process_result(self, result: dict[str, Any]) -> None:
         snapshot.clear_checkpoint(self._folder)
         if "failed" in result:
-            self._failed(result["failed"])
+            self._report_failure(result["failed"])
             return
         self._has_looked = True
         for sentence in result["warnings"]:
@@ -156,13 +158,13 @@ class Snapshots:
         if "name" not in result:  # there is none yet
             return
         self._due = result["due_at"]
-        self._metrics.snapshot(result["taken_at"], result["bytes"])
+        self._metrics.set_snapshot(result["taken_at"], result["bytes"])
         self._logger.info(
             "snapshot taken" if result["is_new"] else "the last snapshot", **_figures(result)
         )
 
-    def _failed(self, reason: str) -> None:
-        self._due = time.time() + min(EVERY_SECONDS, _AGAIN_SECONDS)
+    def _report_failure(self, reason: str) -> None:
+        self._due = time.time() + min(EVERY_SECONDS, _RETRY_SECONDS)
         self._logger.warning(
             "no snapshot was taken; it is tried again", place=self._place, why=reason
         )

@@ -180,7 +180,7 @@ class _Insights:
         app.on_rebalance_complete.connect(self._recovered)
 
     async def run(self, stop: threading.Event) -> None:
-        self._role.health.startup(0.5, "joining the group and reading the table")
+        self._role.health.set_startup(0.5, "joining the group and reading the table")
         looking, writing, next_write = asyncio.create_task(self._watch_topics()), None, 0.0
         try:
             await self._app.start()
@@ -275,7 +275,7 @@ class _Insights:
             self._metrics.events.labels(event["event"]).inc()
             _logger.warning("an event began at a host", host=host, **_renamed(event))
         if self._owns:
-            self._role.health.ready(True, f"counting; {self._ledger.hosts} hosts are known")
+            self._role.health.set_ready(True, f"counting; {self._ledger.hosts} hosts are known")
 
     async def _revoked(self, *_: Any, **__: Any) -> None:
         self._owns = False
@@ -302,12 +302,12 @@ class _Insights:
         ]
         if new:  # Faust dropped their records meanwhile, and would read them only after a restart
             await consumer.seek_wait(await consumer.earliest_offsets(*new))
-        self._role.health.startup(1.0, "started")
+        self._role.health.set_startup(1.0, "started")
         if self._owns:
             _logger.info("the partitions are ours", hosts=self._ledger.hosts)
         else:
             why = "waiting for the partitions, which another replica has or gives up"
-            self._role.health.ready(False, why)
+            self._role.health.set_ready(False, why)
 
     async def _watch_topics(self) -> None:
         """Compare the positions with the topics' ends regularly; a thread asks, because the client

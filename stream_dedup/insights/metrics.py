@@ -10,7 +10,7 @@ class InsightsMetrics(RoleMetrics):
 
     def __init__(self) -> None:
         super().__init__()
-        self.recipe("")
+        self.set_recipe("")
         counter, gauge = self._counter, self._gauge
         self.read = counter(
             "stream_dedup_insights_records",

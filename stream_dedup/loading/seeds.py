@@ -68,7 +68,7 @@ def seed(
         settings, [settings.topic_names.begun, *([] if is_file else _topic(settings, target))]
     )
     recipe = recipe_of(settings)
-    declaration.follow(settings, names, recipe, begins=True)
+    declaration.read_or_declare(settings, names, recipe, begins=True)
     done, now = SeedProgress(recipe.id), InForce()
     with progress("reading the log", None) as advance:
         for _, record in read_whole_log(settings, names.fingerprints, advance):

@@ -6,10 +6,10 @@ more; commit the first offset; record the partition as begun; read it. If a work
 the commit, the partition's next owner finds the offset and records the partition. So a begun
 partition without an offset has lost it, and one that is not begun has written nothing to the outputs.
 
-Invariant: no record of a partition is read before `note` has returned for it.
+Invariant: no record of a partition is read before `record` has returned for it.
 
 If an offset was lost, or has no epoch, the highest epoch in the log is the one to raise
-(`read_marks`), because only a record of the log can have raised the index's watermark.
+(`read_log_watermarks`), because only a record of the log can have raised the index's watermark.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from stream_dedup.kafka import Admin, LogAppender, read_whole_log
 from stream_dedup.log import records
 from stream_dedup.log.begun import BegunTopic, encode_begun, encode_opened, encode_reading
 from stream_dedup.log.records import LogRecord
-from stream_dedup.orders.rewind import Marks
+from stream_dedup.orders.rewind import LogWatermarks
 from stream_dedup.preflight.declaration import check_reading, reading_of
 from stream_dedup.preflight.finding import raise_refusals
 from stream_dedup.settings.settings import Settings
@@ -72,27 +72,27 @@ class Beginnings:
         self._write = write
         self._logger = logger
         self._begun = BegunTopic(log_id, topic_id)
-        self.look()
+        self.refresh()
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Read the topic again, with partitions that other workers have begun; it has few records."""
         self._begun.fold_all(self._read(self._settings, self._names.begun))
 
-    def has(self, partition: int) -> bool:
+    def is_begun(self, partition: int) -> bool:
         """Return whether a partition was begun."""
         return partition in self._begun.partitions
 
-    def note(self, partitions: Iterable[int]) -> None:
+    def record(self, partitions: Iterable[int]) -> None:
         """Record partitions as begun; the group has a committed offset for each.
 
         Raises:
             BrokerError: the record was not written; the partitions must not be read.
         """
         if new := set(partitions) - self._begun.partitions:
-            self._write(self._settings, self._names, self._of(new))  # idempotent
+            self._write(self._settings, self._names, self._encode(new))  # idempotent
             self._begun.partitions |= new
 
-    def open(self, partitions: int) -> None:
+    def record_older_partitions(self, partitions: int) -> None:
         """Record the partitions that were begun before the topic `begun` existed, once for a log that
         is older than the topic.
 
@@ -112,7 +112,7 @@ class Beginnings:
         self._write(
             self._settings,
             self._names,
-            *([self._of(begun)] if begun else []),
+            *([self._encode(begun)] if begun else []),
             encode_opened(self._begun.log_id),
         )
         self._begun.partitions.update(begun)
@@ -133,7 +133,7 @@ class Beginnings:
         if self._begun.reading is None:
             raw = encode_reading(self._begun.log_id, reading_of(self._settings), changes=False)
             self._write(self._settings, self._names, raw)
-            self.look()  # another worker may have written first
+            self.refresh()  # another worker may have written first
         raise_refusals([check_reading(self._settings, self._begun.reading)])
 
     def _log_has_documents(self) -> bool:
@@ -144,25 +144,25 @@ class Beginnings:
                 return True
         return False
 
-    def _of(self, partitions: Iterable[int]) -> bytes:
+    def _encode(self, partitions: Iterable[int]) -> bytes:
         return encode_begun(
             self._begun.log_id, self._names.documents, self._begun.topic_id, partitions
         )
 
 
-def open_new(settings: Settings, names: TopicNames) -> None:
+def record_empty_log(settings: Settings, names: TopicNames) -> None:
     """Record that no partition was begun under an empty log."""
     log_id, _ = Admin(settings).topic_ids([names.fingerprints])[names.fingerprints]
     append_begun(settings, names, encode_opened(log_id))
 
 
-def read_marks(
+def read_log_watermarks(
     settings: Settings,
     names: TopicNames,
     topic_id: bytes,
     advance: Callable[[int, int], None] = lambda _documents, _bytes: None,
     read: Callable[..., Iterable[tuple[int, LogRecord | None]]] = read_whole_log,
-) -> Marks:
+) -> LogWatermarks:
     """Read the whole log and return its marks; `advance` is called with (documents, bytes). `read`
     has the interface of `read_whole_log`.
 
@@ -171,7 +171,7 @@ def read_marks(
         BrokerError: the log cannot be read to its end.
         OtherFormatError: a newer version wrote a record.
     """
-    marks = Marks(topic_id, names.documents)
+    marks = LogWatermarks(topic_id, names.documents)
     for _, record in read(settings, names.fingerprints, advance):
         if record is not None:
             marks.fold(record)

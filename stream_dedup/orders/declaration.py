@@ -18,7 +18,7 @@ from stream_dedup.fingerprinting import Recipe
 from stream_dedup.kafka import LogAppender, read_whole_log
 from stream_dedup.log import records
 from stream_dedup.log.frame import FIRST_FORMAT
-from stream_dedup.orders.beginnings import open_new
+from stream_dedup.orders.beginnings import record_empty_log
 from stream_dedup.preflight.declaration import check_declaration, declared_fields, window_of
 from stream_dedup.preflight.finding import raise_refusals
 from stream_dedup.settings.settings import Settings
@@ -71,10 +71,10 @@ def fields_of(settings: Settings, recipe: Recipe) -> dict[str, Any]:
     return fields
 
 
-def begin(settings: Settings, names: TopicNames, recipe: Recipe) -> None:
+def declare(settings: Settings, names: TopicNames, recipe: Recipe) -> None:
     """Append the declaration to an empty log, and record that no partition was begun under it."""
     fields = fields_of(settings, recipe)
-    open_new(settings, names)
+    record_empty_log(settings, names)
     appender = LogAppender(settings, names.fingerprints, "declare")
     appender.send(records.encode_control(records.Control("declare", fields)), None, lambda _: None)
     appender.flush()
@@ -84,7 +84,7 @@ def begin(settings: Settings, names: TopicNames, recipe: Recipe) -> None:
     )
 
 
-def follow(
+def read_or_declare(
     settings: Settings,
     names: TopicNames,
     recipe: Recipe,
@@ -104,7 +104,7 @@ def follow(
     """
     first_records = list(read(settings, names.fingerprints, most=1))
     if not first_records and begins:
-        begin(settings, names, recipe)
+        declare(settings, names, recipe)
         first_records = list(read(settings, names.fingerprints, most=1))
     if not first_records:
         raise ConfigurationError(

@@ -138,7 +138,7 @@ def _read_rules(settings: Settings, new_plan: Plan | None) -> InForce:
     """
     names = log_names(settings, [settings.topic_names.begun])
     recipe = recipe_of(settings)
-    declaration.follow(settings, names, recipe, begins=False)
+    declaration.read_or_declare(settings, names, recipe, begins=False)
     if new_plan is not None and new_plan.needs_sketch and not recipe.sketch_bytes:
         raise ConfigurationError(
             f"The plan {new_plan.name} compares sketches, and the recipe {recipe.id} of this log has "

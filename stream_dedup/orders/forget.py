@@ -1,7 +1,7 @@
 """Find an id in the log, and whether it was forgotten already.
 
 Invariants: an id is compared in the form that the log stores, shortened or as a keyed digest
-(`log_form`); a document counts once even if its worker asked for its verdict repeatedly, because a
+(`id_in_log`); a document counts once even if its worker asked for its verdict repeatedly, because a
 document is a position and not a row of the log.
 """
 
@@ -13,7 +13,7 @@ from stream_dedup.domain.document import Position, digest_id, shorten_id
 from stream_dedup.log.records import Batch, Control, LogRecord
 
 
-def log_form(identifier: bytes, log_ids: str, key: bytes) -> bytes:
+def id_in_log(identifier: bytes, log_ids: str, key: bytes) -> bytes:
     """Return an id as the log stores it; `log_ids` is the log's declared setting."""
     short = shorten_id(identifier)
     return digest_id(short, key) if log_ids == "digest" else short

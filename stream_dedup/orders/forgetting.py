@@ -15,7 +15,7 @@ from stream_dedup.domain.topics import TopicNames
 from stream_dedup.kafka import Admin, read_whole_log
 from stream_dedup.log.records import Control, encode_control
 from stream_dedup.orders import declaration
-from stream_dedup.orders.forget import KnownId, log_form
+from stream_dedup.orders.forget import KnownId, id_in_log
 from stream_dedup.orders.orders import append, log_names
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
@@ -25,7 +25,7 @@ from stream_dedup.settings.units import format_duration
 _ROCKSDB_DAYS: Final = 30
 
 
-class Remains(NamedTuple):
+class RemainingData(NamedTuple):
     """Remaining data of a forgotten id: where, which data, until when."""
 
     where: str
@@ -42,7 +42,7 @@ class Forgotten(NamedTuple):
     since: int
     forgotten_at: int | None
     log_offset: int | None
-    stays: list[Remains]
+    remaining: list[RemainingData]
 
 
 def forget(settings: Settings, identifier: str, *, dry_run: bool) -> Forgotten:
@@ -57,9 +57,9 @@ def forget(settings: Settings, identifier: str, *, dry_run: bool) -> Forgotten:
         raise InputError("The id is empty; give the id of a document.")
     recipe = recipe_of(settings)
     names = log_names(settings)
-    declaration.follow(settings, names, recipe, begins=False)
+    declaration.read_or_declare(settings, names, recipe, begins=False)
     known = KnownId(
-        log_form(identifier.encode("utf-8", "surrogateescape"), settings.log_ids, recipe.key)
+        id_in_log(identifier.encode("utf-8", "surrogateescape"), settings.log_ids, recipe.key)
     )
     with progress("looking for it in the log", None) as advance:
         for log_offset, record in read_whole_log(settings, names.fingerprints, advance):
@@ -82,13 +82,13 @@ def forget(settings: Settings, identifier: str, *, dry_run: bool) -> Forgotten:
         .items()
     }
     last_offset = known.forgotten_at[-1] if known.forgotten_at else None
-    stays = remains(names, configs, settings.log_ids)
-    return Forgotten(known.documents, known.since, last_offset, written, stays)
+    remaining = list_remaining_data(names, configs, settings.log_ids)
+    return Forgotten(known.documents, known.since, last_offset, written, remaining)
 
 
-def remains(
+def list_remaining_data(
     names: TopicNames, config: Mapping[str, Mapping[str, str]], log_ids: str
-) -> list[Remains]:
+) -> list[RemainingData]:
     """Return what remains after `forget`; `config` contains the settings of existing topics, by
     name.
     """
@@ -101,21 +101,23 @@ def remains(
         (names.verdicts, f"{id_form}, if it was a kept document's"),
     ]
     stored = [
-        Remains(name, what, _kept_until(config[name])) for name, what in topics if name in config
+        RemainingData(name, what, _kept_until(config[name]))
+        for name, what in topics
+        if name in config
     ]
     return [
         *stored,
-        Remains(
+        RemainingData(
             "the index's volume",
             "old bytes, which are not read",
             f"RocksDB removes them within {_ROCKSDB_DAYS} days",
         ),
-        Remains(
+        RemainingData(
             "snapshots of the index",
             f"{id_form}, with its fingerprint",
             "they are deleted; later snapshots do not contain it",
         ),
-        Remains(
+        RemainingData(
             "the search's volume",
             "old bytes, which are not read",
             "the engine merges their files; to remove them at once, delete the volume: the search "

@@ -1,6 +1,6 @@
 """The plan, window, `BetterRule` and format in force at the log's end.
 
-Invariant: `fold` applies a control record exactly as the index does (`index.rules.window.changed`),
+Invariant: `fold` applies a control record exactly as the index does (`index.rules.window.change_rules`),
 so both always agree.
 """
 
@@ -31,14 +31,14 @@ class InForce:
     format: int = FIRST_FORMAT
     changes: int = 0
     _limbs: int = 0
-    _values: int | None = None
+    _sketch_bytes: int | None = None
 
     def fold(self, record: LogRecord | None) -> None:
         """Apply the next record; ignore those that the index ignores."""
-        if self._values is None and isinstance(record, Batch | Seed | Release):
+        if self._sketch_bytes is None and isinstance(record, Batch | Seed | Release):
             batch = record if isinstance(record, Batch) else record.batch
             if find_refusal(self.declared, self.plan, (0, 0), batch) is None:
-                self._limbs, self._values = batch.prints.shape[1], batch.sketches.shape[1]
+                self._limbs, self._sketch_bytes = batch.prints.shape[1], batch.sketches.shape[1]
         if not isinstance(record, Control):
             return
         try:
@@ -58,7 +58,7 @@ class InForce:
     def _change(self, fields: Mapping[str, Any]) -> None:
         if self.declared is None or self.plan is None:
             return
-        values = self.declared.sketch_bytes if self._values is None else self._values
+        values = self.declared.sketch_bytes if self._sketch_bytes is None else self._sketch_bytes
         current = RulesInForce(self.plan, self.window, self.better, self.format)
         rules = change_rules(
             fields, current, self.declared.width or self._limbs * 64 or None, values

@@ -31,7 +31,7 @@ from stream_dedup.kafka import (
 )
 from stream_dedup.log import headers
 from stream_dedup.log.records import Batch, LogRecord
-from stream_dedup.orders.forget import log_form
+from stream_dedup.orders.forget import id_in_log
 from stream_dedup.orders.rewind import POSITION_FORM
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
@@ -120,7 +120,7 @@ class SourcePlace(NamedTuple):
     offset: int
 
 
-def source_of(
+def find_source(
     dependencies: OrderDependencies, settings: Settings, text: str, topic_id: bytes, key: bytes
 ) -> SourcePlace:
     """Return the position of the document that `text` names; `key` is the recipe's, `topic_id` that
@@ -134,8 +134,10 @@ def source_of(
     if match is not None and match["topic"] in (None, names.documents):
         return SourcePlace(int(match["partition"]), int(match["offset"]))
     if match is not None and match["topic"] == names.duplicates:
-        return _of_output(dependencies, settings, int(match["partition"]), int(match["offset"]))
-    return _of_id(dependencies, settings, text, topic_id, key)
+        return _find_by_output_position(
+            dependencies, settings, int(match["partition"]), int(match["offset"])
+        )
+    return _find_by_id(dependencies, settings, text, topic_id, key)
 
 
 def record_at(
@@ -177,7 +179,7 @@ def record_at(
     return message
 
 
-def on_output(
+def find_on_output(
     dependencies: OrderDependencies,
     settings: Settings,
     topic: str,
@@ -195,7 +197,7 @@ def on_output(
     return None
 
 
-def _of_output(
+def _find_by_output_position(
     dependencies: OrderDependencies, settings: Settings, partition: int, offset: int
 ) -> SourcePlace:
     names = settings.topic_names
@@ -223,13 +225,13 @@ def _of_output(
     return SourcePlace(int(match["partition"]), int(match["offset"]))
 
 
-def _of_id(
+def _find_by_id(
     dependencies: OrderDependencies, settings: Settings, text: str, topic_id: bytes, key: bytes
 ) -> SourcePlace:
     names = settings.topic_names
-    wanted = log_form(text.encode("utf-8", "surrogateescape"), settings.log_ids, key)
+    wanted = id_in_log(text.encode("utf-8", "surrogateescape"), settings.log_ids, key)
     with dependencies.progress("looking for the id in the log", None) as advance:
-        places = judged_with(
+        places = find_log_places(
             wanted, topic_id, dependencies.read_whole_log(settings, names.fingerprints, advance)
         )
     if not places:
@@ -244,7 +246,7 @@ def _of_id(
     )
 
 
-def judged_with(
+def find_log_places(
     wanted: bytes, topic_id: bytes, log: Iterable[tuple[int, LogRecord | None]]
 ) -> dict[SourcePlace, set[str]]:
     """Return the positions of documents with an id, and for each the log places that may have decided
@@ -307,4 +309,4 @@ def _is_dropped(
         message = record_at(dependencies, settings, names.documents, *place, "")
     except InputError:
         return False  # deleted, so it could not be released either
-    return on_output(dependencies, settings, names.duplicates, message, decided) is not None
+    return find_on_output(dependencies, settings, names.duplicates, message, decided) is not None

@@ -27,17 +27,17 @@ from stream_dedup.orders.inforce import InForce
 from stream_dedup.orders.orders import (
     OrderDependencies,
     append_all,
+    find_on_output,
+    find_source,
     log_names,
-    on_output,
     record_at,
-    source_of,
 )
 from stream_dedup.orders.release import Trace, Traces
 from stream_dedup.orders.rewind import POSITION_FORM
 from stream_dedup.settings.settings import Settings
 
 _ATTEMPTS = 3
-_AT_ONCE = 1000
+_GROUP_DOCUMENTS = 1000
 _GONE = "Take the document from duplicates, and send it to the readers of unique by other means."
 
 
@@ -77,7 +77,7 @@ class ReleaseOrder:
             settings, [names.documents, names.unique, names.duplicates], dependencies.make_admin
         )
         self.recipe = dependencies.recipe_of(settings)
-        declaration.follow(
+        declaration.read_or_declare(
             settings, names, self.recipe, begins=False, read=dependencies.read_whole_log
         )
         self.admin = dependencies.make_admin(settings)
@@ -110,7 +110,7 @@ class ReleaseOrder:
                 in_force.fold(record)
         self._format = in_force.format
 
-    def carry_out(self, documents: Sequence[tuple[Message, Trace]]) -> int:
+    def release_documents(self, documents: Sequence[tuple[Message, Trace]]) -> int:
         """Append a release of each document without one, write those missing in `unique` to it, and
         return their number.
 
@@ -125,7 +125,7 @@ class ReleaseOrder:
         if new:
             self._append(new)  # 3
             self._failpoints.hit("release.appended", 1)
-        self._check_tellable(documents)
+        self._check_unique_since(documents)
         why = ""
         for _ in range(_ATTEMPTS):
             released = self._released_on_unique([trace for _, trace in documents])  # 4
@@ -169,7 +169,7 @@ class ReleaseOrder:
         ):
             trace.releases.append((log_offset, ends[trace.partition]))
 
-    def _check_tellable(self, documents: Sequence[tuple[Message, Trace]]) -> None:
+    def _check_unique_since(self, documents: Sequence[tuple[Message, Trace]]) -> None:
         """Check that `unique` still contains the records since each release.
 
         Raises:
@@ -233,7 +233,7 @@ def release(
         BrokerError: Kafka failed; run the command again to continue.
     """
     order = ReleaseOrder(settings, dependencies, dry_run=dry_run)
-    partition, offset = source_of(dependencies, settings, text, order.topic_id, order.recipe.key)
+    partition, offset = find_source(dependencies, settings, text, order.topic_id, order.recipe.key)
     message = record_at(dependencies, settings, order.names.documents, partition, offset, _GONE)
     order.begin()
     try:
@@ -241,7 +241,7 @@ def release(
         order.trace([trace])
         if not trace.releases:
             _check_was_dropped(dependencies, settings, message, trace)
-        written = order.carry_out([(message, trace)])
+        written = order.release_documents([(message, trace)])
     finally:
         order.close()
     released_at = trace.releases[0][0] if trace.releases else None
@@ -263,13 +263,13 @@ def _check_was_dropped(
             f"The log has no verdict on {name}, so it was not dropped: it has not been judged yet, "
             "or it left without a verdict. Nothing was written."
         )
-    emitted = on_output(dependencies, settings, names.unique, message, trace.verdicts_at)
+    emitted = find_on_output(dependencies, settings, names.unique, message, trace.verdicts_at)
     if emitted is not None:
         reason = headers.text_of(emitted.headers, headers.REASON)
         raise InputError(
             f"{name} was not dropped: it left on {names.unique}, as {reason}. Nothing was written."
         )
-    if on_output(dependencies, settings, names.duplicates, message, trace.verdicts_at) is None:
+    if find_on_output(dependencies, settings, names.duplicates, message, trace.verdicts_at) is None:
         raise InputError(
             f"{name} is not in {names.duplicates}: its verdict has not been delivered yet, or the "
             "topic no longer contains it. Nothing was written."
@@ -311,29 +311,31 @@ def release_many(
         BrokerError: Kafka failed; run the command again to continue.
     """
     order = ReleaseOrder(settings, dependencies, dry_run=dry_run)
-    places = _places(order, positions)
+    places = _parse_positions(order, positions)
     result = ManyReleased(requested=len(places))
     order.begin()
     try:
-        dropped = list(_read(order, places, result))
+        dropped = list(_read_documents(order, places, result))
         order.trace([document.trace for document in dropped])
         ready = list(_releasable(order, dropped, result))
         # Releases of a killed run come first: only for them is `unique` read far back.
         ready.sort(key=lambda document: not document.trace.releases)
-        for first in range(0, len(ready), _AT_ONCE):
-            _carry_out(order, ready[first : first + _AT_ONCE], result, dry_run=dry_run)
+        for first in range(0, len(ready), _GROUP_DOCUMENTS):
+            _carry_out(order, ready[first : first + _GROUP_DOCUMENTS], result, dry_run=dry_run)
     finally:
         order.close()
     return result
 
 
-def _places(order: ReleaseOrder, positions: Iterable[str]) -> list[tuple[int, int]]:
+def _parse_positions(order: ReleaseOrder, positions: Iterable[str]) -> list[tuple[int, int]]:
     """Return the distinct (partition, offset) of some lines, in their order."""
-    places = dict.fromkeys(_place(order, line.strip()) for line in positions if line.strip())
+    places = dict.fromkeys(
+        _parse_position(order, line.strip()) for line in positions if line.strip()
+    )
     return list(places)
 
 
-def _place(order: ReleaseOrder, line: str) -> tuple[int, int]:
+def _parse_position(order: ReleaseOrder, line: str) -> tuple[int, int]:
     match = POSITION_FORM.match(line)
     if match is None or match["topic"] not in (None, order.names.documents):
         raise InputError(
@@ -343,13 +345,13 @@ def _place(order: ReleaseOrder, line: str) -> tuple[int, int]:
     return int(match["partition"]), int(match["offset"])
 
 
-def _read(
+def _read_documents(
     order: ReleaseOrder, places: Sequence[tuple[int, int]], result: ManyReleased
 ) -> Iterator[Dropped]:
     """Yield the documents at these places; count deleted ones as refused."""
-    for first in range(0, len(places), _AT_ONCE):
-        group = places[first : first + _AT_ONCE]
-        sources = _sources(order, group)
+    for first in range(0, len(places), _GROUP_DOCUMENTS):
+        group = places[first : first + _GROUP_DOCUMENTS]
+        sources = _read_source_records(order, group)
         for partition, offset in group:
             message = sources.get((partition, offset))
             if message is None:
@@ -367,7 +369,7 @@ def _releasable(
     """
     names, new = order.names, [document for document in dropped if not document.trace.releases]
     on_unique, on_duplicates = (
-        _decided_on(order, topic, new) for topic in (names.unique, names.duplicates)
+        _log_places_on_output(order, topic, new) for topic in (names.unique, names.duplicates)
     )
     for document in dropped:
         if document.trace.releases:
@@ -382,7 +384,7 @@ def _releasable(
             yield document
 
 
-def _decided_on(order: ReleaseOrder, topic: str, dropped: Sequence[Dropped]) -> set[str]:
+def _log_places_on_output(order: ReleaseOrder, topic: str, dropped: Sequence[Dropped]) -> set[str]:
     """Return the log places named by records of an output since the timestamps of these documents."""
     times_by_partition: defaultdict[int, list[int]] = defaultdict(list)
     for document in dropped:
@@ -403,7 +405,7 @@ def _carry_out(
     if dry_run:
         result.released_before += sum(bool(document.trace.releases) for document in group)
         return
-    sources = _sources(
+    sources = _read_source_records(
         order, [(document.trace.partition, document.trace.offset) for document in group]
     )
     documents = [
@@ -418,7 +420,7 @@ def _carry_out(
     if not documents:
         return
     try:
-        written = order.carry_out(documents)
+        written = order.release_documents(documents)
     except (ConfigurationError, InputError) as error:
         if len(group) > 1:  # retry one by one, because one document caused it
             for document in group:
@@ -430,7 +432,7 @@ def _carry_out(
     result.released_before += len(documents) - written
 
 
-def _sources(
+def _read_source_records(
     order: ReleaseOrder, places: Sequence[tuple[int, int]]
 ) -> dict[tuple[int, int], Message]:
     """Return the records of `documents` at these places by (partition, offset), without deleted

@@ -17,7 +17,7 @@ reason for each:
     those that a lost worker still appends. A rewind to the committed offset writes nothing: records
     that were judged and not committed keep their verdicts.
  6. If the committed offset is missing or has no epoch, the highest epoch of the partition in the log
-    is raised (`Marks`), because only a record of the log can have raised the index's watermark. The
+    is raised (`LogWatermarks`), because only a record of the log can have raised the index's watermark. The
     whole log is read for it: the newest record need not have the highest epoch, since a lost worker
     may append late.
  7. After one refusal, nothing is written.
@@ -107,7 +107,7 @@ class OffsetChange:
 
 
 @dataclass(slots=True)
-class Marks:
+class LogWatermarks:
     """The watermarks of a source topic in the log: the highest (epoch, committed offset) by
     partition.
 
@@ -185,7 +185,9 @@ def proven_end(outputs: Iterable[Message], topic: str, partition: int) -> int | 
     return max(offsets) + 1 if offsets else None
 
 
-def restored(cluster: RewindTarget, marks: Marks, proven: Mapping[int, int]) -> dict[int, int]:
+def find_restored_offsets(
+    cluster: RewindTarget, marks: LogWatermarks, proven: Mapping[int, int]
+) -> dict[int, int]:
     """Return the offsets of the partitions whose committed offset is lost: after all records that are
     proven to be written.
 
@@ -209,7 +211,7 @@ def needs_log(wanted: Iterable[int], committed: Mapping[int, tuple[int, str | No
 def plan(
     wanted: Mapping[int, int],
     cluster: RewindTarget,
-    marks: Marks | None,
+    marks: LogWatermarks | None,
     proven: Mapping[int, int] | None = None,
 ) -> tuple[list[OffsetChange], list[str]]:
     """Return (changes, refusals as sentences); with any refusal nothing may be written.
@@ -254,7 +256,7 @@ def _refusal(part: int, offset: int, cluster: RewindTarget) -> str | None:
 
 
 def _change(
-    part: int, offset: int, cluster: RewindTarget, marks: Marks | None, proven_offset: int
+    part: int, offset: int, cluster: RewindTarget, marks: LogWatermarks | None, proven_offset: int
 ) -> OffsetChange:
     low, _ = cluster.bounds[part]
     committed, metadata = cluster.committed.get(part, (None, None))

@@ -15,7 +15,7 @@ from stream_dedup.domain.printable import counted
 from stream_dedup.kafka import Admin
 from stream_dedup.log import epochs
 from stream_dedup.orders import rewind
-from stream_dedup.orders.beginnings import read_marks
+from stream_dedup.orders.beginnings import read_log_watermarks
 from stream_dedup.orders.orders import OrderDependencies
 from stream_dedup.orders.rewind import proven_end
 from stream_dedup.settings.settings import Settings
@@ -66,11 +66,13 @@ def rewind_group(
     marks = None
     if rewind.needs_log(bounds, committed):
         with dependencies.progress("reading the log for its epochs", None) as advance:
-            marks = read_marks(settings, names, topic_id, advance, dependencies.read_whole_log)
+            marks = read_log_watermarks(
+                settings, names, topic_id, advance, dependencies.read_whole_log
+            )
     if not texts and marks is not None:
         if not marks.is_recreated:
             proven = _proven_ends(admin, settings, bounds, dependencies)
-        wanted = rewind.restored(cluster, marks, proven)
+        wanted = rewind.find_restored_offsets(cluster, marks, proven)
     changes, refusals = rewind.plan(wanted, cluster, marks, proven)
     if refusals:
         raise InputError("\n".join([*refusals, "Nothing was written."]))

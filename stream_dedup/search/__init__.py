@@ -2,7 +2,7 @@
 Kafka only.
 
 A query passes through `query` (its words and pairs of neighbours), `texts` (the full-text engine;
-only it imports tantivy), `kept_texts` (reads texts by their positions), `snippets` (the matching
+only it imports tantivy), `output_texts` (reads texts by their positions), `snippets` (the matching
 parts of a text), `finding` (the answer) and `api` (HTTP). `role` fills the engine and removes
 documents that the log orders to forget (`forgotten`).
 

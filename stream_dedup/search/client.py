@@ -97,8 +97,8 @@ def time_of(time_ms: int) -> str:
 
 
 @contextmanager
-def of_this_version() -> Iterator[None]:
-    """Say it where an answer of a search cannot be understood."""
+def raise_if_other_version() -> Iterator[None]:
+    """Raise an error with a remedy if an answer lacks a field, as that of another version does."""
     try:
         yield
     except (KeyError, TypeError, ValueError) as error:

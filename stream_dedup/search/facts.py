@@ -12,7 +12,7 @@ _ROW_BITS: Final = 10  # of a place in the log: a record of it has at most 2 ** 
 _LOG_OFFSETS: Final = 1 << 63 - _ROW_BITS
 
 
-def in_order(time_ms: int) -> int:
+def sortable_time_ms(time_ms: int) -> int:
     """Return a time for sorting: 0 for none."""
     return min(max(0, time_ms), TIME_MS_MAX)
 
@@ -47,7 +47,7 @@ class TextFacts(NamedTuple):
     @property
     def ordered_ms(self) -> int:
         """Its time for sorting."""
-        return in_order(self.time_ms)
+        return sortable_time_ms(self.time_ms)
 
     @property
     def is_fetched_again(self) -> bool:
@@ -93,7 +93,7 @@ class FoundText(NamedTuple):
     facts: TextFacts
 
 
-class EnginePlace(NamedTuple):
+class EngineCheckpoint(NamedTuple):
     """The topics (by id) and the rules of words that the engine was made for, and the next offset
     of each partition.
     """

@@ -43,7 +43,7 @@ FOUND_MAX = 10_000
 """How many documents that contain a query are counted, sorted and listed: the best of more."""
 
 
-class FinderPlace:
+class FinderHolder:
     """The place of a finder: before there is one, and after the engine is closed, each call raises
     StreamDedupError.
     """
@@ -200,14 +200,14 @@ class Finder:
             return facts.group
         return facts.position if self._engine.group(facts.position) else ""
 
-    def _log_form(self, identifier: str) -> str:
+    def _id_in_log(self, identifier: str) -> str:
         if self._id_key is None:
             return identifier
         return digest_id(identifier.encode("utf-8", "replace"), self._id_key).decode()
 
-    def _own_form(self, identifier: str) -> str:
+    def _record_id_in_log(self, identifier: str) -> str:
         """Return an id of a record in the form of the log."""
-        return self._log_form(
+        return self._id_in_log(
             shorten_id(identifier.encode("utf-8", "replace")).decode("utf-8", "replace")
         )
 
@@ -223,7 +223,7 @@ class Finder:
             StreamDedupError: the forgotten ids are not known yet.
         """
         log = "" if record.decision is None else record.decision.log
-        if not self._is_forgotten(self._own_form(record.id), log, record.time_ms):
+        if not self._is_forgotten(self._record_id_in_log(record.id), log, record.time_ms):
             return record
         why = f"The record at {record.at} was forgotten and is not shown; its topic deletes it after its retention."
         return Opened(record.at, "", "", why, is_forgotten=True)
@@ -235,7 +235,7 @@ class Finder:
         Raises:
             StreamDedupError: the forgotten ids are not known yet.
         """
-        if self._is_forgotten(self._own_form(decision.id), decision.log, decision.time_ms):
+        if self._is_forgotten(self._record_id_in_log(decision.id), decision.log, decision.time_ms):
             return None
         other = decision.of_id or decision.sibling_id
         is_named = not self._is_forgotten(other, decision.log, decision.time_ms)
@@ -282,7 +282,7 @@ class Finder:
 
     def _group_by_id(self, identifier: str) -> str:
         position = next(
-            (group.position for group in self._engine.groups_of_id(self._log_form(identifier), 1)),
+            (group.position for group in self._engine.groups_of_id(self._id_in_log(identifier), 1)),
             "",
         )
         return position or next(

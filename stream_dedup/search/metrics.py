@@ -14,7 +14,7 @@ class SearchMetrics(DecodingMetrics):
 
     def __init__(self) -> None:
         super().__init__()
-        self.recipe("")
+        self.set_recipe("")
         counter, gauge = self._counter, self._gauge
         self.read = counter(
             "stream_dedup_search_records",

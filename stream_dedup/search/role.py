@@ -42,17 +42,17 @@ from stream_dedup.domain.hosts import HostNames
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.kafka import Admin, KeptAdmin, PartitionsReader
 from stream_dedup.log.headers import parse_log_place
-from stream_dedup.orders.forget import log_form
+from stream_dedup.orders.forget import id_in_log
 from stream_dedup.search.api import SearchApi
-from stream_dedup.search.facts import EnginePlace, TextFacts
-from stream_dedup.search.finding import Finder, FinderPlace
+from stream_dedup.search.facts import EngineCheckpoint, TextFacts
+from stream_dedup.search.finding import Finder, FinderHolder
 from stream_dedup.search.forgotten import ForgottenId, ForgottenIds, forgotten_in, key_of
-from stream_dedup.search.kept_texts import OutputText, OutputTexts
 from stream_dedup.search.metrics import SearchMetrics
+from stream_dedup.search.output_texts import OutputText, OutputTexts
 from stream_dedup.search.query import words_of
 from stream_dedup.search.texts import TextIndex
 from stream_dedup.serving.health import Health
-from stream_dedup.serving.process import give_back
+from stream_dedup.serving.process import trim_memory
 from stream_dedup.serving.running import RoleFrame, RunningRole, run_role
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
@@ -66,10 +66,10 @@ _IDLE_SECONDS: Final = 0.2
 _COMMIT_SECONDS: Final = 1.0
 _COMMIT_BEHIND_SECONDS: Final = 15.0
 COMMIT_DOCUMENTS: Final = 20_000
-_LOOK_SECONDS: Final = 2.0
+_CHECK_SECONDS: Final = 2.0
 _DROP_SECONDS: Final = 600.0
 _TEXT_SECONDS: Final = 5.0
-_ASK_AGAIN_SECONDS: Final = 2.0
+_RETRY_SECONDS: Final = 2.0
 _QUIET_SECONDS: Final = 60.0
 _TITLE_CHARACTERS_MAX: Final = 200
 
@@ -83,16 +83,16 @@ def run(settings: Settings, stop: threading.Event) -> None:
     """
     os.nice(_NICENESS)  # a worker or index on the same machine comes first
     dependencies = SearchDependencies.of_process()
-    with closing(KeptTexts(settings, dependencies)) as kept:
+    with closing(LocalSearch(settings, dependencies)) as kept:
         metrics = SearchMetrics()
         metrics.set_size(kept.engine.documents, kept.engine.size_bytes)
-        answers = FinderPlace()
+        answers = FinderHolder()
         api = SearchApi(
             answers, settings.console_token_file, metrics.answers.observe, settings.console_prefix
         )
         routes = [*api.routes(), *pages_of(settings, sources_of(settings, stop, answers)).routes()]
         opening = "waiting for Kafka, to read the outputs"
-        if kept.engine.place is not None:
+        if kept.engine.checkpoint is not None:
             answers.serve(kept.finder)
             opening = (
                 f"{kept.engine.documents:,} documents and groups can be found; later ones are read "
@@ -110,7 +110,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
             _logger,
             routes,
             dependencies.failpoint,
-            serving=serving,
+            on_serving=serving,
         )
 
         def make(role: RunningRole) -> Callable[[], None]:
@@ -148,7 +148,7 @@ class SearchDependencies:
         return cls(os.uname().nodename, os.environ.get(VARIABLE))
 
 
-class KeptTexts:
+class LocalSearch:
     """The engine in its folder, the forgotten ids, and the `finder` that answers from both: all
     that needs no Kafka.
     """
@@ -188,7 +188,7 @@ class KeptTexts:
             ConfigurationError: this one was made for others.
         """
         made_for = {**topics, **self._rules}
-        place = self.engine.place
+        place = self.engine.checkpoint
         changed = sorted(
             name
             for name in made_for
@@ -213,7 +213,7 @@ class TextFiller:
     def __init__(
         self,
         settings: Settings,
-        kept: KeptTexts,
+        kept: LocalSearch,
         metrics: SearchMetrics,
         health: Health,
         is_silent: Callable[[], bool],
@@ -241,13 +241,13 @@ class TextFiller:
         self._topics = (names.unique, names.duplicates, names.fingerprints)
         self._log = (names.fingerprints, 0)
         self._kafka = KeptAdmin(settings, dependencies.make_admin)
-        self._made_for = kept.made_for(self._kafka.ask(self._topics_there))
+        self._made_for = kept.made_for(self._kafka.ask(self._existing_topics))
         ends = self._kafka.ask(lambda admin: admin.ends(self._partitions(admin)))
         self._catch_up_to = {key: high for key, (_, high) in ends.items()}
         self._behind_at_start = 0
         # The outputs wait until the log was read: what is forgotten is then known before it could
         # be shown.
-        self._waiting = self._places(ends)
+        self._waiting = self._start_offsets(ends)
         self._reader = dependencies.make_reader(settings, f"search-{dependencies.host}")
         try:
             self._reader.start({self._log: self._waiting.pop(self._log)})
@@ -264,7 +264,7 @@ class TextFiller:
             "search started", folder=str(settings.search_dir), documents=self._engine.documents
         )
 
-    def _topics_there(self, admin: Admin) -> dict[str, str]:
+    def _existing_topics(self, admin: Admin) -> dict[str, str]:
         ids = admin.topic_ids(self._topics)
         missing = [name for name in self._topics if name not in ids]
         if missing:
@@ -292,13 +292,13 @@ class TextFiller:
             for partition in range(partitions)
         ]
 
-    def _places(
+    def _start_offsets(
         self, ends: Mapping[TopicPartitionKey, tuple[int, int]]
     ) -> dict[TopicPartitionKey, int]:
         """Return the offset at which each partition is read; log the records that retention deleted
         before.
         """
-        place = self._engine.place
+        place = self._engine.checkpoint
         folder = self._settings.search_dir
         next_offsets = {} if place is None else place.next_offsets
         beyond = next(
@@ -366,11 +366,11 @@ class TextFiller:
             self._is_grown = False
             self._drop_beyond(now)
         if now >= self._next_look:
-            self._next_look = now + _LOOK_SECONDS
-            self._look_around()
+            self._next_look = now + _CHECK_SECONDS
+            self._check_topics()
         if self._is_caught_up and now >= self._next_drop:
             self._next_drop = now + _DROP_SECONDS
-            self._drop_the_old(now)
+            self._drop_expired(now)
 
     @property
     def _next_offsets(self) -> dict[TopicPartitionKey, int]:
@@ -407,21 +407,21 @@ class TextFiller:
                 added += 1
                 until = self._dependencies.monotonic() + _TEXT_SECONDS
         except AwayError as error:
-            self._wait(documents[added:], error)
+            self._wait_for_texts(documents[added:], error)
         else:
             if added and self._away is not None:
                 self._logger.info(f"{self._away.back} again")
                 self._metrics.set_away(type(self._away), False)
                 self._away = None
 
-    def _wait(self, documents: Sequence[Message], away: AwayError) -> None:
+    def _wait_for_texts(self, documents: Sequence[Message], away: AwayError) -> None:
         """Read these documents again after a moment, and only the log until then."""
         next_offsets = self._next_offsets
         for document in reversed(documents):
             next_offsets[document.topic, document.partition] = document.offset
         self._reader.start({self._log: next_offsets.pop(self._log)})
         self._waiting = next_offsets
-        self._ask_again_at = self._dependencies.monotonic() + _ASK_AGAIN_SECONDS
+        self._ask_again_at = self._dependencies.monotonic() + _RETRY_SECONDS
         if self._stop.is_set():
             return
         if self._away is None:
@@ -436,11 +436,11 @@ class TextFiller:
 
     def _add(self, message: Message, text: OutputText) -> None:
         if text.why:
-            self._tell_of_no_text(message, text.why)
+            self._report_missing_text(message, text.why)
         decision = decision_of(message, shorten_id(text.id), "", 0)
         place = parse_log_place(decision.log)
         log_offset = -1 if place is None else place.offset
-        id_key = key_of(log_form(text.id, *self._kept.log_ids))
+        id_key = key_of(id_in_log(text.id, *self._kept.log_ids))
         if self._forgotten.covers(id_key, log_offset, decision.time_ms):
             return
         is_named = not self._forgotten.covers_shown(decision.of_id, log_offset, decision.time_ms)
@@ -466,7 +466,7 @@ class TextFiller:
         words = words_of(text.text, self._kept.languages)
         self._engine.add_text(facts, words, id_key, pair if is_copied else ())
 
-    def _tell_of_no_text(self, message: Message, why: str) -> None:
+    def _report_missing_text(self, message: Message, why: str) -> None:
         """Say that a document is found by its id and in its group, and not by its words; say it in
         the log once a minute.
         """
@@ -495,37 +495,37 @@ class TextFiller:
             if log_offset is None
             else self._next_offsets | {self._log: log_offset}
         )
-        self._engine.commit(EnginePlace(self._made_for, next_offsets))
+        self._engine.commit(EngineCheckpoint(self._made_for, next_offsets))
         self._failpoints.hit("search.after-commit", added + leaving)
         self._is_grown = self._is_grown or added > 0
         self._metrics.read.inc(added)
         self._metrics.set_size(self._engine.documents, self._engine.size_bytes)
-        self._tell()
+        self._update_health()
 
     def _behind(self, ends: Mapping[TopicPartitionKey, int]) -> int:
         next_offsets = self._next_offsets
         return sum(max(0, end - next_offsets.get(key, 0)) for key, end in ends.items())
 
-    def _tell(self) -> None:
+    def _update_health(self) -> None:
         behind = self._behind(self._catch_up_to)
         if self._is_caught_up:
-            self._health.startup(1.0, "caught up")
+            self._health.set_startup(1.0, "caught up")
             waiting = "" if self._away is None else f"; others wait, because {self._away.away} away"
-            self._health.ready(
+            self._health.set_ready(
                 True, f"{self._engine.documents:,} documents and groups can be found{waiting}"
             )
             return
         self._behind_at_start = max(self._behind_at_start, behind)
         progress = 1 - behind / self._behind_at_start if self._behind_at_start else 0.0
-        self._health.startup(
+        self._health.set_startup(
             min(progress, 0.999), f"reading what left before: {behind:,} records to go"
         )
-        self._health.ready(False, f"reading what left before: {behind:,} records to go")
+        self._health.set_ready(False, f"reading what left before: {behind:,} records to go")
 
-    def _look_around(self) -> None:
+    def _check_topics(self) -> None:
         """Compare with the topics' ends, start to read new partitions, and return free memory."""
         # threads of engine and clients come and go, and the C library keeps what each has freed
-        give_back()
+        trim_memory()
         if self._is_silent():
             return
         try:
@@ -545,7 +545,7 @@ class TextFiller:
         self._metrics.lag.set(
             self._behind({key: high for key, (_, high) in ends.items() if key != self._log})
         )
-        self._tell()
+        self._update_health()
 
     def _drop_beyond(self, now: float) -> None:
         """Drop the oldest documents, in a separate commit, if the engine is too large."""
@@ -558,7 +558,7 @@ class TextFiller:
                 "the oldest documents were dropped", documents=gone, left=self._engine.documents
             )
 
-    def _drop_the_old(self, now: float) -> None:
+    def _drop_expired(self, now: float) -> None:
         keep = self._bounds.age
         if keep is not None:
             self._engine.drop_before(

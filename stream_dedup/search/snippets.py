@@ -1,7 +1,7 @@
 """Return the short piece of a text that contains most of a query, with matching words marked. Pure.
 
-Invariants: bounded for every text: of it the first `_LOOKED_THROUGH` characters are looked through,
-and about `_SHOWN` are shown; the piece is the text's own characters, in their order.
+Invariants: bounded for every text: of it the first `_SEARCHED_CHARACTERS` characters are looked through,
+and about `_SNIPPET_CHARACTERS` are shown; the piece is the text's own characters, in their order.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from stream_dedup.search.query import SearchQuery, pairs_of, words_of
 Snippet = tuple[tuple[str, bool], ...]
 """Pieces of a text, and whether each matches."""
 
-_LOOKED_THROUGH: Final = 200_000
-_PART: Final = 160
-_SHOWN: Final = 2 * _PART
+_SEARCHED_CHARACTERS: Final = 200_000
+_PART_CHARACTERS: Final = 160
+_SNIPPET_CHARACTERS: Final = 2 * _PART_CHARACTERS
 _CUT: Final = re.compile(r"\s")
 # White space; a character of scripts that write no spaces; a word with what is written beside it.
 _UNSPACED: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -33,7 +33,7 @@ _TOKEN: Final = re.compile(rf"\s+|[{_UNSPACED}]|[^\s{_UNSPACED}]{{1,100}}")
 def snippet_of(text: str, query: SearchQuery, languages: Languages) -> Snippet:
     """Return the piece of a text that contains most of a query."""
     wanted_pairs = frozenset(query.pairs)
-    parts = list(_parts(text[:_LOOKED_THROUGH]))
+    parts = list(_parts(text[:_SEARCHED_CHARACTERS]))
     # Two neighbours together, so that what lies across their border counts.
     best, pairs_max = 0, -1
     for place in range(max(1, len(parts) - 1)):
@@ -45,29 +45,29 @@ def snippet_of(text: str, query: SearchQuery, languages: Languages) -> Snippet:
         )
         if pairs_found > pairs_max:
             best, pairs_max = place, pairs_found
-    pieces = list(_marked("".join(parts[best : best + 2]), wanted_pairs, languages))
+    pieces = list(_mark_matches("".join(parts[best : best + 2]), wanted_pairs, languages))
     if best > 0:
         pieces.insert(0, ("… ", False))
-    if best + 2 < len(parts) or len(text) > _LOOKED_THROUGH:
+    if best + 2 < len(parts) or len(text) > _SEARCHED_CHARACTERS:
         pieces.append((" …", False))
     return tuple(pieces)
 
 
 def _parts(text: str) -> Iterator[str]:
-    """Cut a text into parts of about `_PART` characters, where it has white space if it has any."""
+    """Cut a text into parts of about `_PART_CHARACTERS` characters, where it has white space if it has any."""
     start = 0
     while start < len(text):
-        space = _CUT.search(text, start + _PART, start + 2 * _PART)
-        end = space.start() if space else start + _PART
+        space = _CUT.search(text, start + _PART_CHARACTERS, start + 2 * _PART_CHARACTERS)
+        end = space.start() if space else start + _PART_CHARACTERS
         yield text[start:end]
         start = end
 
 
-def _marked(
+def _mark_matches(
     text: str, wanted_pairs: frozenset[tuple[str, ...]], languages: Languages
 ) -> Iterator[tuple[str, bool]]:
     tokens = _TOKEN.findall(text)
-    folded = [_folded(token, languages.fold_han) for token in tokens]
+    folded = [_fold(token, languages.fold_han) for token in tokens]
     data = b"".join(folded)
     spans = languages.spans(data)
     words = [data[start:stop].decode("utf-8", "replace")[:100] for start, stop in spans]
@@ -96,5 +96,5 @@ def _marked(
 
 
 @lru_cache(50_000)
-def _folded(token: str, fold_han: bool) -> bytes:
+def _fold(token: str, fold_han: bool) -> bytes:
     return b" " if token.isspace() else normalise(token, fold_han=fold_han).encode()

@@ -33,11 +33,11 @@ from stream_dedup.domain.errors import StoreError, VolumeError
 from stream_dedup.domain.paths import make_folder
 from stream_dedup.search.facts import (
     TIME_MS_MAX,
-    EnginePlace,
+    EngineCheckpoint,
     FoundText,
     GroupFacts,
     TextFacts,
-    in_order,
+    sortable_time_ms,
 )
 from stream_dedup.search.forgotten import ForgottenId, shown_key_of
 from stream_dedup.search.query import SearchQuery, WordPair
@@ -53,12 +53,13 @@ _PAGE: Final = "page"
 _NAMELESS: Final = "nameless"
 _UNIQUE: Final = "unique"
 _COPY: Final = "copy"
-# how many of the rarest pairs must be held, and one more of every `_HELD_OF` pairs in the query
-_HELD: Final = 2
-_HELD_OF: Final = 15
-_HELD_WORK: Final = 2.0
-_LOOKED_AT: Final = 64  # documents that are examined before one query for all pairs
-_STAYING: Final = 0.95  # the share of its limit that the folder is emptied to
+# The rarest pairs of which a document must contain this many, and one more for each
+# `_PAIRS_PER_REQUIRED` pairs of the query; more while the work grows at most by this factor.
+_REQUIRED_PAIRS_MIN: Final = 2
+_PAIRS_PER_REQUIRED: Final = 15
+_WORK_GROWTH_MAX: Final = 2.0
+_EXAMINED_MAX: Final = 64  # documents that are examined before one query for all pairs
+_REMAINING_SHARE: Final = 0.95  # the share of its limit that the folder is emptied to
 _DROPPED_ONE_BY_ONE: Final = 20_000
 _DAY_MS: Final = 86_400_000
 _UNIQUE_FIRST: Final = (
@@ -108,13 +109,12 @@ class TextIndex:
             ) from error
         self._groups: dict[str, GroupFacts] = {}
         self._added = 0
-        self._leaving: set[str] = (
-            set()
-        )  # where documents lie that were forgotten since the last commit
-        self._oldest_ms = 0  # what is older was dropped, and is not taken in any more
-        self.place = self._read_place()
+        # Positions of the documents that were forgotten since the last commit.
+        self._removed_positions: set[str] = set()
+        self._oldest_ms = 0  # older documents were dropped, and are not added any more
+        self.checkpoint = self._read_checkpoint()
 
-    def _read_place(self) -> EnginePlace | None:
+    def _read_checkpoint(self) -> EngineCheckpoint | None:
         stored = self._first("kind", _PLACE)
         if stored is None:
             return None
@@ -130,7 +130,7 @@ class TextIndex:
             self._oldest_ms = min(
                 oldest_ms, self._now_ms()
             )  # else a clock that was ahead would shut it
-            return EnginePlace(
+            return EngineCheckpoint(
                 made_for, {(topic, partition): offset for topic, partition, offset in next_offsets}
             )
         except (ValueError, TypeError) as error:
@@ -205,7 +205,7 @@ class TextIndex:
             writer.add_document(document)
 
     def _count(self, facts: TextFacts) -> None:
-        before = self._group_now(facts.group) or GroupFacts(facts.group, "", 0, 0, 0)
+        before = self._pending_group(facts.group) or GroupFacts(facts.group, "", 0, 0, 0)
         time_ms = facts.ordered_ms
         self._groups[facts.group] = GroupFacts(
             facts.group,
@@ -222,11 +222,11 @@ class TextIndex:
             before.is_forgotten and not facts.of_id,
         )
 
-    def _group_now(self, position: str) -> GroupFacts | None:
+    def _pending_group(self, position: str) -> GroupFacts | None:
         """Return a group as the next commit will store it."""
         return self._groups.get(position) or self.group(position)
 
-    def commit(self, place: EnginePlace) -> None:
+    def commit(self, place: EngineCheckpoint) -> None:
         """Make the added documents visible and durable, with the offsets read in Kafka.
 
         Raises:
@@ -266,9 +266,9 @@ class TextIndex:
             writer.add_document(document)
             writer.commit()
             self._index.reload()
-        self.place = place
+        self.checkpoint = place
         self._groups.clear()
-        self._leaving.clear()
+        self._removed_positions.clear()
         self._added = 0
 
     def forget(self, forgotten_id: ForgottenId) -> None:
@@ -289,26 +289,26 @@ class TextIndex:
                 facts = TextFacts(*fields)
                 if (
                     forgotten_id.covers(facts.log_offset, facts.time_ms)
-                    and facts.at not in self._leaving
+                    and facts.at not in self._removed_positions
                 ):
-                    self._leaving.add(facts.at)
+                    self._removed_positions.add(facts.at)
                     writer.delete_documents_by_term("at", facts.at)
                     gone.setdefault(facts.group, []).append(facts)
             for position, copies in gone.items():
-                group = self._group_now(position) if position else None
+                group = self._pending_group(position) if position else None
                 if group is not None:
                     self._groups[position] = self._group_without(group, copies)
             for fields in self._ordered(
                 self._term("root_key", forgotten_id.shown_key), "newest", None
             ):
-                group = self._group_now(GroupFacts(*fields).position)
+                group = self._pending_group(GroupFacts(*fields).position)
                 if group is not None and forgotten_id.covers(group.named_at, group.newest_ms):
                     self._groups[group.position] = group._replace(id="", is_forgotten=True)
             writer.delete_documents_by_term("forgotten", forgotten_id.id_key)
             document = tantivy.Document()
             document.add_text("kind", _FORGOTTEN)
             document.add_text("forgotten", forgotten_id.id_key)
-            document.add_unsigned("time", in_order(forgotten_id.append_ms))
+            document.add_unsigned("time", sortable_time_ms(forgotten_id.append_ms))
             document.add_bytes("facts", json.dumps(forgotten_id).encode())
             writer.add_document(document)
 
@@ -318,9 +318,11 @@ class TextIndex:
                 (
                     copy.ordered_ms
                     for copy in self.copies_of(
-                        group.position, len(self._leaving) + 1, is_oldest_first=is_oldest_first
+                        group.position,
+                        len(self._removed_positions) + 1,
+                        is_oldest_first=is_oldest_first,
                     )
-                    if copy.at not in self._leaving
+                    if copy.at not in self._removed_positions
                 ),
                 0,
             )
@@ -356,7 +358,7 @@ class TextIndex:
                 max(0, time_ms),
                 include_upper=False,
             )
-            query = self._without(older, self._term("kind", _FORGOTTEN))
+            query = self._except(older, self._term("kind", _FORGOTTEN))
             with self._writing() as writer:
                 writer.delete_documents_by_query(query)
 
@@ -378,22 +380,22 @@ class TextIndex:
             )
         return int(live)
 
-    def drop_beyond(self, bytes_most: int) -> int:
+    def drop_beyond(self, bytes_max: int) -> int:
         """Remove the oldest documents with the next commit, so that the others take at most
-        `bytes_most`; return the number removed.
+        `bytes_max`; return the number removed.
 
         A few more are removed, so that the next call comes later. Documents as old as the removed
         ones are not added any more, so the engine contains all newer documents in any order of
         reading. Groups whose copies are all removed go too; forgotten ids stay.
         """
         live_bytes = self.live_bytes
-        if live_bytes <= bytes_most:
+        if live_bytes <= bytes_max:
             return 0
         searcher, should, now_ms = self._index.searcher(), tantivy.Occur.Should, self._now_ms()
         texts = tantivy.Query.boolean_query(
             [(should, self._term("kind", kind)) for kind in (_UNIQUE, _COPY)]
         )
-        ahead = self._both(texts, self._timed(now_ms + _DAY_MS, TIME_MS_MAX))
+        ahead = self._all_of(texts, self._in_time_range(now_ms + _DAY_MS, TIME_MS_MAX))
         if gone := self._count_of(
             ahead
         ):  # by a clock that was ahead; by their times they would stay for ever
@@ -401,7 +403,7 @@ class TextIndex:
                 writer.delete_documents_by_query(ahead)
             return gone
         there = self._count_of(texts)
-        going = min(there, math.ceil(there * (1 - _STAYING * bytes_most / live_bytes)))
+        going = min(there, math.ceil(there * (1 - _REMAINING_SHARE * bytes_max / live_bytes)))
         if not going:
             return 0
         oldest = tantivy.Order.Asc
@@ -410,8 +412,12 @@ class TextIndex:
         ).hits
         self._oldest_ms = min(max(self._oldest_ms, time_ms), now_ms)
         self.drop_before(time_ms)
-        gone = self._count_of(self._both(texts, self._timed(0, time_ms - 1))) if time_ms else 0
-        of_then = self._both(texts, self._timed(time_ms, time_ms))
+        gone = (
+            self._count_of(self._all_of(texts, self._in_time_range(0, time_ms - 1)))
+            if time_ms
+            else 0
+        )
+        of_then = self._all_of(texts, self._in_time_range(time_ms, time_ms))
         hits = searcher.search(of_then, min(going - gone, _DROPPED_ONE_BY_ONE), count=False).hits
         for _, address in hits:
             with self._writing() as writer:
@@ -420,17 +426,17 @@ class TextIndex:
                 )
         return gone + len(hits)
 
-    def _timed(self, first_ms: int, last_ms: int) -> tantivy.Query:
+    def _in_time_range(self, first_ms: int, last_ms: int) -> tantivy.Query:
         return tantivy.Query.range_query(
             self._schema, "time", tantivy.FieldType.Unsigned, first_ms, last_ms
         )
 
-    def _both(self, first: tantivy.Query, second: tantivy.Query) -> tantivy.Query:
+    def _all_of(self, first: tantivy.Query, second: tantivy.Query) -> tantivy.Query:
         return tantivy.Query.boolean_query(
             [(tantivy.Occur.Must, first), (tantivy.Occur.Must, second)]
         )
 
-    def _without(self, wanted: tantivy.Query, excluded: tantivy.Query) -> tantivy.Query:
+    def _except(self, wanted: tantivy.Query, excluded: tantivy.Query) -> tantivy.Query:
         return tantivy.Query.boolean_query(
             [(tantivy.Occur.Must, wanted), (tantivy.Occur.MustNot, excluded)]
         )
@@ -451,15 +457,15 @@ class TextIndex:
             pair: min(searcher.doc_freq(_WORDS, word) for word in pair) for pair in query.pairs
         }
         by_rareness = sorted(query.pairs, key=frequency.__getitem__)
-        first = _first_held(
+        first = _required_pairs(
             needed, list(itertools.accumulate(map(frequency.__getitem__, by_rareness)))
         )
         for required in (first, needed):
-            rarest, other_pairs = (
-                by_rareness[: lacking + required],
-                by_rareness[lacking + required :],
-            )
-            hits = searcher.search(self._any_of(rarest), max(limit, _LOOKED_AT), count=False).hits
+            rarest = by_rareness[: lacking + required]
+            other_pairs = by_rareness[lacking + required :]
+            hits = searcher.search(
+                self._any_of(rarest), max(limit, _EXAMINED_MAX), count=False
+            ).hits
             scores = {
                 (address.segment_ord, address.doc): score
                 for score, address in hits
@@ -473,11 +479,13 @@ class TextIndex:
                 if score > required - 0.5
             }
             if other_pairs and scores:
-                for place, more in self._held_by(searcher, other_pairs, documents.values()).items():
-                    scores[place] += more
+                for place, count in self._count_pairs(
+                    searcher, other_pairs, documents.values()
+                ).items():
+                    scores[place] += count
             best = sorted(scores, key=lambda place: -scores[place])[:limit]
             unseen = (
-                hits[-1][0] + len(other_pairs) if len(scores) == max(limit, _LOOKED_AT) else 0.0
+                hits[-1][0] + len(other_pairs) if len(scores) == max(limit, _EXAMINED_MAX) else 0.0
             )
             if (
                 not other_pairs
@@ -485,11 +493,11 @@ class TextIndex:
                 or (len(best) == limit and scores[best[-1]] >= unseen - _UNIQUE_FIRST / 2)
             ):
                 break
-        matches = []
-        for place in best:
-            pairs = int(scores[place] + _UNIQUE_FIRST / 2)
-            if pairs >= needed:
-                matches.append(FoundText(pairs / len(query.pairs), documents[place]))
+        matches = [
+            FoundText(pairs / len(query.pairs), documents[place])
+            for place in best
+            if (pairs := int(scores[place] + _UNIQUE_FIRST / 2)) >= needed
+        ]
         return sorted(
             matches,
             key=lambda match: (
@@ -509,7 +517,9 @@ class TextIndex:
             [
                 (
                     must,
-                    tantivy.Query.boolean_query([(should, self._holds(pair)) for pair in pairs]),
+                    tantivy.Query.boolean_query(
+                        [(should, self._pair_query(pair)) for pair in pairs]
+                    ),
                 ),
                 (
                     should,
@@ -518,7 +528,7 @@ class TextIndex:
             ]
         )
 
-    def _held_by(
+    def _count_pairs(
         self,
         searcher: tantivy.Searcher,
         pairs: Sequence[WordPair],
@@ -531,7 +541,7 @@ class TextIndex:
         places = [facts.at for facts in documents]
         among = tantivy.Query.term_set_query(self._schema, "at", places)
         among_pairs = [
-            tantivy.Query.boolean_query([(must, among), (must, self._holds(pair))])
+            tantivy.Query.boolean_query([(must, among), (must, self._pair_query(pair))])
             for pair in pairs
         ]
         query = tantivy.Query.boolean_query(
@@ -540,7 +550,7 @@ class TextIndex:
         hits = searcher.search(query, len(places), count=False).hits
         return {(address.segment_ord, address.doc): round(score) for score, address in hits}
 
-    def _holds(self, pair: WordPair) -> tantivy.Query:
+    def _pair_query(self, pair: WordPair) -> tantivy.Query:
         if len(pair) == 1:
             return tantivy.Query.const_score_query(
                 tantivy.Query.term_query(self._schema, _WORDS, pair[0], "basic"), 1.0
@@ -584,7 +594,7 @@ class TextIndex:
         """Return the copies in a group, the newest first, or the oldest of those with a time."""
         query = self._term("group", position)
         if is_oldest_first:
-            query = self._both(query, self._timed(1, TIME_MS_MAX))
+            query = self._all_of(query, self._in_time_range(1, TIME_MS_MAX))
         return [
             TextFacts(*fields)
             for fields in self._ordered(query, "time", limit, ascending=is_oldest_first)
@@ -592,7 +602,7 @@ class TextIndex:
 
     def kept_at(self, position: str) -> list[TextFacts]:
         """Return the newest record in `unique` of the document at a source position, if any."""
-        query = self._both(self._term("at", position), self._term("kind", _UNIQUE))
+        query = self._all_of(self._term("at", position), self._term("kind", _UNIQUE))
         return [TextFacts(*fields) for fields in self._ordered(query, "time", 1)]
 
     def best_of(self, position: str) -> TextFacts | None:
@@ -621,7 +631,7 @@ class TextIndex:
                 "aggs": {name: {name: {"field": "time"}} for name in ("min", "max")},
             }
         }
-        query = self._without(query, gone)
+        query = self._except(query, gone)
         found = self._index.searcher().aggregate(query, wanted)["pairs"]["buckets"]
         first = self._first_copies(
             {bucket["key"]: int(bucket["min"]["value"]) for bucket in found}, gone
@@ -644,7 +654,7 @@ class TextIndex:
         where many copies of one pair came first, the query's limit leaves out others.
         """
         terms = [f"{pair} {time_ms}" for pair, time_ms in first_ms.items()]
-        query = self._without(tantivy.Query.term_set_query(self._schema, "pair_at", terms), gone)
+        query = self._except(tantivy.Query.term_set_query(self._schema, "pair_at", terms), gone)
         searcher = self._index.searcher()
         copies: dict[str, TextFacts] = {}
         for _, address in searcher.search(query, 2 * len(terms) + 1, count=False).hits:
@@ -653,7 +663,7 @@ class TextIndex:
                 str(document.get_first("pair")), TextFacts(*json.loads(_bytes_of(document)))
             )
         for pair in first_ms.keys() - copies.keys():
-            query = self._without(self._term("pair", pair), gone)
+            query = self._except(self._term("pair", pair), gone)
             for fields in self._ordered(query, "time", 1, ascending=True):
                 copies[pair] = TextFacts(*fields)
         return copies
@@ -712,15 +722,15 @@ class TextIndex:
         self._writer = None  # a merge that does not end starts again later
 
 
-def _first_held(needed: int, work: Sequence[int]) -> int:
+def _required_pairs(needed: int, work: Sequence[int]) -> int:
     """Return how many of the rarest pairs a document must contain at first. `work[n]`: the sum of
     the n + 1 lowest frequencies.
 
     More pairs leave fewer documents to check for the rest; add them while work grows little.
     """
     lacking = len(work) - needed
-    required = min(needed, _HELD + len(work) // _HELD_OF)
-    work_max = _HELD_WORK * work[lacking + required - 1]
+    required = min(needed, _REQUIRED_PAIRS_MIN + len(work) // _PAIRS_PER_REQUIRED)
+    work_max = _WORK_GROWTH_MAX * work[lacking + required - 1]
     while required < needed and work[lacking + required] <= work_max:
         required += 1
     return required

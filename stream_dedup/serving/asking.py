@@ -99,7 +99,9 @@ def ask_role(
     for base in bases:
         parts = urllib.parse.urlsplit(base)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InputError(f"{base!r} is no address of {_a(role)}; write it as http://HOST:PORT.")
+            raise InputError(
+                f"{base!r} is no address of {_with_article(role)}; write it as http://HOST:PORT."
+            )
         try:
             status, raw = ask(base, path, _ANSWER_SECONDS, _ANSWER_BYTES_MAX, body, headers)
             fields = json.loads(raw)
@@ -119,5 +121,5 @@ def ask_role(
     raise InputError(f"No {role} answers at {' or '.join(tried)}. {remedy}")
 
 
-def _a(role: str) -> str:
+def _with_article(role: str) -> str:
     return f"an {role}" if role[0] in "aeiou" else f"a {role}"

@@ -58,7 +58,7 @@ class Connection(H11Protocol):
         self._start_timer()
         others: set[Any] = self.connections - {self}
         if len(others) >= CONNECTIONS_MAX:
-            min(others, key=Connection._close_order).cut()
+            min(others, key=Connection._close_order).abort()
 
     def handle_events(self) -> None:
         """Process received data; stop the timer once the request is complete."""
@@ -88,7 +88,7 @@ class Connection(H11Protocol):
         self._stop_timer()
         super().connection_lost(exc)
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Close the connection at once and drop unsent data."""
         self._stop_timer()
         self.connections.discard(self)  # `connection_lost` is called later, but it no longer counts
@@ -120,7 +120,7 @@ class Connection(H11Protocol):
     def _start_timer(self) -> None:
         self._stop_timer()
         self._since = time.monotonic()
-        self._timer = self.loop.call_later(PATIENCE_SECONDS, self.cut)
+        self._timer = self.loop.call_later(PATIENCE_SECONDS, self.abort)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -142,7 +142,7 @@ class AllowedHosts:
         self._names = frozenset({*names, "localhost", os.uname().nodename.lower()})
         self._ends = (".localhost", *(name[1:] for name in names if name.startswith("*.")))
 
-    def takes(self, host: str) -> bool:
+    def allows(self, host: str) -> bool:
         """Return whether a `Host` header, with or without a port, is allowed."""
         match = _HOST.fullmatch(host.strip().lower())
         if "*" in self._names:
@@ -161,14 +161,14 @@ def _is_address(name: str) -> bool:
     return True
 
 
-class Pace:
-    """The application with a limited rate and queue; requests to the paths `at_once` pass directly,
+class RequestPacer:
+    """The application with a limited rate and queue; requests to the paths `unpaced_paths` pass directly,
     others must name one of `hosts`.
     """
 
-    def __init__(self, app: ASGIApp, at_once: frozenset[str], hosts: AllowedHosts) -> None:
+    def __init__(self, app: ASGIApp, unpaced_paths: frozenset[str], hosts: AllowedHosts) -> None:
         self._app = app
-        self._at_once = at_once
+        self._at_once = unpaced_paths
         self._hosts = hosts
         self._next = 0.0
         self.waiting = 0
@@ -181,7 +181,7 @@ class Pace:
         host = next((value for name, value in scope["headers"] if name == b"host"), b"").decode(
             "latin-1"
         )
-        if not self._hosts.takes(host):
+        if not self._hosts.allows(host):
             text = f"The host name {host!r:.200} is not allowed; if it is yours, add it to STREAM_DEDUP_HTTP_ALLOWED_HOSTS."
             await Response(problem_bytes(421, text), 421, None, PROBLEM_TYPE)(scope, receive, send)
             return

@@ -43,16 +43,16 @@ class Health:
         """Record a turn of the loop."""
         self._last_beat_seconds = self._now_seconds()  # one assignment; no lock in the loop
 
-    def ready(self, is_ready: bool, why: str) -> None:
+    def set_ready(self, is_ready: bool, why: str) -> None:
         """Set whether the role does its work, and the reason."""
         with self._lock:
             self._ready = RoleState(is_ready, why)
 
-    def hold(self, blocker: Callable[[], str]) -> None:
+    def add_blocker(self, blocker: Callable[[], str]) -> None:
         """Report the role as not ready whenever `blocker()` returns a reason."""
         self._blockers.append(blocker)
 
-    def startup(self, progress: float, text: str) -> None:
+    def set_startup(self, progress: float, text: str) -> None:
         """Set the progress of the start, from 0 to 1; after 1 the role stays started."""
         with self._lock:
             if not self._startup.ok:

@@ -32,7 +32,7 @@ from starlette.routing import BaseRoute, Route
 from stream_dedup.domain.errors import ConfigurationError, StreamDedupError
 from stream_dedup.domain.problem import PROBLEM_TYPE, problem_bytes
 from stream_dedup.domain.threads import Outcome, outcome_of, result_of
-from stream_dedup.serving.door import AllowedHosts, Connection, Pace
+from stream_dedup.serving.door import AllowedHosts, Connection, RequestPacer
 from stream_dedup.serving.health import Health, RoleState
 
 _SHARE_MAX: Final = 20
@@ -140,7 +140,7 @@ class HttpServer:
             routes=all_routes,
             exception_handlers={HTTPException: on_http_error, Exception: _on_error},
         )
-        self._pace = Pace(app, frozenset(probes), AllowedHosts(f"{allowed_hosts},{host}"))
+        self._pace = RequestPacer(app, frozenset(probes), AllowedHosts(f"{allowed_hosts},{host}"))
         config = uvicorn.Config(
             self._pace,
             http=Connection,

@@ -82,7 +82,7 @@ def configure(
     )
     handler = logging.StreamHandler(stream)
     handler.setFormatter(formatter)
-    handler.addFilter(ConnectionLines())
+    handler.addFilter(ConnectionLineFilter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
@@ -124,7 +124,7 @@ def _safe(value: Any) -> Any:
     return printable(str(value), VALUE_CHARACTERS_MAX)
 
 
-AGAIN_SECONDS = 60.0
+REPEAT_SECONDS = 60.0
 
 # librdkafka's lines: facility, client, thread, broker, event. FAIL: a connection failed; ERROR: a
 # client has no connection; REQTMOUT: a broker was silent; GETPID: no coordinator for a producer.
@@ -170,7 +170,7 @@ def reason_of_aiokafka(line: str) -> tuple[str, str] | None:
     return ("", "") if line.startswith("Unable") or _GONE.search(line) else None
 
 
-class ConnectionLines(logging.Filter):
+class ConnectionLineFilter(logging.Filter):
     """Rewrites the first line about a connection of each minute, and drops the others. A client's
     fatal error is logged as a warning.
     """
@@ -211,9 +211,9 @@ class ConnectionLines(logging.Filter):
         elif not self._tried:
             return False  # a consequence: the client that tried an address logs the reason
         passed = None if self._last_line_seconds is None else now - self._last_line_seconds
-        if passed is not None and passed < AGAIN_SECONDS:
+        if passed is not None and passed < REPEAT_SECONDS:
             return False
-        if passed is None or passed > 2 * AGAIN_SECONDS:
+        if passed is None or passed > 2 * REPEAT_SECONDS:
             where = ", ".join(self._tried)
             text = f"{self._why}: no connection to Kafka at {where}. Retries continue and are logged once a minute."
         else:

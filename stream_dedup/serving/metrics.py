@@ -75,7 +75,7 @@ class BatchHistogram(Collector):
             total + float(array.sum()),
         )
 
-    def put(self, counts: Sequence[int], total: float) -> None:
+    def replace_counts(self, counts: Sequence[int], total: float) -> None:
         """Replace the counts, one for each bucket; further counts are added to the last bucket."""
         bucket_counts = np.zeros(len(self._edges) + 1, dtype=np.int64)
         for place, count in enumerate(counts):
@@ -116,7 +116,7 @@ class RoleMetrics:
             registry=self.registry,
         )
 
-    def recipe(self, recipe: str) -> None:
+    def set_recipe(self, recipe: str) -> None:
         """Set the recipe in force."""
         self._build.clear()
         self._build.labels(__version__, recipe).set(1)
@@ -127,7 +127,7 @@ class RoleMetrics:
         return timer
 
 
-class KeptMetrics(RoleMetrics):
+class RetentionMetrics(RoleMetrics):
     """The metrics of a role that needs all records of its topics."""
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ class KeptMetrics(RoleMetrics):
         )
 
 
-class KeptSourceMetrics(KeptMetrics):
+class SourceRetentionMetrics(RetentionMetrics):
     """The metrics of a role that also needs all records of `documents`."""
 
     def __init__(self) -> None:

@@ -14,19 +14,24 @@ if TYPE_CHECKING:
 
 AddressedRole = Literal["worker", "index", "insights", "search"]
 # The offset of each role's port from HTTP_PORT.
-AFTER: Final[dict[AddressedRole, int]] = {"worker": 0, "index": 1, "insights": 2, "search": 3}
+PORT_OFFSETS: Final[dict[AddressedRole, int]] = {
+    "worker": 0,
+    "index": 1,
+    "insights": 2,
+    "search": 3,
+}
 
 
 def address_of(settings: Settings, role: AddressedRole) -> str:
     """Return the address of a role of `run all` for a client on this machine."""
     host = "127.0.0.1" if settings.http_host in ("0.0.0.0", "::", "") else settings.http_host  # noqa: S104 - asked, not bound
     host = f"[{host}]" if ":" in host else host
-    return f"http://{host}:{settings.http_port + AFTER[role]}"
+    return f"http://{host}:{settings.http_port + PORT_OFFSETS[role]}"
 
 
 def addresses(settings: Settings) -> list[str]:
     """Return the addresses of the roles on this machine, in the order of their ports."""
-    return [address_of(settings, role) for role in AFTER]
+    return [address_of(settings, role) for role in PORT_OFFSETS]
 
 
 def free_ports(count: int) -> range:

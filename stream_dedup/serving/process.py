@@ -61,7 +61,7 @@ class FreedMemory:
         self._full_bytes = limit_bytes // 4 * 3
         self._next_watch = 0.0
 
-    def used(self, batch_bytes: int) -> None:
+    def trim_after_batch(self, batch_bytes: int) -> None:
         """Return freed memory to the system after a large batch, or near the limit and then at most
         once a second.
         """
@@ -69,11 +69,11 @@ class FreedMemory:
         if batch_bytes > _KEPT_BYTES or (
             now >= self._next_watch and resident_bytes() > self._full_bytes
         ):
-            give_back()
+            trim_memory()
             self._next_watch = now + _WATCH_SECONDS
 
 
-def give_back() -> bool:
+def trim_memory() -> bool:
     """Return freed memory to the system, in some milliseconds; return whether the C library supports
     it.
     """

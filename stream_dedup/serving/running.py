@@ -27,22 +27,22 @@ from stream_dedup.settings.settings import Settings
 
 @dataclass(frozen=True)
 class RoleFrame:
-    """The parameters of a role's services. `topic` is one that it may describe, `opening` the first
+    """The parameters of a role's services. `topic` is one that it may describe, `first_status` the first
     sentence of `/startupz`.
     """
 
     topic: str
-    opening: str
+    first_status: str
     registry: CollectorRegistry
     logger: FilteringBoundLogger
     routes: Sequence[BaseRoute] = ()
     failpoint: str | None = None
     make_watch: Callable[[Settings, str, Waits], Watch] = Watch
-    make_kept: Callable[[Health], AbstractContextManager[object]] = field(
+    make_retention_watch: Callable[[Health], AbstractContextManager[object]] = field(
         default=lambda _: nullcontext()
     )
     """Creates the watch that checks whether Kafka keeps the records that the role needs."""
-    serving: Callable[[int], None] = field(default=lambda _: None)
+    on_serving: Callable[[int], None] = field(default=lambda _: None)
     """Called with the port once it is open."""
 
 
@@ -70,7 +70,7 @@ def run_role(
         StreamDedupError: the role's loop raised it.
     """
     health = Health()
-    health.startup(0.0, frame.opening)
+    health.set_startup(0.0, frame.first_status)
     server = HttpServer(
         settings.http_host,
         settings.http_port,
@@ -80,7 +80,7 @@ def run_role(
         settings.http_allowed_hosts,
     )
     server.start()
-    frame.serving(server.port)
+    frame.on_serving(server.port)
     waits = Waits(health, frame.logger)
     try:
         Failpoints(frame.failpoint)  # reports an unknown failpoint before the wait for Kafka
@@ -88,7 +88,7 @@ def run_role(
             if watch.wait(stop):
                 loop = make(RunningRole(settings, health, waits, watch, stop))
                 collect_rarely()
-                with frame.make_kept(health):
+                with frame.make_retention_watch(health):
                     loop()
     finally:
         server.stop()

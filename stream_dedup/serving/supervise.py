@@ -22,7 +22,7 @@ from typing import IO
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.extras import lacking
 from stream_dedup.serving import asking
-from stream_dedup.serving.ports import AFTER, AddressedRole, address_of
+from stream_dedup.serving.ports import PORT_OFFSETS, AddressedRole, address_of
 from stream_dedup.serving.process import how_ended, stop_on_signals
 from stream_dedup.settings.settings import Settings
 
@@ -87,7 +87,7 @@ def supervise(
             if ended is not None:
                 ended.reader.join(_LAST_LINES_SECONDS)
                 _print_line(
-                    f"The {ended.role} ended unexpectedly ({_how(ended)}), so all roles are "
+                    f"The {ended.role} ended unexpectedly ({_describe_end(ended)}), so all roles are "
                     "stopped. After an error, its last log lines above report it."
                 )
         finally:
@@ -111,7 +111,9 @@ def options_of(
     roles: list[AddressedRole] = ["index", "worker"]
     roles += ["insights"] if with_insights else []
     roles += ["search"] if with_search else []
-    ports = {role: settings.http_port + AFTER[role] if settings.http_port else 0 for role in roles}
+    ports = {
+        role: settings.http_port + PORT_OFFSETS[role] if settings.http_port else 0 for role in roles
+    }
     options = {
         role: [*common_options, "--set", f"http_port={port}"] for role, port in ports.items()
     }
@@ -184,7 +186,7 @@ def _wait(children: list[_Child], stop: threading.Event, *, is_console: bool) ->
                     else "it is not restarted"
                 )
                 _print_line(
-                    f"The {child.role} ended unexpectedly ({_how(child)}); the other roles "
+                    f"The {child.role} ended unexpectedly ({_describe_end(child)}); the other roles "
                     f"continue, and {then}."
                 )
             elif time.monotonic() >= child.restart_at:
@@ -218,7 +220,7 @@ def _exit_code(child: _Child) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _how(child: _Child) -> str:
+def _describe_end(child: _Child) -> str:
     return how_ended(child.process.returncode)
 
 

@@ -30,7 +30,7 @@ from stream_dedup.kafka import Admin
 from stream_dedup.serving.health import Health
 from stream_dedup.settings.settings import Settings
 
-AGAIN_SECONDS = 60.0
+REPEAT_SECONDS = 60.0
 
 
 @dataclass(slots=True)
@@ -50,9 +50,9 @@ class Waits:
         self._now_seconds = now_seconds
         self._lock = threading.Lock()
         self._waits: dict[str, _Wait] = {}
-        health.hold(self.sentence)
+        health.add_blocker(self.sentence)
 
-    def on(self, what: str, why: str, *, since: float | None = None) -> None:
+    def report(self, what: str, why: str, *, since: float | None = None) -> None:
         """Report that the role waits for `what`, and why; `since` is the time at which the wait
         began, if not now.
         """
@@ -64,13 +64,13 @@ class Waits:
                 self._logger.warning(f"waiting for {what}", why=why)
                 return
             wait.why = why
-            if now - wait.logged >= AGAIN_SECONDS:
+            if now - wait.logged >= REPEAT_SECONDS:
                 wait.logged = now
                 self._logger.warning(
                     f"waiting for {what}", why=why, waited_seconds=round(now - wait.began)
                 )
 
-    def over(self, what: str) -> None:
+    def end(self, what: str) -> None:
         """Report that the role does not wait for `what` any more."""
         with self._lock:
             wait = self._waits.pop(what, None)
@@ -98,7 +98,7 @@ _ANSWER = "an answer"
 T = TypeVar("T")
 
 
-class Asked(Protocol):
+class KafkaProbe(Protocol):
     """The interface of `Admin` that `Watch` uses."""
 
     def silence(self, topic: str, seconds: float) -> str:
@@ -113,7 +113,7 @@ class Watch:
         settings: Settings,
         topic: str,
         waits: Waits,
-        make: Callable[[Settings], Asked] = Admin,
+        make: Callable[[Settings], KafkaProbe] = Admin,
     ) -> None:
         """Create the watch; the role may describe `topic`."""
         self._settings = settings
@@ -169,23 +169,23 @@ class Watch:
             try:
                 made = make()
             except GoneError as error:
-                self._waits.on(_TOPICS, str(error))
+                self._waits.report(_TOPICS, str(error))
                 if stop.wait(_PAUSE_SECONDS):
                     raise
             except BrokerError as error:
                 if isinstance(error, NoAnswerError):
-                    self._waits.on(_ANSWER, str(error))
+                    self._waits.report(_ANSWER, str(error))
                 elif not self._is_silent:
                     raise
                 if stop.wait(_LOOK_SECONDS) or not self.wait(stop):
                     raise
             else:
-                self._waits.over(_TOPICS)
-                self._waits.over(_ANSWER)
+                self._waits.end(_TOPICS)
+                self._waits.end(_ANSWER)
                 return made
 
     def _run(self) -> None:
-        admin: Asked | None = None
+        admin: KafkaProbe | None = None
         while not self._ended.is_set():
             try:
                 admin = admin or self._make(self._settings)
@@ -199,16 +199,16 @@ class Watch:
                 admin, why = None, str(error)
             if self._ended.is_set():
                 return
-            self._take(why)
+            self._process_answer(why)
             self._ended.wait(_PAUSE_SECONDS)
 
-    def _take(self, why: str) -> None:
+    def _process_answer(self, why: str) -> None:
         self._is_silent = bool(why)
         if why:
-            self._waits.on(
+            self._waits.report(
                 _KAFKA, f"{why.removesuffix('.')}, at {self._settings.kafka_bootstrap_servers}"
             )
         else:
             self._refusal = None
-            self._waits.over(_KAFKA)
+            self._waits.end(_KAFKA)
         self._asked.set()

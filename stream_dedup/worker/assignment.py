@@ -189,7 +189,7 @@ class Assignment:
             self._logger.info(
                 "partitions begun", partitions=sorted(f"{topic}-{part}" for topic, part in begun)
             )
-        self._retry(lambda: self._beginnings.note(part for _, part in committed))
+        self._retry(lambda: self._beginnings.record(part for _, part in committed))
         return starts
 
     def _retry(self, action: Callable[[], T]) -> T:
@@ -211,7 +211,7 @@ class Assignment:
         missing = [key for key, owned in committed.items() if owned.offset is None]
         if not missing:
             return committed
-        self._retry(self._beginnings.look)
+        self._retry(self._beginnings.refresh)
         return {**committed, **self.source.committed(missing)}
 
     def _first_epoch(self, key: TopicPartitionKey) -> int:

@@ -255,15 +255,15 @@ class Worker:
         )
         self._metrics.allowed.set(self._allowance.current.documents)
         self._metrics.unemitted.set(self._flow.unemitted if self._delivers else 0)
-        self._health.startup(1.0, "started")
+        self._health.set_startup(1.0, "started")
         self._metrics.unanswered.set(
             self._awaited.report(self._flow, self._questions.read_error, now)
         )
         if not self._assignment.has_joined:
-            self._health.ready(False, "joining the group, or waiting for its assignment")
+            self._health.set_ready(False, "joining the group, or waiting for its assignment")
         elif owned:
-            self._health.ready(
+            self._health.set_ready(
                 True, f"{len(owned)} partitions, {self._flow.in_flight} batches in flight"
             )
         else:
-            self._health.ready(True, "a member of the group without partitions")
+            self._health.set_ready(True, "a member of the group without partitions")

@@ -13,7 +13,7 @@ from typing import get_args
 import numpy as np
 
 from stream_dedup.domain.document import Reason, Stage
-from stream_dedup.serving.metrics import BatchHistogram, DecodingMetrics, KeptSourceMetrics
+from stream_dedup.serving.metrics import BatchHistogram, DecodingMetrics, SourceRetentionMetrics
 from stream_dedup.worker.outputs import EmittedCounts
 
 _LATENCY_BUCKETS_SECONDS = (
@@ -39,12 +39,12 @@ _DISTANCE_BUCKETS_BITS = (0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 24, 32)
 _SIMILARITY_BUCKETS = (0.25, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 
 
-class WorkerMetrics(KeptSourceMetrics, DecodingMetrics):
+class WorkerMetrics(SourceRetentionMetrics, DecodingMetrics):
     """The metrics of a worker."""
 
     def __init__(self, recipe: str) -> None:
         super().__init__()
-        self.recipe(recipe)
+        self.set_recipe(recipe)
         counter, gauge = self._counter, self._gauge
         histogram = partial(BatchHistogram, registry=self.registry)
         self.records = counter(

@@ -79,7 +79,7 @@ class Questions:
         for part in self._flow.admit(batch):
             self._append(part)
         self._appender.poll()
-        self._memory.used(int(batch.messages.value_bytes.sum()))
+        self._memory.trim_after_batch(int(batch.messages.value_bytes.sum()))
         self._failpoints.hit("worker.appended", self._flow.in_flight)
 
     @property

@@ -13,8 +13,8 @@ from stream_dedup.domain.failpoints import Failpoints
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.kafka import LogAppender, RetryPolicy, TransactionalOutput, VerdictReader
 from stream_dedup.orders.beginnings import Beginnings
-from stream_dedup.serving.kept import KeptSource
 from stream_dedup.serving.process import FreedMemory
+from stream_dedup.serving.retention import SourceRetentionWatch
 from stream_dedup.serving.running import RoleFrame, RunningRole, run_role
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
@@ -54,7 +54,9 @@ def run(
         resolved.logger,
         failpoint=resolved.failpoint,
         make_watch=resolved.make_watch,
-        make_kept=lambda health: KeptSource(settings, health, metrics, resolved.logger),
+        make_retention_watch=lambda health: SourceRetentionWatch(
+            settings, health, metrics, resolved.logger
+        ),
     )
     run_role(
         settings, stop, frame, lambda running: build_worker(running, recipe, metrics, resolved).run
@@ -77,12 +79,12 @@ def build_worker(
     retry_policy = RetryPolicy(watch.is_silent, stop, health.beat)
     cluster = watch.begin(stop, lambda: dependencies.inspect(settings, names, recipe))
     beginnings = watch.begin(stop, lambda: _open_beginnings(settings, cluster, dependencies))
-    health.startup(0.3, "loading the recipe")
+    health.set_startup(0.3, "loading the recipe")
     fingerprinter = dependencies.make_fingerprinter(recipe)
     budget = budget_of(settings, dependencies.resident_bytes(), logger)
     # The clients' queues are part of the budget.
     settings = budget.settings_for_clients(settings, cluster.record_bytes_max)
-    health.startup(0.8, "joining the group")
+    health.set_startup(0.8, "joining the group")
     claimed = identity.claim(settings)
     nonce = dependencies.random_bytes(NONCE_BYTES)
     flow = Flow(
@@ -257,7 +259,7 @@ def _open_beginnings(
     beginnings = dependencies.make_beginnings(
         settings, cluster.names, cluster.log_id, cluster.source_id
     )
-    beginnings.open(cluster.source_partitions)
+    beginnings.record_older_partitions(cluster.source_partitions)
     beginnings.ensure_reading()
     return beginnings
 

@@ -61,7 +61,7 @@ def inspect(settings: Settings, names: TopicNames, recipe: Recipe) -> SourceClus
         ]
     )
     outputs = names.outputs
-    declared = declaration.follow(settings, names, recipe, begins=True)
+    declared = declaration.read_or_declare(settings, names, recipe, begins=True)
     report(check_declaration(settings, recipe, declared))
     output_partitions = min(topics[name].partitions for name in outputs)
     record_bytes = [
@@ -93,7 +93,7 @@ def first_epoch(
     Raises:
         FirstStartError: the partition was begun before, so its offset was lost.
     """
-    if not beginnings.has(key[1]):
+    if not beginnings.is_begun(key[1]):
         return 0
     raise FirstStartError(
         f"The group {settings.group} has no committed offset for {key[0]}-{key[1]}, though "

@@ -27,14 +27,14 @@ class WaitReporter:
         oldest question has waited, 0 if there is none.
         """
         if read_error:
-            self._waits.on(_ANSWERS, read_error)
+            self._waits.report(_ANSWERS, read_error)
         else:
-            self._waits.over(_ANSWERS)
+            self._waits.end(_ANSWERS)
         oldest = flow.oldest_unanswered
         waited = 0.0 if oldest is None else now - oldest.waiting_since
         if oldest is None or waited < _REPORT_AFTER_SECONDS:
             if not flow.is_failed_open:  # while open, documents leave unjudged, and none waits
-                self._waits.over(_INDEX)
+                self._waits.end(_INDEX)
             return waited
         log_offset = flow.unanswered_offset
         where = (
@@ -42,7 +42,7 @@ class WaitReporter:
             if log_offset is None
             else f"log offset {log_offset} is without an answer for {waited:.0f} s"
         )
-        self._waits.on(
+        self._waits.report(
             _INDEX,
             f"{flow.documents_in_flight} documents wait for their verdicts: {where}. Does an index "
             "run (stream-dedup run "

@@ -48,11 +48,11 @@ def resolve_roots() -> tuple[Jar, ...]:
     Raises:
         LocalBrokerError: something could not be fetched, or the `broker` extra is not installed.
     """
-    maven = jars.maven()
+    maven = jars.import_maven()
     with (
         tempfile.TemporaryDirectory() as repository,
-        jars.in_sentences("the list of jars"),
-        jars.trusting_the_system(),
+        jars.translate_errors("the list of jars"),
+        jars.trust_system_certificates(),
     ):
         context = maven.MavenContext(
             repo_cache=Path(repository), timeout=jars.FETCH_TIMEOUT_SECONDS

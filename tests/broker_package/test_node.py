@@ -82,7 +82,7 @@ def peer(answer: bytes) -> Iterator[int]:
 def test_only_a_cluster_with_a_live_node_counts_as_an_answer(answer: bytes, expected: bool) -> None:
     """A port that listens, hangs up, or knows no live broker is not ready."""
     with peer(answer) as port:
-        assert node.answers(port) is expected
+        assert node.is_answering(port) is expected
 
 
 def test_a_taken_port_is_told_at_once() -> None:
@@ -407,7 +407,7 @@ def test_a_killed_broker_recovers_what_it_had_on_the_same_port(broker: LocalBrok
     address, pid = broker.bootstrap, broker.pid
 
     broker.kill()
-    refused = not node.answers(int(address.rpartition(":")[2]))
+    refused = not node.is_answering(int(address.rpartition(":")[2]))
     gone = not is_running(pid)
     broker.start()
 
@@ -548,7 +548,7 @@ time.sleep(600)
     assert owner.stdout is not None
     try:
         pid, bootstrap, folder = owner.stdout.readline().split()
-        lived = is_running(int(pid)) and node.answers(int(bootstrap.rpartition(":")[2]))
+        lived = is_running(int(pid)) and node.is_answering(int(bootstrap.rpartition(":")[2]))
     finally:
         owner.send_signal(signal.SIGKILL)
         owner.wait()

@@ -15,7 +15,7 @@ from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import InputError
 from stream_dedup.fingerprinting import Recipe, explain_features
 from stream_dedup.orders import rewind
-from stream_dedup.orders.orders import OrderDependencies, SourcePlace, source_of
+from stream_dedup.orders.orders import OrderDependencies, SourcePlace, find_source
 from stream_dedup.settings.settings import Settings
 from tests.cli.test_check import OTHER, PAGE, edited
 
@@ -251,14 +251,14 @@ def test_a_position_in_another_topic_is_no_document_of_this_filter(text: str) ->
     with pytest.raises(
         InputError, match=r"is no position in crawl2 or copies, .* Nothing was written"
     ):
-        source_of(AROUND, RENAMED, text, bytes(16), b"key")
+        find_source(AROUND, RENAMED, text, bytes(16), b"key")
     with pytest.raises(InputError, match="does not name the source topic: only crawl2 is read"):
         rewind.parse([text], RENAMED.topic_names.documents)
 
 
 @pytest.mark.parametrize("text", ["11@3", "crawl2-11@3"])
 def test_a_position_in_the_source_is_understood(text: str) -> None:
-    assert source_of(AROUND, RENAMED, text, bytes(16), b"key") == SourcePlace(11, 3)
+    assert find_source(AROUND, RENAMED, text, bytes(16), b"key") == SourcePlace(11, 3)
 
 
 @pytest.mark.parametrize(

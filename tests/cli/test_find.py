@@ -13,8 +13,8 @@ import pytest
 
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.search.api import SearchApi
-from stream_dedup.search.facts import EnginePlace, TextFacts
-from stream_dedup.search.finding import Finder, FinderPlace
+from stream_dedup.search.facts import EngineCheckpoint, TextFacts
+from stream_dedup.search.finding import Finder, FinderHolder
 from stream_dedup.search.query import words_of
 from stream_dedup.search.texts import TextIndex
 from stream_dedup.serving.http import HttpServer
@@ -45,8 +45,8 @@ def server(tmp_path: Path) -> Iterator[HttpServer]:
     for offset, reason in enumerate(("near", "exact", "unchanged")):
         one = copy._replace(at=f"duplicates-2@{offset}", reason=reason, group="documents-0@5")
         engine.add_text(one._replace(time_ms=copy.time_ms + offset), ["other"])
-    engine.commit(EnginePlace({}, {}))
-    place = FinderPlace()
+    engine.commit(EngineCheckpoint({}, {}))
+    place = FinderHolder()
     place.serve(Finder(engine, Languages(), lambda _: {"unique-0@0": TEXT}))
     token = tmp_path / "token"
     token.write_text("secret\n")

@@ -12,7 +12,7 @@ from stream_dedup.console.nouns import Decision, Opened
 from stream_dedup.console.recent import Recent
 from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.fingerprinting import Languages
-from stream_dedup.search.facts import EnginePlace, TextFacts
+from stream_dedup.search.facts import EngineCheckpoint, TextFacts
 from stream_dedup.search.finding import Finder
 from stream_dedup.search.query import words_of
 from stream_dedup.search.texts import TextIndex
@@ -97,7 +97,7 @@ def searching(folder: Path) -> Iterator[ConsoleSources]:
             one.of_id,
         )._replace(position=one.position, better=one.better, title=one.title)
         engine.add_text(facts, words_of(texts[one.at], Languages()))
-    engine.commit(EnginePlace({}, {}))
+    engine.commit(EngineCheckpoint({}, {}))
 
     def texts_at(places: Iterable[str]) -> Mapping[str, str]:
         return {place: texts[place] for place in places}

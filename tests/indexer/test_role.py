@@ -128,7 +128,7 @@ def test_only_an_index_that_has_caught_up_ends_at_its_numbers(catch_up_to: int, 
     index = looking(b"before", statistics, catch_up_to)
 
     with pytest.raises(ConfigurationError, match="declare") if ends else nullcontext():
-        index._do_chores()
+        index._do_periodic_tasks()
 
 
 @pytest.mark.parametrize(("topic_id", "ends"), [(b"before", False), (b"after", True)])
@@ -143,7 +143,7 @@ def test_a_log_created_again_ends_the_index(topic_id: bytes, ends: bool) -> None
         else nullcontext()
     ):
         for _ in range(10):
-            index._do_chores()
+            index._do_periodic_tasks()
 
 
 def test_answers_are_written_again_once_their_topic_is_there() -> None:
@@ -167,7 +167,7 @@ def test_answers_are_written_again_once_their_topic_is_there() -> None:
         def flush(self) -> None:
             """Everything sent is durable."""
 
-    def insist(make: Callable[[], Writer]) -> Writer:
+    def retry(make: Callable[[], Writer]) -> Writer:
         while True:
             try:
                 return make()
@@ -178,8 +178,8 @@ def test_answers_are_written_again_once_their_topic_is_there() -> None:
     index = role(
         _writer=Writer(is_lost=True),
         _make_writer=lambda: Writer(is_lost=False),
-        _ask_for_answers=lambda: topics.pop(0),
-        _insist=insist,
+        _fetch_answers_topic=lambda: topics.pop(0),
+        _retry=retry,
         _undelivered={4: False},
         _name=b"index",
         _index=mock.Mock(applied=6, answered_offset=4, answers_since=lambda at: answers[at - 4 :]),
@@ -188,7 +188,7 @@ def test_answers_are_written_again_once_their_topic_is_there() -> None:
         _log_reader=mock.Mock(take_messages=lambda *_: []),
         _snapshots=None,
         _api=mock.Mock(),
-        _do_chores=lambda: None,
+        _do_periodic_tasks=lambda: None,
     )
     answers = [(4, b"four"), (5, b"five")]
 

@@ -27,7 +27,7 @@ from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.indexer import snapshot_child
 from stream_dedup.indexer import snapshots as module
 from stream_dedup.indexer.metrics import IndexMetrics
-from stream_dedup.indexer.snapshot_child import carry_out
+from stream_dedup.indexer.snapshot_child import run_job
 from stream_dedup.indexer.snapshots import Snapshots
 from stream_dedup.inputs.storage import storage_at
 from stream_dedup.settings.settings import Settings
@@ -47,7 +47,7 @@ class Child:
         self.is_over = False
 
     def work(self) -> None:
-        self.said, self.is_over = json.dumps(carry_out(self.job)).encode(), True
+        self.said, self.is_over = json.dumps(run_job(self.job)).encode(), True
 
     def poll(self) -> int | None:
         return 0 if self.is_over else None
@@ -101,7 +101,7 @@ class Replica:
         """Let a second pass, and all that is started end; return what was started."""
         before, found = len(self.started), []
         for _ in range(4):
-            self.snapshots.turn(self.index, has_caught_up=has_caught_up, reached=lambda _: None)
+            self.snapshots.advance(self.index, has_caught_up=has_caught_up, reached=lambda _: None)
             for child in self.started[before:]:
                 child.work()
                 found.append(child.job["do"])

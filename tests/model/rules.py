@@ -276,14 +276,14 @@ def _same_epoch(change: Any, part: int, offset: int, *more: Any) -> rewind.Offse
     return replace(found, new_epoch=max(0, found.new_epoch - 1))
 
 
-@_instead(beginnings.Beginnings, "has")
+@_instead(beginnings.Beginnings, "is_begun")
 def _written_down_before_the_commit(has: Any, self: beginnings.Beginnings, partition: int) -> bool:
     found = has(self, partition)
-    self.note([partition])
+    self.record([partition])
     return found
 
 
-@_instead(beginnings.Beginnings, "has")
+@_instead(beginnings.Beginnings, "is_begun")
 def _by_the_first_records(_real: Any, self: beginnings.Beginnings, partition: int) -> bool:
     first = itertools.islice(stand_ins.WORLD.broker.read(self._names.fingerprints, 0), 50)
     told = [
@@ -293,7 +293,7 @@ def _by_the_first_records(_real: Any, self: beginnings.Beginnings, partition: in
 
 
 def _offset_asked_before(self: Any, found: Any) -> Any:
-    self._beginnings.look()
+    self._beginnings.refresh()
     return found
 
 
@@ -397,14 +397,14 @@ RULES = [
     Rule("vanished offsets are not taken for a first start", _set(startup, "first_epoch", lambda *_: 0),
          ("twice", "alarm", "order"), Tuning(weights={**MANY, "vanish": 30}), first=18),
     Rule("what was begun is not told by the log's first records", _by_the_first_records, ("twice",), FOREIGN),
-    Rule("that a partition was begun is written down before it is read", _set(beginnings.Beginnings, "note", lambda *_: None),
+    Rule("that a partition was begun is written down before it is read", _set(beginnings.Beginnings, "record", lambda *_: None),
          ("twice", "alarm", "order"), VANISHED, first=20),
     Rule("that a partition was begun is written down once its offset is committed", _written_down_before_the_commit, ("alarm",),
          BEGINNINGS, first=24),
     Rule("the offset is asked again behind what was begun", _set(Assignment, "refresh_missing", _offset_asked_before),
          ("alarm",), OVERTAKEN),
     Rule("what was begun before that was written down is told by the group and the log",
-         _set(beginnings.Beginnings, "open", lambda *_: None), ("twice", "alarm", "order"), VANISHED, first=9),
+         _set(beginnings.Beginnings, "record_older_partitions", lambda *_: None), ("twice", "alarm", "order"), VANISHED, first=9),
     Rule("who is given its first partitions looks at its topic again", _keeps_the_id_of_its_start, ("lost",), Tuning(
         weights={"documents": 25, "worker": 20, "rebalance": 20, "recreate": 30, "replace": 20}, turns=80, happenings=24), first=62),
     Rule("what changes the flow waits for the transaction that runs", _set(role.Worker, "drain", lambda _: None),

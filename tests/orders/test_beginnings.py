@@ -49,7 +49,7 @@ class Kafka:
     def started(self, topic_id: bytes = TOPIC, log_id: bytes = LOG) -> Beginnings:
         """Return what a worker knows that has just started, on a source of three partitions."""
         found = self.known(SETTINGS, log_id, topic_id)
-        found.open(3)
+        found.record_older_partitions(3)
         return found
 
     def known(self, settings: Settings, log_id: bytes = LOG, topic_id: bytes = TOPIC) -> Beginnings:
@@ -82,8 +82,8 @@ def test_a_partition_begins_once(kafka: Kafka) -> None:
     twice by one worker."""
     first, second = kafka.started(), kafka.started()
     assert [epoch(first, part) for part in range(3)] == [0, 0, 0]
-    first.note([0, 1])
-    first.note([1])
+    first.record([0, 1])
+    first.record([1])
 
     assert (
         len([one for one in kafka.written if isinstance(one, Control) and one.type == "begun"]) == 1
@@ -93,23 +93,23 @@ def test_a_partition_begins_once(kafka: Kafka) -> None:
         match=r"no committed offset for crawl\.documents-1, though crawl\.begun says",
     ):
         epoch(kafka.started(), 1)
-    assert not second.has(0)
-    second.look()
-    assert [second.has(part) for part in range(3)] == [True, True, False]
+    assert not second.is_begun(0)
+    second.refresh()
+    assert [second.is_begun(part) for part in range(3)] == [True, True, False]
 
 
 def test_another_topic_or_log_begins_anew(kafka: Kafka) -> None:
     """A topic created again has another id, and a log that was begun anew too; records of others
     say nothing."""
-    kafka.started().note([0, 1, 2])
+    kafka.started().record([0, 1, 2])
     kafka.topics[NAMES.begun] += [
         None,
         Control("begun", {"log": LOG.hex(), "topic_id": TOPIC.hex(), "partitions": "0"}),
     ]
 
-    assert [kafka.started(topic_id=OTHER).has(part) for part in range(3)] == [False] * 3
-    assert [kafka.started(log_id=OTHER).has(part) for part in range(3)] == [False] * 3
-    assert [kafka.started().has(part) for part in range(3)] == [True] * 3
+    assert [kafka.started(topic_id=OTHER).is_begun(part) for part in range(3)] == [False] * 3
+    assert [kafka.started(log_id=OTHER).is_begun(part) for part in range(3)] == [False] * 3
+    assert [kafka.started().is_begun(part) for part in range(3)] == [True] * 3
 
 
 @pytest.mark.parametrize(
@@ -130,10 +130,10 @@ def test_what_a_log_held_before_is_told_by_offsets_or_documents(
 
     found = kafka.started()
 
-    assert [found.has(part) for part in range(3)] == begun
+    assert [found.is_begun(part) for part in range(3)] == begun
     kafka.committed = frozenset()
     kafka.topics.pop(NAMES.fingerprints)
-    assert [kafka.started().has(part) for part in range(3)] == begun
+    assert [kafka.started().is_begun(part) for part in range(3)] == begun
 
 
 def test_a_worker_that_opens_beside_one_that_begins_takes_its_documents_for_no_loss(
@@ -145,9 +145,9 @@ def test_a_worker_that_opens_beside_one_that_begins_takes_its_documents_for_no_l
 
     def begins_meanwhile(settings: Settings, topic: str) -> Iterator[tuple[int, LogRecord | None]]:
         if topic == NAMES.fingerprints and not kafka.committed:
-            other.open(3)
+            other.record_older_partitions(3)
             kafka.committed = frozenset({0})
-            other.note([0])
+            other.record([0])
             kafka.topics[NAMES.fingerprints].append(batch((0, 0, 0)))
         return kafka.read_whole_log(settings, topic)
 
@@ -161,10 +161,10 @@ def test_a_worker_that_opens_beside_one_that_begins_takes_its_documents_for_no_l
         read=begins_meanwhile,
         write=kafka.append_begun,
     )
-    found.open(3)
+    found.record_older_partitions(3)
 
-    assert [found.has(part) for part in range(3)] == [True, False, False]
-    assert [kafka.started().has(part) for part in range(3)] == [True, False, False]
+    assert [found.is_begun(part) for part in range(3)] == [True, False, False]
+    assert [kafka.started().is_begun(part) for part in range(3)] == [True, False, False]
 
 
 def test_the_records_are_folded_in_any_order() -> None:

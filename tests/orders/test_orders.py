@@ -18,8 +18,8 @@ from stream_dedup.index.rules.window import RulesInForce, Window
 from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.log.records import Source, decode
-from stream_dedup.orders.forget import KnownId, log_form
-from stream_dedup.orders.forgetting import remains
+from stream_dedup.orders.forget import KnownId, id_in_log
+from stream_dedup.orders.forgetting import list_remaining_data
 from stream_dedup.orders.inforce import InForce, change_fields
 from stream_dedup.orders.release import Trace, Traces
 from stream_dedup.orders.seed import SeedProgress, file_source
@@ -54,7 +54,8 @@ def test_what_forget_leaves_is_told_with_its_end() -> None:
     }
 
     plain, digest = (
-        {one.where: one for one in remains(names, config, ids)} for ids in ("plain", "digest")
+        {one.where: one for one in list_remaining_data(names, config, ids)}
+        for ids in ("plain", "digest")
     )
 
     until = {name: one.until for name, one in plain.items()}
@@ -76,7 +77,9 @@ def test_the_index_s_old_bytes_go_by_themselves(tmp_path: Path) -> None:
     seconds = {int(one) for one in re.findall(r"^\s*ttl=(\d+)$", options.read_text(), re.MULTILINE)}
 
     (told,) = (
-        one for one in remains(TopicNames(), {}, "plain") if one.where == "the index's volume"
+        one
+        for one in list_remaining_data(TopicNames(), {}, "plain")
+        if one.where == "the index's volume"
     )
 
     assert seconds == {int(re.search(r"\d+", told.until)[0]) * 86400}  # type: ignore[index]
@@ -169,12 +172,12 @@ def test_a_document_that_is_asked_for_again_is_one() -> None:
 
 def test_the_log_form_of_an_id_is_shortened_or_a_keyed_digest() -> None:
     """Digests differ by key, tell nothing of the id, and an empty id stays nobody's."""
-    assert log_form(b"a", "plain", b"k" * 16) == b"a"
-    assert len(log_form(b"a" * 9000, "plain", b"k" * 16)) == 512
-    digest = log_form(b"https://a.example/", "digest", b"k" * 16)
+    assert id_in_log(b"a", "plain", b"k" * 16) == b"a"
+    assert len(id_in_log(b"a" * 9000, "plain", b"k" * 16)) == 512
+    digest = id_in_log(b"https://a.example/", "digest", b"k" * 16)
     assert digest == b"~64299b61dc8c0a143032be2478783743"
-    assert digest != log_form(b"https://a.example/", "digest", b"j" * 16)
-    assert log_form(b"", "digest", b"k" * 16) == b""
+    assert digest != id_in_log(b"https://a.example/", "digest", b"j" * 16)
+    assert id_in_log(b"", "digest", b"k" * 16) == b""
 
 
 def test_seeding_goes_on_behind_what_the_log_has(tmp_path: Path) -> None:

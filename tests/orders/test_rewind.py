@@ -11,7 +11,7 @@ from stream_dedup.domain.errors import InputError
 from stream_dedup.log import epochs
 from stream_dedup.log.records import Batch, Control, Source
 from stream_dedup.orders import rewind
-from stream_dedup.orders.rewind import Marks, OffsetChange, RewindTarget
+from stream_dedup.orders.rewind import LogWatermarks, OffsetChange, RewindTarget
 from tests.log.test_records import make_batch
 
 TOPIC = "crawl.documents"
@@ -27,9 +27,9 @@ def batch(*pairs: tuple[int, int, int], recipe: str = "r", topic_id: bytes = TOP
     return replace(make_batch(1, size=0), recipe=recipe, sources=sources)
 
 
-def marks(*batches: Batch) -> Marks:
+def marks(*batches: Batch) -> LogWatermarks:
     """Return what a log of these batches holds."""
-    found = Marks(TOPIC_ID, TOPIC)
+    found = LogWatermarks(TOPIC_ID, TOPIC)
     found.fold(Control("declare", {"recipe": "r", "group": "g"}))
     for one in batches:
         found.fold(one)
@@ -205,7 +205,7 @@ def test_a_partition_may_be_set_alone() -> None:
 def test_marks_are_those_of_the_index() -> None:
     """Pairs compare epoch first; another topic of the name, another recipe, and what precedes the
     declaration count nothing."""
-    early = Marks(TOPIC_ID)
+    early = LogWatermarks(TOPIC_ID)
     early.fold(batch((0, 7, 7)))
     log = marks(
         batch((0, 1, 90), (1, 0, 0)),
@@ -248,8 +248,12 @@ def test_lost_offsets_are_restored_behind_what_is_proven() -> None:
     held = {2: (50, epochs.to_metadata(1))}
     target = cluster(held, low=10)
 
-    assert rewind.restored(target, log, {0: 60, 1: 30, 2: 99}) == {0: 60, 1: 40}
-    assert rewind.restored(cluster({0: (70, "")}, low=10), marks(), {}) == {0: 10, 1: 10, 2: 10}
+    assert rewind.find_restored_offsets(target, log, {0: 60, 1: 30, 2: 99}) == {0: 60, 1: 40}
+    assert rewind.find_restored_offsets(cluster({0: (70, "")}, low=10), marks(), {}) == {
+        0: 10,
+        1: 10,
+        2: 10,
+    }
     changes, refusals = rewind.plan({0: 60, 1: 40}, target, log, {0: 60, 1: 30})
     assert refusals == []
     assert changes == [OffsetChange(0, None, None, 60, 3), OffsetChange(1, None, None, 40, 1)]
@@ -263,5 +267,5 @@ def test_outputs_of_an_earlier_topic_of_that_name_prove_nothing() -> None:
     log = marks(batch((0, 5, 900), topic_id=bytes(16)), batch((0, 0, 20)))
 
     assert log.is_recreated
-    assert rewind.restored(cluster({}), log, {0: 95}) == {0: 20, 1: 0, 2: 0}
+    assert rewind.find_restored_offsets(cluster({}), log, {0: 95}) == {0: 20, 1: 0, 2: 0}
     assert not marks(batch((0, 0, 20))).is_recreated

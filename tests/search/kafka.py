@@ -12,9 +12,9 @@ from stream_dedup.demo.texts import Dice
 from stream_dedup.domain.document import Headers, Message, TopicPartitionKey
 from stream_dedup.log.records import Control, encode_control
 from stream_dedup.search.finding import Finder
-from stream_dedup.search.kept_texts import OutputTexts
 from stream_dedup.search.metrics import SearchMetrics
-from stream_dedup.search.role import KeptTexts, SearchDependencies, TextFiller
+from stream_dedup.search.output_texts import OutputTexts
+from stream_dedup.search.role import LocalSearch, SearchDependencies, TextFiller
 from stream_dedup.serving.health import Health
 from stream_dedup.settings.settings import Settings
 
@@ -152,7 +152,7 @@ def make_filler(
         Settings(state_dir=folder, **settings),
         outputs.dependencies(**changed or {}),
     )
-    kept = KeptTexts(own, dependencies)
+    kept = LocalSearch(own, dependencies)
     try:
         return MemoryFiller(
             own, kept, SearchMetrics(), health or Health(), lambda: False, dependencies

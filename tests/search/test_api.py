@@ -21,8 +21,8 @@ from stream_dedup.domain.errors import BrokerError, StreamDedupError
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.search import finding
 from stream_dedup.search.api import CALLS_MAX, SearchApi
-from stream_dedup.search.facts import EnginePlace, TextFacts
-from stream_dedup.search.finding import Finder, FinderPlace
+from stream_dedup.search.facts import EngineCheckpoint, TextFacts
+from stream_dedup.search.finding import Finder, FinderHolder
 from stream_dedup.search.forgotten import ForgottenId, ForgottenIds, key_of, shown_key_of
 from stream_dedup.search.query import QUERY_BYTES_MAX, words_of
 from stream_dedup.search.texts import TextIndex
@@ -74,20 +74,20 @@ def engine(tmp_path: Path) -> Iterator[TextIndex]:
         if is_copy:
             facts = facts._replace(similarity=0.9, group="documents-0@0", of_id=KEPT)
         one.add_text(facts, words_of(text, LANGUAGES))
-    one.commit(EnginePlace({}, {}))
+    one.commit(EngineCheckpoint({}, {}))
     yield one
     one.close()
 
 
 @pytest.fixture
-def place(engine: TextIndex, texts: Texts) -> FinderPlace:
-    one = FinderPlace()
+def place(engine: TextIndex, texts: Texts) -> FinderHolder:
+    one = FinderHolder()
     one.serve(Finder(engine, LANGUAGES, texts.at))
     return one
 
 
 @pytest.fixture
-def server(place: FinderPlace) -> Iterator[HttpServer]:
+def server(place: FinderHolder) -> Iterator[HttpServer]:
     with serving(SearchApi(place).routes()) as one:
         yield one
 
@@ -215,7 +215,7 @@ def test_a_group_lists_as_many_of_its_copies_as_asked_for(server: HttpServer) ->
 
 
 def test_older_copies_exact_ones_and_releases_are_known(
-    place: FinderPlace, engine: TextIndex
+    place: FinderHolder, engine: TextIndex
 ) -> None:
     """A copy that is older than the kept page, one of the same text, and a document's release."""
     given = ("duplicates-0@2", "https://e.example/1", 999, 99, "duplicate", "exact", None)
@@ -224,7 +224,7 @@ def test_older_copies_exact_ones_and_releases_are_known(
     assert place.released("documents-0@7") == ""
     released = TextFacts("unique-0@9", copy.id, 1010, 99, "unique", "released")
     engine.add_text(released._replace(position="documents-0@7"), ())
-    engine.commit(EnginePlace({}, {}))
+    engine.commit(EngineCheckpoint({}, {}))
 
     (pair,) = place.pairs("").pairs
     assert (pair.example, pair.is_older_than_kept) == ("duplicates-0@2", True)
@@ -261,7 +261,7 @@ def test_a_group_tells_its_best_copy_and_what_the_log_has_counted(
         KEPT,
     )
     engine.add_text(copy._replace(better="longest", counted=7, log_offset=5), ["fox"])
-    engine.commit(EnginePlace({}, {}))
+    engine.commit(EngineCheckpoint({}, {}))
 
     told = ask(server, "/v1/groups", of=KEPT)[1]
     assert (told["copies"], told["counted"]) == (3, 7)
@@ -291,7 +291,7 @@ def test_a_kept_document_is_known_by_its_digest_where_the_log_has_digests(
         TextFacts("duplicates-0@9", "x", 9, 9, "duplicate", "exact", None, "documents-0@7", digest),
         ["a"],
     )
-    engine.commit(EnginePlace({}, {}))
+    engine.commit(EngineCheckpoint({}, {}))
 
     found = Finder(engine, LANGUAGES, texts.at, key).group("https://d.example/alone")
     assert found is not None
@@ -376,7 +376,7 @@ def test_two_kept_documents_of_one_id_have_their_own_groups(
         ),
         ["a"],
     )
-    engine.commit(EnginePlace({}, {}))
+    engine.commit(EngineCheckpoint({}, {}))
     finder = Finder(engine, LANGUAGES, texts.at)
 
     assert [
@@ -464,19 +464,19 @@ def test_strange_clues_are_plain_questions_and_what_is_no_text_is_refused(
 
 
 def test_before_it_is_open_and_without_its_token_nothing_is_answered(
-    tmp_path: Path, place: FinderPlace
+    tmp_path: Path, place: FinderHolder
 ) -> None:
     token = tmp_path / "token"
     token.write_text("secret")
     with serving(SearchApi(place, token).routes()) as server:
         assert ask(server, "/v1/find", q="fox")[0] == 401
-    with serving(SearchApi(FinderPlace()).routes()) as server:
+    with serving(SearchApi(FinderHolder()).routes()) as server:
         status, problem = ask(server, "/v1/groups")
         assert (status, "has read nothing yet" in problem["detail"]) == (503, True)
 
 
 def test_more_questions_than_are_answered_at_a_time_are_sent_away(
-    server: HttpServer, place: FinderPlace
+    server: HttpServer, place: FinderHolder
 ) -> None:
     """While all places are taken the next is told to come back, and is answered later."""
     go_on = threading.Event()
@@ -505,7 +505,7 @@ def test_more_questions_than_are_answered_at_a_time_are_sent_away(
     assert ask(server, "/v1/groups")[0] == 200
 
 
-def test_a_proxy_may_pass_its_path_on(place: FinderPlace) -> None:
+def test_a_proxy_may_pass_its_path_on(place: FinderHolder) -> None:
     """Under the console's prefix both answer as without it; the command takes such an address
     too."""
     with serving(SearchApi(place, prefix="/tools/dedup").routes()) as server:

@@ -28,10 +28,10 @@ from stream_dedup.domain.errors import ConfigurationError, RegistryAwayError, St
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.inputs import elsewhere
 from stream_dedup.log.records import Control, encode_control
-from stream_dedup.search import kept_texts
+from stream_dedup.search import output_texts
 from stream_dedup.search import role as search_role
 from stream_dedup.search.finding import Finder
-from stream_dedup.search.kept_texts import OutputTexts
+from stream_dedup.search.output_texts import OutputTexts
 from stream_dedup.search.role import TextFiller
 from stream_dedup.serving.health import Health
 from stream_dedup.settings.layers import load_settings
@@ -364,7 +364,7 @@ def answer_of(address: str) -> Any:
 
 def test_what_leaves_later_is_found_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_role, "_COMMIT_SECONDS", 0.01)
-    monkeypatch.setattr(search_role, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(search_role, "_CHECK_SECONDS", 0.01)
     outputs, health = crawl(2, 0), Health()
     filler = make_filler(outputs, tmp_path, health)
 
@@ -381,9 +381,9 @@ def test_memory_that_is_free_goes_back_while_it_reads_and_while_nothing_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Merges of the engine, and clients, leave it with the C library."""
-    monkeypatch.setattr(search_role, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(search_role, "_CHECK_SECONDS", 0.0)
     given_back: list[bool] = []
-    monkeypatch.setattr(search_role, "give_back", lambda: given_back.append(True))
+    monkeypatch.setattr(search_role, "trim_memory", lambda: given_back.append(True))
     outputs, health = crawl(40, 20), Health()
     filler = make_filler(outputs, tmp_path, health)
 
@@ -534,7 +534,7 @@ def test_records_without_a_text_are_no_trouble(tmp_path: Path) -> None:
 @pytest.fixture
 def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
     monkeypatch.setattr(elsewhere, "_RETRY_SECONDS", 0.001)
-    monkeypatch.setattr(search_role, "_ASK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(search_role, "_RETRY_SECONDS", 0.0)
     with serving() as pages:
         yield pages
 
@@ -647,7 +647,7 @@ def test_a_registry_that_is_away_is_waited_for_too(
             raise RegistryAwayError("It is away.")
         return known(message, fetched)
 
-    monkeypatch.setattr(search_role, "_ASK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(search_role, "_RETRY_SECONDS", 0.0)
     monkeypatch.setattr(filler._kept.texts._decoder, "decode", decode)
     assert run_until(filler, lambda: health.ready_state().ok, list_ids) == sorted(
         f"kept{number}" for number in range(9)
@@ -670,7 +670,7 @@ def texts_of(
 
     for number in range(count):
         pages.by_path[f"/{number}"] = Reply(b"text %d" % number)
-    monkeypatch.setattr(kept_texts, "read_spans", sample)
+    monkeypatch.setattr(output_texts, "read_spans", sample)
     given = {
         "value_format": "json",
         "text_at": "at",
@@ -684,7 +684,7 @@ def texts_of(
 def test_those_that_do_not_come_keep_no_other_back(
     pages: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_texts, "_PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(output_texts, "_PATIENCE_SECONDS", 1.0)
     by = texts_of(pages, monkeypatch, 6)
     pages.by_path |= {
         "/1": Reply(status=503),
@@ -701,7 +701,7 @@ def test_whoever_asks_does_not_wait_for_what_is_read_meanwhile(
     pages: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The role waits for a page that never comes, and keeps what it fetched ahead."""
-    monkeypatch.setattr(kept_texts, "_PATIENCE_SECONDS", 60.0)  # a busy machine is no silent page
+    monkeypatch.setattr(output_texts, "_PATIENCE_SECONDS", 60.0)  # a busy machine is no silent page
     by = texts_of(pages, monkeypatch, 4, attempt_seconds=60.0)
     pages.by_path["/1"] = Reply(worse=pages.silent)
     values = [json.dumps({"at": f"{pages.url}/{number}"}).encode() for number in range(4)]
@@ -716,7 +716,7 @@ def test_whoever_asks_does_not_wait_for_what_is_read_meanwhile(
                 asked.append(others.submit(by.at, ["unique-0@3"]))
             return bool(asked) and asked[0].done()
 
-        with pytest.raises(kept_texts.AwayError):
+        with pytest.raises(output_texts.AwayError):
             list(by.of_each(messages, is_hurried))
     assert asked[0].result() == {"unique-0@3": "text 3"}
     pages.by_path["/1"] = Reply(b"late")

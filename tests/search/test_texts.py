@@ -18,7 +18,7 @@ from stream_dedup.demo.texts import Dice
 from stream_dedup.domain.errors import InputError, StoreError, VolumeError
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.search import texts as text_engine
-from stream_dedup.search.facts import EnginePlace, GroupFacts, TextFacts
+from stream_dedup.search.facts import EngineCheckpoint, GroupFacts, TextFacts
 from stream_dedup.search.forgotten import ForgottenId, ForgottenIds, key_of, shown_key_of
 from stream_dedup.search.query import WORDS_MAX, SearchQuery, pairs_of, parse_query, words_of
 from stream_dedup.search.snippets import snippet_of
@@ -26,7 +26,7 @@ from stream_dedup.search.texts import TextIndex
 from tests.tiers import few
 
 LANGUAGES = Languages()
-PLACE = EnginePlace({"topics": "1"}, {("unique", 0): 7, ("duplicates", 3): 9})
+PLACE = EngineCheckpoint({"topics": "1"}, {("unique", 0): 7, ("duplicates", 3): 9})
 # Few words, so that clues are found; signs between them that are operators elsewhere; scripts
 # without spaces.
 WORDS = st.sampled_from(
@@ -120,8 +120,8 @@ def test_the_best_are_found_however_many_hold_a_part(
 ) -> None:
     """Asked for few, where more hold the rarest pairs than are looked at: none that is better is
     left out."""
-    monkeypatch.setattr(text_engine, "_LOOKED_AT", 1)
-    monkeypatch.setattr(text_engine, "_HELD", 1)
+    monkeypatch.setattr(text_engine, "_EXAMINED_MAX", 1)
+    monkeypatch.setattr(text_engine, "_REQUIRED_PAIRS_MIN", 1)
     for seed in range(20):
         dice = Dice("the best", limit, seed)
         texts = [[dice.pick(FEW_WORDS) for _ in range(dice.below(17))] for _ in range(12)]
@@ -196,9 +196,9 @@ def test_what_was_not_committed_is_gone_and_the_place_says_so(tmp_path: Path) ->
     """Closed before its commit, an engine holds what it held at the last one, and its place is that
     one's."""
     engine = TextIndex(tmp_path)
-    assert engine.place is None
+    assert engine.checkpoint is None
     for offset in range(3):
-        engine.commit(EnginePlace({"topics": "1"}, {("unique", 0): offset}))
+        engine.commit(EngineCheckpoint({"topics": "1"}, {("unique", 0): offset}))
     assert (engine.documents, engine._index.searcher().num_docs) == (0, 1), (
         "there is one place, which is no document"
     )
@@ -208,7 +208,7 @@ def test_what_was_not_committed_is_gone_and_the_place_says_so(tmp_path: Path) ->
     engine.close()
 
     again = TextIndex(tmp_path)
-    assert again.place == PLACE
+    assert again.checkpoint == PLACE
     assert [one.facts.at for one in again.find(SearchQuery((("one",),), 1), 9)] == ["unique-0@1"]
     assert again.groups("largest", 9) == []
     again.close()
@@ -457,7 +457,7 @@ def test_the_old_leave_and_take_downs_stay(make_engine: Callable[..., TextIndex]
         "documents-0@2",
     ]
     assert engine.forgotten() == [ForgottenId("key", "shown", 1, 1)]
-    assert engine.place == PLACE
+    assert engine.checkpoint == PLACE
 
 
 @pytest.mark.parametrize("seed", few(range(6)))
@@ -505,7 +505,7 @@ def test_the_oldest_leave_where_the_folder_is_too_large(
         assert {one.position: one.newest_ms for one in engine.groups("newest", 99)} == newest
     assert passes >= 3
     assert len(engine.forgotten()) == 12
-    assert engine.place == PLACE
+    assert engine.checkpoint == PLACE
 
 
 def test_documents_of_one_time_leave_one_by_one(make_engine: Callable[..., TextIndex]) -> None:

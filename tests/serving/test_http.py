@@ -89,8 +89,8 @@ def test_probes_follow_the_health(server: HttpServer, health: Health, clock: Clo
     assert ask_json(server, "/livez")[0] == 200
 
     health.beat()
-    health.startup(1.0, "caught up")
-    health.ready(True, "applied up to log offset 7")
+    health.set_startup(1.0, "caught up")
+    health.set_ready(True, "applied up to log offset 7")
     assert ask_json(server, "/startupz") == (
         200,
         {"started": True, "text": "caught up", "progress": 1.0},

@@ -12,7 +12,7 @@ import pytest
 import structlog
 
 from stream_dedup.serving import logs
-from stream_dedup.serving.logs import ConnectionLines, reason_of, reason_of_aiokafka
+from stream_dedup.serving.logs import ConnectionLineFilter, reason_of, reason_of_aiokafka
 
 
 class Terminal(io.StringIO):
@@ -174,7 +174,7 @@ def test_it_is_said_again_each_minute_with_what_was_tried() -> None:
     """The next sentence names every address and how often it was tried; after a quiet while it is
     news again."""
     now = [0.0]
-    told = ConnectionLines(lambda: now[0])
+    told = ConnectionLineFilter(lambda: now[0])
 
     def heard(message: str) -> str:
         record = logging.LogRecord("stream_dedup.kafka", logging.ERROR, "", 0, message, (), None)
@@ -260,4 +260,4 @@ def test_what_aiokafka_says_of_records_stays() -> None:
         reason_of_aiokafka("OffsetCommit failed for group g due to group error (IllegalGeneration)")
         is None
     )
-    assert logs.AGAIN_SECONDS == 60.0
+    assert logs.REPEAT_SECONDS == 60.0

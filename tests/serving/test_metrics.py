@@ -179,11 +179,11 @@ def test_the_index_s_metrics_move() -> None:
     """Representatives, size and offset follow the index's statistics; the recipe is known once it
     was declared."""
     metrics = IndexMetrics()
-    metrics.state(FIGURES)
-    metrics.state(FIGURES | {"evicted_window": 5}, (4, 1, 2, *[0] * 29, 1))
-    metrics.recipe("words:128:y")
+    metrics.update(FIGURES)
+    metrics.update(FIGURES | {"evicted_window": 5}, (4, 1, 2, *[0] * 29, 1))
+    metrics.set_recipe("words:128:y")
     metrics.restored_empty.inc()
-    metrics.made_anew.inc(3)
+    metrics.rebuilt_empty.inc(3)
     metrics.threshold.set(0.65)
 
     found = metrics.registry

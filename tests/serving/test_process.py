@@ -151,7 +151,7 @@ def test_memory_that_is_freed_is_taken_again_without_a_fault() -> None:
 
 GIVEN_BACK = """
 import sys
-from stream_dedup.serving.process import give_back, keep_memory
+from stream_dedup.serving.process import trim_memory, keep_memory
 if not keep_memory():
     sys.exit("the C library cannot keep memory")
 def resident_kb():
@@ -160,7 +160,7 @@ def resident_kb():
 values = [b"x" * size for size in [1100] * 20_000]
 values = None
 kept = resident_kb()
-assert give_back()
+assert trim_memory()
 print(kept - resident_kb())
 """
 

@@ -45,7 +45,7 @@ def test_a_loop_that_stops_turning_is_dead_and_one_that_turns_again_is_not() -> 
     assert not health.live_state().ok
     assert "has not turned for 61 s" in health.live_state().sentence
     health.beat()
-    health.ready(False, "replaying")
+    health.set_ready(False, "replaying")
     assert health.live_state().ok
     assert (health.ready_state().ok, health.ready_state().sentence) == (False, "replaying")
 
@@ -54,31 +54,31 @@ def test_started_is_for_good() -> None:
     """Progress is kept between 0 and 1, and after 1 nothing goes back to starting."""
     health = Health()
 
-    health.startup(-5.0, "a")
+    health.set_startup(-5.0, "a")
     assert (health.startup_state().ok, health.startup_state().progress) == (False, 0.0)
-    health.startup(0.4, "replaying the log")
+    health.set_startup(0.4, "replaying the log")
     assert (health.startup_state().progress, health.startup_state().sentence) == (
         0.4,
         "replaying the log",
     )
-    health.startup(7.0, "done")
+    health.set_startup(7.0, "done")
     assert (health.startup_state().ok, health.startup_state().progress) == (True, 1.0)
-    health.startup(0.1, "again")
+    health.set_startup(0.1, "again")
     assert health.startup_state().ok
 
 
 def test_a_wait_is_told_once_then_each_minute_and_at_its_end() -> None:
     """However often the loop says that it waits."""
     clock, health = Clock(), Health()
-    health.ready(True, "at work")
+    health.set_ready(True, "at work")
     with capture_logs() as said:
         waits = Waits(health, structlog.get_logger(), clock)
-        waits.over("Kafka")
+        waits.end("Kafka")
         for _ in range(100):
-            waits.on("Kafka", "Connection refused")
+            waits.report("Kafka", "Connection refused")
             clock.seconds += 1.0
         state = health.ready_state()
-        waits.over("Kafka")
+        waits.end("Kafka")
 
     assert [(one["event"], one.get("waited_seconds")) for one in said] == [
         ("waiting for Kafka", None),
@@ -138,7 +138,7 @@ def test_a_role_waits_for_kafka_at_its_start_and_says_when_it_is_away_later(kafk
         kafka.why = ""
         waiting.join(20)
         assert begun == [True]
-        health.ready(True, "at work")
+        health.set_ready(True, "at work")
         until(lambda: health.ready_state().ok)
         for why in ("No broker has answered", BrokerError("Gone."), ConfigurationError("Refused.")):
             kafka.why = why
@@ -194,7 +194,7 @@ def test_a_start_that_may_only_be_too_early_is_made_again(
     """A topic that is not there yet, and a question without an answer though Kafka is back by now;
     a stop ends the waiting."""
     health, stop = Health(), threading.Event()
-    health.ready(True, "at work")
+    health.set_ready(True, "at work")
     starts: list[str] = []
 
     def too_early() -> str:

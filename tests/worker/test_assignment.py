@@ -35,7 +35,7 @@ class Group:
 
     def __init__(self, offset: int | None = 0) -> None:
         self.offset = offset
-        self.beginnings = mock.Mock(has=lambda _: False)
+        self.beginnings = mock.Mock(is_begun=lambda _: False)
         self.source = mock.Mock(committed=self._committed, low_watermark=lambda _: 0)
         self.clock = VirtualClock()
         self.found: dict[str, tuple[bytes, int]] = {}
@@ -115,11 +115,11 @@ def test_a_partition_whose_beginning_the_group_went_past_is_begun_anew() -> None
     group.source.commit_start.side_effect = [False, True]
 
     group.it.assigned([FIRST])
-    assert not group.beginnings.note.called
+    assert not group.beginnings.record.called
     assert group.it.seek_to_unread(NOTHING), "what was read of it meanwhile is dropped"
 
     assert group.source.commit_start.call_count == 2
-    assert group.beginnings.note.called
+    assert group.beginnings.record.called
     assert group.source.restart_at.called
     assert not group.it.seek_to_unread(NOTHING)
 

@@ -168,10 +168,10 @@ def test_memory_goes_back_after_a_large_batch(
     freed = memory.FreedMemory(1 << 50, 32 << 20)
     questions = Questions(context(flow), mock.Mock(), mock.Mock(), mock.Mock(), freed, None)
 
-    with mock.patch.object(memory, "give_back") as give_back:
+    with mock.patch.object(memory, "trim_memory") as trim_memory:
         questions.ask(InFlight(messages, [None] * count, [None] * count, [], b"", {}))
 
-    assert give_back.call_count == gives_back
+    assert trim_memory.call_count == gives_back
 
 
 @pytest.mark.parametrize(("resident", "gives_back"), [(700 << 20, 0), (800 << 20, 1)])
@@ -182,10 +182,10 @@ def test_memory_goes_back_when_the_process_comes_near_its_limit(
     freed = memory.FreedMemory(1 << 30, 32 << 20)
 
     with (
-        mock.patch.object(memory, "give_back") as give_back,
+        mock.patch.object(memory, "trim_memory") as trim_memory,
         mock.patch.object(memory, "resident_bytes", return_value=resident),
     ):
-        freed.used(1000)
-        freed.used(1000)
+        freed.trim_after_batch(1000)
+        freed.trim_after_batch(1000)
 
-    assert give_back.call_count == gives_back
+    assert trim_memory.call_count == gives_back

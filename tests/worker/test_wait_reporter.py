@@ -22,7 +22,7 @@ def test_a_worker_without_an_index_is_not_ready() -> None:
     """Some seconds of waiting are usual; then it is told once, and again when an answer has
     come."""
     health, now = Health(), 1000.0
-    health.ready(True, "at work")
+    health.set_ready(True, "at work")
     flow: Any = SimpleNamespace(
         is_failed_open=False,
         documents_in_flight=7,
@@ -60,7 +60,7 @@ def test_a_worker_without_an_index_is_not_ready() -> None:
 def test_a_worker_that_cannot_read_answers_says_why_and_for_how_long() -> None:
     """The metric begins with the first second; the reason is told at once."""
     health, now = Health(), 1000.0
-    health.ready(True, "at work")
+    health.set_ready(True, "at work")
     flow: Any = SimpleNamespace(is_failed_open=False, oldest_unanswered=None)
     wait_reporter = WaitReporter(Waits(health, structlog.get_logger(), lambda: now))
 

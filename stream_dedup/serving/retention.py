@@ -21,10 +21,10 @@ from stream_dedup.domain.errors import StreamDedupError
 from stream_dedup.domain.topics import TopicState, log_problems, removed_from_log
 from stream_dedup.kafka import Admin, group_offsets, read_spans
 from stream_dedup.serving.health import Health
-from stream_dedup.serving.metrics import KeptMetrics, KeptSourceMetrics
+from stream_dedup.serving.metrics import RetentionMetrics, SourceRetentionMetrics
 from stream_dedup.settings.settings import Settings
 
-LOOK_SECONDS = 30.0
+CHECK_SECONDS = 30.0
 _LOG_SECONDS = 600.0
 # Some offsets are markers of a crawler's transactions, without a timestamp.
 _OFFSETS_SAMPLED = 20
@@ -40,14 +40,14 @@ class Loss(NamedTuple):
     blocks: bool
 
 
-class KeptTopics:
+class RetentionWatch:
     """Checks the topics in a second thread; a context manager."""
 
     def __init__(
         self,
         settings: Settings,
         health: Health,
-        metrics: KeptMetrics,
+        metrics: RetentionMetrics,
         logger: FilteringBoundLogger,
         make_admin: Callable[[Settings], Admin] = Admin,
     ) -> None:
@@ -59,7 +59,7 @@ class KeptTopics:
         self._losses: tuple[Loss, ...] = ()
         self._next_log = 0.0
         self._ended = threading.Event()
-        health.hold(self.sentence)
+        health.add_blocker(self.sentence)
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._run, name="kept", daemon=True).start()
@@ -77,13 +77,13 @@ class KeptTopics:
         while not self._ended.is_set():
             try:
                 admin = admin or self._make_admin(self._settings)
-                self.look(admin)
+                self.check_once(admin)
             except StreamDedupError as error:
                 admin = None  # `Watch` reports whether Kafka answers
                 self._logger.debug("the topics could not be checked", reason=str(error))
-            self._ended.wait(LOOK_SECONDS)
+            self._ended.wait(CHECK_SECONDS)
 
-    def look(self, admin: Admin) -> None:
+    def check_once(self, admin: Admin) -> None:
         """Check the topics once, and report the losses.
 
         Raises:
@@ -120,14 +120,14 @@ class KeptTopics:
         yield from ()
 
 
-class KeptSource(KeptTopics):
+class SourceRetentionWatch(RetentionWatch):
     """The checks of a worker, which also reads `documents`."""
 
     def __init__(
         self,
         settings: Settings,
         health: Health,
-        metrics: KeptSourceMetrics,
+        metrics: SourceRetentionMetrics,
         logger: FilteringBoundLogger,
         make_admin: Callable[[Settings], Admin] = Admin,
     ) -> None:

@@ -15,10 +15,10 @@ from structlog.testing import capture_logs
 from stream_dedup.domain.document import Message, TopicPartitionKey
 from stream_dedup.domain.topics import TopicState, read_topics
 from stream_dedup.kafka import CommittedOffset
-from stream_dedup.serving import kept
+from stream_dedup.serving import retention
 from stream_dedup.serving.health import Health
-from stream_dedup.serving.kept import KeptSource, KeptTopics
-from stream_dedup.serving.metrics import KeptMetrics, KeptSourceMetrics
+from stream_dedup.serving.metrics import RetentionMetrics, SourceRetentionMetrics
+from stream_dedup.serving.retention import RetentionWatch, SourceRetentionWatch
 from stream_dedup.settings.settings import Settings
 
 LOG = ("fingerprints", 0)
@@ -63,29 +63,29 @@ class Cluster:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     cluster = Cluster()
-    monkeypatch.setattr(kept, "group_offsets", cluster.offsets)
-    monkeypatch.setattr(kept, "read_spans", cluster.sample)
+    monkeypatch.setattr(retention, "group_offsets", cluster.offsets)
+    monkeypatch.setattr(retention, "read_spans", cluster.sample)
     return cluster
 
 
-def look(role: KeptTopics, cluster: Cluster) -> list[str]:
+def look(role: RetentionWatch, cluster: Cluster) -> list[str]:
     """Return what is logged as an error by one look."""
     with capture_logs() as logged:
         role.look(cluster)  # type: ignore[arg-type]
     return [line["event"] for line in logged if line["log_level"] == "error"]
 
 
-def of_index(health: Health) -> tuple[KeptTopics, KeptMetrics]:
-    metrics = KeptMetrics()
-    return KeptTopics(SETTINGS, health, metrics, structlog.get_logger()), metrics
+def of_index(health: Health) -> tuple[RetentionWatch, RetentionMetrics]:
+    metrics = RetentionMetrics()
+    return RetentionWatch(SETTINGS, health, metrics, structlog.get_logger()), metrics
 
 
-def of_worker(health: Health) -> tuple[KeptSource, KeptSourceMetrics]:
-    metrics = KeptSourceMetrics()
-    return KeptSource(SETTINGS, health, metrics, structlog.get_logger()), metrics
+def of_worker(health: Health) -> tuple[SourceRetentionWatch, SourceRetentionMetrics]:
+    metrics = SourceRetentionMetrics()
+    return SourceRetentionWatch(SETTINGS, health, metrics, structlog.get_logger()), metrics
 
 
-def is_unkept(metrics: KeptMetrics, topic: str) -> float | None:
+def is_unkept(metrics: RetentionMetrics, topic: str) -> float | None:
     return metrics.registry.get_sample_value("stream_dedup_topic_unkept", {"topic": topic})
 
 
@@ -165,7 +165,9 @@ def test_the_age_of_the_oldest_unread_record(
 ) -> None:
     """By the timestamp of the first record behind each committed offset, whatever comes later; 0
     where all is committed, or only markers are left."""
-    monkeypatch.setattr(kept, "time", SimpleNamespace(time=lambda: 100.0, monotonic=time.monotonic))
+    monkeypatch.setattr(
+        retention, "time", SimpleNamespace(time=lambda: 100.0, monotonic=time.monotonic)
+    )
     role, metrics = of_worker(Health())
     age = metrics.oldest_unread
 
