@@ -64,7 +64,7 @@ class Admin:
             self._client = AdminClient(config, logger=LOGGER)
         except KafkaException as error:
             raise ConfigurationError(
-                f"The Kafka client cannot be made: {error.args[0].str()}. Check "
+                f"The Kafka client cannot be created: {error.args[0].str()}. Check "
                 "STREAM_DEDUP_KAFKA_*."
             ) from error
         self._bootstrap = settings.kafka_bootstrap_servers
@@ -482,8 +482,8 @@ class Admin:
             )
         if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
             return TopicExistsError(
-                f"While {doing}, it was there, though it was in no list: somebody is making or "
-                "deleting it. Try again."
+                f"While {doing}, the topic existed but was not listed: it is being created or "
+                "deleted. Try again."
             )
         return translate(error, doing, needs)
 

@@ -199,7 +199,7 @@ def make_consumer(config: dict[str, Any], logger: logging.Logger = LOGGER) -> Co
         return Consumer(config, logger=logger)
     except KafkaException as error:
         raise ConfigurationError(
-            f"The Kafka consumer cannot be made: {_text(error)}. Check STREAM_DEDUP_KAFKA_*."
+            f"The Kafka consumer cannot be created: {_text(error)}. Check STREAM_DEDUP_KAFKA_*."
         ) from error
 
 
@@ -213,7 +213,7 @@ def make_producer(config: dict[str, Any], logger: logging.Logger = LOGGER) -> Pr
         return Producer(config, logger=logger)
     except KafkaException as error:
         raise ConfigurationError(
-            f"The Kafka producer cannot be made: {_text(error)}. Check STREAM_DEDUP_KAFKA_*."
+            f"The Kafka producer cannot be created: {_text(error)}. Check STREAM_DEDUP_KAFKA_*."
         ) from error
 
 
@@ -255,7 +255,7 @@ def check_each_property(kafka: Mapping[str, str], origins: Mapping[str, ValueOri
                 hint = (
                     f"did you mean {near[0]}?"
                     if near
-                    else "librdkafka's CONFIGURATION.md lists those there are."
+                    else "librdkafka's CONFIGURATION.md lists all properties."
                 )
                 problems.append(
                     f"{_origin(origins, name)} would be the Kafka property {name}, which does not "
@@ -447,7 +447,7 @@ def translate(error: KafkaError | KafkaException, doing: str, needs: Acl = "") -
             f"{text} The transaction is aborted and its documents are read again."
         )
     if code in SILENT | LEADER_MOVES:
-        return NoAnswerError(f"{text} Kafka is away, or on its way back; is its broker up?")
+        return NoAnswerError(f"{text} Kafka is unavailable or restarting; is its broker up?")
     return BrokerError(f"{text} See the broker's log, and check the connection and the ACLs.")
 
 

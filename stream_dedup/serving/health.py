@@ -63,15 +63,15 @@ class Health:
         """Return the answer to `/livez`."""
         beat = self._last_beat_seconds
         if beat is None:
-            return RoleState(True, "The role is starting; its loop has not turned yet.")
+            return RoleState(True, "The role is starting; its loop has not run yet.")
         age = self._now_seconds() - beat
         if age > STALLED_SECONDS:
             return RoleState(
                 False,
-                f"The loop has not turned for {age:.0f} s, and {STALLED_SECONDS:.0f} s are allowed; "
+                f"The loop has not run for {age:.0f} s, and {STALLED_SECONDS:.0f} s are allowed; "
                 "the role hangs and should be restarted.",
             )
-        return RoleState(True, f"The loop turned {age:.1f} s ago.")
+        return RoleState(True, f"The loop ran {age:.1f} s ago.")
 
     def ready_state(self) -> RoleState:
         """Return the answer to `/readyz`."""

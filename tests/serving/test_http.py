@@ -104,7 +104,7 @@ def test_probes_follow_the_health(server: HttpServer, health: Health, clock: Clo
     clock.seconds = 61.0
     status, body = ask_json(server, "/livez")
     assert (status, body["live"]) == (503, False)
-    assert "has not turned for 61 s" in body["text"]
+    assert "has not run for 61 s" in body["text"]
     assert ask_json(server, "/readyz")[0] == 200
 
 

@@ -43,7 +43,7 @@ def test_a_loop_that_stops_turning_is_dead_and_one_that_turns_again_is_not() -> 
     assert health.live_state().ok
     clock.seconds += 1.0
     assert not health.live_state().ok
-    assert "has not turned for 61 s" in health.live_state().sentence
+    assert "has not run for 61 s" in health.live_state().sentence
     health.beat()
     health.set_ready(False, "replaying")
     assert health.live_state().ok
