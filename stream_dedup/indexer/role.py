@@ -472,7 +472,8 @@ class Indexer:
 def _gap(folder: Path, applied: int, topic: str, low: int, end: int) -> str:
     """Return the message about a volume whose offset is outside the log, with the remedy."""
     return (
-        f"The volume {folder} has applied the log up to offset {applied}, and {topic} holds offsets "
-        f"{low} to {end}: it is another log, or records of it are gone. If the topic is right, "
-        "delete the folder and let the index rebuild; if records are gone, restore the topic first."
+        f"The volume {folder} has applied the log up to offset {applied}, and {topic} contains "
+        f"offsets {low} to {end}: it is another log, or the log has lost records. If the topic is "
+        "correct, delete the folder, and the index is rebuilt; if records are lost, restore the "
+        "topic first."
     )

@@ -55,7 +55,7 @@ class SearchApi:
         self._prefix = prefix.rstrip("/")
         self._guard = TokenGuard(token_file)
         self._answered = answered
-        self._calls = BoundedCalls(CALLS_MAX, _WAIT_SECONDS, "is Kafka away?")
+        self._calls = BoundedCalls(CALLS_MAX, _WAIT_SECONDS, "is Kafka unavailable?")
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes for `HttpServer`."""

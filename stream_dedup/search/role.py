@@ -307,9 +307,8 @@ class TextFiller:
         if beyond is not None:
             raise ConfigurationError(
                 f"The full-text engine in {folder} has read {beyond[0]}-{beyond[1]} up to offset "
-                f"{next_offsets[beyond]}, and it ends "
-                f"at {ends[beyond][1]}: records of it are gone. Delete the folder, and it is "
-                "filled anew from what there is."
+                f"{next_offsets[beyond]}, and it ends at {ends[beyond][1]}, so the topic has lost "
+                "records. Delete the folder, and the search fills a new one."
             )
         lost = sum(
             max(0, low - next_offsets[key]) for key, (low, _) in ends.items() if key in next_offsets
@@ -426,7 +425,7 @@ class TextFiller:
             return
         if self._away is None:
             self._logger.warning(
-                f"{away.away} away; documents wait, and those before them can be found",
+                f"{away.away} unavailable; documents wait, and those before them can be found",
                 reason=str(away),
             )
         elif type(self._away) is not type(away):
@@ -510,17 +509,19 @@ class TextFiller:
         behind = self._behind(self._catch_up_to)
         if self._is_caught_up:
             self._health.set_startup(1.0, "caught up")
-            waiting = "" if self._away is None else f"; others wait, because {self._away.away} away"
+            waiting = (
+                ""
+                if self._away is None
+                else f"; others wait, because {self._away.away} unavailable"
+            )
             self._health.set_ready(
                 True, f"{self._engine.documents:,} documents and groups can be found{waiting}"
             )
             return
         self._behind_at_start = max(self._behind_at_start, behind)
         progress = 1 - behind / self._behind_at_start if self._behind_at_start else 0.0
-        self._health.set_startup(
-            min(progress, 0.999), f"reading what left before: {behind:,} records to go"
-        )
-        self._health.set_ready(False, f"reading what left before: {behind:,} records to go")
+        self._health.set_startup(min(progress, 0.999), f"reading earlier records: {behind:,} to go")
+        self._health.set_ready(False, f"reading earlier records: {behind:,} to go")
 
     def _check_topics(self) -> None:
         """Compare with the topics' ends, start to read new partitions, and return free memory."""

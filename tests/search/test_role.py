@@ -403,7 +403,7 @@ def test_a_folder_of_something_else_is_refused_with_what_to_do(tmp_path: Path) -
         make_filler(MemoryOutputs(generation=2), tmp_path)
     with pytest.raises(ConfigurationError, match=r"\(words differ\)"):
         make_filler(crawl(2, 0), tmp_path, languages="same-han")
-    with pytest.raises(ConfigurationError, match="records of it are gone"):
+    with pytest.raises(ConfigurationError, match="the topic has lost records"):
         make_filler(MemoryOutputs(), tmp_path)
     empty = MemoryOutputs()
     del empty.records["duplicates", 0], empty.records["duplicates", 1]
@@ -587,7 +587,7 @@ def test_a_search_waits_while_its_store_is_away_and_reads_the_log_meanwhile(
     assert not {"kept9", "kept10"} & set(before)
     assert "kept0" in before
     assert [call.args[0] for call in logger.warning.call_args_list] == [
-        "the store of the texts is away; documents wait, and those before them can be found"
+        "the store of the texts is unavailable; documents wait, and those before them can be found"
     ]
     filler = make_filler(outputs, tmp_path, health, **elsewhere_in(pages))
     logger = filler._logger = MagicMock()
