@@ -223,7 +223,7 @@ def test_an_index_ends_before_its_numbers_run_out(monkeypatch: pytest.MonkeyPatc
     assert index.statistics()["numbers_used"] < 20
 
 
-@pytest.mark.parametrize(("low", "says"), [(9, "holds offsets 9 to 40"), (3, "does not exist")])
+@pytest.mark.parametrize(("low", "says"), [(9, "contains offsets 9 to 40"), (3, "does not exist")])
 def test_records_removed_before_an_index_applied_them(low: int, says: str) -> None:
     """An index that is slower than the log's retention ends with 78 and the remedy of a log, not
     with that of `documents`."""
