@@ -15,7 +15,7 @@ from stream_dedup.files.explain import explain_pair
 from stream_dedup.files.offline import check_widths
 from stream_dedup.files.one_text import decode_one, document_in
 from stream_dedup.inputs.decoder import DecodedDocument
-from stream_dedup.inputs.sources import need_one_text
+from stream_dedup.inputs.sources import require_one_text
 from stream_dedup.orders.orders import OrderDependencies, record_at
 from stream_dedup.orders.rewind import POSITION_FORM
 from stream_dedup.settings.recipe import recipe_of
@@ -57,7 +57,7 @@ def _read(settings: Settings, target: str, *, takes_vectors: bool) -> DecodedDoc
     path = Path(target)
     try:
         if path.is_file():
-            need_one_text(path)
+            require_one_text(path)
             return document_in(settings, path, takes_vectors=takes_vectors)
     except OSError as error:
         raise InputError(f"{target} cannot be read: {error.strerror or error}.") from error

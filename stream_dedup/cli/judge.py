@@ -19,7 +19,7 @@ from stream_dedup.cli.options import (
 from stream_dedup.cli.setting_options import HOW_TO_JUDGE
 from stream_dedup.files.checking import FileRequest
 from stream_dedup.files.keep import FIRST
-from stream_dedup.inputs.columnar import need_pyarrow
+from stream_dedup.inputs.columnar import require_pyarrow
 
 
 @command(
@@ -55,7 +55,7 @@ def judge_command(
 
     Documents are judged in the order of the file names.
     """
-    need_pyarrow("Files of fingerprints")
+    require_pyarrow("Files of fingerprints")
     from stream_dedup.files.printing import judge_files  # which needs pyarrow
 
     request = FileRequest(

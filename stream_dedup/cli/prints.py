@@ -19,7 +19,7 @@ from stream_dedup.cli.options import (
 )
 from stream_dedup.cli.setting_options import HOW_TO_PRINT
 from stream_dedup.files.checking import FileRequest
-from stream_dedup.inputs.columnar import need_pyarrow
+from stream_dedup.inputs.columnar import require_pyarrow
 
 
 @command(
@@ -47,7 +47,7 @@ def prints_command(
 
     A repeated run skips unchanged files.
     """
-    need_pyarrow("Files of fingerprints")
+    require_pyarrow("Files of fingerprints")
     from stream_dedup.files.printing import print_files  # which needs pyarrow
 
     request = FileRequest(targets=targets, rows_max=rows, as_json=as_json, is_strict=strict)

@@ -10,7 +10,7 @@ from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.terminal import note, print_json, print_table
 from stream_dedup.index.report import snapshot_fields, snapshot_rows
 from stream_dedup.index.snapshot import Snapshot
-from stream_dedup.inputs.addressed import sentences
+from stream_dedup.inputs.addressed import raise_as
 from stream_dedup.settings.settings import Settings
 
 PlaceArgument = Annotated[
@@ -35,7 +35,7 @@ def place_of(settings: Settings, argument: str | None) -> str:
             "No place for snapshots is set. Name a folder or an address, or set "
             "STREAM_DEDUP_SNAPSHOTS."
         )
-    with sentences(place):
+    with raise_as(place):
         return place
 
 

@@ -50,19 +50,19 @@ from stream_dedup.fingerprinting import Recipe
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.storage.contract import Store
 from stream_dedup.index.storage.memory import MemoryStore
-from stream_dedup.inputs.columnar import columns_of, need_pyarrow
+from stream_dedup.inputs.columnar import columns_of, require_pyarrow
 from stream_dedup.inputs.decoder import PLAIN_TEXT, DecodedDocument, Decoder
 from stream_dedup.inputs.fields import time_ms_of
 from stream_dedup.inputs.html import Pages
 from stream_dedup.inputs.sources import (
     RawDocument,
     SourceFile,
+    contain_objects,
     find_all,
-    first_of,
-    hold_objects,
     key_of,
-    need_packages,
     read_documents,
+    require_packages,
+    shorten_names,
     whole_name,
 )
 from stream_dedup.settings.layers import load_settings
@@ -174,7 +174,7 @@ class CheckTask:
                 lost.report(where, letter)
         remarks.repeated_ids.begin(0)
         if self.old and not count:
-            names = first_of([file.name for file in self.old])
+            names = shorten_names([file.name for file in self.old])
             raise InputError(
                 f"No document in --against ({names}) can be judged; name other files, or leave it out."
             )
@@ -183,7 +183,7 @@ class CheckTask:
         """Raise InputError if the files contain neither documents nor unreadable rows."""
         if not count:
             raise InputError(
-                f"There is no document in {first_of([file.name for file in self.files])}."
+                f"There is no document in {shorten_names([file.name for file in self.files])}."
             )
 
     def ranked(self, remarks: Remarks, lost: Losses, advance: Advance) -> list[Judged]:
@@ -286,7 +286,7 @@ def check(
     need_no_index(request.keep, request.index)
     check_keep(request.keep, files, settings.time_field)
     if part_format.name == "parquet":
-        need_pyarrow("Parquet files")
+        require_pyarrow("Parquet files")
     task = CheckTask(request, settings, files, old, others)
     return check_files(task) if request.to is None else check_into(task, request.to, part_format)
 
@@ -486,10 +486,10 @@ def settings_for(
         ConfigurationError: a setting is not valid, or an extra is not installed.
         InputError: a file has no column for a field that is set.
     """
-    format_override = {"value_format": "json"} if hold_objects(files) else {}
+    format_override = {"value_format": "json"} if contain_objects(files) else {}
     settings = load_settings({**format_override, **overrides}, config)
     for file in files:
-        need_packages(file)
+        require_packages(file)
     content = what_is_judged(settings)
     needed = {
         content: settings.text_field if settings.text_at is None else settings.text_at,
@@ -522,7 +522,7 @@ def reading_of(settings: Settings) -> dict[str, str]:
 def need_columns(files: Sequence[SourceFile], field_path: str, what: str) -> None:
     """Raise `InputError` if a file with columns has none for a field, such as the text or the id."""
     for file in files:
-        if file.form == "columns" and file.path is not None and file.elsewhere is None:
+        if file.form == "columns" and file.path is not None and file.remote is None:
             try:
                 names = columns_of(file.path)
             except (InputError, OSError):

@@ -18,7 +18,7 @@ order, and `judge` reads them in one process, in order.
                documents; optional
 
 Invariant: a row depends on its document and the recipe only, and is the same in every process. Callers
-check `need_pyarrow` before they import this module.
+check `require_pyarrow` before they import this module.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from stream_dedup.files.offline import PrintedBatch
 from stream_dedup.files.parts import Pending, replace_file
 from stream_dedup.fingerprinting import Prints, Recipe
 from stream_dedup.inputs.columnar import columns_of, read_rows
-from stream_dedup.inputs.sources import SourceFile, find_files, first_of
+from stream_dedup.inputs.sources import SourceFile, find_files, shorten_names
 
 PRINTS = ".parquet"
 _MADE_OF = b"stream_dedup.made_of"
@@ -230,11 +230,11 @@ def files_of_prints(targets: Sequence[str], others: list[str] | None = None) -> 
     tables = [file for file in files if file.form == "columns"]
     if targets and not tables:
         raise InputError(
-            f"{first_of(targets)} contains no prints. Make them with: stream-dedup prints DATA --to "
+            f"{shorten_names(targets)} contains no prints. Make them with: stream-dedup prints DATA --to "
             "FOLDER"
         )
     for file in tables:
-        if file.path is not None and file.elsewhere is None:
+        if file.path is not None and file.remote is None:
             try:
                 columns = columns_of(file.path)
             except (InputError, OSError):
@@ -253,7 +253,7 @@ def batches_of(file: SourceFile) -> Iterator[Any]:
         InputError: a part of the file is damaged; it cannot be skipped, because verdicts depend on
         the order.
     """
-    with file.here() as local:
+    with file.local_copy() as local:
         for rows in () if local.path is None else read_rows(local.path):
             if rows.lost:
                 raise InputError(f"{rows.lost} Make the prints again.")

@@ -32,7 +32,7 @@ from stream_dedup.files.offline import (
 from stream_dedup.files.rows import DocumentRows, is_table, rows_in, warn_caller
 from stream_dedup.fingerprinting import Recipe, as_recipe
 from stream_dedup.index.storage.memory import MemoryStore
-from stream_dedup.inputs.columnar import need_pyarrow
+from stream_dedup.inputs.columnar import require_pyarrow
 from stream_dedup.inputs.sources import not_read
 
 UNREADABLE, MISSING = "unreadable", "missing"
@@ -151,7 +151,7 @@ def prints(
         InputError: as for `dedup`; or a row of the files cannot be read.
         ConfigurationError: as for `dedup`.
     """
-    need_pyarrow("Prints in a table")
+    require_pyarrow("Prints in a table")
     from stream_dedup.files.columns import table_of  # noqa: PLC0415 - which needs pyarrow
 
     recipe = _recipe(recipe, vector)
@@ -181,7 +181,7 @@ def judge(
         InputError: the source contains no prints.
         ConfigurationError: the prints are of another recipe.
     """
-    need_pyarrow("Prints in a table")
+    require_pyarrow("Prints in a table")
     from stream_dedup.files.columns import rows_of  # noqa: PLC0415 - which needs pyarrow
 
     made_by = as_recipe(recipe)

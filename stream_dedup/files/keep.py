@@ -41,7 +41,7 @@ def check_keep(keep: str, files: Sequence[SourceFile], time_field: str | None) -
     Raises:
         UsageError: no document can have it; the message contains the columns of the files.
     """
-    if keep in (FIRST, LONGEST) or any(file.elsewhere is not None for file in files):
+    if keep in (FIRST, LONGEST) or any(file.remote is not None for file in files):
         return
     forms = {file.form for file in files}
     if keep == NEWEST:

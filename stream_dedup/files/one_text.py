@@ -10,7 +10,7 @@ from pathlib import Path
 from stream_dedup.domain.document import DeadLetter, Message, Reason
 from stream_dedup.domain.errors import InputError
 from stream_dedup.inputs.decoder import PLAIN_TEXT, DecodedDocument, Decoder
-from stream_dedup.inputs.sources import STANDARD_INPUT, SourceFile, need_one_text
+from stream_dedup.inputs.sources import STANDARD_INPUT, SourceFile, require_one_text
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 
@@ -32,7 +32,7 @@ def read_text(settings: Settings, target: str, *, as_text: bool) -> DecodedDocum
         or SourceFile(path, path.name, "text").is_page
     )
     if is_record and _is_file(path) and not recipe_of(settings).method.takes_vectors:
-        need_one_text(path)
+        require_one_text(path)
         document = document_in(settings, path, takes_vectors=False)
         return document if path.suffix == ".json" else document._replace(id=b"")
     return DecodedDocument(_plain_text(target, as_text=as_text), b"", 0, 0)
@@ -58,7 +58,7 @@ def _plain_text(target: str, *, as_text: bool) -> str:
                     "with --text."
                 )
             return target
-        need_one_text(Path(target))
+        require_one_text(Path(target))
         return Path(target).read_bytes().decode("utf-8", "replace")
     except OSError as error:
         if isinstance(error, FileNotFoundError) or "too long" in str(error):

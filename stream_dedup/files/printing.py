@@ -42,7 +42,7 @@ from stream_dedup.files.keep import FIRST, Ranks, need_no_index, need_word
 from stream_dedup.files.offline import PrintedBatch
 from stream_dedup.files.parts import Pending
 from stream_dedup.files.remarks import Losses, Remarks
-from stream_dedup.inputs.sources import SourceFile, find_files, first_of
+from stream_dedup.inputs.sources import SourceFile, find_files, shorten_names
 from stream_dedup.settings.settings import Settings
 
 
@@ -210,7 +210,7 @@ class _PrintsWork:
         if orphans:
             note(
                 f"{self.to} also contains {counted(len(orphans), 'file')} of prints of other files, "
-                f"which judge reads too: {first_of(orphans)}. Delete those whose source does not exist "
+                f"which judge reads too: {shorten_names(orphans)}. Delete those whose source does not exist "
                 "any more."
             )
 

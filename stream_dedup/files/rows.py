@@ -25,7 +25,7 @@ from stream_dedup.domain.printable import counted
 from stream_dedup.files.offline import OfflineDocument, RepeatedIds, is_worth_a_remark
 from stream_dedup.fingerprinting import Vector, as_vector
 from stream_dedup.inputs.charset import looks_like_markup, lost_letters
-from stream_dedup.inputs.columnar import decoded_parts, need_pyarrow
+from stream_dedup.inputs.columnar import decoded_parts, require_pyarrow
 from stream_dedup.inputs.fields import scalar
 from stream_dedup.inputs.html import Pages
 from stream_dedup.inputs.sources import RawDocument, find_files, key_of, read_documents
@@ -268,7 +268,7 @@ class DocumentRows:
         Raises:
             InputError: the stream cannot be read, or lacks a column.
         """
-        need_pyarrow("Tables")
+        require_pyarrow("Tables")
         import pyarrow as pa  # noqa: PLC0415 - an extra
 
         try:

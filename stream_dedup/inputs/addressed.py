@@ -24,7 +24,7 @@ _GOOGLE = ("gs", "gcs")
 GLOB = "*?["
 
 
-class FileAt(NamedTuple):
+class RemoteFile(NamedTuple):
     """A file. `name` is its path below the requested address; `stamp` changes when it is rewritten."""
 
     address: str
@@ -38,14 +38,14 @@ def is_address(target: str) -> bool:
     return "://" in target
 
 
-def files_at(target: str) -> list[FileAt]:
+def list_files(target: str) -> list[RemoteFile]:
     """Return the files at the address of a file or folder, or at a pattern of `*`, `**` and `?`, in
     the order of their names.
 
     Raises:
         InputError: there are none, or they cannot be listed; or a package is not installed.
     """
-    with sentences(target):
+    with raise_as(target):
         system, path = _system(target)
         if any(sign in path for sign in GLOB):
             found, root = (
@@ -58,7 +58,7 @@ def files_at(target: str) -> list[FileAt]:
         else:
             found, root = {path: system.info(path)}, path.rpartition("/")[0]
     files = [
-        FileAt(
+        RemoteFile(
             system.unstrip_protocol(file_path),
             file_path.removeprefix(root).lstrip("/"),
             int(info.get("size") or 0),
@@ -79,11 +79,11 @@ def files_at(target: str) -> list[FileAt]:
 
 
 @contextlib.contextmanager
-def copied(address: str, name: str) -> Iterator[Path]:
+def download(address: str, name: str) -> Iterator[Path]:
     """Yield the path of a temporary copy of a file, with the last part of `name`."""
     with tempfile.TemporaryDirectory(prefix="stream-dedup-") as folder:
         copy = below(Path(folder), Path(name).name)
-        with sentences(address):
+        with raise_as(address):
             system, path = _system(address)
             system.get_file(path, str(copy))
         yield copy
@@ -116,7 +116,7 @@ def _system(address: str) -> tuple[Any, str]:
 
 
 @contextlib.contextmanager
-def sentences(
+def raise_as(
     address: str, doing: str = "read", kind: type[StreamDedupError] = InputError
 ) -> Iterator[None]:
     """Raise the errors of fsspec and its libraries as `kind`, with a sentence that names the address.

@@ -42,7 +42,7 @@ class AvroSchemas:
         """
         from fastavro import _read_py  # noqa: F401, PLC0415 - an extra
 
-    def parsed(self, text: str, references: Mapping[str, str]) -> AvroSchema:
+    def parse(self, text: str, references: Mapping[str, str]) -> AvroSchema:
         """Return a parsed schema; `references` are the texts of the schemas that it refers to, which
         are found by the names of their types.
 
@@ -125,7 +125,7 @@ def _parts(schema: Any) -> list[Any]:
     return [schema[name] for name in ("items", "values") if name in schema]
 
 
-def _within(schema: Any, known: Mapping[str, Any]) -> Iterator[Any]:
+def _iterate_parts(schema: Any, known: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the parts of a parsed schema at any depth, without the parts of named types."""
     waiting = list(_parts(schema))
     while waiting:
@@ -146,7 +146,7 @@ def _is_deep(schema: Any, known: Mapping[str, Any]) -> bool:
         return depths[name] if name in depths else 1 + max(map(depth, _parts(part)), default=0)
 
     graph = {
-        name: {_name(part) for part in _within(named, known)} & known.keys()
+        name: {_name(part) for part in _iterate_parts(named, known)} & known.keys()
         for name, named in known.items()
     }
     try:
@@ -197,7 +197,7 @@ def _refuse_unbounded(schema: Any, known: Mapping[str, Any]) -> None:
         free = sum(part.free for part in parts)
         sizes[name] = _Size(fixed + sum(part.bytes for part in parts), free + int(not fixed))
     for root in ([schema], *known.values()):
-        for part in _within(root, known):
+        for part in _iterate_parts(root, known):
             if (
                 isinstance(part, dict)
                 and part.get("type") == "array"

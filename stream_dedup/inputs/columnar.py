@@ -58,7 +58,7 @@ class ColumnarRows(NamedTuple):
     lost_rows: int = 1
 
 
-def need_pyarrow(what: str) -> None:
+def require_pyarrow(what: str) -> None:
     """Raise `InputError`, with the remedy, if pyarrow is missing."""
     if importlib.util.find_spec("pyarrow") is None:
         raise InputError(f"{what} need the package pyarrow; run: pip install 'crawl-dedup[data]'")
@@ -71,10 +71,10 @@ def columns_of(path: Path) -> list[str]:
         InputError: pyarrow is not installed, or the file is damaged or of another format.
         OSError: it cannot be read.
     """
-    need_pyarrow("Parquet and Arrow files")
+    require_pyarrow("Parquet and Arrow files")
     import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
 
-    with _sentences(path):
+    with _raise_as_input_error(path):
         if _is_parquet(path):
             return list(pq.read_schema(path).names)
         with _open_arrow(path) as opened:
@@ -89,10 +89,10 @@ def read_rows(path: Path, first: int = 0) -> Iterator[ColumnarRows]:
         InputError: pyarrow is not installed, or the file is damaged or of another format; rows
         before the damage were yielded. OSError: it cannot be read.
     """
-    need_pyarrow("Parquet and Arrow files")
+    require_pyarrow("Parquet and Arrow files")
     number = 0
-    with _sentences(path):
-        for rows in _of_parquet(path) if _is_parquet(path) else _of_arrow(path):
+    with _raise_as_input_error(path):
+        for rows in _read_parquet(path) if _is_parquet(path) else _read_arrow(path):
             count = 1 if rows.lost else rows.batch.num_rows
             skipped = min(max(0, first - number), count)
             if skipped < count:
@@ -152,7 +152,7 @@ def _plain_type(kind: Any) -> Any:
     return kind
 
 
-def _of_parquet(path: Path) -> Iterator[ColumnarRows]:
+def _read_parquet(path: Path) -> Iterator[ColumnarRows]:
     import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
 
     with pq.ParquetFile(path) as file:
@@ -164,15 +164,15 @@ def _of_parquet(path: Path) -> Iterator[ColumnarRows]:
     ):
         of_file, end, codec = file.metadata.num_rows, 0, _codec(file.metadata)
         for group in range(file.num_row_groups):
-            about = file.metadata.row_group(group)
-            number, end = end, end + about.num_rows
-            if _has_too_many_values(about):
-                yield _too_large(path, number, of_file, about.num_rows)
+            row_group = file.metadata.row_group(group)
+            number, end = end, end + row_group.num_rows
+            if _has_too_many_values(row_group):
+                yield _too_large(path, number, of_file, row_group.num_rows)
                 continue
-            if _largest_pages_bytes(raw, about) > _PAGES_BYTES_MAX:
-                yield _of_large_pages(path, number, of_file, about.num_rows)
+            if _largest_pages_bytes(raw, row_group) > _PAGES_BYTES_MAX:
+                yield _of_large_pages(path, number, of_file, row_group.num_rows)
                 continue
-            count = max(1, min(_ROWS_AT_ONCE, _READ_BYTES // max(1, about.total_byte_size)))
+            count = max(1, min(_ROWS_AT_ONCE, _READ_BYTES // max(1, row_group.total_byte_size)))
             try:
                 for batch in file.iter_batches(count, row_groups=[group]):
                     for part in decoded_parts(batch):
@@ -200,7 +200,7 @@ def _listed_texts(schema: Any) -> list[str]:
     ]
 
 
-def _has_too_many_values(about: Any) -> bool:
+def _has_too_many_values(row_group: Any) -> bool:
     """Return whether the lists in the rows of a row group are, on average, larger than a record may
     be.
 
@@ -208,17 +208,20 @@ def _has_too_many_values(about: Any) -> bool:
     gigabytes.
     """
     values = max(
-        (column.num_values for column in map(about.column, range(about.num_columns))), default=0
+        (column.num_values for column in map(row_group.column, range(row_group.num_columns))),
+        default=0,
     )
-    return bool(values > about.num_rows and 2 * values > about.num_rows * RECORD_BYTES_MAX > 0)
+    return bool(
+        values > row_group.num_rows and 2 * values > row_group.num_rows * RECORD_BYTES_MAX > 0
+    )
 
 
-def _largest_pages_bytes(file: BinaryIO, about: Any) -> int:
+def _largest_pages_bytes(file: BinaryIO, row_group: Any) -> int:
     """Return an upper bound of the bytes that reading one row unpacks: the largest page of each
     column.
     """
     total = 0
-    for column in map(about.column, range(about.num_columns)):
+    for column in map(row_group.column, range(row_group.num_columns)):
         first = column.data_page_offset
         if column.dictionary_page_offset is not None:
             first = min(first, column.dictionary_page_offset)
@@ -233,7 +236,7 @@ def _codec(metadata: Any) -> str | None:
     return str(metadata.row_group(0).column(0).compression)
 
 
-def _of_arrow(path: Path) -> Iterator[ColumnarRows]:
+def _read_arrow(path: Path) -> Iterator[ColumnarRows]:
     number = 0
     with _open_arrow(path) as opened:
         count = getattr(opened, "num_record_batches", None)  # a stream has none
@@ -501,7 +504,7 @@ def _open_arrow(path: Path) -> Any:
 
 
 @contextlib.contextmanager
-def _sentences(path: Path) -> Iterator[None]:
+def _raise_as_input_error(path: Path) -> Iterator[None]:
     """Turn pyarrow's errors into sentences that name the file."""
     try:
         yield

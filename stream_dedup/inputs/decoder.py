@@ -43,7 +43,7 @@ from stream_dedup.inputs.fields import (
     decode_json,
     field_at,
     kind_of,
-    parsed,
+    parse_or_letter,
     scalar,
     scope_number,
     time_ms_of,
@@ -87,7 +87,7 @@ class Documents(NamedTuple):
     """The documents among some records, as columns, (n,); `places` are the indexes of their records,
     ascending.
 
-    `passed_over` has the reason for each other record, by its index.
+    `outcomes` has the reason for each other record, by its index.
     """
 
     places: list[int]
@@ -97,7 +97,7 @@ class Documents(NamedTuple):
     scopes: NDArray[np.uint64]
     sites: list[str]
     titles: list[str]
-    passed_over: dict[int, DeadLetter | Reason]
+    outcomes: dict[int, DeadLetter | Reason]
 
     @classmethod
     def joined(cls, parts: Sequence[tuple[int, Documents]]) -> Documents:
@@ -112,11 +112,7 @@ class Documents(NamedTuple):
             np.concatenate([part.scopes for _, part in parts]),
             [site for _, part in parts for site in part.sites],
             [title for _, part in parts for title in part.titles],
-            {
-                start + place: why
-                for start, part in parts
-                for place, why in part.passed_over.items()
-            },
+            {start + place: why for start, part in parts for place, why in part.outcomes.items()},
         )
 
 
@@ -350,7 +346,7 @@ class Decoder:
             strict=True,
         )
         documents = {place: DecodedDocument(*document) for place, *document in columns}
-        passed_over: dict[int, DeadLetter | Reason] = {}
+        outcomes: dict[int, DeadLetter | Reason] = {}
         for place in rest:
             if place not in skipped:
                 outcome = self.decode(messages[place], fetched.get(place))
@@ -358,7 +354,7 @@ class Decoder:
                     documents[place] = outcome
                 else:
                     documents.pop(place, None)  # an unreadable record may look like a document
-                    passed_over[place] = outcome
+                    outcomes[place] = outcome
         places = sorted(place for place in documents if place not in skipped)
         chosen = [documents[place] for place in places]
         return Documents(
@@ -369,7 +365,7 @@ class Decoder:
             np.array([document.scope for document in chosen], np.uint64),
             [document.site for document in chosen],
             [document.title for document in chosen],
-            passed_over,
+            outcomes,
         )
 
     def decode(
@@ -454,7 +450,9 @@ class Decoder:
             if isinstance(unframed, str):
                 return DeadLetter("decode", "NotFramed", unframed)
             value = unframed
-        return parsed(value) if self._registry is None else self._registry.read_value(value)
+        return (
+            parse_or_letter(value) if self._registry is None else self._registry.read_value(value)
+        )
 
     def _content_of(self, fields: Any) -> Content | bytes | DeadLetter:
         return self._vector_of(fields) if self._takes_vectors else self._text_of(fields)

@@ -133,7 +133,7 @@ class TextFetcher:
         self._away: dict[str, str] = {}
         self._delays: dict[str, _Delay] = {}  # of unavailable texts, kept between calls
         self._answers: dict[str, _Answer] = {}  # by origin
-        self._proof: asyncio.Task[None] | None = None
+        self._probed: asyncio.Task[None] | None = None
         self._mean_bytes = _UNKNOWN_BYTES
         self._has_begun = False
 
@@ -172,7 +172,7 @@ class TextFetcher:
         """
         if start == len(addresses):
             return []
-        self._want(addresses, start, ahead_bytes)
+        self._request(addresses, start, ahead_bytes)
         end = min(len(addresses), start + _GATHER_TEXTS)
         deadline = time.monotonic() + _GATHER_SECONDS
         ready = start
@@ -197,11 +197,11 @@ class TextFetcher:
                 if is_hurried():
                     raise TextAwayError(f"The text at {shown(first)} is not fetched yet.")
                 self._changed.wait(_POLL_SECONDS)
-        return self._take(addresses, start, ready, stretch_bytes)
+        return self._take_buffered(addresses, start, ready, stretch_bytes)
 
     # -- in the thread of the caller
 
-    def _want(self, addresses: Sequence[TextAddress], start: int, ahead_bytes: int) -> None:
+    def _request(self, addresses: Sequence[TextAddress], start: int, ahead_bytes: int) -> None:
         """Request the texts from index `start`, in this order; drop buffered texts that are not among
         them.
         """
@@ -234,9 +234,9 @@ class TextFetcher:
             else:
                 self._next = min([self._next, *(self._places[whole] for whole in self._away)])
             self._away.clear()
-        self._stores.run(self._begin())
+        self._stores.run(self._start_reader())
 
-    def _take(
+    def _take_buffered(
         self, addresses: Sequence[TextAddress], start: int, end: int, stretch_bytes: int
     ) -> list[Fetched]:
         """Return buffered texts, unpacked, until `stretch_bytes` are reached; drop them from the
@@ -294,7 +294,7 @@ class TextFetcher:
 
     # -- in the thread that reads
 
-    async def _begin(self) -> None:
+    async def _start_reader(self) -> None:
         with self._changed:
             gone = [task for whole, task in self._running.items() if whole not in self._places]
             self._has_begun = True
@@ -364,8 +364,8 @@ class TextFetcher:
                 if found is not None:
                     self._note_answer(address, found)
                 elif away is not None:
-                    found = self._given_up(address, away, began)
-                self._end(whole, found, away)
+                    found = self._letter_if_late(address, away, began)
+                self._store_result(whole, found, away)
 
     def _note_answer(self, address: TextAddress, found: Fetched) -> None:
         """Store that a store answered, also if it does not contain the text."""
@@ -373,7 +373,7 @@ class TextFetcher:
         if isinstance(found, bytes) or found.error_class == NOT_FOUND:
             self._answers[address.origin] = _Answer(address, self._clock())
 
-    def _given_up(self, address: TextAddress, away: str, began: float) -> DeadLetter | None:
+    def _letter_if_late(self, address: TextAddress, away: str, began: float) -> DeadLetter | None:
         """Return the dead letter of a text that was unavailable for too long while its store answered
         for others; otherwise None.
         """
@@ -384,8 +384,8 @@ class TextFetcher:
         answer = self._answers.get(address.origin)
         if answer is not None and answer.time >= min(failed_at, now - recent):
             seconds += now - failed_at
-        if answer is not None and answer.time < now - recent / 2 and self._proof is None:
-            self._proof = asyncio.get_running_loop().create_task(self._prove(answer.address))
+        if answer is not None and answer.time < now - recent / 2 and self._probed is None:
+            self._probed = asyncio.get_running_loop().create_task(self._probe_store(answer.address))
         if seconds < self._patience_seconds:
             self._delays[address.whole] = _Delay(seconds, now)
             return None
@@ -397,7 +397,7 @@ class TextFetcher:
             "redrive it later",
         )
 
-    async def _prove(self, address: TextAddress) -> None:
+    async def _probe_store(self, address: TextAddress) -> None:
         """Ask a store for a text that it answered for before, to learn whether it answers now."""
         try:
             async with asyncio.timeout(self._seconds):
@@ -407,11 +407,11 @@ class TextFetcher:
         except Exception:  # noqa: BLE001 - it does not answer
             return
         finally:
-            self._proof = None
+            self._probed = None
         with self._changed:
             self._note_answer(address, found)
 
-    def _end(self, whole: str, found: Fetched | None, away: str | None) -> None:
+    def _store_result(self, whole: str, found: Fetched | None, away: str | None) -> None:
         """Store the result of a fetch: `found`, or the reason `away`, or neither if it did not fit or
         was cancelled; start the next.
         """

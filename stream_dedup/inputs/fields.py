@@ -21,7 +21,7 @@ _NOT_STRUCTURE: Final = bytes(set(range(256)) - set(b'"[{,'))
 _TEXT: Final = re.compile(rb'"[^"]*"?')
 
 
-def parsed(value: bytes) -> Any | DeadLetter:
+def parse_or_letter(value: bytes) -> Any | DeadLetter:
     """Return a parsed JSON value, or the dead letter of one that cannot be parsed."""
     try:
         return parse_json(value)
@@ -50,7 +50,7 @@ def parse_json(value: bytes) -> Any:
         return json.loads(content.decode("utf-8", "replace"))
 
 
-def place_in_line(message: str) -> str:
+def without_line_number(message: str) -> str:
     """Return a message about invalid JSON of one line without the number of that line."""
     return re.sub(r": line 1 column (\d+) \(char \d+\)", r" at character \1", message)
 

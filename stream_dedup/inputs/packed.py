@@ -45,7 +45,7 @@ class Piece(NamedTuple):
     own if the file is not compressed; `begins`: they are the first of the member.
 
     `damage` is a reason why bytes are missing here; `data` is empty then, and earlier bytes of the
-    same member may be wrong, because its checksum is at its end. `is_behind`: all earlier bytes are
+    same member may be wrong, because its checksum is at its end. `is_trailing`: all earlier bytes are
     undamaged, because the rest of the file is no member.
     """
 
@@ -53,7 +53,7 @@ class Piece(NamedTuple):
     offset: int
     begins: bool = False
     damage: str = ""
-    is_behind: bool = False
+    is_trailing: bool = False
 
 
 def read_pieces(file: IO[bytes], packing: str) -> Iterator[Piece]:
@@ -64,7 +64,7 @@ def read_pieces(file: IO[bytes], packing: str) -> Iterator[Piece]:
         OSError: the file cannot be read.
     """
     if packing == ".zst":
-        need("zstandard", "Files packed with zstd")
+        require("zstandard", "Files packed with zstd")
     source = _Packed(file, packing, _dictionary_of(file) if packing == ".zst" else None)
     offset: int | None = 0
     while not packing and (data := file.read(_PIECE_BYTES)):
@@ -82,8 +82,8 @@ def read_pieces(file: IO[bytes], packing: str) -> Iterator[Piece]:
             if not isinstance(error, EOFError) and not is_damage(error):
                 raise
             following = _next_member(source, offset + 1)
-            is_behind = begins and following is None and not _is_member(source, offset)
-            yield Piece(b"", offset, damage=str(error), is_behind=is_behind)
+            is_trailing = begins and following is None and not _is_member(source, offset)
+            yield Piece(b"", offset, damage=str(error), is_trailing=is_trailing)
             offset = following
         else:
             offset = _after_padding(file, member.end)
@@ -112,7 +112,7 @@ class Stretch(io.RawIOBase):
         while not self._rest and not self.is_last and not self.damage:
             piece = next(self._pieces, None)
             self.is_last, self.damage = piece is None, piece.damage if piece else ""
-            self.is_whole = piece is None or piece.is_behind
+            self.is_whole = piece is None or piece.is_trailing
             self._rest = memoryview(piece.data if piece else b"")
         size = min(len(target), len(self._rest))
         target[:size], self._rest = self._rest[:size], self._rest[size:]
@@ -290,7 +290,7 @@ def unpack(suffix: str, packed: bytes, size_max: int) -> bytes | None:
 
 
 def _unpack_zstd(packed: bytes, size_max: int) -> bytes:
-    need("zstandard", "Texts packed with zstd")
+    require("zstandard", "Texts packed with zstd")
     found = bytearray()
     start = 0
     while True:
@@ -308,7 +308,7 @@ def _unpack_zstd(packed: bytes, size_max: int) -> bytes:
             return bytes(found)
 
 
-def need(library: str, what: str) -> None:
+def require(library: str, what: str) -> None:
     """Raise `InputError`, with the remedy, if a library of the extra `files` is missing."""
     if importlib.util.find_spec(library) is None:
         raise InputError(

@@ -127,7 +127,7 @@ class SchemaRegistry:
             schema = self._load(number)
             if schema is not None:
                 if not isinstance(schema, DeadLetter):
-                    schema = self._tried(number, partial(self._schemas.reader, schema))
+                    schema = self._try_schema(number, partial(self._schemas.reader, schema))
                 self._readers[number] = schema
                 return schema
             if len(self._unknown_until) >= _SCHEMAS_MAX:
@@ -158,15 +158,15 @@ class SchemaRegistry:
                 "NotAvro",
                 f"Schema {number} is {kind}, and the values are read as Avro.",
             )
-        return self._tried(number, partial(self._parsed, schema))
+        return self._try_schema(number, partial(self._parsed, schema))
 
     def _parsed(self, schema: Any) -> Any:
         references: dict[str, str] = {}
         self._add_references(schema, references, set())
-        return self._schemas.parsed(self._counted(schema, references), references)
+        return self._schemas.parse(self._count_text(schema, references), references)
 
     @staticmethod
-    def _tried(number: int, make: Callable[[], Any]) -> Any | DeadLetter:
+    def _try_schema(number: int, make: Callable[[], Any]) -> Any | DeadLetter:
         """Return the result of `make`, or the dead letter for a schema that cannot be used."""
         try:
             return make()
@@ -200,9 +200,9 @@ class SchemaRegistry:
                     "have"
                 )
             self._add_references(reference_schema.schema, found, seen)
-            found[reference.name] = self._counted(reference_schema.schema, found)
+            found[reference.name] = self._count_text(reference_schema.schema, found)
 
-    def _counted(self, schema: Any, others: Mapping[str, str]) -> str:
+    def _count_text(self, schema: Any, others: Mapping[str, str]) -> str:
         """Return a schema's text, and count it as cached.
 
         Raises:
@@ -231,9 +231,9 @@ class SchemaRegistry:
                 str(status)
             ):
                 return None
-            self._away(error)
+            self._raise_away(error)
 
-    def _away(self, error: Exception) -> NoReturn:
+    def _raise_away(self, error: Exception) -> NoReturn:
         raise RegistryAwayError(
             f"The schema registry {self._url} returns no schema ({error or type(error).__name__}); "
             "the records wait. Start the registry, or correct the settings STREAM_DEDUP_REGISTRY_*."

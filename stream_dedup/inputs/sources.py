@@ -26,15 +26,15 @@ from typing import Any, BinaryIO, Literal, TypeAlias, cast
 from stream_dedup.domain.document import DeadLetter
 from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.printable import counted, printable
-from stream_dedup.inputs.addressed import GLOB, FileAt, copied, files_at, is_address
-from stream_dedup.inputs.columnar import SUFFIXES, json_of_rows, need_pyarrow, read_rows
-from stream_dedup.inputs.fields import field_at, parse_json, place_in_line, scalar
-from stream_dedup.inputs.packed import Stretch, need, read_stretches, suffixes_of
+from stream_dedup.inputs.addressed import GLOB, RemoteFile, download, is_address, list_files
+from stream_dedup.inputs.columnar import SUFFIXES, json_of_rows, read_rows, require_pyarrow
+from stream_dedup.inputs.fields import field_at, parse_json, scalar, without_line_number
+from stream_dedup.inputs.packed import Stretch, read_stretches, require, suffixes_of
 from stream_dedup.inputs.warc import read_pages
 from stream_dedup.inputs.warc_records import RECORD_BYTES_MAX
 
 Format = Literal["jsonl", "text", "lines", "warc", "columns"]
-_Found: TypeAlias = tuple[Path, str, FileAt | None]
+_Found: TypeAlias = tuple[Path, str, RemoteFile | None]
 STANDARD_INPUT = "-"
 # The error class of the records that are lost because their file is damaged, one or millions.
 DAMAGED_FILE = "DamagedFile"
@@ -88,40 +88,40 @@ _OTHER_KINDS = {
 class SourceFile:
     """A file to read; `path` None is standard input. `name` is its name in messages and keys.
 
-    The `path` of a file that is `elsewhere` is its path below the address; `here` copies it.
+    The `path` of a file that is `remote` is its path below the address; `local_copy` copies it.
     """
 
     path: Path | None
     name: str
     form: Format
-    elsewhere: FileAt | None = None
+    remote: RemoteFile | None = None
 
     @property
     def size_bytes(self) -> int:
         """The size on disk; 0 for standard input."""
-        if self.elsewhere is not None:
-            return self.elsewhere.size_bytes
+        if self.remote is not None:
+            return self.remote.size_bytes
         return self.path.stat().st_size if self.path else 0
 
     @property
     def stamp(self) -> int | str:
         """A value that changes when the file is rewritten."""
-        if self.elsewhere is not None:
-            return self.elsewhere.stamp
+        if self.remote is not None:
+            return self.remote.stamp
         return self.path.stat().st_mtime_ns if self.path else 0
 
     @contextlib.contextmanager
-    def here(self) -> Iterator[SourceFile]:
+    def local_copy(self) -> Iterator[SourceFile]:
         """Yield the file on this machine; of a file elsewhere, a temporary copy.
 
         Raises:
             InputError: it cannot be copied.
         """
-        if self.elsewhere is None:
+        if self.remote is None:
             yield self
         else:
-            with copied(self.elsewhere.address, self.elsewhere.name) as path:
-                yield replace(self, path=path, elsewhere=None)
+            with download(self.remote.address, self.remote.name) as path:
+                yield replace(self, path=path, remote=None)
 
     @property
     def can_be_read_again(self) -> bool:
@@ -134,7 +134,7 @@ class SourceFile:
         return self.path is not None and suffixes_of(self.path)[0] in _PAGES
 
 
-def hold_objects(files: Iterable[SourceFile]) -> bool:
+def contain_objects(files: Iterable[SourceFile]) -> bool:
     """Return whether some of the files contain JSON objects: lines of JSONL, or rows."""
     return any(file.form in ("jsonl", "columns") for file in files)
 
@@ -186,7 +186,7 @@ def find_files(target: str, form: str, others: list[str] | None = None) -> list[
     path = Path(target)
     if is_address(target):
         return _all_of(
-            [(Path(file.name), file.name, file) for file in files_at(target)],
+            [(Path(file.name), file.name, file) for file in list_files(target)],
             form,
             target,
             others,
@@ -248,7 +248,7 @@ def how_to_read(path: Path) -> str:
     return f"{first}: {command.format(source, converted)}{or_rename}"
 
 
-def need_one_text(path: Path) -> None:
+def require_one_text(path: Path) -> None:
     """Raise `InputError` if a file, by its name, is not one uncompressed text or record."""
     if form_of(path) not in ("text", None):
         raise InputError(
@@ -305,7 +305,9 @@ def _all_of(
             files.append(SourceFile(path, name, guessed, elsewhere))
     if not files:
         kinds = ".jsonl, .ndjson, .parquet, .arrow, .txt, .html, .warc or .wet"
-        listed = f"; it contains {first_of(names)}. {how_to_read(Path(names[0]))}" if names else "."
+        listed = (
+            f"; it contains {shorten_names(names)}. {how_to_read(Path(names[0]))}" if names else "."
+        )
         raise InputError(f"{where} contains no {kinds} files (plain, .gz or .zst){listed}")
     others += names
     return files
@@ -317,10 +319,10 @@ def _is_hidden(name: str) -> bool:
 
 def not_read(others: Sequence[str]) -> str:
     """Return the message about files that were found and not read."""
-    return f"{counted(len(others), 'file')} {'was' if len(others) == 1 else 'were'} not read: {first_of(others)}."
+    return f"{counted(len(others), 'file')} {'was' if len(others) == 1 else 'were'} not read: {shorten_names(others)}."
 
 
-def first_of(names: Sequence[str]) -> str:
+def shorten_names(names: Sequence[str]) -> str:
     """Return the first five names, and the number of the others, for a message."""
     return ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
 
@@ -350,8 +352,8 @@ def find_all(
 
 def whole_name(file: SourceFile) -> SourceFile:
     """Return a file with its whole path as name, which is unique among several folders."""
-    if file.elsewhere is not None:
-        return replace(file, name=file.elsewhere.address)
+    if file.remote is not None:
+        return replace(file, name=file.remote.address)
     return file if file.path is None else replace(file, name=file.path.as_posix())
 
 
@@ -371,10 +373,10 @@ def read_documents(
         standard input.
     """
     for file in files:
-        need_packages(file)
+        require_packages(file)
     for file in files:
         try:
-            with file.here() as local:
+            with file.local_copy() as local:
                 if local.form == "columns" and local.path is not None:
                     yield from _rows(local, local.path, advance, first)
                 else:
@@ -389,7 +391,7 @@ def read_documents(
             yield _rest(file, f"{file.name} cannot be read: {error.strerror or error}.")
 
 
-def need_packages(file: SourceFile) -> None:
+def require_packages(file: SourceFile) -> None:
     """Raise `InputError` if a package that a file needs is not installed, or if its format cannot be
     read from standard input.
     """
@@ -400,11 +402,11 @@ def need_packages(file: SourceFile) -> None:
     if file.path is None and file.form == "warc":
         raise InputError("A WARC file cannot be read from standard input; give its name.")
     if file.form == "columns":
-        need_pyarrow("Parquet and Arrow files")
+        require_pyarrow("Parquet and Arrow files")
     if file.form == "warc":
-        need("fastwarc", "WARC files")
+        require("fastwarc", "WARC files")
     if file.path is not None and suffixes_of(file.path)[1] == ".zst":
-        need("zstandard", "Files packed with zstd")
+        require("zstandard", "Files packed with zstd")
 
 
 def _rest(file: SourceFile, why: str) -> RawDocument:
@@ -528,7 +530,7 @@ def _documents(
     if file.form == "text":
         raw = stream.read(RECORD_BYTES_MAX + 1)
         if not file.is_page:
-            _need_text(file, raw)
+            _require_text(file, raw)
         if len(raw) > RECORD_BYTES_MAX:
             size = len(raw) + _skip(stream, b"")
             advance(1, size)
@@ -551,7 +553,7 @@ def _documents(
             return
         number = next(numbers)
         if number == 1:
-            _need_text(file, line)
+            _require_text(file, line)
         raw = line.rstrip(b"\r\n")
         is_blank = not raw.strip()
         if not is_blank:
@@ -574,7 +576,7 @@ def _too_large(name: str, form: Format) -> RawDocument:
     return RawDocument(name, b"", form, lost=DeadLetter("decode", "TooLarge", why))
 
 
-def _need_text(file: SourceFile, raw: bytes) -> None:
+def _require_text(file: SourceFile, raw: bytes) -> None:
     """Raise `InputError` if a file that begins with `raw` is neither JSON nor text."""
     for beginning, (kind, remedy) in _OTHER_KINDS.items():
         if re.match(beginning, raw):
@@ -588,7 +590,7 @@ def _line(file: SourceFile, name: str, raw: bytes) -> RawDocument:
         fields = parse_json(raw)
     except (ValueError, RecursionError, MemoryError) as error:
         return RawDocument(
-            name, raw, "jsonl", problem=place_in_line(f"{name} is not JSON: {error}.")
+            name, raw, "jsonl", problem=without_line_number(f"{name} is not JSON: {error}.")
         )
     if not isinstance(fields, dict):
         return RawDocument(name, raw, "jsonl", problem=f"{name} is JSON, but not an object.")

@@ -21,7 +21,7 @@ from stream_dedup.domain.addresses import shown
 from stream_dedup.domain.disk import sync
 from stream_dedup.domain.errors import StoreError
 from stream_dedup.domain.paths import create_file, make_folder, open_file
-from stream_dedup.inputs.addressed import is_address, sentences, system_of
+from stream_dedup.inputs.addressed import is_address, raise_as, system_of
 
 _PART_BYTES: Final = 8 << 20
 
@@ -68,7 +68,7 @@ class _Folder:
         self._path = path
 
     def folders(self) -> list[str]:
-        with self._sentences("read"):
+        with self._raise_store_errors("read"):
             return (
                 [path.name for path in self._path.iterdir() if path.is_dir()]
                 if self._path.exists()
@@ -77,7 +77,7 @@ class _Folder:
 
     def sizes(self, folder: str) -> dict[str, int]:
         root = self._path / folder
-        with self._sentences("read"):
+        with self._raise_store_errors("read"):
             return (
                 {
                     path.name: path.stat().st_size
@@ -89,13 +89,16 @@ class _Folder:
             )
 
     def parts(self, name: str, size: int) -> Iterator[bytes]:
-        with self._sentences("read"), os.fdopen(open_file(self._path / name), "rb") as file:
+        with (
+            self._raise_store_errors("read"),
+            os.fdopen(open_file(self._path / name), "rb") as file,
+        ):
             for first in range(0, size, _PART_BYTES):
                 yield file.read(min(_PART_BYTES, size - first))
 
     def write(self, name: str, data: bytes) -> None:
         path = self._path / name
-        with self._sentences("written to"):
+        with self._raise_store_errors("written to"):
             make_folder(path.parent)
             partial = path.with_name(f"{path.name}.partial")
             partial.unlink(missing_ok=True)
@@ -107,11 +110,11 @@ class _Folder:
                 sync(folder)
 
     def put(self, source: Path, name: str) -> None:
-        with self._sentences("written to"):
+        with self._raise_store_errors("written to"):
             _copy(source, self._path / name)
 
     def copy(self, source: str, target: str) -> None:
-        with self._sentences("written to"):
+        with self._raise_store_errors("written to"):
             make_folder((self._path / target).parent)
             os.close(open_file(self._path / source))  # raises if the source is a symbolic link
             try:
@@ -120,11 +123,11 @@ class _Folder:
                 _copy(self._path / source, self._path / target)
 
     def remove(self, folder: str) -> None:
-        with self._sentences("written to"), contextlib.suppress(FileNotFoundError):
+        with self._raise_store_errors("written to"), contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self._path / folder)
 
     @contextlib.contextmanager
-    def _sentences(self, doing: str) -> Iterator[None]:
+    def _raise_store_errors(self, doing: str) -> Iterator[None]:
         try:
             yield
         except FileNotFoundError:
@@ -141,12 +144,12 @@ class _Addressed:
     def __init__(self, address: str) -> None:
         self.where = shown(address)
         self._address = address
-        with self._sentences("used"):
+        with self._raise_store_errors("used"):
             self._system, path = system_of(address)
             self._root = path.rstrip("/")
 
     def folders(self) -> list[str]:
-        with self._sentences("read"):
+        with self._raise_store_errors("read"):
             try:
                 found = self._system.ls(self._root, detail=True)
             except FileNotFoundError:
@@ -159,7 +162,7 @@ class _Addressed:
 
     def sizes(self, folder: str) -> dict[str, int]:
         root = self._full_name(folder)
-        with self._sentences("read"):
+        with self._raise_store_errors("read"):
             try:
                 found = self._system.ls(root, detail=True)
             except FileNotFoundError:
@@ -172,32 +175,32 @@ class _Addressed:
 
     def parts(self, name: str, size: int) -> Iterator[bytes]:
         path = self._full_name(name)
-        with self._sentences("read"):
+        with self._raise_store_errors("read"):
             for first in range(0, size, _PART_BYTES):
                 end = min(first + _PART_BYTES, size)
                 yield bytes(self._system.cat_file(path, start=first, end=end))[: end - first]
 
     def write(self, name: str, data: bytes) -> None:
-        with self._sentences("written to"):
+        with self._raise_store_errors("written to"):
             self._system.pipe_file(self._full_name(name), data)
 
     def put(self, source: Path, name: str) -> None:
-        with self._sentences("written to"):
+        with self._raise_store_errors("written to"):
             self._system.put_file(str(source), self._full_name(name))
 
     def copy(self, source: str, target: str) -> None:
-        with self._sentences("written to"):
+        with self._raise_store_errors("written to"):
             self._system.cp_file(self._full_name(source), self._full_name(target))
 
     def remove(self, folder: str) -> None:
-        with self._sentences("written to"), contextlib.suppress(FileNotFoundError):
+        with self._raise_store_errors("written to"), contextlib.suppress(FileNotFoundError):
             self._system.rm(self._full_name(folder), recursive=True)
 
     def _full_name(self, name: str) -> str:
         return f"{self._root}/{name}"
 
-    def _sentences(self, doing: str) -> Any:
-        return sentences(self._address, doing, StoreError)
+    def _raise_store_errors(self, doing: str) -> Any:
+        return raise_as(self._address, doing, StoreError)
 
 
 def _copy(source: Path, target: Path) -> None:

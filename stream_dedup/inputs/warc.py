@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from stream_dedup.domain.document import DeadLetter
 from stream_dedup.domain.errors import InputError
 from stream_dedup.inputs.http_body import body_of
-from stream_dedup.inputs.packed import Piece, need, packing_of, read_pieces, suffixes_of
+from stream_dedup.inputs.packed import Piece, packing_of, read_pieces, require, suffixes_of
 from stream_dedup.inputs.warc_records import RECORD_BYTES_MAX, WarcBlock, read_blocks
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def read_pages(path: Path, name: str, passed_over: Counter[str]) -> Iterator[War
         InputError: fastwarc is not installed, or nothing in the file is a WARC record.
         OSError: it cannot be read.
     """
-    need("fastwarc", "WARC files")
+    require("fastwarc", "WARC files")
     is_begun = False
     # Before the first valid record; a file without one is no WARC file.
     losses: list[WarcBlock] = []

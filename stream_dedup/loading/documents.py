@@ -26,7 +26,7 @@ from stream_dedup.inputs.charset import decode_page
 from stream_dedup.inputs.sources import (
     RawDocument,
     SourceFile,
-    hold_objects,
+    contain_objects,
     key_of,
     read_documents,
 )
@@ -158,7 +158,7 @@ class Loading:
 
 def print_hints(settings: Settings, files: Sequence[SourceFile]) -> None:
     """Print a note if the settings judge something else than the texts in the files."""
-    if settings.value_format == "raw" and hold_objects(files):
+    if settings.value_format == "raw" and contain_objects(files):
         note(
             "The values are JSON, and the filter judges whole values as texts "
             "(STREAM_DEDUP_VALUE_FORMAT=raw); set it to json, here and for the worker, to judge the "

@@ -134,7 +134,7 @@ def _of_files(
         )
     print_hint_of_pages(settings, files)
     for found in files:
-        with found.here() as file:
+        with found.local_copy() as file:
             source = file_source(file.name, file.path)
 
             def messages(file=file, source=source) -> Iterator[Message]:  # type: ignore[no-untyped-def]

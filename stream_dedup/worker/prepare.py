@@ -237,7 +237,7 @@ class Preparer:
         documents, prints, done = self._read(messages, is_over, is_hurried)
         messages = messages.part(0, done)
         decided: list[Decision | None] = [None] * len(messages)
-        for place, outcome in documents.passed_over.items():
+        for place, outcome in documents.outcomes.items():
             decided[place] = outcome
         if len(documents.places) == len(messages):
             ids = documents.ids
@@ -275,7 +275,7 @@ class Preparer:
                 stretch = messages.part(start, stop)
                 skipped = frozenset(place - start for place in large if start <= place < stop)
                 documents = self._decoder.decode_all(stretch, skipped, fetched)
-                documents.passed_over.update(
+                documents.outcomes.update(
                     (place, self._too_large(stretch[place])) for place in skipped
                 )
                 if documents.texts:
@@ -314,7 +314,7 @@ class Preparer:
             except (StreamDedupError, MemoryError):
                 raise
             except Exception as error:  # noqa: BLE001 - no text may keep others from being judged
-                documents.passed_over[place] = self._unforeseen.letter(stretch[place], error)
+                documents.outcomes[place] = self._unforeseen.letter(stretch[place], error)
         fingerprinted = Documents(
             [documents.places[row] for row in rows],
             [documents.texts[row] for row in rows],
@@ -323,7 +323,7 @@ class Preparer:
             documents.scopes[rows],
             [documents.sites[row] for row in rows],
             [documents.titles[row] for row in rows],
-            documents.passed_over,
+            documents.outcomes,
         )
         return fingerprinted, Prints.joined(prints)
 

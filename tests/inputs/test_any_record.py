@@ -277,8 +277,8 @@ def test_what_nobody_foresaw_is_the_records_dead_letter_and_said_once_a_minute(
     found = by.decode_all(messages)
 
     assert (found.places, found.texts) == ([0, 2], ["good", "better"])
-    letter = found.passed_over[1]
-    assert found.passed_over == {1: letter, 3: letter}
+    letter = found.outcomes[1]
+    assert found.outcomes == {1: letter, 3: letter}
     assert isinstance(letter, DeadLetter)
     assert (letter.stage, letter.error_class, letter.is_timed) == (
         "decode",
@@ -318,7 +318,7 @@ def test_what_nobody_foresaw_of_fields_is_told_of_ids_and_addresses_too(
     assert list(by.addresses(messages)) == [1]
     assert by.id_of(messages[0]) == b"key"
     found = by.decode_all(messages)
-    assert (found.places, [*found.passed_over]) == ([1], [0])
+    assert (found.places, [*found.outcomes]) == ([1], [0])
 
 
 @pytest.mark.parametrize(

@@ -306,7 +306,7 @@ def test_what_is_done_with_a_schema_grows_with_its_text_and_not_faster() -> None
         text = json.dumps(page_of(*kinds))
         sys.setprofile(note)
         try:
-            AvroSchemas().parsed(text, {})
+            AvroSchemas().parse(text, {})
         finally:
             sys.setprofile(None)
         return count

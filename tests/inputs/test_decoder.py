@@ -47,9 +47,9 @@ def decode(
             strict=True,
         )
         assert [DecodedDocument(*row) for row in rows] == [one] * 3
-        assert found.passed_over == {1: Reason.TOMBSTONE}
+        assert found.outcomes == {1: Reason.TOMBSTONE}
     else:
-        assert (found.places, found.passed_over) == (
+        assert (found.places, found.outcomes) == (
             [],
             {0: one, 1: Reason.TOMBSTONE, 2: one, 4: one},
         )
@@ -97,8 +97,8 @@ def test_a_record_without_its_headers_is_a_dead_letter(
     assert isinstance(letter, DeadLetter)
     assert (letter.stage, letter.error_class) == ("decode", "UnreadableHeaders")
     assert r"(r\xe9f\xe9rent)" in letter.message
-    assert found.passed_over[0] == letter
-    assert set(found.passed_over) <= {0, 1, 3}
+    assert found.outcomes[0] == letter
+    assert set(found.outcomes) <= {0, 1, 3}
     assert not {0, 2} & set(found.places)
 
 
@@ -139,10 +139,10 @@ def test_a_text_in_another_encoding_is_a_dead_letter(settings: dict[str, Any]) -
             )
         )
         assert found.places == [0]
-        assert {(one.stage, one.error_class) for one in found.passed_over.values()} == {
+        assert {(one.stage, one.error_class) for one in found.outcomes.values()} == {
             ("decode", "OtherEncoding")
         }
-        assert "are not UTF-8" in found.passed_over[1].message
+        assert "are not UTF-8" in found.outcomes[1].message
     assert decoder.decode_all(Messages.of([record(RUSSIAN.format("южный"), "utf-8")])).places == [0]
 
 

@@ -141,7 +141,7 @@ def test_only_what_has_an_address_that_may_be_read_is_fetched(pages: Pages) -> N
     missing = DeadLetter("fetch", "NotFound", "is not there", is_timed=True)
     found = by.decode_all(messages, {5}, {0: b"fetched", 6: missing})
     assert (found.places, found.texts) == ([0, 1], ["fetched", "inside"])
-    assert {place: getattr(one, "stage", one) for place, one in found.passed_over.items()} == {
+    assert {place: getattr(one, "stage", one) for place, one in found.outcomes.items()} == {
         2: Reason.TOMBSTONE,
         3: "decode",
         4: "fetch",
@@ -187,7 +187,7 @@ def test_a_batch_of_both_kinds_is_decoded_as_one_by_one(
         ["inside", "the text", "inside", "the text"],
     )
     assert found.texts == [text_of(by.decode(messages[place])) for place in found.places]
-    assert found.passed_over == {2: Reason.TOMBSTONE}
+    assert found.outcomes == {2: Reason.TOMBSTONE}
 
 
 def test_who_fetches_nothing_says_so_and_knows_the_id(pages: Pages) -> None:

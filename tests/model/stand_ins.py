@@ -181,7 +181,7 @@ class Impatient(Decoder):
             if place not in skipped and b"SLOW" in (value or b"") and WORLD.patience.random() < 0.5
         }
         found = super().decode_all(messages, skipped | given_up.keys())
-        found.passed_over.update(given_up)
+        found.outcomes.update(given_up)
         return found
 
 
