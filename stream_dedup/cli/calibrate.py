@@ -41,15 +41,15 @@ def calibrate_command(
     as_json: JsonOption = False,
 ) -> int:
     """Show how similar documents are, what each threshold drops, and pairs on either side of it."""
-    others, results = list[str](), deque[tuple[str, DeadLetter | None]]()
-    files = find_files(path, document_format.value, others)
+    unread_names, results = list[str](), deque[tuple[str, DeadLetter | None]]()
+    files = find_files(path, document_format.value, unread_names)
     settings = settings_for(files, command_line.overrides(), command_line.config)
     plan = settings.judging_plan if settings.judging_plan.needs_sketch else PLANS["bands"]
     with progress(f"reading {path}", None):
         sample = list(islice(decode_documents(read_documents(files), settings, results), documents))
         report = analyse_sample(sample, recipe_of(settings), plan)
-    if others:
-        note(not_read(others))
+    if unread_names:
+        note(not_read(unread_names))
     for sentence in [f"{name}: {letter.message}" for name, letter in results if letter][:3]:
         note(sentence)
     if as_json:

@@ -13,7 +13,7 @@ from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.terminal import print_json
 from stream_dedup.files.explain import explain_pair
 from stream_dedup.files.offline import check_widths
-from stream_dedup.files.one_text import decode_one, document_in
+from stream_dedup.files.one_text import decode_one, read_document
 from stream_dedup.inputs.decoder import DecodedDocument
 from stream_dedup.inputs.sources import require_one_text
 from stream_dedup.orders.orders import OrderDependencies, record_at
@@ -58,7 +58,7 @@ def _read(settings: Settings, target: str, *, takes_vectors: bool) -> DecodedDoc
     try:
         if path.is_file():
             require_one_text(path)
-            return document_in(settings, path, takes_vectors=takes_vectors)
+            return read_document(settings, path, takes_vectors=takes_vectors)
     except OSError as error:
         raise InputError(f"{target} cannot be read: {error.strerror or error}.") from error
     match = POSITION_FORM.match(target)

@@ -53,8 +53,8 @@ def load_command(
             "JSON into a filter with STREAM_DEDUP_VALUE_FORMAT=json, or send the documents with the "
             "producer that has the schema."
         )
-    others: list[str] = []
-    files = find_files(target, document_format.value, others)
+    unread_names: list[str] = []
+    files = find_files(target, document_format.value, unread_names)
     if topic not in Admin(settings).topic_ids([topic]):
         raise ConfigurationError(
             f"The topic {topic} does not exist; create it with: stream-dedup topics apply"
@@ -63,5 +63,5 @@ def load_command(
     loading = Loading(
         settings, topic, key_field, LoadProducer(settings, report=note), skip, is_strict=strict
     )
-    loading.lost.pass_over(others)
+    loading.lost.count_unread(unread_names)
     return loading.run(files, as_json=as_json)

@@ -48,9 +48,9 @@ def prints_command(
     A repeated run skips unchanged files.
     """
     require_pyarrow("Files of fingerprints")
-    from stream_dedup.files.printing import print_files  # which needs pyarrow
+    from stream_dedup.files.printing import write_prints_of_files  # which needs pyarrow
 
     request = FileRequest(targets=targets, rows_max=rows, as_json=as_json, is_strict=strict)
-    return print_files(
+    return write_prints_of_files(
         request, to, document_format.value, jobs, command_line.overrides(), command_line.config
     )

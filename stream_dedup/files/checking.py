@@ -32,7 +32,7 @@ from stream_dedup.domain.terminal import (
     print_table,
     progress,
 )
-from stream_dedup.files.keep import FIRST, Ranks, check_keep, need_no_index
+from stream_dedup.files.keep import FIRST, Ranks, check_keep, require_no_index
 from stream_dedup.files.offline import (
     Judged,
     OfflineDocument,
@@ -44,8 +44,8 @@ from stream_dedup.files.offline import (
     open_store,
 )
 from stream_dedup.files.parts import KINDS, PartedOutput, PartFormat, Pending
-from stream_dedup.files.remarks import Losses, Remarks, what_is_judged
-from stream_dedup.files.rows import EquallyLong
+from stream_dedup.files.remarks import Losses, Remarks, content_kind
+from stream_dedup.files.rows import VectorLengths
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.storage.contract import Store
@@ -93,14 +93,14 @@ class FileRequest:
 class CheckTask:
     """The files to judge, against each other, against `old` files and a kept index.
 
-    `others`: names of files in the folders that are not read.
+    `unread_names`: names of files in the folders that are not read.
     """
 
     request: FileRequest
     settings: Settings
     files: Sequence[SourceFile]
     old: Sequence[SourceFile] = ()
-    others: Sequence[str] = ()
+    unread_names: Sequence[str] = ()
 
     @property
     def recipe(self) -> Recipe:
@@ -130,7 +130,7 @@ class CheckTask:
         """Yield the documents of files with their fingerprints, ranked by `keep`; `pending` as in
         `decode_documents`.
         """
-        raws = read_documents(files, advance, remarks.passed_over)
+        raws = read_documents(files, advance, remarks.skipped_records)
         takes_vectors = self.recipe.method.takes_vectors
         ranks = Ranks(keep, self.settings.time_field)
         documents = decode_documents(
@@ -141,9 +141,9 @@ class CheckTask:
             remarks=remarks,
             rank=ranks.number_of,
         )
-        return ranks.ranked(fingerprinted(documents, self.recipe))
+        return ranks.rank_batches(fingerprinted(documents, self.recipe))
 
-    def judged(
+    def judge(
         self, batches: Iterator[PrintedBatch], index: LogIndex, run: bytes, first: int
     ) -> Iterator[Judged]:
         """Yield the verdicts on documents, in their order; `first` is the number of the first
@@ -179,14 +179,14 @@ class CheckTask:
                 f"No document in --against ({names}) can be judged; name other files, or leave it out."
             )
 
-    def need_any(self, count: int) -> None:
+    def require_documents(self, count: int) -> None:
         """Raise InputError if the files contain neither documents nor unreadable rows."""
         if not count:
             raise InputError(
                 f"There is no document in {shorten_names([file.name for file in self.files])}."
             )
 
-    def ranked(self, remarks: Remarks, lost: Losses, advance: Advance) -> list[Judged]:
+    def judge_by_rank(self, remarks: Remarks, lost: Losses, advance: Advance) -> list[Judged]:
         """Read all documents once and return their verdicts; report only on the old files."""
         index = self.open_index(MemoryStore())
         self.judge_old(index, remarks, lost, advance)
@@ -197,18 +197,23 @@ class CheckTask:
 
 
 @dataclass(slots=True)
-class _Result:
-    """The totals of a command, and the first `rows_max` duplicates (0: all)."""
+class _Counts:
+    """The counts of a command, and its first `rows_max` duplicates as rows of a table; 0: all.
+
+    `reports_letters`: report each unreadable row; if not, only count it.
+    """
 
     rows_max: int
     lost: Losses
-    names_letters: bool
+    reports_letters: bool
     reasons: Counter[Reason] = field(default_factory=Counter)
     verdicts: Counter[str] = field(default_factory=Counter)
     stages: Counter[str] = field(default_factory=Counter)
-    rows: list[list[str]] = field(default_factory=list)
+    duplicate_rows: list[list[str]] = field(default_factory=list)
 
-    def rows_of(self, verdicts: Iterator[Judged], pending: Pending) -> Iterator[dict[str, object]]:
+    def count_outcomes(
+        self, verdicts: Iterator[Judged], pending: Pending
+    ) -> Iterator[dict[str, object]]:
         """Count verdicts and dead letters, and yield each as a JSON object, in the order of the
         documents.
 
@@ -216,17 +221,17 @@ class _Result:
         dead letter.
         """
         for judged in verdicts:
-            yield from self._letters(pending)
+            yield from self._count_letters(pending)
             where, _ = pending.popleft()
-            self._add(where, judged)
+            self._count_verdict(where, judged)
             yield _as_json(where, judged)
-        yield from self._letters(pending)
+        yield from self._count_letters(pending)
 
-    def _letters(self, pending: Pending) -> Iterator[dict[str, object]]:
+    def _count_letters(self, pending: Pending) -> Iterator[dict[str, object]]:
         while pending and (letter := pending[0][1]) is not None:
             where, _ = pending.popleft()
             self.stages[letter.stage] += letter.count
-            if self.names_letters:
+            if self.reports_letters:
                 self.lost.report(where, letter)
             else:
                 self.lost.count_letter(letter)
@@ -237,16 +242,16 @@ class _Result:
                 "message": letter.message,
             }
 
-    def _add(self, where: str, judged: Judged) -> None:
+    def _count_verdict(self, where: str, judged: Judged) -> None:
         self.reasons[judged.reason] += 1
         self.verdicts[judged.verdict.value] += 1
         if judged.verdict is Verdict.DUPLICATE and (
-            not self.rows_max or len(self.rows) < self.rows_max
+            not self.rows_max or len(self.duplicate_rows) < self.rows_max
         ):
             of = (judged.of_id or b"").decode("utf-8", "replace")
             name = judged.id.decode("utf-8", "replace")
             similarity = "" if judged.similarity is None else f"{judged.similarity:.2f}"
-            self.rows.append(
+            self.duplicate_rows.append(
                 [name or where, judged.reason.label, similarity, str(judged.distance), of, where]
             )
 
@@ -264,12 +269,15 @@ def check(
         UsageError: options exclude each other.
         InputError, ConfigurationError: see `settings_for`, `check_files` and `check_into`.
     """
-    others: list[str] = []
-    files, old = find_all(request.targets, form, others), find_all(request.against, form, others)
+    unread_names: list[str] = []
+    files, old = (
+        find_all(request.targets, form, unread_names),
+        find_all(request.against, form, unread_names),
+    )
     if old or request.index is not None:
         files, old = [whole_name(file) for file in files], [whole_name(file) for file in old]
     settings = settings_for([*files, *old], overrides, config)
-    need_outside(request.targets, request.to, request.index)
+    require_outside(request.targets, request.to, request.index)
     if part_format != PartFormat() and request.to is None:
         raise UsageError(
             "--as, --compression and --rows-per-file describe the files of --to; name a folder "
@@ -283,11 +291,11 @@ def check(
             "--compression is for Parquet, and these sources are written as JSONL: add --as parquet, or "
             "leave out --compression."
         )
-    need_no_index(request.keep, request.index)
+    require_no_index(request.keep, request.index)
     check_keep(request.keep, files, settings.time_field)
     if part_format.name == "parquet":
         require_pyarrow("Parquet files")
-    task = CheckTask(request, settings, files, old, others)
+    task = CheckTask(request, settings, files, old, unread_names)
     return check_files(task) if request.to is None else check_into(task, request.to, part_format)
 
 
@@ -301,9 +309,9 @@ def check_files(
     printed.
     """
     remarks, lost = Remarks(task.settings), Losses(task.request.rows_max)
-    result = _Result(task.request.rows_max, lost, write is not None or not task.request.as_json)
+    result = _Counts(task.request.rows_max, lost, write is not None or not task.request.as_json)
     first, run = 0, secrets.token_bytes(TOPIC_ID_BYTES)
-    lost.pass_over(task.others)
+    lost.count_unread(task.unread_names)
     with contextlib.ExitStack() as stack:
         folder = task.request.index
         if folder is None:
@@ -328,20 +336,20 @@ def check_files(
         if write is None or task.request.keep == FIRST:
             task.judge_old(index, remarks, lost, advance)
         else:  # all files must be read to know which copy is kept
-            ranked = iter(task.ranked(remarks, lost, advance))
+            ranked = iter(task.judge_by_rank(remarks, lost, advance))
         for files in [task.files] if write is None else [[file] for file in task.files]:
             pending: Pending = deque()
             keep = task.request.keep if ranked is None else FIRST
             batches = task.batches(files, pending, remarks, advance, keep)
             if ranked is None:
-                judged = task.judged(batches, index, run, first)
+                judged = task.judge(batches, index, run, first)
             else:
                 judged = (
                     judgement
                     for batch in batches
                     for judgement in itertools.islice(ranked, len(batch.ids))
                 )
-            rows = result.rows_of(remarks.count_verdicts(judged), pending)
+            rows = result.count_outcomes(remarks.count_verdicts(judged), pending)
             if write is not None:
                 write(files[0].name, rows)
                 first = sum(result.verdicts.values())
@@ -351,12 +359,12 @@ def check_files(
                     print_json(row)
     if write is not None and task.request.as_json:
         print_json({"verdicts": dict(result.verdicts), "unreadable": lost.count})
-    elif result.names_letters:
+    elif result.reports_letters:
         _print(result)
     lost.close()
     remarks.close()
     count = sum(result.verdicts.values())
-    task.need_any(count + lost.count)
+    task.require_documents(count + lost.count)
     return lost.exit_code(
         count, is_strict=task.request.is_strict, skips_damaged=task.request.skips_damaged
     )
@@ -376,7 +384,7 @@ def check_into(task: CheckTask, folder: Path, part_format: PartFormat) -> int:
     identity = {
         "files": [[file.name, file.size_bytes, file.stamp] for file in (*files, *task.old)],
         "index": None if task.request.index is None else str(task.request.index.resolve()),
-        "settings": reading_of(settings),
+        "settings": reading_settings(settings),
         "recipe": task.recipe.id,
         "plan": settings.judging_plan.id,
         "keep": task.request.keep,
@@ -384,9 +392,15 @@ def check_into(task: CheckTask, folder: Path, part_format: PartFormat) -> int:
     }
     remarks = Remarks(settings)
     lost, old_lost = Losses(task.request.rows_max), Losses(task.request.rows_max)
-    lost.pass_over(task.others)
+    lost.count_unread(task.unread_names)
     output = PartedOutput(
-        folder, files, identity, task.request.index, part_format, lost.report, remarks.passed_over
+        folder,
+        files,
+        identity,
+        task.request.index,
+        part_format,
+        lost.report,
+        remarks.skipped_records,
     )
     output.open()
     if output.resumed:
@@ -400,7 +414,7 @@ def check_into(task: CheckTask, folder: Path, part_format: PartFormat) -> int:
                 "again to continue."
             )
         ):
-            _judge_rest(task, output, remarks, old_lost)
+            _judge_unwritten(task, output, remarks, old_lost)
     counts = {kind: output.counts[kind] for kind in KINDS}
     print_counts(counts, heading="rows", as_json=task.request.as_json, to=str(folder))
     if replaced := output.replaced():
@@ -410,7 +424,7 @@ def check_into(task: CheckTask, folder: Path, part_format: PartFormat) -> int:
     old_lost.close()
     lost.close()
     remarks.close()
-    task.need_any(sum(counts.values()))
+    task.require_documents(sum(counts.values()))
     return lost.exit_code(
         counts["kept"] + counts["duplicates"],
         is_strict=task.request.is_strict,
@@ -418,7 +432,9 @@ def check_into(task: CheckTask, folder: Path, part_format: PartFormat) -> int:
     )
 
 
-def _judge_rest(task: CheckTask, output: PartedOutput, remarks: Remarks, old_lost: Losses) -> None:
+def _judge_unwritten(
+    task: CheckTask, output: PartedOutput, remarks: Remarks, old_lost: Losses
+) -> None:
     """Judge and write the rows that an earlier run did not write; count unreadable rows of the old
     files in `old_lost`.
     """
@@ -435,7 +451,7 @@ def _judge_rest(task: CheckTask, output: PartedOutput, remarks: Remarks, old_los
             if not output.judged:
                 task.judge_old(index, remarks, old_lost, advance)
         else:
-            verdicts = task.ranked(remarks, old_lost, advance)
+            verdicts = task.judge_by_rank(remarks, old_lost, advance)
 
         def judge(documents: Iterator[OfflineDocument], first: int) -> Iterator[Judged]:
             if task.request.keep == FIRST:
@@ -445,7 +461,7 @@ def _judge_rest(task: CheckTask, output: PartedOutput, remarks: Remarks, old_los
                     index,
                     run=output.run_id,
                     first=first,
-                    safe=lambda: output.judged,
+                    settled_below=lambda: output.judged,
                 )
             else:
                 pairs = zip(documents, verdicts[first:], strict=False)
@@ -458,16 +474,16 @@ def _judge_rest(task: CheckTask, output: PartedOutput, remarks: Remarks, old_los
 
 
 @contextlib.contextmanager
-def _reported_interrupt(state: Callable[[], str]) -> Iterator[None]:
-    """Print the sentence of `state` if the command is interrupted."""
+def _reported_interrupt(describe: Callable[[], str]) -> Iterator[None]:
+    """Print the sentence that `describe` returns if the command is interrupted."""
     try:
         yield
     except KeyboardInterrupt:
-        note(f"Interrupted. {state()}")
+        note(f"Interrupted. {describe()}")
         raise
 
 
-def need_outside(targets: Sequence[str], *folders: Path | None) -> None:
+def require_outside(targets: Sequence[str], *folders: Path | None) -> None:
     """Raise `InputError` if an output folder is inside an input folder."""
     for folder, target in itertools.product(folders, targets):
         if folder is not None and folder.resolve().is_relative_to(Path(target).resolve()):
@@ -490,7 +506,7 @@ def settings_for(
     settings = load_settings({**format_override, **overrides}, config)
     for file in files:
         require_packages(file)
-    content = what_is_judged(settings)
+    content = content_kind(settings)
     needed = {
         content: settings.text_field if settings.text_at is None else settings.text_at,
         "id": settings.id_field,
@@ -498,11 +514,11 @@ def settings_for(
     }
     for what, path in needed.items():
         if path:
-            need_columns(files, path, what)
+            require_columns(files, path, what)
     return settings
 
 
-def reading_of(settings: Settings) -> dict[str, str]:
+def reading_settings(settings: Settings) -> dict[str, str]:
     """Return the settings that change how documents are read."""
     names = (
         "value_format",
@@ -519,7 +535,7 @@ def reading_of(settings: Settings) -> dict[str, str]:
     return {name: str(getattr(settings, name)) for name in names} | location
 
 
-def need_columns(files: Sequence[SourceFile], field_path: str, what: str) -> None:
+def require_columns(files: Sequence[SourceFile], field_path: str, what: str) -> None:
     """Raise `InputError` if a file with columns has none for a field, such as the text or the id."""
     for file in files:
         if file.form == "columns" and file.path is not None and file.remote is None:
@@ -556,7 +572,7 @@ def decode_documents(
     json_decoder = Decoder(settings, takes_vectors=takes_vectors)
     text_decoder = Decoder(settings.model_copy(update=PLAIN_TEXT))
     remarks = Remarks(settings) if remarks is None else remarks
-    equally_long = EquallyLong()
+    vector_lengths = VectorLengths()
     with closing(Pages()) as pages:
         for number, raw in enumerate(raws):
             is_json = raw.form == "jsonl"
@@ -590,7 +606,7 @@ def decode_documents(
                     Message("file", 0, number, identifier, raw.raw, None, [])
                 )
             vector = decoded.text if takes_vectors and isinstance(decoded, DecodedDocument) else ""
-            if not isinstance(vector, str) and (problem := equally_long.problem_of(vector)):
+            if not isinstance(vector, str) and (problem := vector_lengths.problem_of(vector)):
                 decoded = DeadLetter("field", "NotAVector", problem)
             if isinstance(decoded, DeadLetter):
                 remarks.add_refused(raw, decoded)
@@ -635,10 +651,12 @@ def _as_json(where: str, judged: Judged) -> dict[str, object]:
     }
 
 
-def _print(result: _Result) -> None:
-    if result.rows:
-        print_table(["id", "reason", "similarity", "distance", "of", "where"], result.rows)
-        hidden = result.verdicts["duplicate"] - len(result.rows)
+def _print(result: _Counts) -> None:
+    if result.duplicate_rows:
+        print_table(
+            ["id", "reason", "similarity", "distance", "of", "where"], result.duplicate_rows
+        )
+        hidden = result.verdicts["duplicate"] - len(result.duplicate_rows)
         if hidden:
             console().print(
                 f"... and {hidden:,} more; --rows 0 lists all, --json every document.", style="dim"

@@ -45,8 +45,8 @@ from stream_dedup.inputs.sources import SourceFile, find_files, shorten_names
 PRINTS = ".parquet"
 _MADE_OF = b"stream_dedup.made_of"
 _JUDGED_BY = b"stream_dedup.judged_by"
-_BATCHES_OF_GROUP = 20
-_NEEDED = (
+_GROUP_BATCHES = 20
+_REQUIRED_COLUMNS = (
     "id",
     "recipe",
     "print",
@@ -157,7 +157,7 @@ def rows_of(table: Any, recipe: Recipe, what: str) -> Iterator[PrintedRows]:
         InputError: the table contains no prints, or damaged ones; the message starts with `what`.
         ConfigurationError: the prints are of another recipe.
     """
-    _need_prints(table.schema.names, what)
+    _require_prints(table.schema.names, what)
     for start in range(0, table.num_rows, offline.BATCH_DOCUMENTS):
         part = {
             name: table.column(name)[start : start + offline.BATCH_DOCUMENTS].to_pylist()
@@ -175,14 +175,14 @@ def rows_of(table: Any, recipe: Recipe, what: str) -> Iterator[PrintedRows]:
         try:
             letters = [None if problem is None else DeadLetter(**problem) for problem in problems]
             prints = Prints(
-                np.frombuffer(_joined(part["print"], rows), "<u8")
+                np.frombuffer(_join_rows(part["print"], rows), "<u8")
                 .astype(np.uint64)
                 .reshape(len(rows), recipe.limbs),
-                np.frombuffer(_joined(part["sketch"], rows), np.uint8).reshape(
+                np.frombuffer(_join_rows(part["sketch"], rows), np.uint8).reshape(
                     len(rows), recipe.sketch_bytes
                 ),
                 np.array([part["features"][row] for row in rows], np.uint32).reshape(len(rows)),
-                np.frombuffer(_joined(part["digest"], rows), np.uint8).reshape(
+                np.frombuffer(_join_rows(part["digest"], rows), np.uint8).reshape(
                     len(rows), DIGEST_BYTES
                 ),
                 np.array([part["is_empty"][row] for row in rows], np.bool_).reshape(len(rows)),
@@ -198,7 +198,7 @@ def rows_of(table: Any, recipe: Recipe, what: str) -> Iterator[PrintedRows]:
             raise InputError(
                 f"{what} contains damaged prints ({error}); make them again."
             ) from error
-        ids = [_stored(part["id"][row]) for row in rows]
+        ids = [_stored_id(part["id"][row]) for row in rows]
         places = part.get("where") or [f"{what}:{start + row}" for row in range(count)]
         yield PrintedRows(
             part["id"],
@@ -209,18 +209,18 @@ def rows_of(table: Any, recipe: Recipe, what: str) -> Iterator[PrintedRows]:
         )
 
 
-def _need_prints(names: Sequence[str], what: str) -> None:
-    if missing := [name for name in _NEEDED if name not in names]:
+def _require_prints(names: Sequence[str], what: str) -> None:
+    if missing := [name for name in _REQUIRED_COLUMNS if name not in names]:
         raise InputError(
             f"{what} contains no prints: it has no column {missing[0]!r}. Make them with prints."
         )
 
 
-def files_of_prints(targets: Sequence[str], others: list[str] | None = None) -> list[SourceFile]:
+def find_prints(targets: Sequence[str], unread_names: list[str] | None = None) -> list[SourceFile]:
     """Return the files of prints in the order in which `check` reads their sources: by the name of
     the source.
 
-    Append to `others` the names of the files that contain no prints.
+    Append to `unread_names` the names of the files that contain no prints.
 
     Raises:
         InputError: there are no files of prints, or a table contains something else.
@@ -239,10 +239,10 @@ def files_of_prints(targets: Sequence[str], others: list[str] | None = None) -> 
                 columns = columns_of(file.path)
             except (InputError, OSError):
                 continue  # reported when the file is read
-            _need_prints(columns, file.name)
-    if others is not None:
+            _require_prints(columns, file.name)
+    if unread_names is not None:
         names = sorted([*names, *(file.name for file in files if file.form != "columns")])
-        others += [name if name.endswith(")") else f"{name} (no prints)" for name in names]
+        unread_names += [name if name.endswith(")") else f"{name} (no prints)" for name in names]
     return sorted(tables, key=lambda file: Path(file.name.removesuffix(PRINTS)))
 
 
@@ -261,12 +261,16 @@ def batches_of(file: SourceFile) -> Iterator[Any]:
 
 
 def write_prints(
-    path: Path, batches: Iterable[PrintedBatch], pending: Pending, recipe: Recipe, made_of: str
+    path: Path,
+    batches: Iterable[PrintedBatch],
+    pending: Pending,
+    recipe: Recipe,
+    source_identity: str,
 ) -> int:
     """Write a file of prints atomically; return the number of its documents that can be judged.
 
-    `pending` contains the outcomes of a batch when `batches` yields it. `made_of`: see
-    `is_made_of`.
+    `pending` contains the outcomes of a batch when `batches` yields it. `source_identity`: see
+    `is_up_to_date`.
     """
     no_documents = PrintedBatch.empty(recipe)
     count = 0
@@ -280,18 +284,20 @@ def write_prints(
             yield table_of(recipe, batch, batch.ids, outcomes)
 
     def write(temporary: Path) -> None:
-        schema = table_of(recipe, no_documents, [], []).schema.with_metadata({_MADE_OF: made_of})
+        schema = table_of(recipe, no_documents, [], []).schema.with_metadata(
+            {_MADE_OF: source_identity}
+        )
         remaining = tables()
         with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
-            while group := list(itertools.islice(remaining, _BATCHES_OF_GROUP)):
+            while group := list(itertools.islice(remaining, _GROUP_BATCHES)):
                 writer.write_table(pa.concat_tables(group).replace_schema_metadata(schema.metadata))
 
     replace_file(path, write)
     return count
 
 
-def is_made_of(path: Path, made_of: str) -> bool:
-    """Return whether `write_prints` wrote the file at `path` with the same `made_of`, which
+def is_up_to_date(path: Path, source_identity: str) -> bool:
+    """Return whether `write_prints` wrote the file at `path` with the same `source_identity`, which
     identifies source, recipe and settings.
 
     Raises:
@@ -300,8 +306,8 @@ def is_made_of(path: Path, made_of: str) -> bool:
     schema = _existing_schema(path, "print", "prints")
     return (
         schema is not None
-        and set(_NEEDED) <= set(schema.names)
-        and (schema.metadata or {}).get(_MADE_OF) == made_of.encode()
+        and set(_REQUIRED_COLUMNS) <= set(schema.names)
+        and (schema.metadata or {}).get(_MADE_OF) == source_identity.encode()
     )
 
 
@@ -361,15 +367,13 @@ def write_verdicts(path: Path, rows: Iterator[Mapping[str, object]], judged_by: 
 
     def write(temporary: Path) -> None:
         with pq.ParquetWriter(temporary, schema) as writer:
-            while group := list(
-                itertools.islice(rows, _BATCHES_OF_GROUP * offline.BATCH_DOCUMENTS)
-            ):
+            while group := list(itertools.islice(rows, _GROUP_BATCHES * offline.BATCH_DOCUMENTS)):
                 writer.write_table(pa.Table.from_pylist(group, schema=schema))
 
     replace_file(path, write)
 
 
-def _stored(identifier: object) -> bytes:
+def _stored_id(identifier: object) -> bytes:
     return shorten_id(
         identifier
         if isinstance(identifier, bytes)
@@ -377,7 +381,7 @@ def _stored(identifier: object) -> bytes:
     )
 
 
-def _joined(values: Sequence[bytes], rows: Sequence[int]) -> bytes:
+def _join_rows(values: Sequence[bytes], rows: Sequence[int]) -> bytes:
     return b"".join(values[row] for row in rows)
 
 

@@ -106,10 +106,10 @@ def dedup(
         source = list(source) if isinstance(source, Iterator) else source
     recipe = _recipe(recipe, vector)
     names = _ColumnNames(text, id, vector, site, title)
-    rows = _rows(source, names, recipe, allows_nulls=nulls != "error")
+    rows = _document_rows(source, names, recipe, allows_nulls=nulls != "error")
     chosen_plan = plan_of(plan, recipe, similarity=similarity, unsure=similarity)
     judged = judge_documents(rows.documents(), recipe, chosen_plan)
-    columns = _columns(_counted(judged, rows.repeated_ids), rows.ids)
+    columns = _to_columns(_count_repeated_ids(judged, rows.repeated_ids), rows.ids)
     if sentence := rows.repeated_ids.note():
         warn_caller(sentence)
     _warn_of_unreadable(rows, len(columns["id"]))
@@ -126,7 +126,7 @@ def dedup(
     mask[list(rows.damaged)] = False
     if nulls == "drop":
         mask[list(rows.missing)] = False
-    return mask if returns == "mask" else _kept(source, mask)
+    return mask if returns == "mask" else _kept_rows(source, mask)
 
 
 def prints(
@@ -155,10 +155,10 @@ def prints(
     from stream_dedup.files.columns import table_of  # noqa: PLC0415 - which needs pyarrow
 
     recipe = _recipe(recipe, vector)
-    rows = _rows(source, _ColumnNames(text, id, vector, site, title), recipe)
+    rows = _document_rows(source, _ColumnNames(text, id, vector, site, title), recipe)
     batch = PrintedBatch.joined(recipe, list(fingerprinted(rows.documents(), recipe)))
-    if rows.others:
-        warn_caller(not_read(rows.others))
+    if rows.unread_names:
+        warn_caller(not_read(rows.unread_names))
     if rows.unreadable:
         raise InputError(next(iter(rows.unreadable.values())))
     return table_of(recipe, batch, rows.ids)
@@ -189,7 +189,7 @@ def judge(
     unreadable: list[int] = []
 
     def batches() -> Iterator[PrintedBatch]:
-        for table, what in _tables(source):
+        for table, what in _read_tables(source):
             for rows in rows_of(table, made_by, what):
                 unreadable.extend(
                     len(ids) + row
@@ -200,7 +200,7 @@ def judge(
                 yield rows.with_empty_rows(made_by)
 
     index = open_index(MemoryStore(), made_by, plan, similarity=similarity, unsure=similarity)
-    columns = _columns(judge_batches(batches(), made_by, index), ids)
+    columns = _to_columns(judge_batches(batches(), made_by, index), ids)
     for number in unreadable:
         columns["reason"][number] = UNREADABLE
     return columns
@@ -234,7 +234,7 @@ class _ColumnNames(NamedTuple):
     title: str | None
 
 
-def _rows(
+def _document_rows(
     source: object,
     names: _ColumnNames,
     recipe: Recipe,
@@ -263,7 +263,7 @@ def _rows(
     )
 
 
-def _columns(judged: Iterable[Judged], ids: Sequence[Any]) -> dict[str, list[Any]]:
+def _to_columns(judged: Iterable[Judged], ids: Sequence[Any]) -> dict[str, list[Any]]:
     """Return verdicts as columns; `ids` contains the id of a document when its verdict is read."""
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     for row in judged:
@@ -284,15 +284,15 @@ def _columns(judged: Iterable[Judged], ids: Sequence[Any]) -> dict[str, list[Any
     return columns
 
 
-def _counted(judged: Iterable[Judged], repeated_ids: RepeatedIds) -> Iterator[Judged]:
+def _count_repeated_ids(judged: Iterable[Judged], repeated_ids: RepeatedIds) -> Iterator[Judged]:
     for verdict in judged:
         repeated_ids.count(verdict)
         yield verdict
 
 
 def _warn_of_unreadable(rows: DocumentRows, count: int) -> None:
-    if rows.others:
-        warn_caller(not_read(rows.others))
+    if rows.unread_names:
+        warn_caller(not_read(rows.unread_names))
     if rows.unreadable:
         first = next(iter(rows.unreadable.values()))
         if len(rows.unreadable) == count:
@@ -302,13 +302,13 @@ def _warn_of_unreadable(rows: DocumentRows, count: int) -> None:
         )
 
 
-def _kept(source: Any, mask: NDArray[np.bool_]) -> Any:
+def _kept_rows(source: Any, mask: NDArray[np.bool_]) -> Any:
     """Return the rows of a source that are True in `mask`, in a table or column of its type."""
-    source = _collected(source)
+    source = _collect(source)
     if isinstance(source, Mapping):
         if source and all(map(is_table, source.values())):
-            return type(source)(zip(source, _kept([*source.values()], mask), strict=True))  # type: ignore[call-arg]
-        return {name: _kept(column, mask) for name, column in source.items()}
+            return type(source)(zip(source, _kept_rows([*source.values()], mask), strict=True))  # type: ignore[call-arg]
+        return {name: _kept_rows(column, mask) for name, column in source.items()}
     if hasattr(source, "iloc") or isinstance(source, np.ndarray):
         return source[mask]
     if hasattr(source, "cast_column"):  # a dataset of Hugging Face
@@ -316,14 +316,14 @@ def _kept(source: Any, mask: NDArray[np.bool_]) -> Any:
             return source.select(np.flatnonzero(mask))
         return source.filter(_is_kept, with_indices=True, fn_kwargs={"mask": mask})
     if hasattr(source, "filter"):
-        return _filtered(source, mask) if hasattr(source, "to_pylist") else source.filter(mask)
+        return _filter_arrow(source, mask) if hasattr(source, "to_pylist") else source.filter(mask)
     kept: list[Any] = []
     first = 0
     for row in source:
         if not isinstance(row, Mapping) and is_table(row):
-            table = _collected(row)
+            table = _collect(row)
             count = len(table) if hasattr(table, "__len__") else sum(1 for _ in table)
-            kept.append(_kept(table, mask[first : first + count]))
+            kept.append(_kept_rows(table, mask[first : first + count]))
             first += count
         else:
             kept += [row] * int(mask[first])
@@ -331,7 +331,7 @@ def _kept(source: Any, mask: NDArray[np.bool_]) -> Any:
     return kept
 
 
-def _filtered(source: Any, mask: NDArray[np.bool_]) -> Any:
+def _filter_arrow(source: Any, mask: NDArray[np.bool_]) -> Any:
     """Return the rows of a table, batch or column of Arrow that are True in `mask`; as slices if
     Arrow cannot select rows of a type, such as views and run-end-encoded columns.
     """
@@ -363,21 +363,21 @@ def _is_kept(_: object, number: int, mask: NDArray[np.bool_]) -> bool:
     return bool(mask[number])
 
 
-def _collected(source: Any) -> Any:
+def _collect(source: Any) -> Any:
     """Return a lazy frame of polars or a dataset of Arrow as a table, all else unchanged."""
     if hasattr(source, "collect") and hasattr(source, "lazy"):
         return source.collect()
     return source.to_table() if hasattr(source, "scanner") else source
 
 
-def _tables(source: Any) -> Iterator[tuple[Any, str]]:
+def _read_tables(source: Any) -> Iterator[tuple[Any, str]]:
     """Yield (table or batch of Arrow, its name for messages)."""
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
-    from stream_dedup.files.columns import batches_of, files_of_prints  # noqa: PLC0415 - which needs pyarrow
+    from stream_dedup.files.columns import batches_of, find_prints  # noqa: PLC0415 - which needs pyarrow
 
     if isinstance(source, str | os.PathLike):
-        for file in files_of_prints([os.fspath(source)]):
+        for file in find_prints([os.fspath(source)]):
             for batch in batches_of(file):
                 yield batch, file.name
     elif hasattr(source, "__arrow_c_stream__"):
@@ -395,4 +395,4 @@ def _tables(source: Any) -> Iterator[tuple[Any, str]]:
         if isinstance(source, Mapping):
             raise InputError(f"{needed}, and {given_kind(source)}.")
         for table in rows_in(source, needed):
-            yield from _tables(table)
+            yield from _read_tables(table)

@@ -22,10 +22,10 @@ from stream_dedup.inputs.sources import RawDocument, SourceFile
 
 FIRST, LONGEST, NEWEST = "first", "longest", "newest"
 _WORDS = (FIRST, LONGEST, NEWEST)
-_NOTHING = float("-inf")
+_NO_RANK = float("-inf")
 
 
-def need_no_index(keep: str, index: Path | None) -> None:
+def require_no_index(keep: str, index: Path | None) -> None:
     """Raise ConfigurationError if `keep` is not "first" and the index is kept: the index keeps the
     first copy.
     """
@@ -63,10 +63,10 @@ def check_keep(keep: str, files: Sequence[SourceFile], time_field: str | None) -
     elif forms <= {"text", "lines", "warc"}:
         _refuse(f"{path!r} is {no_word}no column: the files contain texts without columns.")
     elif keep.lower() in _WORDS:
-        need_word(keep)
+        require_word(keep)
 
 
-def need_word(keep: str) -> None:
+def require_word(keep: str) -> None:
     """Raise UsageError if `keep` is not a word of `--keep` but a column, which prints do not have;
     suggest a word that differs in case.
     """
@@ -88,9 +88,9 @@ class Ranks:
     def number_of(self, raw: RawDocument) -> float:
         """Return the number in the column that `--keep` names."""
         self._names = self._names or list(map(str, raw.fields or ()))
-        return _NOTHING if self.keep in _WORDS else _number(field_at(raw.fields, self.keep))
+        return _NO_RANK if self.keep in _WORDS else _number(field_at(raw.fields, self.keep))
 
-    def ranked(self, batches: Iterator[PrintedBatch]) -> Iterator[PrintedBatch]:
+    def rank_batches(self, batches: Iterator[PrintedBatch]) -> Iterator[PrintedBatch]:
         """Yield batches with their ranks; at the end report the number of documents without a
         value.
 
@@ -102,9 +102,9 @@ class Ranks:
             if self.keep == LONGEST:
                 ranks = batch.lengths.astype(np.float64)
             elif self.keep == NEWEST:
-                ranks = np.where(batch.times == 0, _NOTHING, batch.times.astype(np.float64))
+                ranks = np.where(batch.times == 0, _NO_RANK, batch.times.astype(np.float64))
             self._documents += len(batch.ids)
-            self._without += int((ranks == _NOTHING).sum())
+            self._without += int((ranks == _NO_RANK).sum())
             yield batch._replace(ranks=ranks)
         if self.keep == FIRST or not self._without:
             return
@@ -125,12 +125,12 @@ class Ranks:
 def _number(value: object) -> float:
     """Return a number or a string of one as a float; `_NOTHING` for anything else."""
     if not isinstance(value, int | float | str | decimal.Decimal):
-        return _NOTHING
+        return _NO_RANK
     try:
         number = float(value)
     except (ValueError, OverflowError):
-        return _NOTHING
-    return number if abs(number) < float("inf") else _NOTHING
+        return _NO_RANK
+    return number if abs(number) < float("inf") else _NO_RANK
 
 
 def _refuse(sentence: str) -> NoReturn:

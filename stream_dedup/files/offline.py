@@ -111,7 +111,7 @@ class Judged:
         return verdict
 
 
-def is_worth_a_remark(count: int, documents: int) -> bool:
+def exceeds_one_percent(count: int, documents: int) -> bool:
     """Return whether `count` is more than a hundredth of all documents."""
     return 100 * count > documents
 
@@ -348,8 +348,8 @@ class PrintedBatch(NamedTuple):
         return PrintedBatch(ids, self.prints.of_rows(rows), *columns)
 
 
-class MakesPrints(Protocol):
-    """The method of `Fingerprinter` that makes the fingerprints of a batch."""
+class FingerprinterProtocol(Protocol):
+    """Anything that fingerprints a batch as `Fingerprinter` does, such as a stand-in for it."""
 
     def fingerprint(self, contents: Sequence[Content]) -> Prints:
         """Return a row for each content, in order."""
@@ -357,7 +357,9 @@ class MakesPrints(Protocol):
 
 
 def fingerprinted(
-    documents: Iterable[OfflineDocument], recipe: Recipe, fingerprinter: MakesPrints | None = None
+    documents: Iterable[OfflineDocument],
+    recipe: Recipe,
+    fingerprinter: FingerprinterProtocol | None = None,
 ) -> Iterator[PrintedBatch]:
     """Yield the documents with their fingerprints, in order, in batches; `fingerprinter` must have
     this recipe.
@@ -393,19 +395,19 @@ def judge_documents(
     documents: Iterable[OfflineDocument],
     recipe: Recipe,
     plan: Plan,
-    fingerprinter: MakesPrints | None = None,
+    fingerprinter: FingerprinterProtocol | None = None,
     *,
     index: LogIndex | None = None,
     run: bytes = NO_TOPIC_ID,
     first: int = 0,
-    safe: Callable[[], int] | None = None,
+    settled_below: Callable[[], int] | None = None,
 ) -> Iterator[Judged]:
     """Yield a verdict for each document, in order; read documents only as verdicts are consumed, a
     batch at a time.
 
     `fingerprinter`: one of this recipe; None creates one. `index`: None creates one in memory.
     `run`, 16 bytes: the run that numbers the documents; a kept document of another run has an id
-    only. `first`: the number of the first document. `safe`: returns the number below which no
+    only. `first`: the number of the first document. `settled_below`: returns the number below which no
     document is judged again; the index keeps the verdicts from that number for repetition.
 
     Raises:
@@ -418,7 +420,7 @@ def judge_documents(
         index,
         run=run,
         first=first,
-        safe=safe,
+        settled_below=settled_below,
     )
 
 
@@ -429,14 +431,14 @@ def judge_batches(
     *,
     run: bytes = NO_TOPIC_ID,
     first: int = 0,
-    safe: Callable[[], int] | None = None,
+    settled_below: Callable[[], int] | None = None,
 ) -> Iterator[Judged]:
     """Yield a verdict for each document as `judge_documents` does, from fingerprints."""
     for batch in batches:
-        numbers = first, first if safe is None else safe()
+        numbers = first, first if settled_below is None else settled_below()
         written = format_prints(batch.prints.prints, recipe.width)
         for row, judgement in enumerate(judge_prints(index, recipe, batch, numbers, run)):
-            yield _judged(first + row, batch.ids[row], judgement, written[row].decode(), run)
+            yield _to_judged(first + row, batch.ids[row], judgement, written[row].decode(), run)
         first += len(batch.ids)
 
 
@@ -491,7 +493,7 @@ def judge_prints(
     return judgements
 
 
-def _judged(
+def _to_judged(
     number: int,
     identifier: bytes,
     judgement: Judgement | None,
@@ -527,7 +529,7 @@ def _log_record(
     run: bytes,
 ) -> records.Batch:
     prints = batch.prints
-    first, safe = numbers
+    first, settled_below = numbers
     count = len(rows)
     # Distinguishes a repeated document from another one at the same position.
     values = [
@@ -539,7 +541,7 @@ def _log_record(
         nonce=_NONCE,
         number=first + int(rows[0]),
         # In place of a worker's committed offset: the index keeps only later verdicts.
-        sources=(records.Source(_TOPIC, run, 0, 0, safe),),
+        sources=(records.Source(_TOPIC, run, 0, 0, settled_below),),
         source=np.zeros(count, np.uint16),
         offset=rows.astype(np.int64) + first,
         value_digest=np.frombuffer(b"".join(values), "<u8").astype(np.uint64),

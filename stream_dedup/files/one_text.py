@@ -33,7 +33,7 @@ def read_text(settings: Settings, target: str, *, as_text: bool) -> DecodedDocum
     )
     if is_record and _is_file(path) and not recipe_of(settings).method.takes_vectors:
         require_one_text(path)
-        document = document_in(settings, path, takes_vectors=False)
+        document = read_document(settings, path, takes_vectors=False)
         return document if path.suffix == ".json" else document._replace(id=b"")
     return DecodedDocument(_plain_text(target, as_text=as_text), b"", 0, 0)
 
@@ -75,7 +75,7 @@ def _resembles_path(target: str) -> bool:
     )
 
 
-def document_in(settings: Settings, path: Path, *, takes_vectors: bool) -> DecodedDocument:
+def read_document(settings: Settings, path: Path, *, takes_vectors: bool) -> DecodedDocument:
     """Return a file as a document: a .json file as the value of a record, a page by its main text,
     any other file as a text.
 

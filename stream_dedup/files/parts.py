@@ -84,7 +84,7 @@ class PartedOutput:
     """A run that writes `files` into `folder`. `identity` identifies files and settings.
 
     `index` is the path of a kept index. `report_letter` receives the place and dead letter of each
-    row that cannot be judged; `passed_over` counts WARC records that are no pages. If `format` has
+    row that cannot be judged; `skipped_records` counts WARC records that are no pages. If `format` has
     no name, sources with columns give Parquet, and all others JSONL. `judged` is the number of
     documents in complete parts; `run_id` distinguishes their numbers from those of other runs on
     one index.
@@ -99,7 +99,7 @@ class PartedOutput:
     index: Path | None = None
     format: PartFormat = PartFormat()
     report_letter: ReportLetter = lambda _where, _letter: None
-    passed_over: Counter[str] = field(default_factory=Counter)
+    skipped_records: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
     is_done: bool = False
     resumed: int = 0
@@ -122,8 +122,8 @@ class PartedOutput:
                 identity = json.loads(json.dumps(self.identity))
                 if changed := [
                     name
-                    for name, value in _flat(identity).items()
-                    if _flat(progress["identity"]).get(name) != value
+                    for name, value in _flatten_identity(identity).items()
+                    if _flatten_identity(progress["identity"]).get(name) != value
                 ]:
                     raise InputError(
                         f"{self.folder} was written from other files or with other settings (changed: "
@@ -175,19 +175,19 @@ class PartedOutput:
         self._save()
         part: list[_Row] = []
         size = 0
-        for row in self._rows(decode, judge, advance):
+        for row in self._judge_rows(decode, judge, advance):
             is_full = len(part) == (self.format.rows or PART_ROWS) or size >= PART_BYTES
             if part and (is_full or row.position[0] != part[0].position[0]):
-                self._close(part)
+                self._write_part(part)
                 part, size = [], 0
             part.append(row)
             size += len(row.raw.raw)
         if part:
-            self._close(part)
+            self._write_part(part)
         self.is_done = True
         self._save()
 
-    def _rows(
+    def _judge_rows(
         self, decode: Decode, judge: Judge, advance: Callable[[int, int], None]
     ) -> Iterator[_Row]:
         read: deque[tuple[tuple[int, int], RawDocument]] = deque()
@@ -197,7 +197,7 @@ class PartedOutput:
             next_file, next_row = self._next
             for number in range(next_file, len(self.files)):
                 first = next_row if number == next_file else 0
-                rows = read_documents([self.files[number]], advance, self.passed_over, first)
+                rows = read_documents([self.files[number]], advance, self.skipped_records, first)
                 for row_number, raw in enumerate(rows, first):
                     read.append(((number, row_number), raw))
                     yield raw
@@ -220,7 +220,7 @@ class PartedOutput:
             yield _Row(*read.popleft(), judged, texts.popleft())
         yield from letters()
 
-    def _close(self, part: Sequence[_Row]) -> None:
+    def _write_part(self, part: Sequence[_Row]) -> None:
         name = f"part-{self._parts:05}"
         for kind in KINDS:
             chosen = [row for row in part if row.kind == kind]
@@ -228,18 +228,18 @@ class PartedOutput:
                 row.outcome.count if isinstance(row.outcome, DeadLetter) else 1 for row in chosen
             )
             self.counts.update(
-                name for row in chosen for name in _added(row) if _has(row.raw, name)
+                name for row in chosen for name in _added_fields(row) if _has_value(row.raw, name)
             )
             # A damaged file with columns can have outcomes without a row.
             for has_columns in (True, False):
                 (self.folder / kind).mkdir(exist_ok=True)
-                rows = [row for row in chosen if self._as_columns(row) is has_columns]
+                rows = [row for row in chosen if self._is_written_as_parquet(row) is has_columns]
                 if rows and has_columns:
                     codec = self.format.compression or rows[0].raw.codec or "SNAPPY"
                     codec = codec.replace("UNCOMPRESSED", "NONE")  # as pyarrow reads and writes it
                     replace_file(
                         self.folder / kind / f"{name}.parquet",
-                        partial(_write_table, _table(rows), codec),
+                        partial(_write_table, _to_table(rows), codec),
                     )
                 elif rows:
                     replace_file(self.folder / kind / f"{name}.jsonl", partial(_write_lines, rows))
@@ -269,7 +269,7 @@ class PartedOutput:
             else ""
         )
 
-    def _as_columns(self, row: _Row) -> bool:
+    def _is_written_as_parquet(self, row: _Row) -> bool:
         return (
             row.raw.row is not None if self.format.name is None else self.format.name == "parquet"
         )
@@ -287,12 +287,12 @@ class PartedOutput:
         replace_file(self.folder / _PROGRESS, lambda path: path.write_text(json.dumps(fields)))
 
 
-def _flat(identity: dict[str, Any]) -> dict[str, Any]:
+def _flatten_identity(identity: dict[str, Any]) -> dict[str, Any]:
     return {**identity, **identity.get("settings", {}), "settings": None}
 
 
 def _write_lines(rows: Sequence[_Row], path: Path) -> None:
-    path.write_bytes(b"".join(_line(row) + row.raw.ending for row in rows))
+    path.write_bytes(b"".join(_json_line(row) + row.raw.ending for row in rows))
 
 
 def _write_table(table: Any, codec: str, path: Path) -> None:
@@ -341,7 +341,7 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     sync(path.parent)
 
 
-def _added(row: _Row) -> dict[str, Any]:
+def _added_fields(row: _Row) -> dict[str, Any]:
     if isinstance(row.outcome, DeadLetter):
         return {"dedup_problem": row.outcome.message}
     if row.kind == "kept":
@@ -356,7 +356,7 @@ def _added(row: _Row) -> dict[str, Any]:
     }
 
 
-def _has(raw: RawDocument, name: str) -> bool:
+def _has_value(raw: RawDocument, name: str) -> bool:
     """Return whether a row has a value in a field; a column that `fields` lacks contains bytes that
     are no text.
     """
@@ -364,7 +364,7 @@ def _has(raw: RawDocument, name: str) -> bool:
     return raw.fields is not None and raw.fields.get(name, is_column or None) is not None
 
 
-def _line(row: _Row) -> bytes:
+def _json_line(row: _Row) -> bytes:
     raw = row.raw
     if row.kind == "kept" and raw.form == "jsonl":
         return raw.raw
@@ -378,16 +378,16 @@ def _line(row: _Row) -> bytes:
             "id": raw.name,
             "text": row.text if is_judged else decode_page(raw.raw, raw.charset),
         }
-    values = {**fields, **_added(row)}
+    values = {**fields, **_added_fields(row)}
     return (json.dumps(values) if raw.row is None else json_of(values)).encode()
 
 
-def _table(rows: Sequence[_Row]) -> Any:
+def _to_table(rows: Sequence[_Row]) -> Any:
     """Return rows as a table with the columns of their source and the added ones."""
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
     if any(row.raw.row is None for row in rows):
-        return _table_of_lines([_fields_in(_line(row)) for row in rows])
+        return _table_of_lines([_parse_line(_json_line(row)) for row in rows])
     runs: list[tuple[Any, list[int]]] = []  # of rows of one batch, which are copied at once
     for row in rows:
         batch, index = row.raw.row or (None, 0)
@@ -397,15 +397,15 @@ def _table(rows: Sequence[_Row]) -> Any:
     table = pa.Table.from_batches(
         [batch.take(pa.array(indices, pa.int64())) for batch, indices in runs]
     ).combine_chunks()
-    added = [_added(row) for row in rows]
+    added = [_added_fields(row) for row in rows]
     for name in added[0]:
         if name in table.column_names:
             table = table.drop_columns([name])
-        table = table.append_column(name, _column([fields[name] for fields in added], name))
+        table = table.append_column(name, _to_column([fields[name] for fields in added], name))
     return table
 
 
-def _fields_in(line: bytes) -> dict[str, Any]:
+def _parse_line(line: bytes) -> dict[str, Any]:
     """Return the JSON object of a line; U+FFFD replaces characters that Arrow refuses."""
     text = line.decode("utf-8-sig", "replace")
     if "\\u" in text:  # lone surrogates
@@ -423,10 +423,10 @@ def _table_of_lines(lines: Sequence[dict[str, Any]]) -> Any:
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
     names = dict.fromkeys(name for line in lines for name in line)
-    return pa.table({name: _column([line.get(name) for line in lines], name) for name in names})
+    return pa.table({name: _to_column([line.get(name) for line in lines], name) for name in names})
 
 
-def _column(values: Sequence[Any], name: str) -> Any:
+def _to_column(values: Sequence[Any], name: str) -> Any:
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
     kinds = {

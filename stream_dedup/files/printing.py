@@ -25,20 +25,20 @@ from stream_dedup.files.checking import (
     CheckTask,
     FileRequest,
     check_files,
-    need_outside,
-    reading_of,
+    reading_settings,
+    require_outside,
     settings_for,
 )
 from stream_dedup.files.columns import (
     PRINTS,
     batches_of,
-    files_of_prints,
-    is_made_of,
+    find_prints,
+    is_up_to_date,
     rows_of,
     write_prints,
     write_verdicts,
 )
-from stream_dedup.files.keep import FIRST, Ranks, need_no_index, need_word
+from stream_dedup.files.keep import FIRST, Ranks, require_no_index, require_word
 from stream_dedup.files.offline import PrintedBatch
 from stream_dedup.files.parts import Pending
 from stream_dedup.files.remarks import Losses, Remarks
@@ -46,7 +46,7 @@ from stream_dedup.inputs.sources import SourceFile, find_files, shorten_names
 from stream_dedup.settings.settings import Settings
 
 
-def print_files(
+def write_prints_of_files(
     request: FileRequest,
     to: Path,
     form: str,
@@ -59,26 +59,26 @@ def print_files(
     Raises:
         InputError: a file has no name, or two have the same name.
     """
-    need_outside(request.targets, to)
-    others: list[str] = []
-    files = [file for target in request.targets for file in find_files(target, form, others)]
+    require_outside(request.targets, to)
+    unread_names: list[str] = []
+    files = [file for target in request.targets for file in find_files(target, form, unread_names)]
     names = [file.name for file in files]
     if not all(file.can_be_read_again for file in files):
         raise InputError(
             "Prints need the names of their source files, which standard input and pipes do not "
             "have; name files or a folder."
         )
-    _need_distinct_paths(to, names)
+    _require_distinct_paths(to, names)
     task = CheckTask(request, settings_for(files, overrides, config), files)
-    work = _PrintsWork(task, to)
-    due = [file for file in files if not work.is_done(file)]
+    writer = _PrintsWriter(task, to)
+    due = [file for file in files if not writer.is_done(file)]
     if len(due) < len(files):
         note(f"{len(files) - len(due):,} files of prints exist and are up to date.")
     lost, remarks, count = Losses(request.rows_max), Remarks(task.settings), 0
-    lost.pass_over(others)
+    lost.count_unread(unread_names)
     what = f"fingerprinting {' '.join(request.targets)}"
     with progress(what, sum(file.size_bytes for file in due)) as advance:
-        for file, printed in zip(due, _print_each(work, due, jobs), strict=True):
+        for file, printed in zip(due, _write_each(writer, due, jobs), strict=True):
             count += printed.documents
             remarks.merge(printed.remarks)
             advance(printed.documents, file.size_bytes)
@@ -87,7 +87,7 @@ def print_files(
     # Prints of other files are expected if the target is one file, not a folder.
     is_single_file = len(names) == 1 and [Path(target).name for target in request.targets] == names
     if not is_single_file:
-        work.report_orphans(files)
+        writer.report_orphans(files)
     print_counts(
         {"files": len(due), "documents": count, "unreadable": lost.count},
         as_json=request.as_json,
@@ -104,15 +104,18 @@ def judge_files(request: FileRequest, settings: Settings) -> int:
     Raises:
         InputError, ConfigurationError: a file contains no prints, or prints of another recipe.
     """
-    need_outside(request.targets, request.to, request.index)
-    need_no_index(request.keep, request.index)
-    need_word(request.keep)
-    others: list[str] = []
-    files, old = files_of_prints(request.targets, others), files_of_prints(request.against, others)
-    task = _PrintsTask(request, settings, files, old, others)
+    require_outside(request.targets, request.to, request.index)
+    require_no_index(request.keep, request.index)
+    require_word(request.keep)
+    unread_names: list[str] = []
+    files, old = (
+        find_prints(request.targets, unread_names),
+        find_prints(request.against, unread_names),
+    )
+    task = _PrintsTask(request, settings, files, old, unread_names)
     if (to := request.to) is None:
         return check_files(task)
-    _need_distinct_paths(to, [file.name for file in files])
+    _require_distinct_paths(to, [file.name for file in files])
     judged_by = f"{settings.judging_plan.id} {request.keep}"
     return check_files(
         task, lambda name, rows: write_verdicts(_output_path(to, name), rows, judged_by)
@@ -145,7 +148,7 @@ class _PrintsTask(CheckTask):
                     advance(batch.num_rows, 0)
                 advance(0, file.size_bytes)
 
-        return Ranks(keep, None).ranked(read())
+        return Ranks(keep, None).rank_batches(read())
 
 
 def _output_path(folder: Path, name: str) -> Path:
@@ -155,7 +158,7 @@ def _output_path(folder: Path, name: str) -> Path:
     return below(folder, "/".join(part for part in Path(name).parts if part not in ("/", "..")))
 
 
-def _need_distinct_paths(to: Path, names: Sequence[str]) -> None:
+def _require_distinct_paths(to: Path, names: Sequence[str]) -> None:
     if len({_output_path(to, name) for name in names}) < len(names):
         raise InputError(
             f"The output in {to} has the names of the files, and two of these files have the same "
@@ -163,7 +166,7 @@ def _need_distinct_paths(to: Path, names: Sequence[str]) -> None:
         )
 
 
-class _Printed(NamedTuple):
+class _PrintedFile(NamedTuple):
     """The outcome for a file: number of documents that can be judged, and dead letters by place."""
 
     documents: int
@@ -172,35 +175,39 @@ class _Printed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _PrintsWork:
+class _PrintsWriter:
     """Write the prints of a file into the folder `to`, in this process or another."""
 
     task: CheckTask
     to: Path
 
-    def __call__(self, file: SourceFile) -> _Printed:
+    def __call__(self, file: SourceFile) -> _PrintedFile:
         """Write the prints of a file, and return the outcome."""
         pending: Pending = deque()
         letters: list[tuple[str, DeadLetter]] = []
         remarks = Remarks(self.task.settings)
         batches = self.task.batches([file], pending, remarks, lambda _documents, _bytes: None)
 
-        def with_letters() -> Iterator[PrintedBatch]:
+        def collect_letters() -> Iterator[PrintedBatch]:
             for batch in batches:
                 letters.extend((where, letter) for where, letter in pending if letter is not None)
                 yield batch
             letters.extend((where, letter) for where, letter in pending if letter is not None)
 
         count = write_prints(
-            self._path(file), with_letters(), pending, self.task.recipe, self._made_of(file)
+            self._path(file),
+            collect_letters(),
+            pending,
+            self.task.recipe,
+            self._source_identity(file),
         )
-        return _Printed(count, letters, remarks)
+        return _PrintedFile(count, letters, remarks)
 
     def is_done(self, file: SourceFile) -> bool:
         """Return whether the prints of the current contents of the file exist, made with these
         settings.
         """
-        return is_made_of(self._path(file), self._made_of(file))
+        return is_up_to_date(self._path(file), self._source_identity(file))
 
     def report_orphans(self, files: Sequence[SourceFile]) -> None:
         """Report the files of prints in the folder that belong to none of these files."""
@@ -217,23 +224,25 @@ class _PrintsWork:
     def _path(self, file: SourceFile) -> Path:
         return _output_path(self.to, f"{file.name}{PRINTS}")
 
-    def _made_of(self, file: SourceFile) -> str:
+    def _source_identity(self, file: SourceFile) -> str:
         return json.dumps(
             [
                 file.name,
                 file.size_bytes,
                 file.stamp,
                 self.task.recipe.id,
-                reading_of(self.task.settings),
+                reading_settings(self.task.settings),
             ]
         )
 
 
-def _print_each(work: _PrintsWork, files: Sequence[SourceFile], jobs: int) -> Iterator[_Printed]:
+def _write_each(
+    writer: _PrintsWriter, files: Sequence[SourceFile], jobs: int
+) -> Iterator[_PrintedFile]:
     """Yield the outcome for each file, in order."""
     if jobs == 1 or len(files) < 2:
-        yield from map(work, files)
+        yield from map(writer, files)
         return
     # Not forked: numerical libraries start threads, and a forked child would have none of them.
     with ProcessPoolExecutor(min(jobs, len(files)), mp_context=get_context("spawn")) as pool:
-        yield from pool.map(work, files)
+        yield from pool.map(writer, files)

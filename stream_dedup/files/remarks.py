@@ -16,7 +16,7 @@ from stream_dedup.domain.terminal import note
 from stream_dedup.files.offline import (
     Judged,
     RepeatedIds,
-    is_worth_a_remark,
+    exceeds_one_percent,
     short_texts_note,
 )
 from stream_dedup.fingerprinting import Content
@@ -35,15 +35,15 @@ class Remarks:
     """Notes on documents that were read with these settings; `close` prints them."""
 
     settings: Settings
-    passed_over: Counter[str] = field(default_factory=Counter)
+    skipped_records: Counter[str] = field(default_factory=Counter)
     repeated_ids: RepeatedIds = field(default_factory=RepeatedIds)
     _counts: Counter[str] = field(default_factory=Counter)
     _firsts: dict[str, str] = field(default_factory=dict)
-    _most_alike: Judged | None = None
-    _share: float = 0.0
+    _most_similar: Judged | None = None
+    _sibling_similarity: float = 0.0
     _sentences: dict[str, str] = field(default_factory=dict)
-    _read: str = ""
-    _refused: str = ""
+    _last_file_read: str = ""
+    _file_without_text: str = ""
 
     def add_refused(self, raw: RawDocument, letter: DeadLetter) -> None:
         """Add a document that cannot be judged; if no document of a file has a text, the note names
@@ -53,13 +53,13 @@ class Remarks:
         if (
             letter.error_class == "MissingField"
             and raw.fields
-            and file != self._read
+            and file != self._last_file_read
             and "fields" not in self._sentences
         ):
-            self._refused = file
+            self._file_without_text = file
             names = [str(name) for name in raw.fields]
             more = f" and {len(names) - _FIELDS_NAMED:,} more" if len(names) > _FIELDS_NAMED else ""
-            what = what_is_judged(self.settings)
+            what = content_kind(self.settings)
             self._sentences["fields"] = (
                 f"{raw.name} has the fields {', '.join(names[:_FIELDS_NAMED])}{more}. Name the one "
                 f"with the {what} by "
@@ -68,9 +68,9 @@ class Remarks:
 
     def add_document(self, raw: RawDocument, text: Content, site: str) -> None:
         """Add a document that can be judged, with its site, empty if unknown."""
-        self._read = _file_of(raw)
-        if self._read == self._refused:
-            self._refused = ""
+        self._last_file_read = _file_of(raw)
+        if self._last_file_read == self._file_without_text:
+            self._file_without_text = ""
             del self._sentences["fields"]
         if (
             isinstance(text, str)
@@ -79,20 +79,20 @@ class Remarks:
             and raw.form != "warc"
             and not _is_utf8(raw.raw)
         ):
-            self._note("no UTF-8", raw)
+            self._count_note("no UTF-8", raw)
         self._counts["rows"] += raw.form == "jsonl"
         self._counts["without a site"] += raw.form == "jsonl" and not site
         if raw.form == "jsonl" and self.settings.id_field:
             self._counts["documents"] += 1
             identifier = scalar(field_at(raw.fields, self.settings.id_field))
             self._counts["without an id"] += identifier is None
-        self.repeated_ids.add_document(self._read)
+        self.repeated_ids.add_document(self._last_file_read)
         is_extracted = raw.is_page or (self.settings.text_is == "html" and raw.form != "warc")
         self._counts["texts"] += 1
         if not is_extracted and isinstance(text, str) and looks_like_markup(text):
-            self._note("markup", raw)
+            self._count_note("markup", raw)
 
-    def _note(self, what: str, raw: RawDocument) -> None:
+    def _count_note(self, what: str, raw: RawDocument) -> None:
         self._counts[what] += 1
         self._firsts.setdefault(what, raw.name)
 
@@ -104,13 +104,13 @@ class Remarks:
             self._counts["too short"] += judged.reason is Reason.TOO_SHORT
             if judged.sibling is not None:
                 self._counts["siblings"] += 1
-                if judged.sibling.similarity > self._share:
-                    self._most_alike, self._share = judged, judged.sibling.similarity
+                if judged.sibling.similarity > self._sibling_similarity:
+                    self._most_similar, self._sibling_similarity = judged, judged.sibling.similarity
             yield judged
 
     def merge(self, other: Remarks) -> None:
         """Add the notes of another process or an earlier run."""
-        self.passed_over += other.passed_over
+        self.skipped_records += other.skipped_records
         self._counts += other._counts
         self._firsts = {**other._firsts, **self._firsts}
         self._sentences = {**self._sentences, **other._sentences, **self._sentences}
@@ -120,7 +120,7 @@ class Remarks:
         counts = self._counts
         for sentence in self._sentences.values():
             note(sentence)
-        if is_worth_a_remark(counts["markup"], counts["texts"]):
+        if exceeds_one_percent(counts["markup"], counts["texts"]):
             note(
                 f"{counts['markup']:,} of {counted(counts['texts'], 'document')} look like web pages, and "
                 "are judged with their tags, which pages of one site share; the first is "
@@ -156,34 +156,34 @@ class Remarks:
             )
             note(
                 f"{counts['without a site']:,} of {counts['rows']:,} documents have no web site, so they "
-                f"are copies from {_share(settings, Relation.UNKNOWN_SITE)} "
+                f"are copies from {_threshold_text(settings, Relation.UNKNOWN_SITE)} "
                 f"(STREAM_DEDUP_SIMILARITY_UNSURE; set it to end this remark){scope}. Name the field "
                 "with the site or the address: --site-field (STREAM_DEDUP_SITE_FIELD)."
             )
-        if (page := self._most_alike) is not None and page.sibling is not None:
+        if (page := self._most_similar) is not None and page.sibling is not None:
             note(
                 f"Kept only because of its site or title, and a copy if it were on another site: "
-                f"{counted(counts['siblings'], 'document')}; the most similar is {_name(page.id)}, "
-                f"similarity {page.sibling.similarity:.2f} to {_name(page.sibling.id)}. Pages of one site "
-                f"are copies from {_share(self.settings, Relation.SAME_TITLE)} with one title, "
-                f"{_share(self.settings, Relation.OTHER_TITLE)} with different titles, else "
-                f"{_share(self.settings, Relation.UNKNOWN_TITLE)}."
+                f"{counted(counts['siblings'], 'document')}; the most similar is {_printable_id(page.id)}, "
+                f"similarity {page.sibling.similarity:.2f} to {_printable_id(page.sibling.id)}. Pages of one site "
+                f"are copies from {_threshold_text(self.settings, Relation.SAME_TITLE)} with one title, "
+                f"{_threshold_text(self.settings, Relation.OTHER_TITLE)} with different titles, else "
+                f"{_threshold_text(self.settings, Relation.UNKNOWN_TITLE)}."
             )
         floor = recipe_of(self.settings).floor
         if sentence := short_texts_note(counts["too short"], counts["judged"], floor):
             note(sentence)
-        report_passed_over(self.passed_over)
+        report_skipped_records(self.skipped_records)
 
 
-def _name(identifier: bytes) -> str:
+def _printable_id(identifier: bytes) -> str:
     return printable(identifier.decode("utf-8", "replace")) or "(no id)"
 
 
-def _share(settings: Settings, relation: Relation) -> str:
+def _threshold_text(settings: Settings, relation: Relation) -> str:
     return as_text(settings.judging_plan.similarities[relation])
 
 
-def what_is_judged(settings: Settings) -> str:
+def content_kind(settings: Settings) -> str:
     """Return the type of content that is judged: "text" or "vector"."""
     return "vector" if recipe_of(settings).method.takes_vectors else "text"
 
@@ -209,18 +209,18 @@ class Losses:
     reported_max: int
     count: int = 0
     damaged: int = 0
-    _others: int = 0
+    _unread_count: int = 0
     _problems: set[str] = field(default_factory=set)
     _unreported: int = 0
 
-    def pass_over(self, others: Sequence[str]) -> None:
+    def count_unread(self, unread_names: Sequence[str]) -> None:
         """Count the files that are not read, and report the first of them."""
-        self._others += len(others)
-        if others:
+        self._unread_count += len(unread_names)
+        if unread_names:
             # A name that ends with ")" contains its reason.
-            unknown = [Path(name) for name in others if not name.endswith(")")]
+            unknown = [Path(name) for name in unread_names if not name.endswith(")")]
             hint = f" {unknown[0].name}: {how_to_read(unknown[0])}" if unknown else ""
-            note(not_read(others) + hint)
+            note(not_read(unread_names) + hint)
 
     def count_letter(self, letter: DeadLetter) -> None:
         """Count a dead letter without a report."""
@@ -253,7 +253,7 @@ class Losses:
         `is_strict`: also return 1 if any document cannot be read, or any file is not read. `read`
         is the number of documents that were read.
         """
-        is_too_much = (self.damaged and not skips_damaged) or (self._others and is_strict)
+        is_too_much = (self.damaged and not skips_damaged) or (self._unread_count and is_strict)
         return 1 if is_too_much or (self.count and (is_strict or not read)) else 0
 
 
@@ -263,7 +263,7 @@ def letter_sentence(where: str, letter: DeadLetter) -> str:
     return message if message.startswith(where) else f"{where}: {message}"
 
 
-def report_passed_over(counts: Counter[str]) -> None:
+def report_skipped_records(counts: Counter[str]) -> None:
     """Print the numbers of WARC records that are no pages, by type."""
     if counts:
         parts = ", ".join(f"{count:,} {kind}" for kind, count in counts.most_common())

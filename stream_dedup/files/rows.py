@@ -22,7 +22,7 @@ from stream_dedup.domain.document import DeadLetter
 from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.hosts import named_site, site_of
 from stream_dedup.domain.printable import counted
-from stream_dedup.files.offline import OfflineDocument, RepeatedIds, is_worth_a_remark
+from stream_dedup.files.offline import OfflineDocument, RepeatedIds, exceeds_one_percent
 from stream_dedup.fingerprinting import Vector, as_vector
 from stream_dedup.inputs.charset import looks_like_markup, lost_letters
 from stream_dedup.inputs.columnar import decoded_parts, require_pyarrow
@@ -35,7 +35,7 @@ _NULL: Final = object()
 
 
 @dataclass(slots=True)
-class EquallyLong:
+class VectorLengths:
     """Check that the vectors of a column have the length of the first."""
 
     _length: int = 0
@@ -59,7 +59,7 @@ class DocumentRows:
 
     Reading fills `ids`, in their original type; `unreadable`, the reasons by number of the row;
     `damaged`, the numbers of unreadable rows whose source cannot be read; `missing`, the numbers of
-    rows without content, if `allows_nulls`; and `others`, files that are not read.
+    rows without content, if `allows_nulls`; and `unread_names`, files that are not read.
     """
 
     source: object
@@ -73,11 +73,11 @@ class DocumentRows:
     unreadable: dict[int, str] = field(default_factory=dict)
     damaged: set[int] = field(default_factory=set)
     missing: set[int] = field(default_factory=set)
-    others: list[str] = field(default_factory=list)
+    unread_names: list[str] = field(default_factory=list)
     repeated_ids: RepeatedIds = field(default_factory=RepeatedIds)
     _markup: int = 0
     _first_markup: str = ""
-    _equally_long: EquallyLong = field(default_factory=EquallyLong)
+    _vector_lengths: VectorLengths = field(default_factory=VectorLengths)
 
     def documents(self) -> Iterator[OfflineDocument]:
         """Yield a document for each row; an empty one for an unreadable or missing row.
@@ -105,7 +105,7 @@ class DocumentRows:
                     self._first_markup = self._first_markup or where
                 self.ids.append(name)
                 fields = row.fields if isinstance(row, RawDocument) else row
-                identifier = _encoded(name)
+                identifier = _encode_id(name)
                 is_file = isinstance(row, RawDocument)
                 self.repeated_ids.add_document(where.rpartition(":")[0] or where if is_file else "")
                 yield OfflineDocument(
@@ -121,14 +121,14 @@ class DocumentRows:
         name: object = str(number)
         if isinstance(row, RawDocument):
             try:
-                return self._of_file(row, pages)
+                return self._read_file_row(row, pages)
             except InputError as error:
                 self.unreadable[number] = str(error)
                 self.damaged.add(number)
                 return where, as_vector([]) if self.takes_vectors else "", ""
         if isinstance(row, Mapping):
-            content = _at(row, self.content)
-            name = name if self.identifier is None else _at(row, self.identifier)
+            content = _value_at(row, self.content)
+            name = name if self.identifier is None else _value_at(row, self.identifier)
         elif (
             isinstance(row, tuple | list) and len(row) == 2 and not isinstance(row[1], int | float)
         ):
@@ -147,7 +147,7 @@ class DocumentRows:
                 what + ('. Vectors need recipe=Recipe("vector").' if is_numbers else ".")
             )
         if not isinstance(name, str | int | bytes | UUID):
-            raise InputError(_without_id(where, name))
+            raise InputError(_id_problem(where, name))
         return name, self._content(where, content), ""
 
     def _site_of(self, fields: object, identifier: bytes) -> str:
@@ -169,7 +169,7 @@ class DocumentRows:
                 remedy = (
                     ' Or use dedup(nulls="drop") or dedup(nulls="keep").' if _is_null(value) else ""
                 )
-                raise InputError(_without_text(where, value, self.content) + remedy)
+                raise InputError(_text_problem(where, value, self.content) + remedy)
             return value
         if isinstance(value, str) or value is _MISSING or _is_null(value):
             what = (
@@ -180,14 +180,14 @@ class DocumentRows:
             raise InputError(f"{where} {what}; name the column of vectors with vector=.")
         try:
             vector = as_vector(value)  # type: ignore[arg-type]
-            problem = self._equally_long.problem_of(vector)
+            problem = self._vector_lengths.problem_of(vector)
         except InputError as error:
             problem = str(error)
         if problem:
             raise InputError(f"{where}: {problem}")
         return vector
 
-    def _of_file(self, row: RawDocument, pages: Pages) -> tuple[Any, Any, str]:
+    def _read_file_row(self, row: RawDocument, pages: Pages) -> tuple[Any, Any, str]:
         """Return the id and content of a row of a file, and the title if it is a web page.
 
         Raises:
@@ -204,20 +204,20 @@ class DocumentRows:
             return row.name, page.text, page.title
         if row.fields is None:
             raise InputError(row.problem or f"{row.name} is no JSON object.")
-        value = _at(row.fields, self.content)
+        value = _value_at(row.fields, self.content)
         if not self.takes_vectors and not isinstance(value, str):
-            raise InputError(_without_text(row.name, value, self.content))
+            raise InputError(_text_problem(row.name, value, self.content))
         content = self._content(row.name, value)
         if self.identifier is None:
             key = key_of(row.fields, None)
             return row.name if key is None else str(key), content, ""
-        identifier = _at(row.fields, self.identifier)
+        identifier = _value_at(row.fields, self.identifier)
         if not isinstance(identifier, str | int):
-            raise InputError(_without_id(row.name, identifier))
+            raise InputError(_id_problem(row.name, identifier))
         return str(identifier), content, ""
 
     def _warn_of_markup(self) -> None:
-        if self._markup and is_worth_a_remark(self._markup, len(self.ids)):
+        if self._markup and exceeds_one_percent(self._markup, len(self.ids)):
             warn_caller(
                 f"{self._markup:,} of {counted(len(self.ids), 'row')} look like web pages, and are "
                 f"judged with their tags; the first is {self._first_markup}. Extract their texts with "
@@ -226,7 +226,7 @@ class DocumentRows:
 
     def _rows(self) -> Iterable[object]:
         if isinstance(self.source, str | os.PathLike):
-            return read_documents(find_files(os.fspath(self.source), "auto", self.others))
+            return read_documents(find_files(os.fspath(self.source), "auto", self.unread_names))
         return self._rows_of(self.source)
 
     def _rows_of(self, source: Any) -> Iterator[object]:
@@ -368,16 +368,16 @@ def _is_null(value: object) -> bool:
     )
 
 
-def _encoded(name: object) -> bytes:
+def _encode_id(name: object) -> bytes:
     return name if isinstance(name, bytes) else str(name).encode("utf-8", "surrogatepass")
 
 
-def _without_id(where: str, value: object) -> str:
+def _id_problem(where: str, value: object) -> str:
     what = "has no id" if value is _MISSING else f"has the id {value!r}"
     return f"{where} {what}; a text or a whole number is expected in the column that id= names."
 
 
-def _without_text(where: str, value: object, column: str) -> str:
+def _text_problem(where: str, value: object, column: str) -> str:
     kind = "null" if _is_null(value) else kind_of(value)
     what = (
         f"has no column {column!r}"
@@ -389,11 +389,11 @@ def _without_text(where: str, value: object, column: str) -> str:
 
 def _text_at(fields: object, path: str) -> str:
     """Return the text or number at a path as text; empty if there is none."""
-    value = _at(fields, path) if isinstance(fields, Mapping) else None
+    value = _value_at(fields, path) if isinstance(fields, Mapping) else None
     return "" if _is_null(value) else scalar(value) or ""
 
 
-def _at(fields: Mapping[Any, Any], path: str) -> object:
+def _value_at(fields: Mapping[Any, Any], path: str) -> object:
     if path in fields:
         return fields[path]
     value: object = fields

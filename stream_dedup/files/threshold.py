@@ -30,8 +30,8 @@ THRESHOLDS: Final = {
     "same_site": "One site, a title unknown",
     "other_title": "One site, different titles",
 }
-_BLOCK: Final = 2
-_PAIRS: Final = 3
+_BLOCK_VALUES: Final = 2
+_EXAMPLES_MAX: Final = 3
 
 Numbers = NDArray[np.int64]
 
@@ -47,8 +47,8 @@ class NearestPairs(NamedTuple):
 def analyse_sample(
     documents: Sequence[OfflineDocument], recipe: Recipe, plan: Plan
 ) -> dict[str, Any]:
-    """Return two histograms, and for each threshold the number of documents that it drops and the
-    nearest pairs on either side.
+    """Return the histograms of pairs of two sites and of one site; and for each threshold the number
+    of documents that it drops, and the nearest pairs on either side.
 
     Raises:
         ConfigurationError: the recipe makes no sketches, or does not fit the plan.
@@ -65,14 +65,14 @@ def analyse_sample(
             f"{len(rows):,} of {len(documents):,} documents can be compared (different texts, long "
             f"enough). Give a larger sample: at least {DOCUMENTS_MIN} are needed."
         )
-    kinds = nearest_pairs(sample, rows)
+    pairs_by_threshold = nearest_pairs(sample, rows)
     thresholds = (plan.similarities[0], *plan.similarities[2:])
     return {
         "documents": len(documents),
         "compared": len(rows),
         "plan": plan.name,
-        "two_sites": _histogram(kinds[:1], len(documents)),
-        "one_site": _histogram(kinds[1:], len(documents)),
+        "two_sites": _histogram(pairs_by_threshold[:1], len(documents)),
+        "one_site": _histogram(pairs_by_threshold[1:], len(documents)),
         "thresholds": [
             {
                 "name": name,
@@ -80,7 +80,9 @@ def analyse_sample(
                 "drops": int((pairs.similarity >= threshold).sum()),
                 **_examples(documents, pairs, threshold),
             }
-            for name, threshold, pairs in zip(THRESHOLDS, thresholds, kinds, strict=True)
+            for name, threshold, pairs in zip(
+                THRESHOLDS, thresholds, pairs_by_threshold, strict=True
+            )
         ],
     }
 
@@ -96,10 +98,10 @@ def histogram_rows(report: dict[str, Any]) -> list[list[str]]:
     ]
 
 
-def _histogram(kinds: list[NearestPairs], count: int) -> list[int]:
+def _histogram(pair_lists: list[NearestPairs], count: int) -> list[int]:
     """Return for each bin the number of documents whose most similar earlier one is in it."""
     best = np.full(count, -1)
-    for pairs in kinds:
+    for pairs in pair_lists:
         best[pairs.rows] = np.maximum(best[pairs.rows], pairs.similarity)
     counts = np.bincount(np.minimum(BINS - 1, best[best >= 0] * BINS // 100), minlength=BINS)
     return [int(count) for count in counts]
@@ -111,7 +113,10 @@ def _examples(
     """Return the pairs nearest to a threshold, on either side, with the words that differ."""
     order = np.argsort(pairs.similarity, kind="stable")
     first = int(np.searchsorted(pairs.similarity[order], threshold))
-    sides = {"dropped": order[first : first + _PAIRS], "kept": order[:first][::-1][:_PAIRS]}
+    sides = {
+        "dropped": order[first : first + _EXAMPLES_MAX],
+        "kept": order[:first][::-1][:_EXAMPLES_MAX],
+    }
     examples: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
     for name, pair in [(name, pair) for name, chosen in sides.items() for pair in chosen]:
         page, kept = documents[pairs.rows[pair]], documents[pairs.of[pair]]
@@ -122,14 +127,14 @@ def _examples(
                 "similarity": int(pairs.similarity[pair]) / 100,
                 "id": printable(page.id, 80),
                 "of": printable(kept.id, 80),
-                "words": _joined(piece.right for piece in differ),
-                "of_words": _joined(piece.left for piece in differ),
+                "words": _join_words(piece.right for piece in differ),
+                "of_words": _join_words(piece.left for piece in differ),
             }
         )
     return examples
 
 
-def _joined(passages: Iterable[str]) -> str:
+def _join_words(passages: Iterable[str]) -> str:
     words = (" ".join(passage.split()) for passage in passages)
     return printable(" … ".join(filter(None, words)), 160)
 
@@ -143,7 +148,7 @@ def nearest_pairs(sample: PrintedBatch, rows: Numbers) -> list[NearestPairs]:
     best, of = np.full((2, len(THRESHOLDS), len(rows)), -1, np.int64)
     sketches = sample.prints.sketches[rows]
     scope = np.unique(sample.scopes[rows], return_inverse=True)[1].astype(np.int64)
-    for block in range(0, SKETCH_VALUES, _BLOCK):
+    for block in range(0, SKETCH_VALUES, _BLOCK_VALUES):
         keys = scope << 16 | sketches[:, block].astype(np.int64) << 8 | sketches[:, block + 1]
         order = np.argsort(keys, kind="stable")  # groups rows of one key, in their order
         for back in range(1, 65):
@@ -152,13 +157,13 @@ def nearest_pairs(sample: PrintedBatch, rows: Numbers) -> list[NearestPairs]:
             if not is_shared.any():
                 break
             later, earlier = later[is_shared], earlier[is_shared]
-            alike = per_cents(sketches[later], sketches[earlier]).astype(np.int64)
-            kinds = _kinds(sample, rows[later], rows[earlier])
-            best_now, of_now = best[kinds, later], of[kinds, later]
-            better = (alike > best_now) | ((alike == best_now) & (earlier < of_now))
-            better &= alike >= 25  # different texts reach less by chance
-            kinds, later, earlier = kinds[better], later[better], earlier[better]
-            best[kinds, later], of[kinds, later] = alike[better], earlier
+            similarity = per_cents(sketches[later], sketches[earlier]).astype(np.int64)
+            numbers = _threshold_numbers(sample, rows[later], rows[earlier])
+            best_now, of_now = best[numbers, later], of[numbers, later]
+            better = (similarity > best_now) | ((similarity == best_now) & (earlier < of_now))
+            better &= similarity >= 25  # different texts reach less by chance
+            numbers, later, earlier = numbers[better], later[better], earlier[better]
+            best[numbers, later], of[numbers, later] = similarity[better], earlier
     paired = [np.flatnonzero(earlier_rows >= 0) for earlier_rows in of]
     return [
         NearestPairs(rows[index], rows[of[kind, index]], best[kind, index])
@@ -166,7 +171,7 @@ def nearest_pairs(sample: PrintedBatch, rows: Numbers) -> list[NearestPairs]:
     ]
 
 
-def _kinds(sample: PrintedBatch, rows: Numbers, others: Numbers) -> Numbers:
+def _threshold_numbers(sample: PrintedBatch, rows: Numbers, others: Numbers) -> Numbers:
     """Return the index in `THRESHOLDS` of the threshold for each pair, as in `domain.related`."""
     ids = np.array(sample.ids, object)
     sites, titles = sample.sites, sample.titles

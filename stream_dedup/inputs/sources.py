@@ -167,17 +167,17 @@ class RawDocument:
     codec: str | None = None
 
 
-def find_files(target: str, form: str, others: list[str] | None = None) -> list[SourceFile]:
+def find_files(target: str, form: str, unread_names: list[str] | None = None) -> list[SourceFile]:
     """Return the files of a target: the path or address of a file or folder, or a pattern of `*`, `**`
     and `?`; or `-`. `form` is a `Format` or `auto`.
 
     In folders and by patterns, hidden files (`.name`, `_name`, or below such a folder) are skipped.
-    The names of other files that are not read are added to `others`, some with the reason.
+    The names of other files that are not read are added to `unread_names`, some with the reason.
 
     Raises:
         InputError: there is nothing to read, or the name does not show the format.
     """
-    others = [] if others is None else others
+    unread_names = [] if unread_names is None else unread_names
     target = target.removeprefix("file://")
     if target == STANDARD_INPUT:
         return [
@@ -189,7 +189,7 @@ def find_files(target: str, form: str, others: list[str] | None = None) -> list[
             [(Path(file.name), file.name, file) for file in list_files(target)],
             form,
             target,
-            others,
+            unread_names,
             target,
         )
     try:
@@ -205,7 +205,7 @@ def find_files(target: str, form: str, others: list[str] | None = None) -> list[
         # be missing without a message.
         return [
             *(
-                _all_of(found, form, f"The folder {path}", others)
+                _all_of(found, form, f"The folder {path}", unread_names)
                 if found or not unreadable
                 else []
             ),
@@ -218,7 +218,7 @@ def find_files(target: str, form: str, others: list[str] | None = None) -> list[
             for match in matches
             if "**" not in target or not match.is_dir()
         ]
-        return _all_of(found, form, f"{target}, as a pattern,", others, path.as_posix())
+        return _all_of(found, form, f"{target}, as a pattern,", unread_names, path.as_posix())
     if not exists:
         raise InputError(f"{path} does not exist; name a file, a folder, or - for standard input.")
     guessed = form_of(path) if form == "auto" else cast("Format", form)
@@ -278,7 +278,7 @@ def _below(folder: Path) -> tuple[list[_Found], list[SourceFile]]:
 
 
 def _all_of(
-    found: Sequence[_Found], form: str, where: str, others: list[str], pattern: str = ""
+    found: Sequence[_Found], form: str, where: str, unread_names: list[str], pattern: str = ""
 ) -> list[SourceFile]:
     """Return the files of documents among (path, name, file elsewhere); `pattern` is the pattern or
     address that found them, if any.
@@ -309,7 +309,7 @@ def _all_of(
             f"; it contains {shorten_names(names)}. {how_to_read(Path(names[0]))}" if names else "."
         )
         raise InputError(f"{where} contains no {kinds} files (plain, .gz or .zst){listed}")
-    others += names
+    unread_names += names
     return files
 
 
@@ -317,9 +317,9 @@ def _is_hidden(name: str) -> bool:
     return any(part.startswith(_HIDDEN) for part in name.split("/"))
 
 
-def not_read(others: Sequence[str]) -> str:
+def not_read(names: Sequence[str]) -> str:
     """Return the message about files that were found and not read."""
-    return f"{counted(len(others), 'file')} {'was' if len(others) == 1 else 'were'} not read: {shorten_names(others)}."
+    return f"{counted(len(names), 'file')} {'was' if len(names) == 1 else 'were'} not read: {shorten_names(names)}."
 
 
 def shorten_names(names: Sequence[str]) -> str:
@@ -338,16 +338,18 @@ def _why_no_file(path: Path) -> str:
 
 
 def find_all(
-    targets: Sequence[str], form: str, others: list[str] | None = None
+    targets: Sequence[str], form: str, unread_names: list[str] | None = None
 ) -> list[SourceFile]:
     """Return the files of several targets, in their order; of more than one target, each file has its
     whole path as name.
 
-    `others` and errors are those of `find_files`.
+    `unread_names` and errors are those of `find_files`.
     """
     if len(targets) == 1:
-        return find_files(targets[0], form, others)
-    return [whole_name(file) for target in targets for file in find_files(target, form, others)]
+        return find_files(targets[0], form, unread_names)
+    return [
+        whole_name(file) for target in targets for file in find_files(target, form, unread_names)
+    ]
 
 
 def whole_name(file: SourceFile) -> SourceFile:
@@ -360,13 +362,13 @@ def whole_name(file: SourceFile) -> SourceFile:
 def read_documents(
     files: Sequence[SourceFile],
     advance: Callable[[int, int], None] = lambda _documents, _bytes: None,
-    passed_over: Counter[str] | None = None,
+    skipped_records: Counter[str] | None = None,
     first: int = 0,
 ) -> Iterator[RawDocument]:
     """Yield every document of each file from number `first`; call `advance(documents, bytes on disk)`
     with the progress.
 
-    `passed_over` counts the records of WARC files that are no pages, by kind.
+    `skipped_records` counts the records of WARC files that are no pages, by kind.
 
     Raises:
         InputError: a package that a file needs is not installed, or the format cannot be read from
@@ -381,7 +383,11 @@ def read_documents(
                     yield from _rows(local, local.path, advance, first)
                 else:
                     yield from itertools.islice(
-                        _read(local, advance, Counter() if passed_over is None else passed_over),
+                        _read(
+                            local,
+                            advance,
+                            Counter() if skipped_records is None else skipped_records,
+                        ),
                         first,
                         None,
                     )
@@ -424,12 +430,12 @@ def key_of(fields: dict[str, Any] | None, key_field: str | None) -> str | None:
 
 
 def _read(
-    file: SourceFile, advance: Callable[[int, int], None], passed_over: Counter[str]
+    file: SourceFile, advance: Callable[[int, int], None], skipped_records: Counter[str]
 ) -> Iterator[RawDocument]:
     if file.path is None:
         yield from _documents(file, sys.stdin.buffer, itertools.count(1), advance)
     elif file.form == "warc":
-        yield from _pages(file, file.path, advance, passed_over)
+        yield from _pages(file, file.path, advance, skipped_records)
     else:
         yield from _stretches(file, file.path, advance)
 
@@ -470,10 +476,10 @@ def _rows(
 
 
 def _pages(
-    file: SourceFile, path: Path, advance: Callable[[int, int], None], passed_over: Counter[str]
+    file: SourceFile, path: Path, advance: Callable[[int, int], None], skipped_records: Counter[str]
 ) -> Iterator[RawDocument]:
     read_before = 0
-    for page in read_pages(path, file.name, passed_over):
+    for page in read_pages(path, file.name, skipped_records):
         place = f"{file.name}@{page.offset}"
         if page.lost is not None:
             yield RawDocument(place, b"", "warc", lost=page.lost)

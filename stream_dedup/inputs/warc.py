@@ -59,8 +59,8 @@ class WarcPage(NamedTuple):
     lost: DeadLetter | None = None
 
 
-def read_pages(path: Path, name: str, passed_over: Counter[str]) -> Iterator[WarcPage]:
-    """Yield the pages of a file; `name` names it in messages, `passed_over` counts the records that
+def read_pages(path: Path, name: str, skipped_records: Counter[str]) -> Iterator[WarcPage]:
+    """Yield the pages of a file; `name` names it in messages, `skipped_records` counts the records that
     are no pages, by reason.
 
     Raises:
@@ -84,7 +84,11 @@ def read_pages(path: Path, name: str, passed_over: Counter[str]) -> Iterator[War
                 continue
             is_begun = True
             for part in (*losses, block):
-                page = _lost(part, name, part.lost) if part.lost else _page(part, name, passed_over)
+                page = (
+                    _lost(part, name, part.lost)
+                    if part.lost
+                    else _page(part, name, skipped_records)
+                )
                 if page is not None:
                     yield page
             losses.clear()
@@ -108,7 +112,7 @@ def _need_warc(pieces: Iterator[Piece], name: str) -> Iterator[Piece]:
     return itertools.chain([first], pieces)
 
 
-def _page(block: WarcBlock, file: str, passed_over: Counter[str]) -> WarcPage | None:
+def _page(block: WarcBlock, file: str, skipped_records: Counter[str]) -> WarcPage | None:
     from fastwarc.warc import WarcRecordType  # noqa: PLC0415 - an extra
 
     try:
@@ -121,11 +125,11 @@ def _page(block: WarcBlock, file: str, passed_over: Counter[str]) -> WarcPage | 
         ):
             if kind == WarcRecordType.unknown:
                 return _lost(block, file, f"is of an unknown type ({_type_of(block)!r})")
-            passed_over[str(kind).rpartition(".")[2]] += 1
+            skipped_records[str(kind).rpartition(".")[2]] += 1
             return None
         scheme = _url(block).partition(":")[0].lower()
         if kind == WarcRecordType.resource and scheme not in _SCHEMES_OF_PAGES:
-            passed_over[f"resource of {scheme}:"] += 1
+            skipped_records[f"resource of {scheme}:"] += 1
             return None
         is_http = record.is_http or (
             kind == WarcRecordType.response and block.block.startswith(b"HTTP/")
@@ -140,10 +144,10 @@ def _page(block: WarcBlock, file: str, passed_over: Counter[str]) -> WarcPage | 
     content_type = (headers.get("Content-Type") or "").partition(";")[0].strip().lower()
     status = headers.status_code if is_http else _STATUS_OK
     if status is not None and status != _STATUS_OK:
-        passed_over[f"status {status}"] += 1
+        skipped_records[f"status {status}"] += 1
         return None
     if content_type not in _TEXT_TYPES:
-        passed_over["not text"] += 1
+        skipped_records["not text"] += 1
         return None
     if status is None:
         return _lost(block, file, "has no HTTP status that can be read")

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from stream_dedup.domain.errors import BrokerError, ConfigurationError
 from stream_dedup.domain.terminal import note, print_counts, progress
-from stream_dedup.files.remarks import Losses, report_passed_over
+from stream_dedup.files.remarks import Losses, report_skipped_records
 from stream_dedup.inputs.charset import decode_page
 from stream_dedup.inputs.sources import (
     RawDocument,
@@ -58,7 +58,7 @@ class Loading:
     size: int = 0
     broken: int = 0
     without_key: int = 0
-    passed_over: Counter[str] = field(default_factory=Counter)
+    skipped_records: Counter[str] = field(default_factory=Counter)
     failed: int = 0
     lost: Losses = field(default_factory=lambda: Losses(_PROBLEMS_SHOWN))
     _checkpoint: float = 0.0
@@ -71,7 +71,7 @@ class Loading:
         size = sum(file.size_bytes for file in files)
         try:
             with progress(f"loading into {self.topic}", size) as advance:
-                self._send(read_documents(files, advance, self.passed_over))
+                self._send(read_documents(files, advance, self.skipped_records))
             self._flush()
         except KeyboardInterrupt:
             is_interrupted = True
@@ -124,7 +124,7 @@ class Loading:
     def _print(self, files: int, seconds: float, *, as_json: bool) -> None:
         if self.broken > _PROBLEMS_SHOWN:
             note(f"... and {self.broken - _PROBLEMS_SHOWN} more lines that are not JSON objects.")
-        report_passed_over(self.passed_over)
+        report_skipped_records(self.skipped_records)
         self.lost.close()
         for name, size in self.producer.too_large[:_PROBLEMS_SHOWN]:
             note(
@@ -148,7 +148,7 @@ class Loading:
         }
         rest = {
             "topic": self.topic,
-            "passed_over": dict(self.passed_over),
+            "passed_over": dict(self.skipped_records),
             "seconds": round(seconds, 3),
         }
         print_counts(counts, heading=self.topic, as_json=as_json, **rest)

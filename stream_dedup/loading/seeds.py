@@ -20,7 +20,7 @@ from stream_dedup.domain.document import NONCE_BYTES, DeadLetter, Message, Reaso
 from stream_dedup.domain.errors import ConfigurationError, InputError
 from stream_dedup.domain.printable import printable
 from stream_dedup.domain.terminal import note, print_counts, progress
-from stream_dedup.files.remarks import Losses, report_passed_over
+from stream_dedup.files.remarks import Losses, report_skipped_records
 from stream_dedup.fingerprinting import Fingerprinter
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.inputs.sources import STANDARD_INPUT, find_files, read_documents
@@ -48,7 +48,7 @@ class SeedTotals:
     resumed: int = 0
     empty: int = 0
     lost: Losses = field(default_factory=lambda: Losses(_PROBLEMS_SHOWN))
-    passed_over: Counter[str] = field(default_factory=Counter)
+    skipped_records: Counter[str] = field(default_factory=Counter)
     records: int = 0
 
 
@@ -124,9 +124,9 @@ def _topic(settings: Settings, target: str) -> list[str]:
 def _of_files(
     settings: Settings, target: str, form: str, key_field: str | None, totals: SeedTotals
 ) -> Iterator[tuple[Source, Iterator[Message]]]:
-    others: list[str] = []
-    files = find_files(target, form, others)
-    totals.lost.pass_over(others)
+    unread_names: list[str] = []
+    files = find_files(target, form, unread_names)
+    totals.lost.count_unread(unread_names)
     if settings.value_format == "raw" and any(file.form == "jsonl" for file in files):
         note(
             "Each whole line is a text, because VALUE_FORMAT is raw; if a field contains the text, add "
@@ -139,7 +139,7 @@ def _of_files(
 
             def messages(file=file, source=source) -> Iterator[Message]:  # type: ignore[no-untyped-def]
                 for number, document in enumerate(
-                    read_documents([file], passed_over=totals.passed_over)
+                    read_documents([file], skipped_records=totals.skipped_records)
                 ):
                     if document.lost is not None:
                         totals.lost.report(document.name, document.lost)
@@ -188,7 +188,7 @@ def _append(
 
 def print_seeded(totals: SeedTotals, *, as_json: bool) -> None:
     """Print the totals and what could not be read."""
-    report_passed_over(totals.passed_over)
+    report_skipped_records(totals.skipped_records)
     totals.lost.close()
     counts = {"seeded": totals.seeded, "seeded_before": totals.resumed, "empty": totals.empty}
     counts |= {"unreadable": totals.lost.count, "log_records": totals.records}

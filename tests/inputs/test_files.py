@@ -54,12 +54,12 @@ RECORDS = [
 @pytest.mark.parametrize("suffix", [".warc", ".warc.gz"])
 def test_pages_of_a_warc_file(tmp_path: Path, suffix: str) -> None:
     (tmp_path / f"crawl{suffix}").write_bytes(warc(RECORDS, suffix))
-    passed_over: Counter[str] = Counter()
+    skipped_records: Counter[str] = Counter()
     told: list[tuple[int, int]] = []
 
     found = list(
         read_documents(
-            find_files(str(tmp_path), "auto"), lambda *more: told.append(more), passed_over
+            find_files(str(tmp_path), "auto"), lambda *more: told.append(more), skipped_records
         )
     )
 
@@ -69,7 +69,7 @@ def test_pages_of_a_warc_file(tmp_path: Path, suffix: str) -> None:
         b"packed and chunked",
         b"plain text",
     ]
-    assert passed_over == {"warcinfo": 1, "request": 1, "status 404": 1, "not text": 1}
+    assert skipped_records == {"warcinfo": 1, "request": 1, "status 404": 1, "not text": 1}
     assert sum(size for _, size in told) == (tmp_path / f"crawl{suffix}").stat().st_size
     settings = load_settings(
         {"value_format": "json", "text_field": "page.html", "time_field": "at"}, environ={}

@@ -29,8 +29,12 @@ A, C, D = page("a"), page("c"), page("d")
 RIGHT = [record("a", http(A)), record("c", http(C)), record("d", http(D))]
 
 
-def read(path: Path, passed_over: Counter[str] | None = None, first: int = 0) -> list[RawDocument]:
-    return list(read_documents(find_files(str(path), "auto"), passed_over=passed_over, first=first))
+def read(
+    path: Path, skipped_records: Counter[str] | None = None, first: int = 0
+) -> list[RawDocument]:
+    return list(
+        read_documents(find_files(str(path), "auto"), skipped_records=skipped_records, first=first)
+    )
 
 
 def bodies(found: list[RawDocument]) -> list[bytes]:
@@ -84,10 +88,10 @@ def test_a_type_that_nobody_knows_is_lost(tmp_path: Path) -> None:
     (tmp_path / "a.warc").write_bytes(
         RIGHT[0] + record("b", http(B), kind="Snapshot") + record("c", b"", kind="metadata")
     )
-    passed_over: Counter[str] = Counter()
-    found = read(tmp_path / "a.warc", passed_over)
+    skipped_records: Counter[str] = Counter()
+    found = read(tmp_path / "a.warc", skipped_records)
 
-    assert (bodies(found), passed_over) == ([A], {"metadata": 1})
+    assert (bodies(found), skipped_records) == ([A], {"metadata": 1})
     (letter,) = [one.lost for one in found if one.lost is not None]
     assert "(http://b.example/) is of an unknown type ('snapshot')" in letter.message
 
@@ -104,10 +108,10 @@ def test_resources_of_the_crawler_are_no_pages(tmp_path: Path) -> None:
             for address in pages + own
         )
     )
-    passed_over: Counter[str] = Counter()
+    skipped_records: Counter[str] = Counter()
 
-    assert [one.name for one in read(tmp_path / "a.warc", passed_over)] == pages
-    assert passed_over == {"resource of urn:": 2, "resource of metadata:": 1}
+    assert [one.name for one in read(tmp_path / "a.warc", skipped_records)] == pages
+    assert skipped_records == {"resource of urn:": 2, "resource of metadata:": 1}
 
 
 @pytest.mark.parametrize("form", ["{}", "<{}>", "{}  ", " <{}>\t"])
@@ -171,16 +175,16 @@ def test_a_page_too_large_is_lost_and_another_record_passed_over(
     monkeypatch.setattr("stream_dedup.inputs.warc_records.RECORD_BYTES_MAX", 200_000)
     large = random.Random(1).randbytes(300_000).hex().encode()
     image = record("i", http(large, kind="image/png"))
-    passed_over: Counter[str] = Counter()
+    skipped_records: Counter[str] = Counter()
     (tmp_path / f"a{suffix}").write_bytes(
         warc([RIGHT[0], record("b", http(large)), image, RIGHT[1]], suffix)
     )
 
-    found = read(tmp_path / f"a{suffix}", passed_over)
+    found = read(tmp_path / f"a{suffix}", skipped_records)
 
     assert bodies(found) == [A, C]
     assert [one.lost.error_class for one in found if one.lost is not None] == ["TooLarge"]
-    assert passed_over == {"not text": 1}
+    assert skipped_records == {"not text": 1}
 
 
 def test_a_body_that_grows_beyond_the_limit_is_lost(
