@@ -103,7 +103,7 @@ def build_set(name: str, source: Source, folder: Path) -> int:
     ]
     (folder / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines), "utf-8")
     rows = ["id_a\tid_b\tverdict\tjaccard\n"]
-    for pair in truth.pairs(documents):
+    for pair in truth.find_pairs(documents):
         ids = f"{documents[pair.earlier].id}\t{documents[pair.later].id}"
         rows.append(f"{ids}\t{_VERDICTS[pair.verdict]}\t{pair.jaccard:.4f}\n")
     (folder / f"{name}.pairs.tsv").write_text("".join(rows), "utf-8")

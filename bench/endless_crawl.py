@@ -6,7 +6,7 @@ import math
 import zlib
 from collections.abc import Iterator, Sequence
 
-from stream_dedup.demo.crawl import READ_LATER, CrawledPage, crawled
+from stream_dedup.demo.crawl import READ_LATER, CrawledPage, make_page
 from stream_dedup.demo.texts import HAN, LANGUAGES, Dice, Writer, language
 from stream_dedup.domain.errors import InputError
 
@@ -97,7 +97,7 @@ def _endless(
             chosen = pool.with_unique_words(
                 chosen, zlib.crc32(f"{seed}:{pool.code}:{original}".encode())
             )
-        yield crawled(url, pool.gap.join(chosen), pool.code, kind, of if copied else None, number)
+        yield make_page(url, pool.gap.join(chosen), pool.code, kind, of if copied else None, number)
         number += 1
 
 

@@ -343,7 +343,7 @@ class QualityStream:
 
     def drops(self, verdicts: Mapping[int, truth.TrueJudgement]) -> dict[Group, PairCounts]:
         """Count distinct documents and false drops of each group, from a verdict for each place."""
-        score = truth.judge(self.documents, verdicts, self.order, self._known)
+        score = truth.score_verdicts(self.documents, verdicts, self.order, self._known)
         counts: defaultdict[Group, PairCounts] = defaultdict(PairCounts)
         for language, tally in score.by_language.items():
             counts[group_of(language, language)] += PairCounts(

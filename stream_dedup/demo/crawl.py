@@ -110,33 +110,33 @@ class _MiniCrawl:
     def fetch(self, kind: str) -> None:
         """Add a page of a kind."""
         make = {
-            "original": self._original,
-            "re-crawl": self._re_crawl,
-            "mirror": self._mirror,
-            "edit": self._edit,
-            "translation": self._translation,
-            "template": self._page_of_template,
-            "short": self._short,
-            "broken": self._broken,
+            "original": self._add_original,
+            "re-crawl": self._add_re_crawl,
+            "mirror": self._add_mirror,
+            "edit": self._add_edit,
+            "translation": self._add_translation,
+            "template": self._add_template,
+            "short": self._add_short,
+            "broken": self._add_broken,
         }
         make[kind]()
 
-    def _original(self) -> None:
+    def _add_original(self) -> None:
         code = self._next_language()
         low, high = _ARTICLE_SIZES.get(code, _ARTICLE_SIZE)
         size = low + (high - low) * self.dice.roll() * self.dice.roll()
         article = Writer(self.dice).article(round(size / language(code).sentence_size))
         self._originals.append(
-            self._add("original", None, code, self.dice.pick(_NEWSPAPERS), article)
+            self._add_article("original", None, code, self.dice.pick(_NEWSPAPERS), article)
         )
 
-    def _re_crawl(self) -> None:
-        source = self._latest[self._source().id]
+    def _add_re_crawl(self) -> None:
+        source = self._latest[self._pick_source().id]
         draw = self.dice.roll()
         article = source.article
         if draw >= 0.6:
-            article = self._edited(article, source.language, self._between(*_REVISION_SHARE))
-        self._add(
+            article = self._edit_article(article, source.language, self._between(*_REVISION_SHARE))
+        self._add_article(
             "re-crawl",
             source,
             source.language,
@@ -146,20 +146,20 @@ class _MiniCrawl:
             respaced=0.4 <= draw < 0.6,
         )
 
-    def _mirror(self) -> None:
-        source = self._source()
+    def _add_mirror(self) -> None:
+        source = self._pick_source()
         others = [
             host for host in (READ_LATER, READ_LATER, READ_LATER, 0, 1, 2) if host != source.host
         ]
-        self._add("mirror", source, source.language, self.dice.pick(others), source.article)
+        self._add_article("mirror", source, source.language, self.dice.pick(others), source.article)
 
-    def _edit(self) -> None:
-        source = self._source()
+    def _add_edit(self) -> None:
+        source = self._pick_source()
         host = source.host if self.dice.roll() < 0.5 else self.dice.pick(_NEWSPAPERS)
-        article = self._edited(source.article, source.language, self._between(*_EDIT_SHARE))
-        self._add("edit", source, source.language, host, article)
+        article = self._edit_article(source.article, source.language, self._between(*_EDIT_SHARE))
+        self._add_article("edit", source, source.language, host, article)
 
-    def _translation(self) -> None:
+    def _add_translation(self) -> None:
         source = self.dice.pick(
             [
                 source
@@ -170,9 +170,9 @@ class _MiniCrawl:
         code = self.dice.pick(
             [code for code in LANGUAGES if code not in self._languages_of[source.root]]
         )
-        self._add("translation", source, code, self.dice.pick(_NEWSPAPERS), source.article)
+        self._add_article("translation", source, code, self.dice.pick(_NEWSPAPERS), source.article)
 
-    def _page_of_template(self) -> None:
+    def _add_template(self) -> None:
         """Add an advertisement: a new one in two of three cases, otherwise the first one with some
         fields changed.
         """
@@ -180,24 +180,24 @@ class _MiniCrawl:
         first = self._template.get(code)
         article = Writer(self.dice).article(6 + self.dice.below(5))
         if first and self.dice.roll() < 1 / 3:
-            article = self._refilled(first.article, self.dice.pick((0.05, 0.1, 0.2, 0.35, 0.5)))
-        source = self._add("template", first, code, _ADVERTISEMENTS, article)
+            article = self._refill(first.article, self.dice.pick((0.05, 0.1, 0.2, 0.35, 0.5)))
+        source = self._add_article("template", first, code, _ADVERTISEMENTS, article)
         self._template.setdefault(code, source)
 
-    def _short(self) -> None:
+    def _add_short(self) -> None:
         code = self.dice.pick_early(LANGUAGES)
         texts = ("", *language(code).texts["short"])
         text = self.dice.pick_early(texts)
         url = self._url(code, self.dice.pick((*_NEWSPAPERS, _ADVERTISEMENTS)))
         self.pages.append(
-            crawled(url, text, code, "short", self._shorts.get(text), len(self.pages))
+            make_page(url, text, code, "short", self._shorts.get(text), len(self.pages))
         )
         self._shorts.setdefault(text, url)
 
-    def _broken(self) -> None:
+    def _add_broken(self) -> None:
         code = LANGUAGES[0]
         url = self._url(code, 0)
-        complete = crawled(
+        complete = make_page(
             url,
             language(code).render_article(Writer(self.dice).article(10)),
             code,
@@ -217,7 +217,7 @@ class _MiniCrawl:
             )
         )
 
-    def _add(
+    def _add_article(
         self,
         kind: str,
         of: _Source | None,
@@ -230,10 +230,10 @@ class _MiniCrawl:
     ) -> _Source:
         url = url or self._url(code, host)
         body = language(code).render_article(article)
-        text = _laid_out(code, host, _respaced(body) if respaced else body)
+        text = _with_layout(code, host, _respace(body) if respaced else body)
         title = body.split("\n\n", 1)[0]
         number = len(self.pages)
-        self.pages.append(crawled(url, text, code, kind, of.id if of else None, number, title))
+        self.pages.append(make_page(url, text, code, kind, of.id if of else None, number, title))
         source = _Source(url, code, host, article, of.root if of else url)
         self._sources.append(source)
         self._latest[url] = source
@@ -242,7 +242,7 @@ class _MiniCrawl:
             codes.append(code)
         return source
 
-    def _source(self) -> _Source:
+    def _pick_source(self) -> _Source:
         """Return a page to copy: mostly an original, sometimes a copy, which makes chains."""
         return self.dice.pick(self._originals if self.dice.roll() < 0.8 else self._sources)
 
@@ -258,7 +258,7 @@ class _MiniCrawl:
         """Return a random share from low to high; small ones are more likely."""
         return low + (high - low) * self.dice.roll() * self.dice.roll()
 
-    def _edited(self, article: Article, code: str, share: float) -> Article:
+    def _edit_article(self, article: Article, code: str, share: float) -> Article:
         """Return the article with about this share of its words changed: values replaced, sentences
         added, removed or moved.
         """
@@ -288,7 +288,7 @@ class _MiniCrawl:
                 budget -= max(1, prose.size(_changed(before, prose.render(body[place]))))
         return Article(article.title, tuple(body))
 
-    def _refilled(self, article: Article, share: float) -> Article:
+    def _refill(self, article: Article, share: float) -> Article:
         """Return the article with this share of its fields changed."""
         writer = Writer(self.dice)
         body = list(article.body)
@@ -316,7 +316,7 @@ def _changed(before: str, after: str) -> str:
     return after[start : max(start, len(after) - end)]
 
 
-def _respaced(body: str) -> str:
+def _respace(body: str) -> str:
     """Return the text with other line breaks, and its title in capitals if that is reversible."""
     title, rest = body.split("\n\n", 1)
     capitals = title.upper()
@@ -333,12 +333,12 @@ def _layout(code: str, host: int) -> tuple[str, str]:
     return navigation, "\n".join(dice.shuffled(prose.texts["footer"])[:lines])
 
 
-def _laid_out(code: str, host: int, body: str) -> str:
+def _with_layout(code: str, host: int, body: str) -> str:
     navigation, footer = _layout(code, host)
     return f"{navigation}\n\n{body}\n\n{footer}"
 
 
-def crawled(
+def make_page(
     url: str, text: str, code: str, kind: str, of: str | None, number: float, title: str = ""
 ) -> CrawledPage:
     """Return a page as a crawler sends it; the crawler fetches a page every few seconds, and this one

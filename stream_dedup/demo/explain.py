@@ -67,7 +67,7 @@ def show_languages(out: Console, tallies: Mapping[str, truth.TruthTally]) -> Non
     table.print_to(out)
 
 
-def choose(
+def choose_duplicates(
     pages: Sequence[CrawledPage],
     duplicates: Sequence[Message],
     number_at: Mapping[str, int],
@@ -107,7 +107,7 @@ def choose(
     return chosen
 
 
-def siblings(
+def find_siblings(
     unique: Sequence[Message], number_at: Mapping[str, int]
 ) -> list[tuple[Message, int, int]]:
     """Return the pages kept only because of their site or title, with the numbers of the page and of
@@ -125,7 +125,7 @@ def siblings(
     return sorted(messages, key=lambda row: (shares[id(row[0])], -row[1]), reverse=True)
 
 
-def show_kept(
+def show_kept_sibling(
     out: Console, message: Message, page: CrawledPage, sibling: CrawledPage, plan: Plan
 ) -> None:
     """Print a page that was kept only because of its site or title, and its sibling."""
@@ -138,7 +138,7 @@ def show_kept(
 
 
 def _why(share: str, page: CrawledPage, other: CrawledPage, plan: Plan) -> str:
-    """Return an explanation of a similarity header for two pages."""
+    """Return the sentence that explains the similarity `share` of two pages, a header's value."""
     hasher = SiteHasher(Recipe())
     sites = site_of(page.key), site_of(other.key)
     origins = (

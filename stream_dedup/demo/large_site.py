@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from stream_dedup.demo.crawl import CrawledPage, crawled, mini_crawl
+from stream_dedup.demo.crawl import CrawledPage, make_page, mini_crawl
 from stream_dedup.demo.texts import Article, Dice, Writer, language
 
 HOST: Final = "almanac.example"
@@ -67,5 +67,5 @@ def large_site(seed: int, gap: float) -> list[tuple[float, CrawledPage]]:
         text = f"{before}\n\n{prose.render_article(article)}\n\n{after}"
         place, kind = (order + 0.5) * gap, "edit" if of else "site"
         title = prose.render_article(article).split("\n\n", 1)[0]
-        placed.append((place, crawled(url, text, _LANGUAGE, kind, of, place, title)))
+        placed.append((place, make_page(url, text, _LANGUAGE, kind, of, place, title)))
     return placed

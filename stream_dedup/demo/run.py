@@ -73,7 +73,7 @@ _CLUE_CHARACTERS = 200
 
 
 @dataclass(slots=True)
-class Seen:
+class DemoOutputs:
     """The output records of each topic, and the latency of each page in ms after its timestamp."""
 
     unique: list[Message] = field(default_factory=list)
@@ -118,7 +118,7 @@ class DemoProcesses:
         """Return the end of the roles' log with an introduction."""
         return f"The end of their log:\n{self._log.read_text(errors='replace')[-3000:]}"
 
-    def until(self, stop: threading.Event) -> None:
+    def wait_until(self, stop: threading.Event) -> None:
         """Wait until `stop` is set, or raise as `check`."""
         while not stop.wait(_LOOK_SECONDS):
             self.check()
@@ -150,7 +150,7 @@ def run_demo(
             "1  Apache Kafka: "
             f"{'the one at ' + broker if broker else 'one of our own, stopped at the end'}"
         )
-        local_broker = None if broker else stack.enter_context(_own_broker(folder, out))
+        local_broker = None if broker else stack.enter_context(_local_broker(folder, out))
         bootstrap = str(broker) if local_broker is None else local_broker.bootstrap
         settings = _settings(
             bootstrap, folder, free_ports(1 + max(PORT_OFFSETS.values()))[0] if serve else 0
@@ -185,14 +185,14 @@ def run_demo(
             sys.stderr.write(complaint + "\n")
         if has_search:
             _wait_for_search(settings, len(seen.unique) + len(seen.duplicates), processes)
-            _leave_up(settings, _clue_of(outcome), processes, out)
+            _leave_up(settings, _search_clue(outcome), processes, out)
         elif serve:
             _serve(settings, processes, out)
     return 1 if outcome.complaints else 0
 
 
 @contextlib.contextmanager
-def _own_broker(folder: Path, out: Console) -> Iterator[LocalBroker]:
+def _local_broker(folder: Path, out: Console) -> Iterator[LocalBroker]:
     from stream_dedup.broker import LocalBroker  # noqa: PLC0415 - an extra, not needed on somebody's own Kafka
 
     with LocalBroker(folder / "kafka", log=lambda line: out.print(f"   {line}")) as broker:
@@ -225,11 +225,11 @@ def _wait_for_search(settings: Settings, records: int, processes: DemoProcesses)
             indexed = families["stream_dedup_search_records"].samples[0].value
 
 
-def _clue_of(outcome: _Outcome) -> str:
+def _search_clue(outcome: _Outcome) -> str:
     """Return some words of a page that has a duplicate, in English if there is one."""
     duplicates = [outcome.pages[_number(message)] for message in outcome.seen.duplicates]
-    again = [page for page in duplicates if not is_of_site(page)] or duplicates or outcome.pages
-    words = next((page for page in again if page.language == "en"), again[0]).text.split()
+    choices = [page for page in duplicates if not is_of_site(page)] or duplicates or outcome.pages
+    words = next((page for page in choices if page.language == "en"), choices[0]).text.split()
     middle = len(words) // 2
     return re.sub(r"[^\w -]", "", " ".join(words[middle : middle + _CLUE_WORDS]))[:_CLUE_CHARACTERS]
 
@@ -247,7 +247,7 @@ def _leave_up(settings: Settings, clue: str, processes: DemoProcesses, out: Cons
         )
         out.print(f'   stream-dedup find "{clue}" --search {address}', soft_wrap=True, markup=False)
         out.file.flush()
-        processes.until(stop)
+        processes.wait_until(stop)
 
 
 def _serve(settings: Settings, processes: DemoProcesses, out: Console) -> None:
@@ -273,7 +273,7 @@ def _serve(settings: Settings, processes: DemoProcesses, out: Console) -> None:
                 markup=False,
             )
             out.file.flush()
-            processes.until(stop)
+            processes.wait_until(stop)
         finally:
             stop.set()  # ends the reader of the decisions
             server.stop()
@@ -347,7 +347,7 @@ def _roles(
 
 def _run_crawl(
     settings: Settings, pages: Sequence[CrawledPage], processes: DemoProcesses, out: Console
-) -> Seen:
+) -> DemoOutputs:
     """Send the crawl at a crawler's rate, and read the outputs meanwhile.
 
     Raises:
@@ -355,7 +355,7 @@ def _run_crawl(
     """
     names = settings.topic_names
     producer = LoadProducer(settings, linger_ms=LINGER_MS)
-    seen = Seen()
+    seen = DemoOutputs()
     messages_by_topic = {
         names.unique: seen.unique,
         names.duplicates: seen.duplicates,
@@ -435,7 +435,7 @@ class _Outcome:
     def __init__(
         self,
         pages: Sequence[CrawledPage],
-        seen: Seen,
+        seen: DemoOutputs,
         source: Sequence[Message],
     ) -> None:
         self.pages = pages
@@ -447,12 +447,12 @@ class _Outcome:
         self.stages = Counter(
             text_of(message.headers, "dedup.error.stage") for message in seen.dead
         )
-        judged = sorted((*seen.unique, *seen.duplicates), key=_decided)
-        self.score = truth.judge(
+        judged = sorted((*seen.unique, *seen.duplicates), key=_verdict_place)
+        self.score = truth.score_verdicts(
             pages,
             dict(map(self._judgement, judged)),
             [_number(message) for message in judged],
-            truth.pairs(pages, [(site_of(page.key), page.title) for page in pages]),
+            truth.find_pairs(pages, [(site_of(page.key), page.title) for page in pages]),
         )
         self.complaints = list(self._complaints())
 
@@ -545,22 +545,22 @@ class _Outcome:
         )
         out.print()
         explain.show_languages(out, self.score.by_language)
-        chosen = explain.choose(
+        chosen = explain.choose_duplicates(
             self.pages, seen.duplicates, self.number_at, ("edit", "re-crawl", "mirror")
         )
         for message, page, original in chosen:
             out.print()
             explain.show_duplicate(out, message, self.pages[page], self.pages[original], plan)
-        for message, page, sibling in explain.siblings(seen.unique, self.number_at)[:1]:
+        for message, page, sibling in explain.find_siblings(seen.unique, self.number_at)[:1]:
             out.print()
-            explain.show_kept(out, message, self.pages[page], self.pages[sibling], plan)
+            explain.show_kept_sibling(out, message, self.pages[page], self.pages[sibling], plan)
 
 
 def _number(message: Message) -> int:
     return int(text_of(message.headers, _NUMBER))
 
 
-def _decided(message: Message) -> tuple[int, int]:
+def _verdict_place(message: Message) -> tuple[int, int]:
     """Return the log place of the verdict; pages that were not in the log come first, because they
     resemble nothing.
     """

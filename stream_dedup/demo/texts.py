@@ -46,7 +46,7 @@ _NUMBERS = {
     "year": list(range(1890, 2025)),
 }
 # The number of entries of a list that an article repeats; sentences draw from other lists in full.
-_DWELLS_ON = {
+_FOCUS_SIZES = {
     "place": 3,
     "site": 3,
     "people": 8,
@@ -78,7 +78,7 @@ class Dice:
 
     def pick_early(self, items: Sequence[T]) -> T:
         """Return an item chosen by Zipf's law: the k-th has the weight 1 / (k + 3)."""
-        weights = _zipf(len(items))
+        weights = _zipf_weights(len(items))
         return items[bisect_right(weights, self.roll() * weights[-1])]
 
     def shuffled(self, items: Sequence[T]) -> list[T]:
@@ -91,7 +91,7 @@ class Dice:
 
 
 @functools.cache
-def _zipf(count: int) -> list[float]:
+def _zipf_weights(count: int) -> list[float]:
     return list(accumulate(1 / (rank + 4) for rank in range(count)))
 
 
@@ -230,7 +230,9 @@ class Writer:
     def __init__(self, dice: Dice) -> None:
         self._dice = dice
         self._reference = language(LANGUAGES[0])
-        self._focus = {name: self._chosen(name, count) for name, count in _DWELLS_ON.items()}
+        self._focus = {
+            name: self._choose_entries(name, count) for name, count in _FOCUS_SIZES.items()
+        }
 
     def article(self, sentences: int) -> Article:
         """Return an article of `sentences` sentences; no frame is repeated before each was used."""
@@ -279,7 +281,7 @@ class Writer:
             return self._dice.below(len(self._reference.lists[name]))
         return focus[int(len(focus) * self._dice.roll() * self._dice.roll())]
 
-    def _chosen(self, name: str, count: int) -> list[int]:
+    def _choose_entries(self, name: str, count: int) -> list[int]:
         everything = range(len(self._reference.lists[name]))
         chosen: list[int] = []
         while len(chosen) < count:

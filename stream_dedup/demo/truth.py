@@ -91,7 +91,7 @@ def words(text: str) -> list[str]:
     return unicodedata.normalize("NFKC", text).lower().translate(_SEPARATED).split()
 
 
-def bare(text: str) -> str:
+def bare_text(text: str) -> str:
     """Return the text without case, punctuation, white space and control characters."""
     folded = unicodedata.normalize("NFKC", text).lower()
     return "".join(
@@ -127,7 +127,7 @@ def is_judged(page: Text) -> bool:
     return page.kind != "broken" and any(character.isalnum() for character in page.text)
 
 
-def pairs(pages: Sequence[Text], named: Sequence[tuple[str, str]] = ()) -> list[Pair]:
+def find_pairs(pages: Sequence[Text], named: Sequence[tuple[str, str]] = ()) -> list[Pair]:
     """Return all pairs with a Jaccard of at least `LISTED_FROM` or equal bare texts, by later page,
     then earlier page.
 
@@ -145,14 +145,14 @@ def pairs(pages: Sequence[Text], named: Sequence[tuple[str, str]] = ()) -> list[
             earlier_pages = containing[shingle]
             shared.update(earlier_pages)
             earlier_pages.append(later)
-        equal = same_text[bare(page.text)] if is_judged(page) else []
+        equal = same_text[bare_text(page.text)] if is_judged(page) else []
         for earlier in sorted({*shared, *equal}):
             value = shared[earlier] / (sizes[earlier] + sizes[later] - shared[earlier] or 1)
             if earlier in equal:
                 listed.append(Pair(earlier, later, value, "exact"))
             elif value >= LISTED_FROM:
                 has_other_title = bool(named) and _has_other_title(named[earlier], named[later])
-                listed.append(Pair(earlier, later, value, _meaning(value, has_other_title)))
+                listed.append(Pair(earlier, later, value, _true_verdict(value, has_other_title)))
         if is_judged(page):
             equal.append(later)
     return listed
@@ -162,7 +162,7 @@ def _has_other_title(left: tuple[str, str], right: tuple[str, str]) -> bool:
     return all((*left, *right)) and left[0] == right[0] and left[1] != right[1]
 
 
-def _meaning(value: float, has_other_title: bool) -> TrueVerdict:
+def _true_verdict(value: float, has_other_title: bool) -> TrueVerdict:
     if value >= (DUPLICATE_OF_OTHER_TITLE_FROM if has_other_title else DUPLICATE_FROM):
         return "duplicate"
     return "grey" if value >= GREY_FROM else "different"
@@ -230,7 +230,7 @@ class Score:
     misnamed: list[int] = field(default_factory=list)
 
 
-def judge(
+def score_verdicts(
     pages: Sequence[Text],
     verdicts: Mapping[int, TrueJudgement],
     order: Sequence[int] | None = None,
@@ -249,14 +249,14 @@ def judge(
         verdicts: by index in `pages`; every page that `is_judged` must have one, others are ignored.
         order: indices in the order of judging, if it was not that of `pages` (several partitions);
             missing pages come last.
-        known: the result of `pairs(pages)`, if it was computed before.
+        known: the result of `find_pairs(pages)`, if it was computed before.
 
     Raises:
         InputError: a page has no verdict.
     """
-    alike: defaultdict[int, dict[int, Pair]] = defaultdict(dict)
-    for pair in pairs(pages) if known is None else known:
-        alike[pair.earlier][pair.later] = alike[pair.later][pair.earlier] = pair
+    pairs_by_page: defaultdict[int, dict[int, Pair]] = defaultdict(dict)
+    for pair in find_pairs(pages) if known is None else known:
+        pairs_by_page[pair.earlier][pair.later] = pairs_by_page[pair.later][pair.earlier] = pair
     score = Score()
     kept_pages: set[int] = set()
     for place in dict.fromkeys([*(order or ()), *range(len(pages))]):
@@ -268,7 +268,7 @@ def judge(
                 "page first."
             )
         verdict = verdicts[place]
-        _count(score, pages[place], place, verdict, alike[place], kept_pages)
+        _count(score, pages[place], place, verdict, pairs_by_page[place], kept_pages)
         if not verdict.duplicate:
             kept_pages.add(place)
         elif verdict.representative not in kept_pages:
@@ -281,11 +281,11 @@ def _count(
     page: Text,
     place: int,
     verdict: TrueJudgement,
-    alike: Mapping[int, Pair],
+    pairs_of_page: Mapping[int, Pair],
     kept_pages: Collection[int],
 ) -> None:
     best, pair = max(
-        ((other, pair) for other, pair in alike.items() if other in kept_pages),
+        ((other, pair) for other, pair in pairs_of_page.items() if other in kept_pages),
         key=lambda item: (item[1].is_copy, item[1].resemblance),
         default=(None, None),
     )
@@ -293,7 +293,7 @@ def _count(
     positive = pair is not None and pair.is_copy
     near = positive and pair is not None and pair.verdict != "exact"
     grey = not positive and resemblance >= GREY_FROM
-    named = alike.get(-1 if verdict.representative is None else verdict.representative)
+    named = pairs_of_page.get(-1 if verdict.representative is None else verdict.representative)
     named_resemblance = named.resemblance if named else 0.0
     false_drop = verdict.duplicate and min(resemblance, named_resemblance) < GREY_FROM
     if false_drop:

@@ -48,7 +48,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
             )
             for number in (1, 4)
         ]
-    known = {(one.earlier, one.later): one for one in truth.pairs(documents)}
+    known = {(one.earlier, one.later): one for one in truth.find_pairs(documents)}
     names = {"exact": "exact", "duplicate": "dup", "grey": "grey", "different": "diff"}
     lines = [
         json.dumps({"id": one.id, "text": one.text, "lang": one.language, "src": "made"})
@@ -115,7 +115,7 @@ def test_template_pages_are_negatives_and_share_their_boilerplate() -> None:
 
     assert template_pages.__wrapped__("fr", 7, 40) == made
     assert {(one.earlier, one.later): one.jaccard for one in made.pairs} == {
-        (one.earlier, one.later): one.jaccard for one in truth.pairs(made.documents)
+        (one.earlier, one.later): one.jaccard for one in truth.find_pairs(made.documents)
     }
     assert max(made.nearest) < truth.GREY_FROM
     assert made.quantiles()[1] > 0.25

@@ -52,7 +52,7 @@ def crawl(request: pytest.FixtureRequest) -> list[CrawledPage]:
 
 
 def resemblances(pages: list[CrawledPage]) -> Resemblances:
-    return {(pair.earlier, pair.later): pair.resemblance for pair in truth.pairs(pages)}
+    return {(pair.earlier, pair.later): pair.resemblance for pair in truth.find_pairs(pages)}
 
 
 @pytest.fixture(scope="module")
@@ -267,7 +267,7 @@ def test_pairs_equal_brute_force() -> None:
     print(f"seed {seed}")
     pages = random.Random(seed).sample(mini_crawl(seed, 300), 150)
     cut = [truth.shingles(page.text, page.language) for page in pages]
-    bare = [truth.bare(page.text) for page in pages]
+    bare = [truth.bare_text(page.text) for page in pages]
     judged = [place for place, page in enumerate(pages) if truth.is_judged(page)]
     expected = []
     for earlier, later in sorted(
@@ -283,7 +283,7 @@ def test_pairs_equal_brute_force() -> None:
             expected.append(truth.Pair(earlier, later, value, verdict))
 
     assert len(expected) > 10
-    assert expected == truth.pairs(pages)
+    assert expected == truth.find_pairs(pages)
 
 
 # Words a0..a19 make 18 shingles. Against LONG: ALIKE has 17 of 19 (0.89), HALF 13 of 23 (0.57), FAR
@@ -343,7 +343,7 @@ def test_judge(
         else duplicate_of(verdict if isinstance(verdict, int) else None)
         for place, verdict in enumerate(verdicts)
     }
-    score = truth.judge([Text(text) for text in texts], given_verdicts)
+    score = truth.score_verdicts([Text(text) for text in texts], given_verdicts)
 
     assert expected == counts(score.total)
     assert expected[0] + expected[2] + expected[4] == score.total.pages
@@ -357,27 +357,27 @@ def test_judge_follows_the_order_of_judging_and_wants_a_verdict_on_every_page() 
     pages = [Text(LONG), Text(ALIKE)]
     verdicts = {0: duplicate_of(1), 1: UNIQUE}
 
-    assert counts(truth.judge(pages, verdicts, order=[1, 0]).total) == (1, 1, 0, 0, 1, 0)
-    assert counts(truth.judge(pages, verdicts, order=[1]).total) == (1, 1, 0, 0, 1, 0)
-    assert counts(truth.judge(pages, verdicts).total) == (0, 0, 0, 0, 2, 1)
+    assert counts(truth.score_verdicts(pages, verdicts, order=[1, 0]).total) == (1, 1, 0, 0, 1, 0)
+    assert counts(truth.score_verdicts(pages, verdicts, order=[1]).total) == (1, 1, 0, 0, 1, 0)
+    assert counts(truth.score_verdicts(pages, verdicts).total) == (0, 0, 0, 0, 2, 1)
     pages = [Text(""), Text("x", kind="broken"), Text("a b c d")]
-    assert truth.judge(pages, {2: UNIQUE}).total.pages == 1, (
+    assert truth.score_verdicts(pages, {2: UNIQUE}).total.pages == 1, (
         "broken and empty pages need no verdict"
     )
     with pytest.raises(InputError, match="Page 2 of the crawl has no verdict"):
-        truth.judge(pages, {0: UNIQUE, 1: UNIQUE})
+        truth.score_verdicts(pages, {0: UNIQUE, 1: UNIQUE})
 
 
 def test_an_oracle_scores_full_marks_on_a_crawl() -> None:
     """Verdicts read off the truth itself have a recall of 1 and no false drop; the tallies by kind
     and language add up."""
     pages = mini_crawl(4, 300)
-    known = truth.pairs(pages)
+    known = truth.find_pairs(pages)
     verdicts = dict.fromkeys(range(len(pages)), UNIQUE)
     for pair in known:
         if pair.resemblance >= truth.DUPLICATE_FROM and not verdicts[pair.earlier].duplicate:
             verdicts[pair.later] = duplicate_of(pair.earlier)
-    score = truth.judge(pages, verdicts, known=known)
+    score = truth.score_verdicts(pages, verdicts, known=known)
 
     assert (score.total.recall, score.total.near_recall) == (1.0, 1.0)
     assert score.total.positives > 60
@@ -400,19 +400,19 @@ def test_pages_of_one_site_with_other_titles_are_two_pages_up_to_97_per_cent() -
     )
 
     def verdicts(*named: tuple[str, str]) -> list[str]:
-        return [pair.verdict for pair in truth.pairs([one, other, equal], named)][::2]
+        return [pair.verdict for pair in truth.find_pairs([one, other, equal], named)][::2]
 
     assert verdicts() == ["duplicate", "duplicate"]
     assert verdicts(("a", "1"), ("a", "2"), ("a", "3")) == ["grey", "grey"]
     assert verdicts(("a", "1"), ("a", ""), ("a", "1")) == ["duplicate", "duplicate"]
     assert verdicts(("a", "1"), ("b", "2"), ("c", "3")) == ["duplicate", "duplicate"]
-    assert [pair.verdict for pair in truth.pairs([one, equal], [("a", "1"), ("a", "2")])] == [
+    assert [pair.verdict for pair in truth.find_pairs([one, equal], [("a", "1"), ("a", "2")])] == [
         "duplicate"
     ]
     given = {0: TrueJudgement(False), 1: TrueJudgement(False)}
-    known = truth.pairs([one, other], [("a", "1"), ("a", "2")])
-    assert truth.judge([one, other], given, known=known).total.grey == 1
-    assert truth.judge([one, other], given).total.positives == 1
+    known = truth.find_pairs([one, other], [("a", "1"), ("a", "2")])
+    assert truth.score_verdicts([one, other], given, known=known).total.grey == 1
+    assert truth.score_verdicts([one, other], given).total.positives == 1
 
 
 def test_a_kept_page_is_shown_with_its_sibling_and_the_reason() -> None:
@@ -438,8 +438,8 @@ def test_a_kept_page_is_shown_with_its_sibling_and_the_reason() -> None:
     ]
     out = Console(file=io.StringIO(), width=300)
 
-    found = explain.siblings(made, {"documents-0@5": 0})
-    explain.show_kept(out, found[0][0], page, like, PLANS["bands"])
+    found = explain.find_siblings(made, {"documents-0@5": 0})
+    explain.show_kept_sibling(out, found[0][0], page, like, PLANS["bands"])
 
     assert [(one.offset, page_number, of) for one, page_number, of in found] == [
         (2, 1, 0),
