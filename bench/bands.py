@@ -21,7 +21,7 @@ BANDS: Final = ("below .5", ".5 to .6", ".6 to .65", ".65 to .8", "from .8")
 FALSE: Final = 0  # the band whose drops are false
 
 
-def band_of(jaccard: float) -> int:
+def band_index(jaccard: float) -> int:
     """Return the place in `BANDS` of a Jaccard."""
     return bisect_right(EDGES, jaccard)
 
@@ -43,9 +43,10 @@ class BandCounts:
 
     def as_json(self) -> dict[str, dict[str, int]]:
         """Return documents and drops of each band by its name."""
-        told = zip(BANDS, self.documents, self.dropped, strict=True)
+        bands_by_name = zip(BANDS, self.documents, self.dropped, strict=True)
         return {
-            name: {"documents": documents, "dropped": dropped} for name, documents, dropped in told
+            name: {"documents": documents, "dropped": dropped}
+            for name, documents, dropped in bands_by_name
         }
 
 
@@ -55,7 +56,7 @@ def count_bands(nearest: Sequence[float], dropped: Sequence[bool]) -> BandCounts
     """
     documents, drops = [0] * len(BANDS), [0] * len(BANDS)
     for jaccard, is_dropped in zip(nearest, dropped, strict=True):
-        band = band_of(jaccard)
+        band = band_index(jaccard)
         documents[band] += 1
         drops[band] += is_dropped
     return BandCounts(tuple(documents), tuple(drops))

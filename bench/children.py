@@ -62,14 +62,14 @@ class MeasuredChild:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # a Ctrl-C is for us, and we end it
             )
-        self._looker = process_looker(self._process.pid)
+        self._collector = process_collector(self._process.pid)
         self._port: int | None = None
 
     def cpu_seconds(self) -> float | None:
         """Return the CPU time used so far, to a hundredth of a second; None where the system has no
         /proc.
         """
-        return cpu_seconds(self._looker)
+        return cpu_seconds(self._collector)
 
     def metrics(self) -> list[Sample]:
         """Return what the role's /metrics says now: samples with name, labels and value.
@@ -105,17 +105,17 @@ class MeasuredChild:
         return self._process.pid
 
     def log_lines(self) -> list[str]:
-        """Return all that it has written."""
+        """Return the lines of its output."""
         return self._log_path.read_text(errors="replace").splitlines()
 
     @property
     def log(self) -> str:
-        """The end of what it has written."""
+        """The end of its output."""
         return self._log_path.read_text(errors="replace")[-_LOG_CHARACTERS:]
 
     def stop(self) -> None:
-        """Let it finish what it has in hand and end, by force after a minute; then `usage` is
-        known.
+        """End the child: close its standard input, and kill it after a minute; then set
+        `usage`.
         """
         memory_bytes_max = _peak_bytes(self._process.pid)
         if self._process.stdin is not None:
@@ -150,16 +150,16 @@ class MeasuredChild:
         return self._port
 
 
-def process_looker(pid: int) -> ProcessCollector:
-    """Return what looks at another process's use of the machine."""
+def process_collector(pid: int) -> ProcessCollector:
+    """Return a collector of the CPU time and memory of another process."""
     return ProcessCollector(pid=lambda: pid, registry=None)
 
 
-def cpu_seconds(looker: ProcessCollector) -> float | None:
+def cpu_seconds(collector: ProcessCollector) -> float | None:
     """Return the CPU time that a process has used so far; None where that cannot be seen, or if it
     has gone.
     """
-    for family in looker.collect():
+    for family in collector.collect():
         if family.name == "process_cpu_seconds":
             return float(family.samples[0].value)
     return None

@@ -105,7 +105,7 @@ def run(settings: Settings) -> None:
     aborted = 0
     try:
         while not _input_has_ended():
-            taken = _fill(source, settings.batch_documents)
+            taken = _read_batch(source, settings.batch_documents)
             outputs = [one for messages in taken for one in positions.copies(messages, target)]
             if not outputs:
                 continue
@@ -133,7 +133,7 @@ def run(settings: Settings) -> None:
         output.close()
 
 
-def _fill(source: SourceConsumer, most: int) -> list[Messages]:
+def _read_batch(source: SourceConsumer, most: int) -> list[Messages]:
     taken = [source.take_messages(most, _IDLE_SECONDS)]
     while taken[-1] and (room := most - sum(map(len, taken))):
         taken.append(source.take_messages(room, _FILL_SECONDS))

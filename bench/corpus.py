@@ -45,7 +45,7 @@ class CorpusDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownPairs:
+class KnownPair:
     """What is known of a listed pair."""
 
     verdict: Verdict
@@ -58,7 +58,7 @@ class Corpus:
 
     name: str
     documents: tuple[CorpusDocument, ...]
-    pairs: dict[tuple[int, int], KnownPairs]
+    pairs: dict[tuple[int, int], KnownPair]
 
     def group(self, pair: tuple[int, int]) -> Group:
         """Return the language group of a pair: `en` or `zh` if both documents are of it, else
@@ -133,7 +133,7 @@ def _read(file: Path) -> Corpus:
                 one, other = sorted((places[row["id_a"]], places[row["id_b"]]))
                 if row["verdict"] not in get_args(Verdict):
                     raise KeyError(row["verdict"])
-                pairs[one, other] = KnownPairs(row["verdict"], float(row["jaccard"]))  # type: ignore[arg-type] # looked up above
+                pairs[one, other] = KnownPair(row["verdict"], float(row["jaccard"]))  # type: ignore[arg-type] # looked up above
             except (ValueError, KeyError, TypeError) as error:
                 raise InputError(
                     f"Line {rows.line_num} of {truth} is no pair ({error!r:.100}): it needs the "

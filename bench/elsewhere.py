@@ -34,14 +34,14 @@ WORDS = [f"word{number}" for number in range(20_000)]
 SOURCES = {("documents", 0): records.Source("documents", bytes(16), 0, 0, 0)}
 
 
-def text(number: int) -> str:
-    """Return some 2 kB of words."""
+def make_text(number: int) -> str:
+    """Return about 2 kB of words, which depend on `number`."""
     return " ".join(random.Random(number).choices(WORDS, k=230))  # noqa: S311
 
 
-def serve(delay_ms: int, count: int, said: Connection) -> None:
-    """Serve the texts, each after a while; say on which port."""
-    texts = [text(number).encode() for number in range(count)]
+def serve(delay_ms: int, count: int, port_sender: Connection) -> None:
+    """Serve `count` texts, each after `delay_ms`, and send the port to `port_sender`."""
+    texts = [make_text(number).encode() for number in range(count)]
 
     async def answer(request: web.Request) -> web.Response:
         await asyncio.sleep(delay_ms / 1000)
@@ -54,14 +54,14 @@ def serve(delay_ms: int, count: int, said: Connection) -> None:
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0, backlog=1000)
         await site.start()
-        said.send(site._server.sockets[0].getsockname()[1])  # type: ignore[union-attr]
+        port_sender.send(site._server.sockets[0].getsockname()[1])  # type: ignore[union-attr]
         await asyncio.sleep(3600)
 
     asyncio.run(run())
 
 
-def rate(values: list[dict[str, str]], **settings: str) -> float:
-    """Return how many documents a second are prepared."""
+def documents_per_second(values: list[dict[str, str]], **settings: str) -> float:
+    """Return the documents per second that `prepare` reaches, the best of three."""
     preparer = Preparer(
         Decoder(load_settings({"value_format": "json", **settings}, environ={})),
         Fingerprinter(Recipe()),
@@ -93,8 +93,10 @@ def main() -> None:
     parser.add_argument("--fetches", type=int, action="append")
     options = parser.parse_args()
     count = options.documents
-    print(f"{count:,} texts of {len(text(0)):,} bytes; documents a second")
-    print(f"inside the records: {rate([{'text': text(number)} for number in range(count)]):,.0f}")
+    print(f"{count:,} texts of {len(make_text(0)):,} bytes; documents a second")
+    print(
+        f"inside the records: {documents_per_second([{'text': make_text(number)} for number in range(count)]):,.0f}"
+    )
     for delay_ms in DELAYS_MS:
         for fetches in options.fetches or (64, 256):
             ours, theirs = multiprocessing.Pipe()
@@ -105,7 +107,7 @@ def main() -> None:
             url = f"http://127.0.0.1:{ours.recv()}"
             values = [{"uri": f"{url}/{number}"} for number in range(count)]
             elsewhere.AT_ONCE = fetches
-            found = rate(values, text_at="uri", text_prefixes=url)
+            found = documents_per_second(values, text_at="uri", text_prefixes=url)
             print(
                 f"{delay_ms} ms a fetch, {fetches} at once: {found:,.0f} (at most "
                 f"{1000 * fetches / delay_ms:,.0f})",

@@ -81,7 +81,7 @@ def write_file(path: Path, documents: int, size_bytes: int, seed: int) -> FileTr
     """Write a file of JSONL; return what is true of it."""
     dice = random.Random(seed)  # noqa: S311 - made-up texts
     weights = list(accumulate(1 / (rank + 2.7) for rank in range(_WORDS)))
-    words = [_word(rank) for rank in range(_WORDS)]
+    words = [_word_of_rank(rank) for rank in range(_WORDS)]
     texts: list[list[str]] = []
     copies: set[int] = set()
     grey: set[int] = set()
@@ -92,10 +92,10 @@ def write_file(path: Path, documents: int, size_bytes: int, seed: int) -> FileTr
                 text = list(original)
                 for _ in range(int(len(text) * dice.random() * _CHANGED_MOST)):
                     text[dice.randrange(len(text))] = dice.choice(words)
-                alike = _jaccard(original, text)
+                alike = _trigram_jaccard(original, text)
                 (copies if alike >= COPY_FROM else grey if alike >= GREY_FROM else set()).add(row)
             else:
-                text = list(_drawn(dice, words, weights, size_bytes))
+                text = list(_draw_words(dice, words, weights, size_bytes))
                 texts.append(text)
             lines.write(json.dumps({"id": str(row), "text": " ".join(text)}) + "\n")
     return FileTruth(documents, frozenset(copies), frozenset(grey))
@@ -151,7 +151,7 @@ def _command(program: str, path: Path) -> Sequence[str]:
     return [str(python), str(_ROOT / "peers" / "files.py"), program, str(path)]
 
 
-def _word(rank: int) -> str:
+def _word_of_rank(rank: int) -> str:
     """Return a word of letters alone: some programs take all numbers for one."""
     letters, left = "", rank + 26
     while left:
@@ -160,7 +160,7 @@ def _word(rank: int) -> str:
     return letters
 
 
-def _drawn(
+def _draw_words(
     dice: random.Random, words: Sequence[str], weights: Sequence[float], size_bytes: int
 ) -> Iterator[str]:
     """Yield words, every second one from the few that follow the word before it."""
@@ -175,7 +175,7 @@ def _drawn(
         yield words[rank]
 
 
-def _jaccard(one: Sequence[str], other: Sequence[str]) -> float:
+def _trigram_jaccard(one: Sequence[str], other: Sequence[str]) -> float:
     runs = [
         {tuple(words[start : start + 3]) for start in range(len(words) - 2)}
         for words in (one, other)

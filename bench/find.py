@@ -28,7 +28,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from bench.find_texts import LANGUAGES, every_text
+from bench.find_texts import LANGUAGES, generate_texts
 from bench.path_around import machine
 from stream_dedup.domain.errors import InputError
 from stream_dedup.fingerprinting import Languages
@@ -121,7 +121,7 @@ class FindReport:
 
     @property
     def milliseconds(self) -> list[float]:
-        """Of every clue."""
+        """The time of the engine for each clue."""
         return [one for cell in self.cells for one in cell.milliseconds]
 
     def as_json(self) -> dict[str, Any]:
@@ -186,20 +186,22 @@ class TextFile:
 
     @property
     def size_bytes(self) -> int:
-        """Of all texts."""
+        """The size of all texts."""
         return self._ends[-1]
 
     def text(self, number: int) -> str:
-        """Return one."""
+        """Return the text of this number."""
         begin, end = self._ends[number : number + 2]
         return os.pread(self._texts.fileno(), end - begin, begin).decode()
 
     def at(self, places: Iterable[str]) -> dict[str, str]:
-        """Return texts by their places, as Kafka would give them."""
+        """Return the texts at these places by place, as a reader of Kafka does."""
         return {place: self.text(number_of(place)) for place in places}
 
-    def scanned(self, pairs: Sequence[bytes], needed: int) -> dict[int, int]:
-        """Look at every text; return how many of the pairs those hold that hold so many."""
+    def scan(self, pairs: Sequence[bytes], needed: int) -> dict[int, int]:
+        """Scan all texts; return the number of `pairs` in each text that contains at least `needed` of
+        them, by the number of the text.
+        """
         self._words.seek(0)
         found = {}
         for number, line in enumerate(self._words):
@@ -210,7 +212,7 @@ class TextFile:
 
 
 def number_of(place: str) -> int:
-    """Return the number of the text that lies there."""
+    """Return the number of the text at a place."""
     return int(place.rpartition("@")[2])
 
 
@@ -228,18 +230,18 @@ def run_find(options: FindOptions, say: Say) -> FindReport:
     ):
         report = FindReport(options, machine())
         say(f"writing {options.documents:,} texts")
-        texts.write(every_text(options.seed, options.size_bytes, options.documents), languages)
+        texts.write(generate_texts(options.seed, options.size_bytes, options.documents), languages)
         report.bytes_texts = texts.size_bytes
         engine = TextIndex(Path(name) / "engine")
         try:
-            _load(engine, texts, languages, report, say)
-            _ask(engine, texts, languages, report, say)
+            _load_texts(engine, texts, languages, report, say)
+            _ask_clues(engine, texts, languages, report, say)
         finally:
             engine.close()
     return report
 
 
-def _load(
+def _load_texts(
     engine: TextIndex, texts: TextFile, languages: Languages, report: FindReport, say: Say
 ) -> None:
     began, cpu_began = time.monotonic(), time.process_time()
@@ -267,12 +269,12 @@ def _load(
     report.bytes_engine, report.segments = engine.size_bytes, engine.segments
 
 
-def _ask(
+def _ask_clues(
     engine: TextIndex, texts: TextFile, languages: Languages, report: FindReport, say: Say
 ) -> None:
     finder = Finder(engine, languages, texts.at)
     options = report.options
-    clues = list(_clues(texts, languages, options))
+    clues = list(_make_clues(texts, languages, options))
     cells = {key: CellFigures(*key) for key in product(LANGUAGES, TOKENS, CHANGES)}
     # The first question of each language reads dictionaries; as a role that runs has done long ago.
     for code in LANGUAGES:
@@ -291,16 +293,16 @@ def _ask(
         cell.first += any(number_of(document.at) == one.source for document in found.documents)
     report.ask_cpu_seconds = time.process_time() - cpu_began
     for one in clues:
-        cells[one.language, one.tokens, one.change].listed += _holds(
+        cells[one.language, one.tokens, one.change].listed += _is_listed(
             texts.text(one.source), one.text, languages
         )
     report.cells = list(cells.values())
-    for one in _spread(clues, options.scans):
+    for one in _select_clues(clues, options.scans):
         say(f"a scan for {one.tokens} words in {one.language}, {one.change}")
         began = time.monotonic()
         clue = parse_query(one.text, languages)
         wanted = [f" {' '.join(pair)} ".encode() for pair in clue.pairs]
-        held = texts.scanned(wanted, clue.needed())
+        held = texts.scan(wanted, clue.needed())
         report.scans.append((one.tokens, 1000 * (time.monotonic() - began), times[one]))
         shares = {number: count / len(clue.pairs) for number, count in held.items()}
         answer = {
@@ -315,15 +317,15 @@ def _ask(
             )
 
 
-def _holds(text: str, clue: str, languages: Languages) -> bool:
-    """Return whether a text holds so much of a clue that it is listed, by counting."""
+def _is_listed(text: str, clue: str, languages: Languages) -> bool:
+    """Return whether a text contains enough pairs of a clue to be listed, by counting them."""
     wanted = parse_query(clue, languages)
     words = f" {' '.join(words_of(text, languages))} "
     return sum(f" {' '.join(pair)} " in words for pair in wanted.pairs) >= wanted.needed()
 
 
-def _spread(clues: Sequence[AskedClue], count: int) -> Iterator[AskedClue]:
-    """Yield so many clues, of each length equally many; languages and changes take turns."""
+def _select_clues(clues: Sequence[AskedClue], count: int) -> Iterator[AskedClue]:
+    """Yield `count` clues, equally many of each length; languages and changes alternate."""
     kinds = [
         (LANGUAGES[turn % 3], tokens, CHANGES[(turn + turn // 3) % 3])
         for turn in range(9)
@@ -333,7 +335,7 @@ def _spread(clues: Sequence[AskedClue], count: int) -> Iterator[AskedClue]:
         yield next(one for one in clues if (one.language, one.tokens, one.change) == kind)
 
 
-def _clues(texts: TextFile, languages: Languages, options: FindOptions) -> Iterator[AskedClue]:
+def _make_clues(texts: TextFile, languages: Languages, options: FindOptions) -> Iterator[AskedClue]:
     """Yield the clues: the same piece of a text whole, changed and with a word missing."""
     dice = np.random.default_rng([options.seed, 7])
     for code in LANGUAGES:
@@ -348,8 +350,8 @@ def _clues(texts: TextFile, languages: Languages, options: FindOptions) -> Itera
                         "larger --size."
                     )
                 source, other = (own[place] for place in dice.integers(0, len(own), 2))
-                piece = _piece(texts.text(source), tokens, languages, dice.random())
-                foreign = _piece(texts.text(other), 1, languages, dice.random())
+                piece = _cut_piece(texts.text(source), tokens, languages, dice.random())
+                foreign = _cut_piece(texts.text(other), 1, languages, dice.random())
                 if piece is None or foreign is None:
                     continue
                 made += 1
@@ -361,7 +363,7 @@ def _clues(texts: TextFile, languages: Languages, options: FindOptions) -> Itera
                     yield AskedClue(code, tokens, change, text, source)
 
 
-def _piece(
+def _cut_piece(
     text: str, tokens: int, languages: Languages, where: float
 ) -> list[tuple[str, str, str]] | None:
     """Return a piece of a text that is so many words long, parted at each of its words: before it,

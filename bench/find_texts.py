@@ -1,4 +1,4 @@
-"""Texts to search in, as many as are asked for.
+"""Generate texts to search in, for `bench find`.
 
 What a search costs hangs on how many texts have the same words and the same pairs of neighbours. So
 words are drawn by the law of Zipf and Mandelbrot, as in real texts, and every second word is one of
@@ -44,8 +44,8 @@ _PARTICLES: Final = _WORDS_BETWEEN.split()
 _STOPS: Final = {"en": (" ", ". "), "zh": ("", "。"), "ja": ("", "。")}
 
 
-def every_text(seed: int, size_bytes: int, documents: int) -> Iterator[tuple[str, str]]:
-    """Yield so many texts with their language; the languages take turns."""
+def generate_texts(seed: int, size_bytes: int, documents: int) -> Iterator[tuple[str, str]]:
+    """Yield `documents` pairs of language and text; the languages alternate."""
     sources = [GeneratedTexts(seed, code, size_bytes) for code in LANGUAGES]
     left = documents
     for first in itertools.count(0, _BLOCK):
@@ -76,39 +76,41 @@ class GeneratedTexts:
         )
 
     def texts(self, first: int, count: int) -> list[str]:
-        """Return so many texts, from a multiple of `_BLOCK` on."""
+        """Return `count` texts from the number `first` on, a multiple of `_BLOCK`."""
         found: list[str] = []
         for block in range(first // _BLOCK, -(-(first + count) // _BLOCK)):
-            found += self._of_block(block)
+            found += self._make_block(block)
         return found[:count]
 
-    def _of_block(self, block: int) -> list[str]:
+    def _make_block(self, block: int) -> list[str]:
         chance = np.random.default_rng([*self._seed, block])
         lengths = chance.integers(
             max(1, self._length // 2), self._length * 3 // 2, _BLOCK, endpoint=True
         )
         longest = int(lengths.max())
-        ranks = self._drawn(chance.random((longest, _BLOCK)))
+        ranks = self._draw_ranks(chance.random((longest, _BLOCK)))
         follows = chance.random((longest, _BLOCK)) < 0.5
         ways = (_FOLLOWING * chance.random((longest, _BLOCK)) ** 2).astype(np.uint64)
         for place in range(1, longest):
-            following = self._drawn(
-                _fraction(ranks[place - 1].astype(np.uint64) * np.uint64(_FOLLOWING) + ways[place])
+            following = self._draw_ranks(
+                _random_fractions(
+                    ranks[place - 1].astype(np.uint64) * np.uint64(_FOLLOWING) + ways[place]
+                )
             )
             ranks[place] = np.where(follows[place], following, ranks[place])
         ends = chance.random((longest, _BLOCK)) < 1 / _SENTENCE
         particles = (len(_PARTICLES) * chance.random((longest, _BLOCK)) ** 3).astype(np.int64)
         return [
-            self._written(
+            self._join_words(
                 *(column[:length, number].tolist() for column in (ranks, ends, particles))
             )
             for number, length in enumerate(lengths.tolist())
         ]
 
-    def _drawn(self, uniform: NDArray[np.float64]) -> NDArray[np.int64]:
+    def _draw_ranks(self, uniform: NDArray[np.float64]) -> NDArray[np.int64]:
         return np.minimum(np.searchsorted(self._law, uniform), len(self._words) - 1)
 
-    def _written(self, ranks: list[int], ends: list[bool], particles: list[int]) -> str:
+    def _join_words(self, ranks: list[int], ends: list[bool], particles: list[int]) -> str:
         gap, stop = _STOPS[self._code]
         words = self._words
         if self._code == "ja":
@@ -135,7 +137,7 @@ def vocabulary(code: str) -> list[str]:
         count = len(characters)
         return [
             characters[number // count] + characters[number % count]
-            for number in _scattered(count * count)
+            for number in _scattered_numbers(count * count)
         ]
     syllables = _ARABIC_SYLLABLES if code == "ar" else _SYLLABLES
     return ["".join(_digits(number, syllables)) for number in range(_WORDS)]
@@ -152,7 +154,7 @@ def _digits(number: int, syllables: Sequence[str]) -> Iterator[str]:
     yield syllables[number]
 
 
-def _scattered(limit: int) -> Iterator[int]:
+def _scattered_numbers(limit: int) -> Iterator[int]:
     """Yield different numbers below a limit that its step has no divisor in common with."""
     step = 1_000_003  # a prime
     return (number * step % limit for number in range(_WORDS))
@@ -164,7 +166,7 @@ def _characters(encoding: str, first: int, last: int) -> list[str]:
     return [one for cell in cells if (one := cell.decode(encoding, "ignore"))]
 
 
-def _fraction(numbers: NDArray[np.uint64]) -> NDArray[np.float64]:
+def _random_fractions(numbers: NDArray[np.uint64]) -> NDArray[np.float64]:
     """Return random-looking numbers from 0 to 1 that follow from whole ones."""
     with np.errstate(over="ignore"):
         mixed = (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)

@@ -45,7 +45,7 @@ DURABLE: Final = (
     "synced, so it survives the "
     "process and not the machine, whose loss the topic makes good"
 )
-_SAID_EVERY_SECONDS: Final = 5.0
+_REPORT_SECONDS: Final = 5.0
 _REOPENED_SHARE: Final = 50
 
 
@@ -69,7 +69,7 @@ class IndexOptions:
 
     @property
     def distance(self) -> int:
-        """In how many bits a copy differs from its original."""
+        """The number of bits in which a copy differs from its original."""
         return self.plan.distance_guaranteed
 
 
@@ -140,7 +140,7 @@ class IndexReport:
 
     @property
     def representatives(self) -> int:
-        """How many entries the index ended with."""
+        """The number of entries at the end."""
         return int(self.filled["statistics"]["entries"])
 
     @property
@@ -193,7 +193,7 @@ class IndexReport:
 
     @property
     def threads(self) -> str:
-        """Which threads did the work."""
+        """The threads that work, as a sentence."""
         searching = min(2, os.cpu_count() or 1)
         own = f"1 that applies and is one of {searching} in searches and when tables are sorted, 1 that reads pages"
         return f"{own}; RocksDB's own to flush and compact"
@@ -266,13 +266,13 @@ def run_index(options: IndexOptions, say: Say) -> IndexReport:
     with tempfile.TemporaryDirectory(prefix="stream-dedup-bench-", dir=options.folder) as name:
         folder = Path(name)
         with _child(options, "fill", folder / "volume") as (lines, process):
-            report.filled = _collect(lines, report.curve, options, say, "judged")
+            report.filled = _collect_curve(lines, report.curve, options, say, "judged")
             process.kill()
         if options.reopen_bytes is not None:
             _reopen(report, folder / "volume", options.reopen_bytes, say)
         if not options.judging_only:
             _restart(report, folder, say)
-        _complain(report)
+        _add_complaints(report)
     return report
 
 
@@ -283,28 +283,28 @@ def _reopen(report: IndexReport, volume: Path, memory_bytes: int, say: Say) -> N
     options = replace(report.options, documents=documents, memory_bytes=memory_bytes)
     say("opening what the kill left with other memory, and judging on")
     with _child(options, "fill", volume) as (lines, process):
-        report.reopened = _collect(lines, report.reopened_curve, options, say, "judged on")
+        report.reopened = _collect_curve(lines, report.reopened_curve, options, say, "judged on")
         process.kill()
 
 
 def _restart(report: IndexReport, folder: Path, say: Say) -> None:
     options, first, copied = report.options, folder / "volume", folder / "snapshot"
     say("opening what the kill left, and again after a clean stop")
-    report.after_kill = _opened(options, "open", first)
-    report.after_close = _opened(options, "open", first)
+    report.after_kill = _open(options, "open", first)
+    report.after_close = _open(options, "open", first)
     say("restoring a snapshot")
     snapshot.take(first, copied)
     shutil.rmtree(first)
-    report.restored = _opened(options, "restore", folder / "restored", snapshot=copied)
+    report.restored = _open(options, "restore", folder / "restored", snapshot=copied)
     shutil.rmtree(folder / "restored")
     shutil.rmtree(copied)
     with _child(options, "fill", folder / "rebuilt", answers=False) as (lines, process):
-        report.rebuilt = _collect(lines, report.rebuild_curve, options, say, "rebuilt")
+        report.rebuilt = _collect_curve(lines, report.rebuild_curve, options, say, "rebuilt")
         process.kill()
     shutil.rmtree(folder / "rebuilt")
 
 
-def _complain(report: IndexReport) -> None:
+def _add_complaints(report: IndexReport) -> None:
     missed = sum(
         one["wrong"] for one in report.curve + report.reopened_curve + report.rebuild_curve
     )
@@ -331,7 +331,7 @@ def _complain(report: IndexReport) -> None:
         )
 
 
-def _collect(
+def _collect_curve(
     lines: Iterator[dict[str, Any]],
     curve: list[dict[str, Any]],
     options: IndexOptions,
@@ -344,7 +344,7 @@ def _collect(
             return line
         curve.append(line)
         done += line["documents"]
-        if time.monotonic() - told > _SAID_EVERY_SECONDS:
+        if time.monotonic() - told > _REPORT_SECONDS:
             told = time.monotonic()
             say(
                 f"{doing} {done:,} of {options.documents:,}: {_rate([line], 'seconds'):,.0f} "
@@ -353,7 +353,7 @@ def _collect(
     raise StreamDedupError("The measured process ended before it was done; see its lines above.")
 
 
-def _opened(
+def _open(
     options: IndexOptions, do: str, volume: Path, *, snapshot: Path | None = None
 ) -> dict[str, Any]:
     with _child(options, do, volume, snapshot=snapshot) as (lines, process):

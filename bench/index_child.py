@@ -24,7 +24,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, Final
 
-from bench.index_truth import Truth
+from bench.index_truth import AnswerChecker
 from bench.stream import BEGIN_MS, RECORD_DOCUMENTS, PrintStream
 from stream_dedup.domain.errors import InvariantError
 from stream_dedup.domain.plan import parse
@@ -62,7 +62,7 @@ def main(job: dict[str, Any]) -> None:
     if job["do"] == "fill":
         at_opening = _resident()
         _fill(index, stream, stored_answers=job["answers"])
-        _say(
+        _write_line(
             statistics=dict(index.statistics()),
             chain=index.chain.hex(),
             open_seconds=opened,
@@ -73,7 +73,7 @@ def main(job: dict[str, Any]) -> None:
         sys.stdin.readline()
         index.close()
         return
-    _say(
+    _write_line(
         restore_seconds=began - restored,
         open_seconds=opened,
         open_cpu_seconds=spent,
@@ -83,7 +83,7 @@ def main(job: dict[str, Any]) -> None:
         **_resident(),
     )
     index.close()
-    _say(closed_bytes=sum(file.stat().st_size for file in volume.iterdir()))
+    _write_line(closed_bytes=sum(file.stat().st_size for file in volume.iterdir()))
 
 
 def _fill(index: LogIndex, stream: PrintStream, *, stored_answers: bool) -> None:
@@ -96,7 +96,7 @@ def _fill(index: LogIndex, stream: PrintStream, *, stored_answers: bool) -> None
     records = stream.records(index.applied - 1)
     left = stream.documents - max(0, index.applied - 1) * RECORD_DOCUMENTS
     stretch = max(APPLY_RECORDS * RECORD_DOCUMENTS, left // _STRETCHES)
-    truth = Truth(stream)
+    truth = AnswerChecker(stream)
     some = list(itertools.islice(records, APPLY_RECORDS))
     looked_up, look_at = 0, 0.0
     while some:
@@ -115,16 +115,16 @@ def _fill(index: LogIndex, stream: PrintStream, *, stored_answers: bool) -> None
             wall += time.perf_counter() - started
             cpu += time.process_time() - spent
             for record, (_, raw) in zip(some, answers, strict=True):
-                counted = truth.compare(record, raw)
-                found += counted.found
-                wrong += counted.planted - counted.found
-                by_chance += counted.by_chance
+                record_counts = truth.compare(record, raw)
+                found += record_counts.found
+                wrong += record_counts.planted - record_counts.found
+                by_chance += record_counts.by_chance
                 documents += len(record.originals)
                 id_bytes += record.id_bytes
             some = list(itertools.islice(records, APPLY_RECORDS))
         statistics = index.statistics()
         candidates, looked_up = statistics["candidates"] - looked_up, statistics["candidates"]
-        _say(
+        _write_line(
             documents=documents,
             entries=statistics["entries"],
             candidates=candidates,
@@ -180,7 +180,7 @@ def _resident() -> dict[str, int | None]:
     }
 
 
-def _say(**fields: object) -> None:
+def _write_line(**fields: object) -> None:
     print(json.dumps(fields), flush=True)
 
 

@@ -20,7 +20,7 @@ from stream_dedup.log.answers import LogAnswer, decode
 from stream_dedup.log.schema import Judgement
 
 
-class Counted(NamedTuple):
+class RecordCounts(NamedTuple):
     """Planted copies of a record, those found with their original and distance, and documents near
     a stranger by chance.
     """
@@ -30,7 +30,7 @@ class Counted(NamedTuple):
     by_chance: int
 
 
-class Truth:
+class AnswerChecker:
     """Compares the answers with a stream, record after record from its beginning."""
 
     def __init__(self, stream: PrintStream) -> None:
@@ -39,7 +39,7 @@ class Truth:
             set()
         )  # originals that are no representatives, because they were near a stranger
 
-    def compare(self, record: StreamRecord, raw: bytes) -> Counted:
+    def compare(self, record: StreamRecord, raw: bytes) -> RecordCounts:
         """Compare the answer to one record.
 
         Raises:
@@ -69,7 +69,7 @@ class Truth:
                 )
             if original < 0 and named >= 0:
                 self._not_kept.add(first + place)
-        return Counted(planted, found, by_chance)
+        return RecordCounts(planted, found, by_chance)
 
     def _is_explained(self, record: StreamRecord, place: int, judgement: Judgement) -> bool:
         """Return whether a verdict that was not planted is right: of a stranger, or because the

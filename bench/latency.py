@@ -112,7 +112,7 @@ class _Sender(threading.Thread):
         self.failure = ""
 
     def run(self) -> None:
-        """Send all, then wait until they are written."""
+        """Send all pages at their times, then wait until they are written."""
         count = len(self._pages)
         due_ms = np.arange(count) / self._per_second * 1000
         columns = self._columns(np.zeros(count, np.int64))

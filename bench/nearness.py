@@ -25,7 +25,7 @@ from stream_dedup.index.tables.rows import ORIGIN_BYTES, Columns, make_columns, 
 _BATCH: Final = 50
 
 
-def real(folder: Path) -> Columns:
+def real_columns(folder: Path) -> Columns:
     """Return the distinct texts of the sets in a folder.
 
     Raises:
@@ -43,8 +43,8 @@ def real(folder: Path) -> Columns:
     return _columns(prints.prints[kept], prints.sketches[kept], prints.features[kept])
 
 
-def generated(plan: Plan, count: int, seed: int, *, template: bool = False) -> Columns:
-    """Return so many documents of the bench's stream without copies."""
+def generated_columns(plan: Plan, count: int, seed: int, *, template: bool = False) -> Columns:
+    """Return `count` documents of the stream of `bench index`, without copies."""
     stream = PrintStream(plan, count, 0.0, 0, seed, template=template)
     parts = [stream.texts(number) for number in range(-(-count // RECORD_DOCUMENTS))]
     prints, sketches = (
@@ -54,8 +54,8 @@ def generated(plan: Plan, count: int, seed: int, *, template: bool = False) -> C
     return _columns(prints, sketches, np.full(count, FEATURES, np.uint32))
 
 
-def candidates(plan: Plan, texts: Columns) -> float:
-    """Return how many entries are looked up for a document, while all come in."""
+def candidates_per_text(plan: Plan, texts: Columns) -> float:
+    """Return the mean number of entries that a search compares, while all texts are added."""
     index = Neighbours(
         plan,
         WORDS,

@@ -29,10 +29,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from bench import copy
-from bench.children import MeasuredChild, cpu_seconds, process_looker
+from bench.children import MeasuredChild, cpu_seconds, process_collector
 from bench.latency import Latency
 from bench.latency import measure as measure_latency
-from bench.path_around import fill, machine, on_disk, over_loopback
+from bench.path_around import fill_log, loopback_bytes_sent, machine, topic_bytes
 from bench.path_peers import CopyPeer, find_peers, peer_environment
 from bench.path_report import (
     PLANS,
@@ -40,9 +40,9 @@ from bench.path_report import (
     PathReading,
     PathReport,
     Sample,
-    Start,
-    order,
-    window,
+    WorkerStart,
+    alternate_order,
+    timed_window,
 )
 from stream_dedup.domain import topics
 from stream_dedup.domain.errors import BrokerError, StreamDedupError
@@ -65,13 +65,13 @@ _COUNTERS_SECONDS = 10.0
 _READ_SECONDS = 60.0
 
 Say = Callable[[str], None]
-Beside = Callable[
+Companion = Callable[
     [Settings, Path, Sequence[MeasuredChild]], contextlib.AbstractContextManager[None]
 ]
 Value = TypeVar("Value", int, float)
 
 
-def _nothing(
+def _no_companion(
     _settings: Settings, _folder: Path, _children: Sequence[MeasuredChild]
 ) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext()
@@ -144,7 +144,7 @@ class Bench:
         self._folder = folder
         self._say = say
         self._data = broker.data
-        self._broker = process_looker(broker.pid) if broker.pid is not None else None
+        self._broker = process_collector(broker.pid) if broker.pid is not None else None
         self._prepared_count = 0
         self.name = f"bench-{uuid.uuid4().hex[:8]}"
         self.mean_value_bytes = 0.0
@@ -159,8 +159,8 @@ class Bench:
             return
         self._say(f"warming the broker up for {_WARM_UP_SECONDS:.0f} s")
         with (
-            self._prepared(PLANS[0]) as (settings, _, folder),
-            self._running(PLANS[0], settings, folder) as children,
+            self._prepare_topics(PLANS[0]) as (settings, _, folder),
+            self._run_variant(PLANS[0], settings, folder) as children,
         ):
             measure_latency(
                 settings,
@@ -173,7 +173,7 @@ class Bench:
 
     def add_round(self, report: PathReport, number: int) -> None:
         """Measure the throughput of each variant once and add it to the report."""
-        for variant in order(number, report.variants):
+        for variant in alternate_order(number, report.variants):
             sample = self.throughput(variant, number)
             report.samples.append(sample)
             self._say(f"round {number} of {self._options.rounds}, {sample.told}")
@@ -187,11 +187,11 @@ class Bench:
             count differently.
         """
         total = self._options.documents
-        with self._prepared(variant) as (settings, names, folder):
-            disk_before = on_disk(self._data, settings.topic_prefix)  # of the index's entries
+        with self._prepare_topics(variant) as (settings, names, folder):
+            disk_before = topic_bytes(self._data, settings.topic_prefix)  # of the index's entries
             self._load(settings, names.documents)
-            began, loopback_before = time.monotonic(), over_loopback()
-            with self._running(variant, settings, folder) as children:
+            began, loopback_before = time.monotonic(), loopback_bytes_sent()
+            with self._run_variant(variant, settings, folder) as children:
                 admin = Admin(settings)
                 readings: list[PathReading] = []
                 stages: list[Mapping[str, float]] = []
@@ -202,16 +202,16 @@ class Bench:
                         and reading.is_in_window(total)
                         and (not stages or reading.committed >= total)
                     ):
-                        stages.append(_stages(children))
-                loopback_after = over_loopback()
+                        stages.append(_stage_seconds(children))
+                loopback_after = loopback_bytes_sent()
                 counted = _wait_for_counters(children[1:], total) if variant in PLANS else {}
-            disk = on_disk(self._data, settings.topic_prefix)
+            disk = topic_bytes(self._data, settings.topic_prefix)
             disk_bytes = {name: size - disk_before.get(name, 0) for name, size in disk.items()}
             balance = {"in": total, **self._outputs(settings, names, total, counted)}
         loopback_bytes = None
         if self._data is not None and loopback_before is not None and loopback_after is not None:
             loopback_bytes = loopback_after - loopback_before
-        first, last = window(readings, total)
+        first, last = timed_window(readings, total)
         return Sample(
             variant=variant,
             round=number,
@@ -236,16 +236,16 @@ class Bench:
         )
 
     def latency(
-        self, plan: str, seconds: float = RATE_SECONDS, beside: Beside = _nothing
+        self, plan: str, seconds: float = RATE_SECONDS, companion: Companion = _no_companion
     ) -> list[Latency]:
         """Measure ages at the rates that the options give, for so long each; `beside` is what goes
         on beside the roles.
         """
         rates = self._options.rates
         with (
-            self._prepared(plan) as (settings, _, folder),
-            self._running(plan, settings, folder, {}) as children,
-            beside(settings, folder, children),
+            self._prepare_topics(plan) as (settings, _, folder),
+            self._run_variant(plan, settings, folder, {}) as children,
+            companion(settings, folder, children),
         ):
             self._say(
                 f"latency of {plan} at {' and '.join(f'{rate:.0f}' for rate in rates)} documents/s"
@@ -255,7 +255,7 @@ class Bench:
             )
 
     @contextlib.contextmanager
-    def _prepared(self, variant: str) -> Iterator[tuple[Settings, topics.TopicNames, Path]]:
+    def _prepare_topics(self, variant: str) -> Iterator[tuple[Settings, topics.TopicNames, Path]]:
         """Give settings with names that nobody else has, their topics, and a folder that goes at
         the end.
         """
@@ -278,7 +278,9 @@ class Bench:
         topics.apply(topics.plan(topics.fit_to_brokers(declared, admin.broker_count()), {}), admin)
         with tempfile.TemporaryDirectory(dir=self._folder) as folder:
             if variant in PLANS and self._options.index_entries:
-                fill(_own(variant, settings, Path(folder)), self._options.index_entries)
+                fill_log(
+                    _own_settings(variant, settings, Path(folder)), self._options.index_entries
+                )
             yield settings, names, Path(folder)
 
     def _load(self, settings: Settings, topic: str) -> None:
@@ -292,7 +294,7 @@ class Bench:
         self.mean_value_bytes = size / self._options.documents
 
     @contextlib.contextmanager
-    def _running(
+    def _run_variant(
         self, variant: str, settings: Settings, folder: Path, more: Mapping[str, str] | None = None
     ) -> Iterator[list[MeasuredChild]]:
         """Run the copy, a peer, or an index and a worker with a plan; ours get all that is not a
@@ -300,7 +302,7 @@ class Bench:
 
         `more` are further settings, of the roles.
         """
-        own = _own(variant, settings, folder) | dict(more or {})
+        own = _own_settings(variant, settings, folder) | dict(more or {})
         names = settings.topic_names
         programs: dict[str, tuple[list[str], dict[str, str]]]
         if variant in PLANS:
@@ -347,7 +349,7 @@ class Bench:
         """Yield a reading whenever more is committed, until all is."""
         committed = 0
         moved = time.monotonic()
-        start = Start(self._options.workers, self._options.partitions)
+        start = WorkerStart(self._options.workers, self._options.partitions)
         problem = ""
         patience = _STANDSTILL_SECONDS + self._options.index_entries / _FOLDED_PER_SECOND_MIN
         while committed < total:
@@ -358,7 +360,7 @@ class Bench:
                 offsets = {
                     key: offset for key, (offset, _) in admin.committed_or_last_known(group).items()
                 }
-                start.see(0 if start.is_joined else admin.group_members(group), offsets)
+                start.update(0 if start.is_joined else admin.group_members(group), offsets)
                 found = sum(offsets.values())
             except (
                 BrokerError
@@ -415,7 +417,7 @@ class Bench:
         return dict(found)
 
 
-def _own(variant: str, settings: Settings, folder: Path) -> dict[str, str]:
+def _own_settings(variant: str, settings: Settings, folder: Path) -> dict[str, str]:
     """Return what a program of ours gets as settings: all that is not a default."""
     shared = ("kafka_bootstrap_servers", "topic_prefix", "group", "batch_documents")
     own = {name: str(getattr(settings, name)) for name in shared}
@@ -446,7 +448,7 @@ def by_role(
     return {role: merge(of) for role, of in found.items()}
 
 
-def _stages(children: Sequence[MeasuredChild]) -> Mapping[str, float]:
+def _stage_seconds(children: Sequence[MeasuredChild]) -> Mapping[str, float]:
     """Return how long each role's loops have been in each of their stages, by `role stage`."""
     found: dict[str, float] = {}
     for child in children:

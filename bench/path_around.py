@@ -32,7 +32,7 @@ _INTERFACES = Path("/proc/net/dev")
 _LOOPBACK = "lo:"
 
 
-def on_disk(data: Path | None, prefix: str) -> Mapping[str, int]:
+def topic_bytes(data: Path | None, prefix: str) -> Mapping[str, int]:
     """Return the bytes of each topic whose name begins with `prefix`, by the rest of its name;
     empty if `data` is None.
 
@@ -47,7 +47,7 @@ def on_disk(data: Path | None, prefix: str) -> Mapping[str, int]:
     return found
 
 
-def over_loopback(path: Path = _INTERFACES) -> int | None:
+def loopback_bytes_sent(path: Path = _INTERFACES) -> int | None:
     """Return the bytes sent over loopback since the machine started, headers included; None where
     that cannot be seen.
 
@@ -61,7 +61,7 @@ def over_loopback(path: Path = _INTERFACES) -> int | None:
     return None
 
 
-def fill(own: Mapping[str, str], entries: int) -> None:
+def fill_log(own: Mapping[str, str], entries: int) -> None:
     """Begin the log of roles that get the settings `own`, with so many representatives.
 
     Raises:
@@ -82,12 +82,12 @@ _LIBRARIES = ("confluent-kafka", "numba", "numpy", "rocksdict", "jieba")
 
 
 def machine(broker: str = "none") -> Mapping[str, object]:
-    """Return it; `broker` says which Kafka."""
+    """Return the properties of the machine for the report; `broker` describes the Kafka."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     return {
         "cores": usable,
-        "processor": _processor(),
+        "processor": _processor_name(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "platform": platform.platform(),
         "python": platform.python_version(),
@@ -98,7 +98,7 @@ def machine(broker: str = "none") -> Mapping[str, object]:
     }
 
 
-def _processor() -> str:
+def _processor_name() -> str:
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):

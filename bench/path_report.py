@@ -64,7 +64,7 @@ class PathOptions:
         return min(TRANSACTION_DOCUMENTS_MAX, self.documents // _TRANSACTIONS_MIN)
 
     def check(self) -> None:
-        """Refuse what cannot be measured.
+        """Check that the options can be measured.
 
         Raises:
             InputError: such documents cannot be made, or some workers would have nothing to do.
@@ -78,7 +78,7 @@ class PathOptions:
             )
 
     def pages(self, count: int | None = None) -> Iterator[CrawledPage]:
-        """Return the documents; the same each time."""
+        """Yield the documents; each call gives the same ones."""
         return endless(
             self.seed,
             count,
@@ -105,7 +105,7 @@ class PathReading:
         return self.is_complete and self.committed >= WINDOW_FROM * total
 
 
-class Start:
+class WorkerStart:
     """When the workers' start is over: all have joined the group, and since then every partition
     has moved.
 
@@ -124,8 +124,8 @@ class Start:
         """Whether all had joined when last seen."""
         return self.is_over or self._joined_at is not None
 
-    def see(self, members: int, committed: Mapping[TopicPartitionKey, int]) -> None:
-        """Learn how many members the group has, which matters until all have joined, and its
+    def update(self, members: int, committed: Mapping[TopicPartitionKey, int]) -> None:
+        """Add the number of members of the group, which is used until all have joined, and its
         committed offsets.
         """
         if self._joined_at is None:
@@ -170,7 +170,7 @@ class Sample:
 
     @property
     def told(self) -> str:
-        """The variant and its throughput, in words."""
+        """The variant and its throughput, as a sentence."""
         rate = self.documents_per_second
         return (
             f"{self.variant}: "
@@ -244,7 +244,7 @@ class PathReport:
         return (COPY, *self.peers, *PLANS)
 
     def of(self, variant: str) -> list[Sample]:
-        """Return the samples of a variant, by round."""
+        """Return the samples of a variant, in the order of rounds."""
         return sorted(
             (one for one in self.samples if one.variant == variant), key=lambda one: one.round
         )
@@ -336,14 +336,14 @@ class PathReport:
         }
 
 
-def order(number: int, measured: tuple[Item, ...]) -> tuple[Item, ...]:
+def alternate_order(number: int, measured: tuple[Item, ...]) -> tuple[Item, ...]:
     """Return what is measured in the order of round `number`, from 1: there, and back in the
     next.
     """
     return measured if number % 2 else measured[::-1]
 
 
-def window(readings: Sequence[PathReading], total: int) -> tuple[PathReading, PathReading]:
+def timed_window(readings: Sequence[PathReading], total: int) -> tuple[PathReading, PathReading]:
     """Return the first and last reading of the timed window.
 
     Both are the last one if less than half of the documents would lie between them: what remains is

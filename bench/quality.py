@@ -39,7 +39,7 @@ from bench.corpus import (
     Corpus,
     CorpusDocument,
     Group,
-    KnownPairs,
+    KnownPair,
     group_of,
     read_corpora,
 )
@@ -297,9 +297,7 @@ def recipe_of(preset: str, key: bytes = PUBLIC_DEMO_KEY) -> Recipe:
 
 
 def hash_key(number: int) -> bytes:
-    """Return one of endlessly many hash keys: 0 is the public demo key, as it is what a first try
-    uses.
-    """
+    """Return the hash key of a number; 0 is the public demo key, which a first try uses."""
     return (
         PUBLIC_DEMO_KEY
         if number == 0
@@ -308,7 +306,7 @@ def hash_key(number: int) -> bytes:
 
 
 def fingerprinter_of(preset: str, key: int) -> Fingerprinter:
-    """Return what makes prints by a recipe and the hash key of a number."""
+    """Return the fingerprinter of a recipe with the hash key of number `key`."""
     return Fingerprinter(recipe_of(preset, hash_key(key)))
 
 
@@ -358,11 +356,11 @@ class QualityStream:
         dropped = {place: verdict.duplicate for place, verdict in verdicts.items()}
         own = [place for place in self.order if place < len(self.corpus.documents)]
         return count_bands(
-            nearest_kept(self._alike, own, dropped), [dropped[place] for place in own]
+            nearest_kept(self._neighbours, own, dropped), [dropped[place] for place in own]
         )
 
     @functools.cached_property
-    def _alike(self) -> Mapping[int, list[tuple[float, int]]]:
+    def _neighbours(self) -> Mapping[int, list[tuple[float, int]]]:
         """Of each document those that are listed with it, as (Jaccard, document)."""
         alike: defaultdict[int, list[tuple[float, int]]] = defaultdict(list)
         for pair in self._known:
@@ -420,7 +418,7 @@ def _measure(
             verdicts[stream.order[judged.number]] = truth.TrueJudgement(
                 judged.verdict is Verdict.DUPLICATE, of
             )
-        counts = _together(count_pairs(corpus, pairs), stream.drops(verdicts))
+        counts = _sum_counts(count_pairs(corpus, pairs), stream.drops(verdicts))
         findings.append(
             QualityFinding(method, plan.name, corpus.name, key, counts, stream.bands(verdicts))
         )
@@ -431,14 +429,14 @@ def _measure_peer(stream: QualityStream, method: PeerMethod, peers: Peers) -> Qu
     texts = [document.text for document in stream.documents]
     pairs = peers.near_pairs(method, texts, [document.language for document in stream.documents])
     own = {pair for pair in pairs if max(pair) < len(stream.corpus.documents)}
-    verdicts = greedy(pairs, stream.order)
-    counts = _together(count_pairs(stream.corpus, own), stream.drops(verdicts))
+    verdicts = judge_greedily(pairs, stream.order)
+    counts = _sum_counts(count_pairs(stream.corpus, own), stream.drops(verdicts))
     return QualityFinding(
         method.name, method.plan, stream.corpus.name, 0, counts, stream.bands(verdicts)
     )
 
 
-def _together(
+def _sum_counts(
     one: Mapping[Group, PairCounts], other: Mapping[Group, PairCounts]
 ) -> dict[Group, PairCounts]:
     return {
@@ -499,8 +497,8 @@ def near_pairs(
 
 
 def count_pairs(corpus: Corpus, taken: Pairs) -> dict[Group, PairCounts]:
-    """Hold the pairs that somebody took (smaller place first) against the truth, by language
-    group.
+    """Compare the pairs that a method took (smaller place first) with the truth, and count them by
+    language group.
     """
     sizes = Counter(group_of(document.language, document.language) for document in corpus.documents)
     every = {group: size * (size - 1) // 2 for group, size in sizes.items()}
@@ -510,13 +508,13 @@ def count_pairs(corpus: Corpus, taken: Pairs) -> dict[Group, PairCounts]:
         counts[group] += PairCounts(diff=pairs)
     counts["ja+others"] += PairCounts(diff=mixed)
     for pair, known in corpus.pairs.items():
-        counts[corpus.group(pair)] += _listed(known, pair in taken)
+        counts[corpus.group(pair)] += _count_listed(known, pair in taken)
     for pair in taken - corpus.pairs.keys():
         counts[corpus.group(pair)] += PairCounts(false_pairs=1, far_pairs=1)
     return {group: one for group, one in counts.items() if one != PairCounts()}
 
 
-def _listed(known: KnownPairs, taken: bool) -> PairCounts:
+def _count_listed(known: KnownPair, taken: bool) -> PairCounts:
     """Return what a listed pair adds; all pairs have been counted as `diff` before."""
     match known.verdict:
         case "dup":
@@ -529,7 +527,7 @@ def _listed(known: KnownPairs, taken: bool) -> PairCounts:
             return PairCounts(false_pairs=taken, far_pairs=taken and known.jaccard < LISTED_FROM)
 
 
-def greedy(pairs: Pairs, order: Sequence[int]) -> dict[int, truth.TrueJudgement]:
+def judge_greedily(pairs: Pairs, order: Sequence[int]) -> dict[int, truth.TrueJudgement]:
     """Return a verdict for each place: a duplicate of its first neighbour kept before, else
     kept.
     """

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from bench import index
 from bench.index import IndexOptions
-from bench.nearness import candidates, generated, real
+from bench.nearness import candidates_per_text, generated_columns, real_columns
 from bench.show import FiguresOption, megabytes, number, out_of, stamped, table_of, write_figures
 from stream_dedup.cli.options import command
 from stream_dedup.domain.plan import Plan
@@ -131,15 +131,15 @@ def show_index(runs: list[index.IndexOptions], *, target: str | None) -> int:
 
 
 def _show_nearness(corpus: Path, plans: list[Plan], seed: int) -> int:
-    texts = real(corpus)
+    texts = real_columns(corpus)
     table = table_of(
         "entries looked up for a document",
         f"{len(texts.features):,} distinct texts",
         "as many generated",
     )
     for plan in plans:
-        made = candidates(plan, generated(plan, len(texts.features), seed))
-        table.add_row(plan.name, number(candidates(plan, texts), 3), number(made, 3))
+        made = candidates_per_text(plan, generated_columns(plan, len(texts.features), seed))
+        table.add_row(plan.name, number(candidates_per_text(plan, texts), 3), number(made, 3))
     table.print_to(out_of(None))
     return 0
 

@@ -245,11 +245,11 @@ def show_sites(options: sites.SiteOptions, out: Console) -> dict[str, object]:
         f"Made-up sites, {sites.WORDS} words a page; dropped of all, by the exact Jaccard with the "
         "nearest page kept before:"
     )
-    _sites(sites.summarised(findings)).print_to(out)
+    _sites(sites.summarise_findings(findings)).print_to(out)
     for language in options.languages:
         out.print()
         out.print(f"{language}:")
-        _sites(sites.summarised(findings, language)).print_to(out)
+        _sites(sites.summarise_findings(findings, language)).print_to(out)
     return {"sites": [one.as_json() for one in findings]}
 
 

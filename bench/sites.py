@@ -179,8 +179,8 @@ class SitePages:
         self._seed = [options.seed, LANGUAGES.index(language), template, size]
         self._words = _words(language)
         made = [self._page(site, page) for site in range(self.sites) for page in range(size)]
-        self.texts = [self._written(words) for words in made]
-        chance = self._chance(2)
+        self.texts = [self._join_words(words) for words in made]
+        chance = self._generator(2)
         self.order: list[int] = chance.permutation(len(made)).tolist()
         self.copies = [
             self._copy(made[of], of, level, chance)
@@ -209,11 +209,11 @@ class SitePages:
     def _page(self, site: int, page: int) -> Words:
         """Return the words of a page: half of the template, its own, the other half."""
         count = WORDS * self.template // 100
-        shared = self._drawn(self._chance(0, site), count)
+        shared = self._draw_words(self._generator(0, site), count)
         return np.concatenate(
             [
                 shared[: count // 2],
-                self._drawn(self._chance(1, site, page), WORDS - count),
+                self._draw_words(self._generator(1, site, page), WORDS - count),
                 shared[count // 2 :],
             ]
         )
@@ -222,13 +222,13 @@ class SitePages:
         """Return a page with so many words exchanged that its Jaccard with itself comes nearest to
         the level.
         """
-        places, others = chance.permutation(WORDS), self._drawn(chance, WORDS)
+        places, others = chance.permutation(WORDS), self._draw_words(chance, WORDS)
         whole = self.features(self.texts[of])
 
         def changed(count: int) -> str:
             copy = words.copy()
             copy[places[:count]] = others[:count]
-            return self._written(copy)
+            return self._join_words(copy)
 
         low, high = 1, WORDS // 4
         while low < high:  # the first count that brings it to the level or below
@@ -243,16 +243,16 @@ class SitePages:
         )
         return Copy(of, level, changed(max(1, best)))
 
-    def _chance(self, *what: int) -> np.random.Generator:
+    def _generator(self, *what: int) -> np.random.Generator:
         return np.random.default_rng([*self._seed, *what])
 
-    def _drawn(self, chance: np.random.Generator, count: int) -> Words:
+    def _draw_words(self, chance: np.random.Generator, count: int) -> Words:
         frequent = np.minimum(chance.pareto(_PARETO, count), _VOCABULARY - 1).astype(np.int64)
         return np.where(
             chance.random(count) < _FREQUENT, frequent, chance.integers(0, _VOCABULARY, count)
         )
 
-    def _written(self, words: Words) -> str:
+    def _join_words(self, words: Words) -> str:
         return _GAPS.get(self.language, " ").join([self._words[word] for word in words.tolist()])
 
 
@@ -302,7 +302,7 @@ def measure_sites(options: SiteOptions, say: Say) -> Iterator[SiteFinding]:
 def judge_site(
     pages: SitePages, known: KnownPrints, plan: Plan, method: str, key: int
 ) -> SiteFinding:
-    """Return what the index does to these pages and then to their copies."""
+    """Judge the pages, then their copies, and return the finding."""
     texts = [*(pages.texts[place] for place in pages.order), *(copy.text for copy in pages.copies)]
     hosts = [f"site{pages.site_of(place)}.example" for place in pages.order]
     hosts += ["copies.example"] * len(pages.copies)
@@ -374,7 +374,9 @@ def _count_copies(pages: SitePages, named: Sequence[str | None]) -> tuple[CopyCo
     return tuple(counts)
 
 
-def summarised(findings: Sequence[SiteFinding], language: str | None = None) -> list[SiteSummary]:
+def summarise_findings(
+    findings: Sequence[SiteFinding], language: str | None = None
+) -> list[SiteSummary]:
     """Return one line for each plan, template and size, over all keys, of one language or of
     all.
     """

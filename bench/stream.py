@@ -41,8 +41,8 @@ FEATURES: Final = 200
 _LANGUAGES: Final = 2
 _LANGUAGE_VALUES: Final = 16  # of 256
 _SITE_VALUES: Final = 168
-_VALUES_ANEW: Final = 4
-_GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
+_CHANGED_VALUES: Final = 4
+_MIX_STEP: Final = np.uint64(0x9E3779B97F4A7C15)
 _MIX_ONE: Final = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_TWO: Final = np.uint64(0x94D049BB133111EB)
 
@@ -107,8 +107,8 @@ class PrintStream:
             prints[copies] = self._prints(sources) ^ self._differences(chance, len(copies))
             sketches[copies] = self._sketches(sources)
             for first, end, count in (
-                (0, SKETCH_VALUES, _VALUES_ANEW),
-                (SKETCH_VALUES, SKETCH_BYTES, _VALUES_ANEW // 2),
+                (0, SKETCH_VALUES, _CHANGED_VALUES),
+                (SKETCH_VALUES, SKETCH_BYTES, _CHANGED_VALUES // 2),
             ):
                 anew = (len(copies), count)
                 sketches[copies[:, None], chance.integers(first, end, anew)] = chance.integers(
@@ -136,8 +136,8 @@ class PrintStream:
             ),
             source=np.zeros(count, np.uint16),
             offset=np.arange(begin, end, dtype=np.int64),
-            value_digest=_mixed(np.arange(begin, end), self.seed + 3),
-            text_digest=self._limbs(np.arange(begin, end), 5).view(np.uint8),
+            value_digest=_mix(np.arange(begin, end), self.seed + 3),
+            text_digest=self._random_limbs(np.arange(begin, end), 5).view(np.uint8),
             prints=prints,
             sketches=sketches,
             features=np.full(count, FEATURES, np.uint32),
@@ -161,33 +161,39 @@ class PrintStream:
         """Return which documents may be copies, by a die that follows from their numbers; those are
         not copied.
         """
-        dice = (_mixed(numbers, self.seed + 9) >> np.uint64(11)) * 2.0**-53
+        dice = (_mix(numbers, self.seed + 9) >> np.uint64(11)) * 2.0**-53
         is_copy: NDArray[np.bool_] = (dice < self.duplicates) & (numbers >= RECORD_DOCUMENTS)
         return is_copy
 
     def _prints(self, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
-        one, other = self._limbs(numbers, 11), self._limbs(numbers, 13)
+        one, other = self._random_limbs(numbers, 11), self._random_limbs(numbers, 13)
         is_shared = one | other if self.template else one & other
-        own, shared = self._limbs(numbers, 1), self._limbs(self._groups(numbers), 15)
+        own, shared = self._random_limbs(numbers, 1), self._random_limbs(self._groups(numbers), 15)
         return own ^ (own ^ shared) & is_shared
 
     def _sketches(self, numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
         """Return sketches, (n, SKETCH_BYTES)."""
-        is_shared = self._bytes(numbers, 40) < (_SITE_VALUES if self.template else _LANGUAGE_VALUES)
-        return np.where(is_shared, self._bytes(self._groups(numbers), 60), self._bytes(numbers, 20))
+        is_shared = self._random_bytes(numbers, 40) < (
+            _SITE_VALUES if self.template else _LANGUAGE_VALUES
+        )
+        return np.where(
+            is_shared,
+            self._random_bytes(self._groups(numbers), 60),
+            self._random_bytes(numbers, 20),
+        )
 
     def _groups(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the number of each document's site, or language."""
         return numbers * 0 if self.template else numbers % _LANGUAGES
 
-    def _bytes(self, numbers: NDArray[np.int64], salt: int) -> NDArray[np.uint8]:
-        parts = [self._limbs(numbers, salt + 2 * part) for part in range(-(-SKETCH_BYTES // 16))]
+    def _random_bytes(self, numbers: NDArray[np.int64], salt: int) -> NDArray[np.uint8]:
+        parts = [
+            self._random_limbs(numbers, salt + 2 * part) for part in range(-(-SKETCH_BYTES // 16))
+        ]
         return np.concatenate(parts, 1).view(np.uint8)[:, :SKETCH_BYTES]
 
-    def _limbs(self, numbers: NDArray[np.int64], salt: int) -> NDArray[np.uint64]:
-        return np.stack(
-            [_mixed(numbers, self.seed + salt), _mixed(numbers, self.seed + salt + 1)], 1
-        )
+    def _random_limbs(self, numbers: NDArray[np.int64], salt: int) -> NDArray[np.uint64]:
+        return np.stack([_mix(numbers, self.seed + salt), _mix(numbers, self.seed + salt + 1)], 1)
 
     def _differences(self, chance: np.random.Generator, count: int) -> NDArray[np.uint64]:
         """Return what to XOR onto `count` prints: `distance` random bits of the plan's width in
@@ -201,10 +207,10 @@ class PrintStream:
         return np.packbits(bits, axis=1, bitorder="little").view(np.uint64)
 
 
-def _mixed(numbers: NDArray[np.int64], salt: int) -> NDArray[np.uint64]:
+def _mix(numbers: NDArray[np.int64], salt: int) -> NDArray[np.uint64]:
     """Return random-looking limbs, a function of numbers and salt: splitmix64."""
     with np.errstate(over="ignore"):
-        limbs = (numbers.astype(np.uint64) + np.uint64(salt) * np.uint64(1 << 40)) * _GOLDEN
+        limbs = (numbers.astype(np.uint64) + np.uint64(salt) * np.uint64(1 << 40)) * _MIX_STEP
         limbs = (limbs ^ (limbs >> np.uint64(30))) * _MIX_ONE
         limbs = (limbs ^ (limbs >> np.uint64(27))) * _MIX_TWO
         return limbs ^ (limbs >> np.uint64(31))

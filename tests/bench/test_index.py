@@ -13,8 +13,8 @@ import pytest
 
 from bench.__main__ import main
 from bench.index import IndexOptions, run_index
-from bench.index_truth import Truth
-from bench.nearness import candidates, generated
+from bench.index_truth import AnswerChecker
+from bench.nearness import candidates_per_text, generated_columns
 from bench.stream import BEGIN_MS, PrintStream, StreamRecord
 from stream_dedup.domain.document import Reason
 from stream_dedup.domain.errors import InvariantError
@@ -111,13 +111,13 @@ def test_a_wrong_answer_is_no_chance() -> None:
         right[copies[0]]._replace(distance=2),
         Judgement(Reason.NEW, right[copies[0]].decided),
     ):
-        planted, found, by_chance = Truth(stream).compare(record, told(copies[0], wrong))
+        planted, found, by_chance = AnswerChecker(stream).compare(record, told(copies[0], wrong))
         assert (planted - found, by_chance) == (1, 0)
     new = next(place for place in range(len(right)) if place not in copies)
     with pytest.raises(InvariantError, match="was judged NEAR"):
-        Truth(stream).compare(record, told(new, right[copies[0]]))
+        AnswerChecker(stream).compare(record, told(new, right[copies[0]]))
     with pytest.raises(InvariantError, match="did not judge"):
-        Truth(stream).compare(first, encode(Rejected(1, bytes(16), 0, "why"), bytes(16))[0])
+        AnswerChecker(stream).compare(first, encode(Rejected(1, bytes(16), 0, "why"), bytes(16))[0])
 
 
 # `python -m bench index --corpus CORPORA --plan bands --plan classic`, 2026-11-26, 2,318 distinct
@@ -128,9 +128,9 @@ REAL = {"bands": 0.003, "classic": 0.112}
 @pytest.mark.parametrize("name", REAL)
 def test_documents_are_as_near_as_real_texts(name: str) -> None:
     """As many entries are looked up for each as for real ones, within a fifth."""
-    assert candidates(PLANS[name], generated(PLANS[name], 2_318, seed=1)) == pytest.approx(
-        REAL[name], rel=0.2, abs=0.003
-    )
+    assert candidates_per_text(
+        PLANS[name], generated_columns(PLANS[name], 2_318, seed=1)
+    ) == pytest.approx(REAL[name], rel=0.2, abs=0.003)
 
 
 def test_what_a_kill_left_is_opened_with_other_memory_and_judged_on(tmp_path: Path) -> None:

@@ -12,7 +12,15 @@ import pytest
 from bench.__main__ import main
 from bench.path import Bench, BenchCluster
 from bench.path_peers import find_peers
-from bench.path_report import VARIANTS, PathOptions, PathReading, PathReport, Sample, order, window
+from bench.path_report import (
+    VARIANTS,
+    PathOptions,
+    PathReading,
+    PathReport,
+    Sample,
+    alternate_order,
+    timed_window,
+)
 
 
 def reading(seconds: float, committed: int) -> PathReading:
@@ -40,7 +48,7 @@ def test_the_window_begins_at_5_percent_and_ends_when_all_is_committed() -> None
     first reading."""
     readings = [reading(1, 10), reading(2, 49), reading(3, 60), reading(4, 500), reading(5, 1000)]
 
-    first, last = window(readings, 1000)
+    first, last = timed_window(readings, 1000)
 
     assert (first.seconds, last.seconds) == (3, 5)
     assert last.committed - first.committed == 940
@@ -54,8 +62,8 @@ def test_the_window_waits_for_all_workers() -> None:
         reading(7, 1000)
     ]
 
-    assert [one.seconds for one in window(early, 1000)] == [2, 3]
-    assert [one.seconds for one in window(late, 1000)] == [7, 7]
+    assert [one.seconds for one in timed_window(early, 1000)] == [2, 3]
+    assert [one.seconds for one in timed_window(late, 1000)] == [7, 7]
 
 
 def test_a_ratio_is_of_two_measurements_of_one_round() -> None:
@@ -71,7 +79,7 @@ def test_a_ratio_is_of_two_measurements_of_one_round() -> None:
     report.samples = [
         sample(variant, number, rounds[variant][number - 1])
         for number in (1, 2, 3, 4)
-        for variant in order(number, VARIANTS)
+        for variant in alternate_order(number, VARIANTS)
     ]
 
     assert report.ratios("blocks") == pytest.approx([0.5, 0.25, 0.8])
