@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 34_994
+WHOLE = 34_991
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -33,7 +33,7 @@ CEILINGS = {
     "log": 1_207,
     "orders": 1_232,
     "preflight": 817,
-    "search": 1_469,
+    "search": 1_466,
     "serving": 1_311,
     "settings": 752,
     "worker": 1_987,
