@@ -159,13 +159,13 @@ def shape(name: str, **numbers: int) -> Callable[[dict[str, TopicState]], object
             config("fingerprints", max_message_bytes="200000"),
             "refused",
             "log sizes",
-            "a batch may have 300,101",
+            "a batch can have 300,101",
         ),
         (
             config("verdicts", max_message_bytes="200000"),
             "refused",
             "log sizes",
-            "an answer may have",
+            "an answer can have",
         ),
         (
             config("verdicts", cleanup_policy="compact,delete"),
@@ -190,7 +190,7 @@ def shape(name: str, **numbers: int) -> Callable[[dict[str, TopicState]], object
             config("documents", max_message_bytes="2000000"),
             "warning",
             "output sizes",
-            "takes records of 2,000,000 bytes",
+            "accepts records of 2,000,000 bytes",
         ),
         (
             shape("duplicates", partitions=3),
@@ -461,7 +461,7 @@ def test_the_oldest_question_without_an_answer_is_named() -> None:
 
     assert found.state is CheckState.WARNING
     assert (
-        "Log offset 40 of fingerprints is without an answer for 90 s (the last one is for offset "
+        "Log offset 40 of fingerprints has had no answer for 90 s (the last one is for offset "
         "42)" in found.sentence
     )
 
