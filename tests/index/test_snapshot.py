@@ -40,10 +40,10 @@ from stream_dedup.index.snapshot import (
     RESTORING,
     VOLUME,
     Snapshot,
+    complete_snapshots,
     restore,
     restore_any,
     take,
-    whole,
 )
 from stream_dedup.index.storage import layout
 from stream_dedup.index.storage.store import RocksStore
@@ -133,7 +133,7 @@ def goes_on(volume: Path, records: list[bytes | None]) -> tuple[list[tuple[int, 
 
 
 def names(place: str) -> list[str]:
-    return [one.name for one in whole(storage_at(place))]
+    return [one.name for one in complete_snapshots(storage_at(place))]
 
 
 def is_empty(folder: Path) -> bool:
@@ -875,7 +875,9 @@ def test_the_manifest_tells_what_it_is(volume: Path, tmp_path: Path) -> None:
     taken = take(volume, tmp_path / "s")
     fields = json.loads((tmp_path / "s" / taken.name / MANIFEST).read_text())
 
-    assert list(whole(storage_at(tmp_path / "s"))) == [Snapshot(taken.name, taken.manifest)]
+    assert list(complete_snapshots(storage_at(tmp_path / "s"))) == [
+        Snapshot(taken.name, taken.manifest)
+    ]
     assert " ".join(sorted(fields)) == (
         "applied chain checksum files format log plan program recipe state_digest taken "
         "volume_format"

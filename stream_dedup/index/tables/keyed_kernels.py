@@ -153,7 +153,7 @@ def search_before_batch(
     of a document is prefetched while earlier ones are searched: heads two documents ahead, tags
     one.
     """
-    heads, tags, more, rows = key_tables.heads, key_tables.tags, key_tables.more, key_tables.rows
+    heads, tags, rows = key_tables.heads, key_tables.tags, key_tables.rows
     active_heads, active_tags, active_rows = (
         key_tables.active_heads,
         key_tables.active_tags,
@@ -208,7 +208,7 @@ def search_before_batch(
                     best[doc], best_distance[doc] = row, distance
                 continue
             while index < end:
-                if tags[index] == first and read_half(more, index) == second:
+                if tags[index] == first and read_half(key_tables.half_tags, index) == second:
                     if gathered == capacity:
                         _resolve_rows(key_tables, loaded, hits, gathered)
                         _compare_rows(
