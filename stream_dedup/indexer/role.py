@@ -188,7 +188,7 @@ class Indexer:
             raise ConfigurationError(other_log_message(folder, topic)) from error
         applied = self._index.applied
         if low > applied or applied > self._catch_up_to:
-            raise ConfigurationError(_gap(folder, applied, topic, low, self._catch_up_to))
+            raise ConfigurationError(_gap_message(folder, applied, topic, low, self._catch_up_to))
         self._sent = self._answers_from(applied)
         # An index announces itself before it answers. If this announcement is the first (offset 0),
         # no volume was lost, even if workers have asked.
@@ -287,7 +287,7 @@ class Indexer:
             if low <= self._index.applied:
                 raise
             raise ConfigurationError(
-                _gap(self._settings.index_dir, self._index.applied, self._log, low, end)
+                _gap_message(self._settings.index_dir, self._index.applied, self._log, low, end)
             ) from error
         if messages:
             self._apply(messages)
@@ -469,7 +469,7 @@ class Indexer:
             self._logger.warning(sentence, **figures)
 
 
-def _gap(folder: Path, applied: int, topic: str, low: int, end: int) -> str:
+def _gap_message(folder: Path, applied: int, topic: str, low: int, end: int) -> str:
     """Return the message about a volume whose offset is outside the log, with the remedy."""
     return (
         f"The volume {folder} has applied the log up to offset {applied}, and {topic} contains "

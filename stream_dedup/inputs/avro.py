@@ -54,8 +54,8 @@ class AvroSchemas:
 
         known: dict[str, Any] = {}
         for reference in references.values():
-            fastavro.parse_schema(_checked(reference), named_schemas=known)
-        schema = fastavro.parse_schema(_checked(text), named_schemas=known)
+            fastavro.parse_schema(_check_schema(reference), named_schemas=known)
+        schema = fastavro.parse_schema(_check_schema(text), named_schemas=known)
         if len(known) > TYPES_MAX:
             raise ValueError(f"it has {len(known)} named types, and {TYPES_MAX} are read at most")
         _refuse_unbounded(schema, known)
@@ -80,7 +80,7 @@ class AvroSchemas:
         return lambda body: read(io.BytesIO(body), schema.wrapped, None)[_VALUE]
 
 
-def _checked(text: str) -> Any:
+def _check_schema(text: str) -> Any:
     """Return a schema's JSON without the parts that make the library slow, or make it skip parsing.
 
     Raises:

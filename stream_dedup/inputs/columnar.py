@@ -157,7 +157,7 @@ def _read_parquet(path: Path) -> Iterator[ColumnarRows]:
 
     with pq.ParquetFile(path) as file:
         metadata, schema = file.metadata, _plain_schema(file.schema_arrow)
-    listed = _listed_texts(metadata.schema)
+    listed = _text_lists(metadata.schema)
     with (
         path.open("rb") as raw,
         pq.ParquetFile(path, metadata=metadata, read_dictionary=listed) as file,
@@ -170,7 +170,7 @@ def _read_parquet(path: Path) -> Iterator[ColumnarRows]:
                 yield _too_large(path, number, of_file, row_group.num_rows)
                 continue
             if _largest_pages_bytes(raw, row_group) > _PAGES_BYTES_MAX:
-                yield _of_large_pages(path, number, of_file, row_group.num_rows)
+                yield _lost_row_group(path, number, of_file, row_group.num_rows)
                 continue
             count = max(1, min(_ROWS_AT_ONCE, _READ_BYTES // max(1, row_group.total_byte_size)))
             try:
@@ -182,12 +182,12 @@ def _read_parquet(path: Path) -> Iterator[ColumnarRows]:
                             plain = part.cast(schema) if listed else part
                             yield ColumnarRows(plain, number, of_file, codec=codec)
                         number += part.num_rows
-            except _damages() as error:
+            except _damage_errors() as error:
                 why = _lost(path, f"rows {number:,} to {end - 1:,}", error)
                 yield ColumnarRows(None, number, of_file, why, lost_rows=end - number)
 
 
-def _listed_texts(schema: Any) -> list[str]:
+def _text_lists(schema: Any) -> list[str]:
     """Return the paths of the columns of texts within lists, by the schema of a Parquet file.
 
     They are read as dictionaries, in which elements with an equal value share its memory.
@@ -240,16 +240,16 @@ def _read_arrow(path: Path) -> Iterator[ColumnarRows]:
     number = 0
     with _open_arrow(path) as opened:
         count = getattr(opened, "num_record_batches", None)  # a stream has none
-        batches = opened if count is None else (_batch_at(opened, i) for i in range(count))
+        batches = opened if count is None else (_read_batch(opened, i) for i in range(count))
         for index, batch in enumerate(batches):
-            damage = batch if isinstance(batch, Exception) else _damage_of(batch, full=False)
+            damage = batch if isinstance(batch, Exception) else _find_damage(batch, full=False)
             if damage is not None:
                 lost_rows = 1 if batch is damage else batch.num_rows
                 why = _lost(path, f"batch {index + 1:,}", damage)
                 yield ColumnarRows(None, number, None, why, lost_rows=lost_rows)
                 continue
             for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
-                for rows in _sound(path, batch.slice(start, _ROWS_AT_ONCE), number):
+                for rows in _split_damaged(path, batch.slice(start, _ROWS_AT_ONCE), number):
                     number = rows.first
                     for part in [rows.batch] if rows.lost else decoded_parts(rows.batch):
                         is_large = not rows.lost and _is_large(part)
@@ -289,7 +289,7 @@ def _too_large(path: Path, number: int, rows_of_file: int | None, count: int = 1
     )
 
 
-def _of_large_pages(path: Path, number: int, rows_of_file: int, count: int) -> ColumnarRows:
+def _lost_row_group(path: Path, number: int, rows_of_file: int, count: int) -> ColumnarRows:
     """Return a lost row group, because reading one of its values could need gigabytes."""
     if count == 1:
         return _too_large(path, number, rows_of_file)
@@ -370,36 +370,36 @@ def _text_bytes(array: Any) -> Any:
     return sizes[array.offset : array.offset + len(array)].astype(np.int64)
 
 
-def _batch_at(opened: Any, index: int) -> Any:
+def _read_batch(opened: Any, index: int) -> Any:
     """Return a batch of an Arrow file, or the error of reading it."""
     try:
         return opened.get_batch(index)
-    except _damages() as error:
+    except _damage_errors() as error:
         return error
 
 
-def _sound(path: Path, batch: Any, number: int) -> Iterator[ColumnarRows]:
+def _split_damaged(path: Path, batch: Any, number: int) -> Iterator[ColumnarRows]:
     """Yield the valid rows in parts as large as possible, and each invalid row as lost."""
-    damage = _damage_of(batch, full=True)
+    damage = _find_damage(batch, full=True)
     if damage is None:
         yield ColumnarRows(batch, number, None)
     elif batch.num_rows == 1:
         yield ColumnarRows(None, number, None, _lost(path, f"row {number:,}", damage), is_row=True)
     else:
         half = batch.num_rows // 2
-        yield from _sound(path, batch.slice(0, half), number)
-        yield from _sound(path, batch.slice(half), number + half)
+        yield from _split_damaged(path, batch.slice(0, half), number)
+        yield from _split_damaged(path, batch.slice(half), number + half)
 
 
-def _damage_of(batch: Any, *, full: bool) -> Exception | None:
+def _find_damage(batch: Any, *, full: bool) -> Exception | None:
     try:
         batch.validate(full=full)
-    except _damages() as error:
+    except _damage_errors() as error:
         return error
     return None
 
 
-def _damages() -> tuple[type[Exception], ...]:
+def _damage_errors() -> tuple[type[Exception], ...]:
     """Return the exceptions that pyarrow raises for damaged bytes."""
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
@@ -445,7 +445,7 @@ def json_of_rows(batch: Any) -> list[tuple[bytes, dict[str, Any]] | str]:
             f"A column cannot be written as JSON: {error}. Read the file without that column."
         ) from error
     except Exception as error:
-        if not isinstance(error, (ValueError, RecursionError, *_damages())):
+        if not isinstance(error, (ValueError, RecursionError, *_damage_errors())):
             raise
         if batch.num_rows == 1:
             return [f"It cannot be written as JSON: {_reason(error)}."]
@@ -508,7 +508,7 @@ def _raise_as_input_error(path: Path) -> Iterator[None]:
     """Turn pyarrow's errors into sentences that name the file."""
     try:
         yield
-    except _damages() as error:
+    except _damage_errors() as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         kind = "a Parquet file" if _is_parquet(path) else "an Arrow file"

@@ -200,7 +200,7 @@ class Decoder:
         for place in range(len(messages)):
             if place not in skipped:
                 message = messages[place]
-                address = self._safely(message, self._address_of, message)
+                address = self._read_safely(message, self._address_of, message)
                 if isinstance(address, TextAddress):
                     found[place] = address
         return found
@@ -379,9 +379,9 @@ class Decoder:
             AwayError: the schema registry, the store or the extractor does not answer now.
             MemoryError: there is not enough memory.
         """
-        return self._safely(message, self._decode, message, fetched)
+        return self._read_safely(message, self._decode, message, fetched)
 
-    def _safely(
+    def _read_safely(
         self, message: Message, read: Callable[..., _Found], *arguments: Any
     ) -> _Found | DeadLetter:
         """Return the result of `read`, or a dead letter if it raises an error of this record."""
@@ -423,7 +423,7 @@ class Decoder:
 
     def id_of(self, message: Message) -> bytes | None:
         """Return the id of a record, also of one without a text; its key if it cannot be read."""
-        found = self._safely(message, self._known_id_of, message)
+        found = self._read_safely(message, self._known_id_of, message)
         return message.key if isinstance(found, DeadLetter) else found
 
     def _known_id_of(self, message: Message) -> bytes | None:
@@ -461,7 +461,7 @@ class Decoder:
         """Return the text at the address that a record names; None if it names none."""
         if fetched is not None:
             return fetched
-        address = self._address_in(message, fields)
+        address = self._address_named(message, fields)
         if address is None or isinstance(address, DeadLetter):
             return address
         if self._fetcher is None:
@@ -480,10 +480,10 @@ class Decoder:
         fields = self._fields_of(message)
         if self._fetcher is None or isinstance(fields, DeadLetter | Reason):
             return None
-        address = self._address_in(message, fields)
+        address = self._address_named(message, fields)
         return self._fetcher.check(address) if isinstance(address, str) else address
 
-    def _address_in(self, message: Message, fields: Any) -> str | DeadLetter | None:
+    def _address_named(self, message: Message, fields: Any) -> str | DeadLetter | None:
         """Return the address that a record names, None if it names none; the last of equal headers
         counts.
         """

@@ -185,7 +185,7 @@ def find_files(target: str, form: str, unread_names: list[str] | None = None) ->
         ]
     path = Path(target)
     if is_address(target):
-        return _all_of(
+        return _select_files(
             [(Path(file.name), file.name, file) for file in list_files(target)],
             form,
             target,
@@ -200,12 +200,12 @@ def find_files(target: str, form: str, unread_names: list[str] | None = None) ->
             "folder, and give texts as a list."
         ) from error
     if is_folder:
-        found, unreadable = _below(path)
+        found, unreadable = _list_folder(path)
         # A folder that cannot be read is reported as such a file is; otherwise its documents would
         # be missing without a message.
         return [
             *(
-                _all_of(found, form, f"The folder {path}", unread_names)
+                _select_files(found, form, f"The folder {path}", unread_names)
                 if found or not unreadable
                 else []
             ),
@@ -218,7 +218,7 @@ def find_files(target: str, form: str, unread_names: list[str] | None = None) ->
             for match in matches
             if "**" not in target or not match.is_dir()
         ]
-        return _all_of(found, form, f"{target}, as a pattern,", unread_names, path.as_posix())
+        return _select_files(found, form, f"{target}, as a pattern,", unread_names, path.as_posix())
     if not exists:
         raise InputError(f"{path} does not exist; name a file, a folder, or - for standard input.")
     guessed = form_of(path) if form == "auto" else cast("Format", form)
@@ -259,7 +259,7 @@ def require_one_text(path: Path) -> None:
         raise InputError(f"{path.name} is compressed; unpack it first.")
 
 
-def _below(folder: Path) -> tuple[list[_Found], list[SourceFile]]:
+def _list_folder(folder: Path) -> tuple[list[_Found], list[SourceFile]]:
     """Return the paths below a folder that may be files of documents, and the folders that cannot be
     read; both sorted.
     """
@@ -277,7 +277,7 @@ def _below(folder: Path) -> tuple[list[_Found], list[SourceFile]]:
     )
 
 
-def _all_of(
+def _select_files(
     found: Sequence[_Found], form: str, where: str, unread_names: list[str], pattern: str = ""
 ) -> list[SourceFile]:
     """Return the files of documents among (path, name, file elsewhere); `pattern` is the pattern or
@@ -392,9 +392,9 @@ def read_documents(
                         None,
                     )
         except InputError as error:
-            yield _rest(file, str(error))
+            yield _unread_rest(file, str(error))
         except OSError as error:
-            yield _rest(file, f"{file.name} cannot be read: {error.strerror or error}.")
+            yield _unread_rest(file, f"{file.name} cannot be read: {error.strerror or error}.")
 
 
 def require_packages(file: SourceFile) -> None:
@@ -415,7 +415,7 @@ def require_packages(file: SourceFile) -> None:
         require("zstandard", "Files packed with zstd")
 
 
-def _rest(file: SourceFile, why: str) -> RawDocument:
+def _unread_rest(file: SourceFile, why: str) -> RawDocument:
     return RawDocument(file.name, b"", file.form, lost=DeadLetter("decode", DAMAGED_FILE, why))
 
 
@@ -516,7 +516,7 @@ def _stretches(
             if stretch.damage:
                 line = next(numbers) - 1
                 after = f" after line {line:,}" if line else ""
-                yield _rest(
+                yield _unread_rest(
                     file,
                     f"{file.name} cannot be read{after}: {stretch.damage}. The damaged part is lost.",
                 )

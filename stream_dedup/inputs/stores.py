@@ -149,7 +149,7 @@ class TextStores:
                 found = await self._read_web(system, address, admit)
             elif not system.async_impl:
                 found = await asyncio.get_running_loop().run_in_executor(
-                    self._threads, self._read_here, system, address, admit
+                    self._threads, self._read_in_thread, system, address, admit
                 )
             elif _streams(system):
                 found = await self._read_stream(await system.open_async(address.whole, "rb"), admit)
@@ -158,7 +158,7 @@ class TextStores:
         except (MissingTextError, AwayNowError, NoRoomError):
             raise
         except Exception as error:  # each library raises errors of its own classes
-            raise self._classified(address, error) from error
+            raise self._classify(address, error) from error
         self._answering.add(address.origin)
         return found
 
@@ -241,12 +241,12 @@ class TextStores:
         admit(size)
         return bytes(await system._cat_file(address.whole, start=0, end=size)) if size else b""
 
-    def _read_here(self, system: Any, address: TextAddress, admit: Admit) -> bytes:
+    def _read_in_thread(self, system: Any, address: TextAddress, admit: Admit) -> bytes:
         """Read from a disk, in a thread."""
         whole = address.whole
         if address.scheme == "file":
             leads_to = checked(
-                "file://" + os.path.realpath(address.path), _true_prefixes(self._prefixes)
+                "file://" + os.path.realpath(address.path), _resolve_prefixes(self._prefixes)
             )
             if isinstance(leads_to, str):
                 raise MissingTextError(
@@ -270,12 +270,12 @@ class TextStores:
                 f"has more than {self._bytes_max} bytes, the limit of STREAM_DEDUP_TEXT_BYTES",
             )
 
-    def _classified(self, address: TextAddress, error: Exception) -> Exception:
+    def _classify(self, address: TextAddress, error: Exception) -> Exception:
         """Return the `MissingTextError` or `AwayNowError` for an error of a library."""
-        chain = list(_chain(error))
-        status = next(filter(None, map(_status, chain)), 0)
-        code = next(filter(None, map(_code, chain)), "")
-        why = _why(address, error, code)
+        chain = list(_error_chain(error))
+        status = next(filter(None, map(_http_status, chain)), 0)
+        code = next(filter(None, map(_error_code, chain)), "")
+        why = _printable_reason(address, error, code)
         if status == 404 or isinstance(error, FileNotFoundError):
             self._answering.add(address.origin)  # without permission the answer is 403
             return MissingTextError(NOT_FOUND, "does not exist (404)")
@@ -318,13 +318,13 @@ def _streams(system: Any) -> bool:
     return type(system).open_async is not AsyncFileSystem.open_async
 
 
-def _true_prefixes(prefixes: Sequence[str]) -> list[str]:
+def _resolve_prefixes(prefixes: Sequence[str]) -> list[str]:
     """Return the prefixes of files with links resolved: an allowed folder may itself be a link."""
     folders = [prefix.removeprefix("file://") for prefix in prefixes if scheme_of(prefix) == "file"]
     return ["file://" + os.path.realpath(folder or "/").rstrip("/") for folder in folders]
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
+def _error_chain(error: BaseException | None) -> Iterator[BaseException]:
     for _ in range(10):
         if error is None:
             return
@@ -332,7 +332,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _status(error: BaseException) -> int:
+def _http_status(error: BaseException) -> int:
     """Return the HTTP status in an error of aiohttp, botocore, gcsfs or Azure; 0 if there is
     none.
     """
@@ -346,7 +346,7 @@ def _status(error: BaseException) -> int:
     return found if isinstance(found, int) and found >= 300 else 0
 
 
-def _why(address: TextAddress, error: Exception, code: str) -> str:
+def _printable_reason(address: TextAddress, error: Exception, code: str) -> str:
     """Return the message of an error without the queries of addresses: signed addresses have their
     secret there.
     """
@@ -355,6 +355,6 @@ def _why(address: TextAddress, error: Exception, code: str) -> str:
     return printable(": ".join(filter(None, (code or type(error).__name__, text))))
 
 
-def _code(error: BaseException) -> str:
+def _error_code(error: BaseException) -> str:
     response = getattr(error, "response", None)
     return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""

@@ -77,7 +77,7 @@ def read_pages(path: Path, name: str, skipped_records: Counter[str]) -> Iterator
         packing = packing_of(first) or ("" if first.startswith(b"WARC/") else suffixes_of(path)[1])
         stream.seek(0)
         for block in read_blocks(
-            _need_warc(read_pieces(stream, packing), name), is_packed=bool(packing)
+            _require_warc(read_pieces(stream, packing), name), is_packed=bool(packing)
         ):
             if block.lost and not block.head and not is_begun:
                 losses.append(block)
@@ -99,7 +99,7 @@ def read_pages(path: Path, name: str, skipped_records: Counter[str]) -> Iterator
         )
 
 
-def _need_warc(pieces: Iterator[Piece], name: str) -> Iterator[Piece]:
+def _require_warc(pieces: Iterator[Piece], name: str) -> Iterator[Piece]:
     """Return the same pieces; raise `InputError` if they are those of an ARC file."""
     first = next(pieces, None)
     if first is None:

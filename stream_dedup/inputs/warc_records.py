@@ -162,7 +162,7 @@ def _records(window: _Window) -> Iterator[WarcBlock]:
         head = lines.partition(b"\n")[2]
         is_head = _VERSION.match(window.data) or _NAMES_A_RECORD.search(head)
         if not is_head or not blank or (window.start(1, head_end) or head_end) < head_end:
-            yield _lost(
+            yield _take_damaged(
                 window,
                 offset,
                 _NO_RECORD if not is_head else "has a head that is cut off or too long",
@@ -184,10 +184,10 @@ def _records(window: _Window) -> Iterator[WarcBlock]:
                 _pass_over(window)
                 continue
             length = None
-        yield _framed(window, offset, head, head_end, length)
+        yield _take_record(window, offset, head, head_end, length)
 
 
-def _framed(
+def _take_record(
     window: _Window, offset: int, head: bytes, head_end: int, length: int | None
 ) -> WarcBlock:
     """Return the record whose block begins at `head_end`, and drop its bytes."""
@@ -246,7 +246,7 @@ def _ends_at(window: _Window, begin: int, end: int) -> bool:
     return is_last or window.start(following, following + _BEGINNING_BYTES) == following
 
 
-def _lost(window: _Window, offset: int, why: str) -> WarcBlock:
+def _take_damaged(window: _Window, offset: int, why: str) -> WarcBlock:
     """Drop bytes that are no record; return the block that reports them."""
     _pass_over(window)
     if window.is_damage_of_last() and not window.data:

@@ -215,14 +215,14 @@ class _Insights:
         async for event in stream.noack().events():
             while len(self._unwritten) >= 2 * _UNWRITTEN_MAX:
                 await asyncio.sleep(_TURN_SECONDS)
-            host, observed = self._observed(event.message)
+            host, observed = self._read_observed(event.message)
             counted = self._ledger.count(host, observed) if host else None
             result = "no-host" if counted is None else "counted" if counted else "repeated"
             self._metrics.read.labels(result).inc()
             event.value = event.message.value = None  # a text may be large
             self._unwritten.append(event)
 
-    def _observed(self, record: Any) -> tuple[str, Observed]:
+    def _read_observed(self, record: Any) -> tuple[str, Observed]:
         """Return the host of a record of an output, and the record's facts from its headers."""
         record_headers: dict[str, bytes] = dict(record.headers or ())
         value, time_ms = record.value or b"", round((record.timestamp or 0.0) * 1000)
@@ -273,7 +273,7 @@ class _Insights:
         self._metrics.hosts.set(self._ledger.hosts)
         for host, event in begun:
             self._metrics.events.labels(event["event"]).inc()
-            _logger.warning("an event began at a host", host=host, **_renamed(event))
+            _logger.warning("an event began at a host", host=host, **_rename_event(event))
         if self._owns:
             self._role.health.set_ready(True, f"counting; {self._ledger.hosts} hosts are known")
 
@@ -359,7 +359,7 @@ class _Insights:
                 )
 
 
-def _renamed(event: dict[str, Any]) -> dict[str, Any]:
+def _rename_event(event: dict[str, Any]) -> dict[str, Any]:
     return {("event_kind" if name == "event" else name): value for name, value in event.items()}
 
 

@@ -80,7 +80,7 @@ class RepeatedPage(NamedTuple):
     now: int
     before: int
 
-    def at_half(self, half: int) -> RepeatedPage:
+    def shift_to_half(self, half: int) -> RepeatedPage:
         """Return the page shifted to another half of the window."""
         if half == self.half:
             return self
@@ -88,7 +88,7 @@ class RepeatedPage(NamedTuple):
 
     def ids(self, half: int) -> int:
         """Return the estimated number of distinct ids."""
-        page = self.at_half(half)
+        page = self.shift_to_half(half)
         return _distinct(page.now | page.before)
 
 
@@ -136,7 +136,7 @@ class HostRow:
         key, half = f"{record.kind} {record.position}", self._half
         page = self.pages.get(
             key, RepeatedPage(record.kind, record.page[:_ID_CHARACTERS_MAX], half, 0, 0)
-        ).at_half(half)
+        ).shift_to_half(half)
         self.pages[key] = page._replace(now=page.now | _bit_of(record.id))
         if len(self.pages) > PAGES_MAX:
             largest = sorted(self.pages.items(), key=lambda item: -item[1].ids(half))[:PAGES_MAX]

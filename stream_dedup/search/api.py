@@ -61,18 +61,18 @@ class SearchApi:
         """Return the routes for `HttpServer`."""
         roots = dict.fromkeys(("", self._prefix))
         finds = [
-            Route(f"{root}/v1/find", self._answering(self._find), methods=["GET", "POST"])
+            Route(f"{root}/v1/find", self._make_endpoint(self._find), methods=["GET", "POST"])
             for root in roots
         ]
         return [
             *finds,
             *(
-                Route(f"{root}/v1/groups", self._answering(self._groups), methods=["GET"])
+                Route(f"{root}/v1/groups", self._make_endpoint(self._groups), methods=["GET"])
                 for root in roots
             ),
         ]
 
-    def _answering(
+    def _make_endpoint(
         self, answer: Callable[[Request], Awaitable[object]]
     ) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
@@ -96,7 +96,7 @@ class SearchApi:
         has_snippets = snippets == "yes"
         limit = _number(query, "limit", _FOUND, 1, SNIPPETS_MAX if has_snippets else FOUND_MAX)
         offset = _number(query, "offset", 0, 0, FOUND_MAX)
-        least = _share(query)
+        least = _least_share(query)
         text = (
             await _body(request) if request.method == "POST" else request.query_params.get("q", "")
         )
@@ -192,7 +192,7 @@ def _number(query: Mapping[str, str], name: str, default: int, low: int, high: i
     return int(value)
 
 
-def _share(query: Mapping[str, str]) -> float | None:
+def _least_share(query: Mapping[str, str]) -> float | None:
     value = query.get("least")
     if value is None:
         return None

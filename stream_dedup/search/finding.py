@@ -263,7 +263,7 @@ class Finder:
             group = self._engine.group(position) if position else None
         if group is None:
             return None
-        return self._listed(
+        return self._to_group(
             group,
             self._engine.copies_of(group.position, limit),
             self._engine.copies_of(group.position, 1, is_oldest_first=True),
@@ -294,7 +294,7 @@ class Finder:
         copies.
         """
         return [
-            self._listed(group, self._engine.copies_of(group.position, LISTED_MEMBERS))
+            self._to_group(group, self._engine.copies_of(group.position, LISTED_MEMBERS))
             for group in self._engine.groups(order, limit)
         ]
 
@@ -320,7 +320,7 @@ class Finder:
             )
         return HostPairs(tuple(pairs), self._engine.committed_ms)
 
-    def _listed(
+    def _to_group(
         self, group: GroupFacts, copies: list[TextFacts], earliest: Sequence[TextFacts] = ()
     ) -> DocumentGroup:
         best = self._engine.best_of(group.position)
@@ -330,16 +330,16 @@ class Finder:
             copies=group.copies,
             bytes_wasted=group.bytes_wasted,
             newest_ms=group.newest_ms,
-            members=tuple(map(self._member, copies)),
+            members=tuple(map(self._to_member, copies)),
             oldest_ms=group.oldest_ms,
             counted=group.counted or None,
-            best=None if best is None else self._member(best),
+            best=None if best is None else self._to_member(best),
             fetched_again=group.fetched_again,
             host=self._hosts.of(group.id.encode()),
-            earliest=next(map(self._member, earliest), None),
+            earliest=next(map(self._to_member, earliest), None),
         )
 
-    def _member(self, facts: TextFacts) -> GroupMember:
+    def _to_member(self, facts: TextFacts) -> GroupMember:
         host = self._hosts.of(facts.id.encode())
         return GroupMember(
             at=facts.at,

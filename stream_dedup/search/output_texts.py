@@ -60,7 +60,7 @@ class OutputTexts:
             AwayError: the store of the next text does not answer; or the caller `is_hurried`, and
             it has not arrived.
         """
-        return _each(self._decoder, messages, is_hurried)
+        return _read_each(self._decoder, messages, is_hurried)
 
     def at(self, places: Iterable[str]) -> Mapping[str, str]:
         """Return the texts at positions such as `unique-3@17`, without those that cannot be read.
@@ -82,7 +82,9 @@ class OutputTexts:
             while messages:
                 done = 0
                 try:
-                    for text in _each(self._asked, messages, lambda: time.monotonic() >= until):
+                    for text in _read_each(
+                        self._asked, messages, lambda: time.monotonic() >= until
+                    ):
                         message = messages[done]
                         texts[message.position] = text.text
                         done += 1
@@ -92,7 +94,7 @@ class OutputTexts:
         return texts
 
 
-def _each(
+def _read_each(
     decoder: Decoder, messages: Sequence[Message], is_hurried: Callable[[], bool]
 ) -> Iterator[OutputText]:
     address_of_place = decoder.addresses(messages) if decoder.fetches else {}

@@ -349,12 +349,12 @@ class TextFiller:
         if (
             self._waiting
             and now >= self._ask_again_at
-            and not self._behind({self._log: self._catch_up_to[self._log]})
+            and not self._records_behind({self._log: self._catch_up_to[self._log]})
         ):
             self._reader.start(self._next_offsets)
             self._waiting = {}
             self._forgotten.are_all = True
-        if not self._is_caught_up and not self._behind(self._catch_up_to):
+        if not self._is_caught_up and not self._records_behind(self._catch_up_to):
             self._is_caught_up = True
             self._commit(now)
         elif self._engine.added >= COMMIT_DOCUMENTS or (
@@ -501,12 +501,12 @@ class TextFiller:
         self._metrics.set_size(self._engine.documents, self._engine.size_bytes)
         self._update_health()
 
-    def _behind(self, ends: Mapping[TopicPartitionKey, int]) -> int:
+    def _records_behind(self, ends: Mapping[TopicPartitionKey, int]) -> int:
         next_offsets = self._next_offsets
         return sum(max(0, end - next_offsets.get(key, 0)) for key, end in ends.items())
 
     def _update_health(self) -> None:
-        behind = self._behind(self._catch_up_to)
+        behind = self._records_behind(self._catch_up_to)
         if self._is_caught_up:
             self._health.set_startup(1.0, "caught up")
             waiting = (
@@ -544,7 +544,7 @@ class TextFiller:
             else:
                 self._reader.start(self._next_offsets | new)
         self._metrics.lag.set(
-            self._behind({key: high for key, (_, high) in ends.items() if key != self._log})
+            self._records_behind({key: high for key, (_, high) in ends.items() if key != self._log})
         )
         self._update_health()
 

@@ -115,7 +115,7 @@ class TextIndex:
         self.checkpoint = self._read_checkpoint()
 
     def _read_checkpoint(self) -> EngineCheckpoint | None:
-        stored = self._first("kind", _PLACE)
+        stored = self._first_facts("kind", _PLACE)
         if stored is None:
             return None
         try:
@@ -193,7 +193,7 @@ class TextIndex:
         if hosts:
             document.add_text("pair", " ".join(hosts))
             document.add_text("pair_at", f"{' '.join(hosts)} {facts.ordered_ms}")
-            for domain in {host[start:] for host in hosts for start in _starts(host)}:
+            for domain in {host[start:] for host in hosts for start in _domain_starts(host)}:
                 document.add_text("host", domain)
         if words:
             document.add_text(_WORDS, " ".join(words))
@@ -285,7 +285,9 @@ class TextIndex:
             )
         with self._writing() as writer:
             gone: dict[str, list[TextFacts]] = {}
-            for fields in self._ordered(self._term("id_key", forgotten_id.id_key), "time", None):
+            for fields in self._facts_in_order(
+                self._term("id_key", forgotten_id.id_key), "time", None
+            ):
                 facts = TextFacts(*fields)
                 if (
                     forgotten_id.covers(facts.log_offset, facts.time_ms)
@@ -297,8 +299,8 @@ class TextIndex:
             for position, copies in gone.items():
                 group = self._pending_group(position) if position else None
                 if group is not None:
-                    self._groups[position] = self._group_without(group, copies)
-            for fields in self._ordered(
+                    self._groups[position] = self._group_without_removed(group, copies)
+            for fields in self._facts_in_order(
                 self._term("root_key", forgotten_id.shown_key), "newest", None
             ):
                 group = self._pending_group(GroupFacts(*fields).position)
@@ -312,7 +314,7 @@ class TextIndex:
             document.add_bytes("facts", json.dumps(forgotten_id).encode())
             writer.add_document(document)
 
-    def _group_without(self, group: GroupFacts, copies: Sequence[TextFacts]) -> GroupFacts:
+    def _group_without_removed(self, group: GroupFacts, copies: Sequence[TextFacts]) -> GroupFacts:
         newest_and_oldest = [
             next(
                 (
@@ -342,7 +344,7 @@ class TextIndex:
         """Return the forgotten ids, as of the last commit."""
         return [
             ForgottenId(*fields)
-            for fields in self._ordered(self._term("kind", _FORGOTTEN), "time", None)
+            for fields in self._facts_in_order(self._term("kind", _FORGOTTEN), "time", None)
         ]
 
     def drop_before(self, time_ms: int) -> None:
@@ -358,7 +360,7 @@ class TextIndex:
                 max(0, time_ms),
                 include_upper=False,
             )
-            query = self._except(older, self._term("kind", _FORGOTTEN))
+            query = self._excluding(older, self._term("kind", _FORGOTTEN))
             with self._writing() as writer:
                 writer.delete_documents_by_query(query)
 
@@ -395,7 +397,7 @@ class TextIndex:
         texts = tantivy.Query.boolean_query(
             [(should, self._term("kind", kind)) for kind in (_UNIQUE, _COPY)]
         )
-        ahead = self._all_of(texts, self._in_time_range(now_ms + _DAY_MS, TIME_MS_MAX))
+        ahead = self._both(texts, self._in_time_range(now_ms + _DAY_MS, TIME_MS_MAX))
         if gone := self._count_of(
             ahead
         ):  # by a clock that was ahead; by their times they would stay for ever
@@ -413,11 +415,9 @@ class TextIndex:
         self._oldest_ms = min(max(self._oldest_ms, time_ms), now_ms)
         self.drop_before(time_ms)
         gone = (
-            self._count_of(self._all_of(texts, self._in_time_range(0, time_ms - 1)))
-            if time_ms
-            else 0
+            self._count_of(self._both(texts, self._in_time_range(0, time_ms - 1))) if time_ms else 0
         )
-        of_then = self._all_of(texts, self._in_time_range(time_ms, time_ms))
+        of_then = self._both(texts, self._in_time_range(time_ms, time_ms))
         hits = searcher.search(of_then, min(going - gone, _DROPPED_ONE_BY_ONE), count=False).hits
         for _, address in hits:
             with self._writing() as writer:
@@ -431,12 +431,12 @@ class TextIndex:
             self._schema, "time", tantivy.FieldType.Unsigned, first_ms, last_ms
         )
 
-    def _all_of(self, first: tantivy.Query, second: tantivy.Query) -> tantivy.Query:
+    def _both(self, first: tantivy.Query, second: tantivy.Query) -> tantivy.Query:
         return tantivy.Query.boolean_query(
             [(tantivy.Occur.Must, first), (tantivy.Occur.Must, second)]
         )
 
-    def _except(self, wanted: tantivy.Query, excluded: tantivy.Query) -> tantivy.Query:
+    def _excluding(self, wanted: tantivy.Query, excluded: tantivy.Query) -> tantivy.Query:
         return tantivy.Query.boolean_query(
             [(tantivy.Occur.Must, wanted), (tantivy.Occur.MustNot, excluded)]
         )
@@ -464,7 +464,7 @@ class TextIndex:
             rarest = by_rareness[: lacking + required]
             other_pairs = by_rareness[lacking + required :]
             hits = searcher.search(
-                self._any_of(rarest), max(limit, _EXAMINED_MAX), count=False
+                self._any_pair(rarest), max(limit, _EXAMINED_MAX), count=False
             ).hits
             scores = {
                 (address.segment_ord, address.doc): score
@@ -508,7 +508,7 @@ class TextIndex:
             ),
         )
 
-    def _any_of(self, pairs: Sequence[WordPair]) -> tantivy.Query:
+    def _any_pair(self, pairs: Sequence[WordPair]) -> tantivy.Query:
         """Return a query for documents with any of these pairs, scored by their number, the kept
         ones first.
         """
@@ -565,17 +565,17 @@ class TextIndex:
 
     def facts_at(self, position: str) -> TextFacts | None:
         """Return the facts of the document at a position."""
-        stored = self._first("at", position)
+        stored = self._first_facts("at", position)
         return None if stored is None else TextFacts(*json.loads(stored))
 
     def facts_of_id(self, identifier: str, limit: int = 10) -> list[TextFacts]:
         """Return the facts of the documents of an id, the newest first."""
         query = self._term("id", identifier[:_ID_CHARACTERS_MAX])
-        return [TextFacts(*fields) for fields in self._ordered(query, "time", limit)]
+        return [TextFacts(*fields) for fields in self._facts_in_order(query, "time", limit)]
 
     def group(self, position: str) -> GroupFacts | None:
         """Return a group by the position of the kept document, also one without a copy."""
-        stored = self._first("root", position)
+        stored = self._first_facts("root", position)
         return None if stored is None else GroupFacts(*json.loads(stored))
 
     @property
@@ -586,7 +586,7 @@ class TextIndex:
     def groups_of_id(self, identifier: str, limit: int = 10) -> list[GroupFacts]:
         """Return the groups whose kept document has that id, the newest first."""
         query = self._term("root_id", identifier[:_ID_CHARACTERS_MAX])
-        return [GroupFacts(*fields) for fields in self._ordered(query, "newest", limit)]
+        return [GroupFacts(*fields) for fields in self._facts_in_order(query, "newest", limit)]
 
     def copies_of(
         self, position: str, limit: int, *, is_oldest_first: bool = False
@@ -594,22 +594,22 @@ class TextIndex:
         """Return the copies in a group, the newest first, or the oldest of those with a time."""
         query = self._term("group", position)
         if is_oldest_first:
-            query = self._all_of(query, self._in_time_range(1, TIME_MS_MAX))
+            query = self._both(query, self._in_time_range(1, TIME_MS_MAX))
         return [
             TextFacts(*fields)
-            for fields in self._ordered(query, "time", limit, ascending=is_oldest_first)
+            for fields in self._facts_in_order(query, "time", limit, ascending=is_oldest_first)
         ]
 
     def kept_at(self, position: str) -> list[TextFacts]:
         """Return the newest record in `unique` of the document at a source position, if any."""
-        query = self._all_of(self._term("at", position), self._term("kind", _UNIQUE))
-        return [TextFacts(*fields) for fields in self._ordered(query, "time", 1)]
+        query = self._both(self._term("at", position), self._term("kind", _UNIQUE))
+        return [TextFacts(*fields) for fields in self._facts_in_order(query, "time", 1)]
 
     def best_of(self, position: str) -> TextFacts | None:
         """Return the copy in a group that is better than all before it, the last that the log says
         so of.
         """
-        stored = list(self._ordered(self._term("better_of", position), "decided", 1))
+        stored = list(self._facts_in_order(self._term("better_of", position), "decided", 1))
         return TextFacts(*stored[0]) if stored else None
 
     @property
@@ -622,7 +622,7 @@ class TextIndex:
         newest), the most copies first; `host`: only of this host and its subdomains. Copies of a
         forgotten document do not count.
         """
-        nameless = self._ordered(self._term("kind", _NAMELESS), "newest", None)
+        nameless = self._facts_in_order(self._term("kind", _NAMELESS), "newest", None)
         gone = tantivy.Query.term_set_query(self._schema, "group", [name for name, *_ in nameless])
         query = self._term("host", host) if host else self._term("kind", _COPY)
         wanted = {
@@ -631,7 +631,7 @@ class TextIndex:
                 "aggs": {name: {name: {"field": "time"}} for name in ("min", "max")},
             }
         }
-        query = self._except(query, gone)
+        query = self._excluding(query, gone)
         found = self._index.searcher().aggregate(query, wanted)["pairs"]["buckets"]
         first = self._first_copies(
             {bucket["key"]: int(bucket["min"]["value"]) for bucket in found}, gone
@@ -654,7 +654,7 @@ class TextIndex:
         where many copies of one pair came first, the query's limit leaves out others.
         """
         terms = [f"{pair} {time_ms}" for pair, time_ms in first_ms.items()]
-        query = self._except(tantivy.Query.term_set_query(self._schema, "pair_at", terms), gone)
+        query = self._excluding(tantivy.Query.term_set_query(self._schema, "pair_at", terms), gone)
         searcher = self._index.searcher()
         copies: dict[str, TextFacts] = {}
         for _, address in searcher.search(query, 2 * len(terms) + 1, count=False).hits:
@@ -663,8 +663,8 @@ class TextIndex:
                 str(document.get_first("pair")), TextFacts(*json.loads(_bytes_of(document)))
             )
         for pair in first_ms.keys() - copies.keys():
-            query = self._except(self._term("pair", pair), gone)
-            for fields in self._ordered(query, "time", 1, ascending=True):
+            query = self._excluding(self._term("pair", pair), gone)
+            for fields in self._facts_in_order(query, "time", 1, ascending=True):
                 copies[pair] = TextFacts(*fields)
         return copies
 
@@ -672,10 +672,11 @@ class TextIndex:
         """Return the groups with the most copies, or (`newest`) with the newest."""
         by = "newest" if order == "newest" else "copies"
         return [
-            GroupFacts(*fields) for fields in self._ordered(self._term("kind", _GROUP), by, limit)
+            GroupFacts(*fields)
+            for fields in self._facts_in_order(self._term("kind", _GROUP), by, limit)
         ]
 
-    def _ordered(
+    def _facts_in_order(
         self, query: tantivy.Query, field: str, limit: int | None, *, ascending: bool = False
     ) -> list[list[Any]]:
         """Return the facts of the documents that a query finds, the highest or the lowest first;
@@ -687,7 +688,7 @@ class TextIndex:
         hits = searcher.search(query, limit, count=False, order_by_field=field, order=order).hits
         return [json.loads(_bytes_of(searcher.doc(address))) for _, address in hits]
 
-    def _first(self, field: str, value: str) -> bytes | None:
+    def _first_facts(self, field: str, value: str) -> bytes | None:
         searcher = self._index.searcher()
         for _, address in searcher.search(self._term(field, value), 1, count=False).hits:
             return _bytes_of(searcher.doc(address))
@@ -736,7 +737,7 @@ def _required_pairs(needed: int, work: Sequence[int]) -> int:
     return required
 
 
-def _starts(host: str) -> list[int]:
+def _domain_starts(host: str) -> list[int]:
     """Return the index at which a host and each domain above it begin."""
     return [0, *(index + 1 for index, sign in enumerate(host) if sign == ".")]
 

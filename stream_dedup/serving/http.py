@@ -53,12 +53,12 @@ class KeptAnswer(Generic[T]):
         """Return the cached answer, or wait for a new one."""
         task = self._task
         if task is None or (task.done() and time.monotonic() >= self._until):
-            task = self._task = asyncio.create_task(self._made())
+            task = self._task = asyncio.create_task(self._make_outcome())
         outcome = [await asyncio.shield(task)]  # a cancelled request must not cancel the others
         del task
         return result_of(outcome.pop())
 
-    async def _made(self) -> Outcome[T]:
+    async def _make_outcome(self) -> Outcome[T]:
         started = time.monotonic()
         self._until = 0.0
         # A separate limiter: slow routes may occupy all threads of starlette's.
@@ -224,10 +224,10 @@ class _Server(uvicorn.Server):
         self._quiet_until = 0.0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        asyncio.get_running_loop().set_exception_handler(self._on_trouble)
+        asyncio.get_running_loop().set_exception_handler(self._log_client_error)
         await super().startup(sockets)
 
-    def _on_trouble(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def _log_client_error(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if time.monotonic() >= self._quiet_until:
             self._quiet_until = time.monotonic() + _TROUBLE_SECONDS
             cause = context.get("exception")

@@ -358,7 +358,7 @@ def test_want_of_memory_within_a_library_is_no_fault_of_the_record(
         by.decode(message(b"\0\0\0\0\x07some words" if form == "avro" else b"{}"))
 
 
-@pytest.mark.parametrize("where", ["unpack", "_classified"])
+@pytest.mark.parametrize("where", ["unpack", "_classify"])
 def test_what_nobody_foresaw_of_a_fetched_text_costs_no_other(
     where: str, pages: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -373,7 +373,7 @@ def test_what_nobody_foresaw_of_a_fetched_text_costs_no_other(
         "/c": Reply(b"plain"),
     }
     monkeypatch.setattr(
-        f"stream_dedup.inputs.{'elsewhere.unpack' if where == 'unpack' else 'stores.TextStores._classified'}",
+        f"stream_dedup.inputs.{'elsewhere.unpack' if where == 'unpack' else 'stores.TextStores._classify'}",
         raise_it,
     )
     by = TextFetcher([pages.url], FetchLimits(4, 1000, 5.0))

@@ -453,4 +453,6 @@ def test_what_a_library_says_is_told_without_the_secret_of_a_signed_address() ->
         fetcher("https://store.example"), "https://store.example/a?signature=secret"
     )
     for said in (address.whole, "url='https://store.example/%61?signature=secret'"):
-        assert "secret" not in stores._why(address, ValueError(f"it failed: {said}"), "")
+        assert "secret" not in stores._printable_reason(
+            address, ValueError(f"it failed: {said}"), ""
+        )

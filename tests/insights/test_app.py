@@ -65,9 +65,9 @@ def test_a_record_is_of_the_host_of_its_id() -> None:
     by_key, by_field = role_of(Settings()), role_of(Settings(value_format="json", id_field="url"))
     url = b"https://a.example/1"
 
-    assert by_key._observed(record(url, b"text"))[0] == "a.example"
-    assert by_field._observed(record(b"k", b'{"url": "https://b.example/"}'))[0] == "b.example"
-    assert by_key._observed(record(None, b"text"))[0] == ""
+    assert by_key._read_observed(record(url, b"text"))[0] == "a.example"
+    assert by_field._read_observed(record(b"k", b'{"url": "https://b.example/"}'))[0] == "b.example"
+    assert by_key._read_observed(record(None, b"text"))[0] == ""
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_what_the_headers_say(reason: str, named: str | None, kind: str) -> None
     headers = [("dedup.reason", reason.encode())]
     if named is not None:
         headers += [(f"dedup.{named}.id", b"page"), (f"dedup.{named}.position", b"documents-0@1")]
-    _, found = role_of(Settings())._observed(record(b"key", b"12345", *headers))
+    _, found = role_of(Settings())._read_observed(record(b"key", b"12345", *headers))
 
     assert (found.partition, found.offset, found.time_ms, found.size) == ("unique-3", 7, 1500, 5)
     assert (found.reason, found.kind) == (reason, kind)
@@ -94,7 +94,7 @@ def test_what_the_headers_say(reason: str, named: str | None, kind: str) -> None
 
 def test_a_time_in_the_future_is_now() -> None:
     """One record must not empty the windows of a host for years."""
-    _, found = role_of(Settings())._observed(record(b"k", b"", timestamp=1e11))
+    _, found = role_of(Settings())._read_observed(record(b"k", b"", timestamp=1e11))
     assert found.time_ms < 1e13
 
 
