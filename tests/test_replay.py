@@ -183,9 +183,13 @@ def test_what_is_no_setting_of_a_plan_is_refused_and_one_that_the_log_cannot_ser
 def test_numbers_take_the_place_of_the_logs_own() -> None:
     blocks = PLANS["blocks"].to_fields()
 
-    assert Alternative.parse(["threshold=18"]).of(blocks) == parse("128:8:0:18:75%~0:0%:1000")
-    assert Alternative.parse(["plan=classic", "ratio=60%"]).of(blocks) == parse("64:4:0:3:60%")
-    assert Alternative.parse(["by_length=24@5,22@40"]).of(blocks) == parse(
+    assert Alternative.parse(["threshold=18"]).replacement(blocks) == parse(
+        "128:8:0:18:75%~0:0%:1000"
+    )
+    assert Alternative.parse(["plan=classic", "ratio=60%"]).replacement(blocks) == parse(
+        "64:4:0:3:60%"
+    )
+    assert Alternative.parse(["by_length=24@5,22@40"]).replacement(blocks) == parse(
         "128:8:0:24@5,22@40,17:75%~0:0%:1000"
     )
 

@@ -214,7 +214,7 @@ def test_many_are_released_once_wherever_it_is_killed(make_filter: Callable[...,
     shown = run(crawl, *release, stdin=one)
     assert "released before 1" in " ".join(shown[0].split())
     assert "Nothing was written." in shown[1]
-    assert "is no position in" in run(crawl, *release, code=1, stdin=one + "duplicates-0@1\n")[1]
+    assert "is not a position in" in run(crawl, *release, code=1, stdin=one + "duplicates-0@1\n")[1]
 
     crawl.produce([(0, b"again", near[b"https://Shop.example:443/0"][1].encode(), [])])
     crawl.wait_until_committed(13)

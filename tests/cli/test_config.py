@@ -158,10 +158,10 @@ def test_a_search_of_this_machine_is_asked_how_it_is(
     try:
         assert asked()[0] == "not checked"
         search.start()
-        health.ready(False, "reading earlier records: 7 to go")
+        health.set_ready(False, "reading earlier records: 7 to go")
         state, sentence = asked()
         assert (state, "7 to go" in sentence) == ("warning", True)
-        health.ready(True, "12 documents and groups can be found")
+        health.set_ready(True, "12 documents and groups can be found")
         assert asked() == (
             "ok",
             (

@@ -249,7 +249,7 @@ AROUND = OrderDependencies(read_whole_log=_nothing, read_partition=_nothing)
 @pytest.mark.parametrize("text", ["documents-11@0", "duplicates-11@3", "other-1@2"])
 def test_a_position_in_another_topic_is_no_document_of_this_filter(text: str) -> None:
     with pytest.raises(
-        InputError, match=r"is no position in crawl2 or copies, .* Nothing was written"
+        InputError, match=r"is not a position in crawl2 or copies, .* Nothing was written"
     ):
         find_source(AROUND, RENAMED, text, bytes(16), b"key")
     with pytest.raises(InputError, match="does not name the source topic: only crawl2 is read"):

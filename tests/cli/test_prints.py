@@ -361,7 +361,9 @@ def test_what_engines_are_given_on_the_page(tmp_path: Path) -> None:
         {"url": [f"https://a.example/{n}" for n in range(len(PAGES))], "text": TABLE["text"]}
     )
 
-    batches = [names["printed"](documents.slice(start, 70)) for start in range(0, len(PAGES), 70)]
+    batches = [
+        names["fingerprinted"](documents.slice(start, 70)) for start in range(0, len(PAGES), 70)
+    ]
 
     assert names["judge"](iter(batches)) == dedup(documents, id="url")
     declared = re.search(r'SCHEMA = "(.*)"', page)

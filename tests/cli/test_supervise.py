@@ -209,7 +209,7 @@ def test_the_console_is_named_once_it_is_ready(monkeypatch: pytest.MonkeyPatch) 
         try:
             assert asked.wait(20)
             assert said == []
-            health.ready(True, "it is")
+            health.set_ready(True, "it is")
             thread.join(20)
             assert said == [f"The console, with Find and Groups: {address}/"]
         finally:

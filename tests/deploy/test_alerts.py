@@ -50,7 +50,7 @@ def exported() -> set[str]:
     """Return the names of all samples that the roles export."""
     worker, index, search = WorkerMetrics("words:test"), IndexMetrics(), SearchMetrics()
     worker.transactions.labels("committed").inc()
-    worker.lag("documents", 0, 1)
+    worker.set_lag("documents", 0, 1)
     worker.unkept.labels("documents").set(0)
     names = set()
     for metrics in (worker, index, search):

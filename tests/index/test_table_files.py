@@ -113,7 +113,7 @@ def tables_written(index: LogIndex) -> None:
 def little_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Budget:
     """Return a budget with which all that may lie in files lies there."""
     monkeypatch.setattr(Budget, "free_bytes", lambda self, needed: -1)
-    monkeypatch.setattr(Budget, "demand", lambda self, needed: None)
+    monkeypatch.setattr(Budget, "require", lambda self, needed: None)
     return Budget(3 << 30, folder)
 
 

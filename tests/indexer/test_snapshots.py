@@ -22,7 +22,7 @@ from stream_dedup.domain.errors import ConfigurationError, StoreError
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.index import snapshot
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.snapshot import whole
+from stream_dedup.index.snapshot import complete_snapshots
 from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.indexer import snapshot_child
 from stream_dedup.indexer import snapshots as module
@@ -155,14 +155,16 @@ def test_one_of_two_replicas_takes_them(
         clock.later += HOUR
         assert two.turn() in ([], ["take"])  # it finds the young one of the other
         assert one.turn() == ["take"]
-    taken = [one.name for one in whole(storage_at(tmp_path / "s"))]
+    taken = [one.name for one in complete_snapshots(storage_at(tmp_path / "s"))]
     assert len(taken) == 2  # as many as are kept
     assert all(name.endswith("-index-0") for name in taken)
     one.begin()
     assert one.turn() == ["look"]
     clock.later += 1.3 * HOUR
     two.turn()
-    assert [one.name.endswith("-index-1") for one in whole(storage_at(tmp_path / "s"))] == [
+    assert [
+        one.name.endswith("-index-1") for one in complete_snapshots(storage_at(tmp_path / "s"))
+    ] == [
         True,
         False,
     ]
@@ -177,7 +179,7 @@ def test_one_is_taken_when_it_is_asked_for(
     for count in (2, 2):
         (one.folder / snapshot.WANTED).touch()
         assert one.turn(has_caught_up=False) == ["take"]
-        assert len(list(whole(storage_at(tmp_path / "s")))) == count
+        assert len(list(complete_snapshots(storage_at(tmp_path / "s")))) == count
     assert not (one.folder / snapshot.WANTED).exists()
     assert not list(one.folder.glob("checkpoint*"))
 

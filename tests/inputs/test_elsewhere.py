@@ -336,7 +336,7 @@ class Rounds:
             try:
                 return number, fetch(self.by, self.url + path)
             except TextAwayError:
-                until(lambda: self.by._proof is None)
+                until(lambda: self.by._probed is None)
                 self.now += 30.0
         return rounds, None
 

@@ -336,10 +336,10 @@ def test_the_first_copies_of_all_pairs_are_found_in_one_query(
         first[key] = min(first.get(key, times), one.time_ms)
     engine.commit(PLACE)
     queries = []
-    ordered = engine._ordered
+    ordered = engine._facts_in_order
     monkeypatch.setattr(
         engine,
-        "_ordered",
+        "_facts_in_order",
         lambda *args, **named: (queries.append(args), ordered(*args, **named))[1],
     )
 

@@ -251,7 +251,7 @@ def test_no_label_grows_with_the_crawl() -> None:
     )
     worker.set_lag("documents", 0, 1)
     worker.transactions.labels("committed").inc()
-    index.state(FIGURES)
+    index.update(FIGURES)
     labels: dict[str, set[str]] = {}
     for metrics in roles:
         with metrics.stage("s"):

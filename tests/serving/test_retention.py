@@ -71,7 +71,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 def look(role: RetentionWatch, cluster: Cluster) -> list[str]:
     """Return what is logged as an error by one look."""
     with capture_logs() as logged:
-        role.look(cluster)  # type: ignore[arg-type]
+        role.check_once(cluster)  # type: ignore[arg-type]
     return [line["event"] for line in logged if line["log_level"] == "error"]
 
 
@@ -91,7 +91,7 @@ def is_unkept(metrics: RetentionMetrics, topic: str) -> float | None:
 
 def health() -> Health:
     state = Health()
-    state.ready(True, "at work")
+    state.set_ready(True, "at work")
     return state
 
 

@@ -147,7 +147,7 @@ def test_a_part_is_what_the_whole_would_be(recipe: str) -> None:
             done += len(parts[-1].messages)
 
     assert len(parts) > 3
-    for name in ("decided", "prints", "ids"):
+    for name in ("local_decisions", "prints", "ids"):
         assert [one for part in parts for one in getattr(part, name)] == getattr(whole, name)
     assert [one for part in parts for one in part.messages] == list(messages)
     asked = [
