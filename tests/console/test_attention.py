@@ -143,7 +143,7 @@ def test_records_that_wait_for_nobody_are_said(
     worker, index = said(looking)
 
     assert "12 records of documents wait, and no worker is a member" in worker
-    assert "Log offset 5 of fingerprints is without an answer" in index
+    assert "Log offset 5 of fingerprints has had no answer" in index
 
 
 def test_dead_letters_count_until_they_are_sent_back(
@@ -225,7 +225,7 @@ def test_hosts_are_told_as_their_latest_signal_has_them(
     cluster.add_signal("odd.example", [7])
 
     assert said(looking) == [
-        "gone.example: 60 documents were dropped as copies of others, nearly all that it sent",
+        "gone.example: 60 documents were dropped as copies of others, nearly all of this host",
         "page.example: about 25 pages were dropped as copies of one page",
     ]
 

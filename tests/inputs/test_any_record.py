@@ -305,7 +305,7 @@ def test_what_nobody_foresaw_of_fields_is_told_of_ids_and_addresses_too(
 ) -> None:
     given = {"value_format": "json", "text_at": "at", "text_prefixes": pages.url}
     by = Decoder(load_settings(given, environ={}))
-    known = room.parsed
+    known = room.parse_or_letter
     pages.by_path["/a"] = Reply(b"some words")
 
     def parsed(value: bytes) -> Any:
@@ -313,7 +313,7 @@ def test_what_nobody_foresaw_of_fields_is_told_of_ids_and_addresses_too(
             raise UnforeseenError
         return known(value)
 
-    monkeypatch.setattr(room, "parsed", parsed)
+    monkeypatch.setattr(room, "parse_or_letter", parsed)
     messages = Messages.of([message(b"bad", 0), message(b'{"at": "%s/a"}' % pages.url.encode(), 1)])
     assert list(by.addresses(messages)) == [1]
     assert by.id_of(messages[0]) == b"key"

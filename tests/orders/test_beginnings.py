@@ -203,7 +203,7 @@ def test_the_first_worker_says_how_documents_are_read(kafka: Kafka) -> None:
         "STREAM_DEDUP_ID_FIELD=url" in refused
     )
     assert (
-        "say STREAM_DEDUP_VALUE_FORMAT=raw, STREAM_DEDUP_TEXT_FIELD=, STREAM_DEDUP_ID_FIELD="
+        "settings are STREAM_DEDUP_VALUE_FORMAT=raw, STREAM_DEDUP_TEXT_FIELD=, STREAM_DEDUP_ID_FIELD="
         in refused
     )
     assert "stream-dedup declare --reading" in refused
@@ -221,7 +221,7 @@ def test_of_two_first_workers_both_follow_one(kafka: Kafka) -> None:
     second = kafka.known(SETTINGS)
     kafka.known(html).ensure_reading()
 
-    with pytest.raises(ConfigurationError, match="STREAM_DEDUP_TEXT_IS=html, and the"):
+    with pytest.raises(ConfigurationError, match="STREAM_DEDUP_TEXT_IS=html, and this worker's"):
         second.ensure_reading()
     assert len(kafka.written) == 2
 

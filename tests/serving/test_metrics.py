@@ -28,13 +28,13 @@ from stream_dedup.search.metrics import SearchMetrics
 from stream_dedup.serving.metrics import BatchHistogram
 from stream_dedup.worker.metrics import WorkerMetrics
 from stream_dedup.worker.outputs import EmittedCounts, EmittedRecord
-from stream_dedup.worker.prepare import Decided
+from stream_dedup.worker.prepare import Decision
 
 OF = Representative(Position("documents", bytes(16), 0, 1), b"id", 0)
 
 
 def leaving(
-    decided: Decided, value: bytes | None = b"12345", timestamp_ms: int | None = None
+    decided: Decision, value: bytes | None = b"12345", timestamp_ms: int | None = None
 ) -> EmittedRecord:
     message = Message("documents", 0, 7, b"k", value, timestamp_ms, [])
     return EmittedRecord(Output("t", 0, b"k", value, timestamp_ms, []), message, decided)
