@@ -77,9 +77,9 @@ def check_roles(settings: Settings, names: TopicNames, facts: RoleFacts) -> Iter
         )
     if (late := facts.unanswered) is not None:
         last = (
-            f"the last one is for offset {max(facts.answered)}"
+            f"the last answer is for offset {max(facts.answered)}"
             if facts.answered
-            else "there is none"
+            else "no answer was found"
         )
         problems.warn(
             f"Log offset {late[0]} of {names.fingerprints} has had no answer for "

@@ -40,7 +40,7 @@ class WaitReporter:
         where = (
             "they are not in the log yet"
             if log_offset is None
-            else f"log offset {log_offset} is without an answer for {waited:.0f} s"
+            else f"log offset {log_offset} has had no answer for {waited:.0f} s"
         )
         self._waits.report(
             _INDEX,
