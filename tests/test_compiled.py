@@ -6,9 +6,11 @@ import json
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from numba.core.errors import NumbaError
 import stream_dedup
 from stream_dedup.fingerprinting import Fingerprinter, Recipe, format_prints
 from stream_dedup.kernels import compiled
+from stream_dedup.kernels.interrupts import delayed_interrupts
 from tests.fingerprinting import reference
 
 SOURCE = Path(stream_dedup.__file__).parent / "fingerprinting" / "prints.py"
@@ -348,3 +351,21 @@ def test_a_program_without_a_log_hears_of_the_first_call(
     )
     assert [one.levelname for one in lines] == ["INFO"]
     assert capsys.readouterr().err == ""
+
+
+def test_an_interrupt_waits_for_a_kernel() -> None:
+    """Raised inside one it would crash the process; in other threads there is none to wait for."""
+    ran = []
+
+    def kernel() -> None:
+        with delayed_interrupts():
+            signal.raise_signal(signal.SIGINT)
+            ran.append("after the signal")
+
+    with pytest.raises(KeyboardInterrupt):
+        kernel()
+    assert ran == ["after the signal"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(lambda: delayed_interrupts().__enter__()).result()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -10,32 +10,32 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 34_991
+WHOLE = 35_050
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
 CEILINGS = {
-    "audit": 1_987,
+    "audit": 1_988,
     "broker": 512,
     "cli": 1_358,
-    "console": 1_614,
+    "console": 1_624,
     "demo": 994,
     "domain": 1_844,
-    "files": 2_481,
-    "fingerprinting": 2_809,
+    "files": 2_497,
+    "fingerprinting": 2_811,
     "index": 5_971,
     "indexer": 704,
-    "inputs": 2_964,
+    "inputs": 2_966,
     "insights": 490,
     "kafka": 1_905,
-    "kernels": 282,
+    "kernels": 301,
     "loading": 260,
     "log": 1_207,
-    "orders": 1_232,
+    "orders": 1_236,
     "preflight": 817,
-    "search": 1_466,
+    "search": 1_468,
     "serving": 1_311,
-    "settings": 752,
+    "settings": 755,
     "worker": 1_987,
     "": 44,
 }

@@ -166,13 +166,14 @@ def judgement_text(judgement: Judgement) -> str:
     if judgement.of is None:
         return judgement.reason.label
     if judgement.sibling is not None:
-        return f"{judgement.reason.label}, sibling {judgement.sibling.position}, similarity {judgement.similarity or 0:.2f}"
+        return f"{judgement.reason.label}, sibling {judgement.sibling.position}, similarity {judgement.text_similarity or 0:.2f}"
     better = (
         f", better than all before by the rule {BETTER_LABELS[judgement.better]}"
         if judgement.better
         else ""
     )
-    similarity = "" if judgement.similarity is None else f", similarity {judgement.similarity:.2f}"
+    share = judgement.text_similarity
+    similarity = "" if share is None else f", similarity {share:.2f}"
     return f"{judgement.reason.label} of {judgement.of.position} at {judgement.distance} bits{similarity}{better}"
 
 

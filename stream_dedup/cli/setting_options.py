@@ -64,8 +64,8 @@ SETTING_OPTIONS: dict[str, Any] = {
         typer.Option(
             "--similarity",
             metavar="SHARE",
-            help="Least similarity of copies of different sites: 0.65, or 65%. Without sites "
-            "SIMILARITY_UNSURE applies.",
+            help="Least similarity of copies: 0.65, or 65%. Pages of one site have their own "
+            "thresholds.",
         ),
     ],
 }

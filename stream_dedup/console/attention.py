@@ -187,7 +187,7 @@ class Attention:
             return ""
         return (
             f"Signals of hosts are not updated: the group {group} has no member. Start one with: "
-            "stream-dedup run insights"
+            "stream-dedup run insights --set http_port=8082"
         )
 
     def _read_events(self) -> Mapping[str, tuple[HostEvent, ...]] | None:
@@ -333,7 +333,7 @@ def _link(host: str, events: Sequence[HostEvent]) -> str:
 
 def _event(kind: str, documents: int, position: str) -> HostEvent:
     if kind == "vanishing":
-        text = f"{documents:,} documents were dropped as copies of others, nearly all of this host"
+        text = f"{documents:,} documents, nearly all of this host, were dropped as copies"
     elif kind == "one-page":
         text = f"about {documents:,} pages were dropped as copies of one page"
     elif kind == "template":

@@ -2,12 +2,13 @@
 records by position.
 
 Invariants: nothing joins a group or commits; a turn reads at most `TURN_RECORDS` records (the first
-as many as are remembered), the newest of each partition, so a flood costs no more; only records of
-the source and the two outputs can be opened.
+as many as are remembered), the newest of each partition in the same share, so a flood costs no more;
+only records of the source and the two outputs can be opened.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -255,16 +256,18 @@ class OutputsFollower(threading.Thread):
         """
         names = self._settings.topic_names
         ends = self._records.kafka.ask(partial(ends_of, (names.unique, names.duplicates)))
-        records_max = max(1, (TURN_RECORDS if self._seen else KEEP) // len(ends))
         # An end below the last one: the topic was created again, and is read from its beginning.
         begins = {
             key: self._seen[key] if self._seen.get(key, high + 1) <= high else low
             for key, (low, high) in ends.items()
         }
+        # Of each partition the same share, or unique and duplicates would be counted unequally.
+        unread = sum(high - max(low, begins[key]) for key, (low, high) in ends.items())
+        share = min(1.0, (TURN_RECORDS if self._seen else KEEP) / max(1, unread))
         spans = {
-            key: [(max(low, begins[key], high - records_max), high)]
+            key: [(high - math.ceil((high - max(low, begins[key])) * share), high)]
             for key, (low, high) in ends.items()
-            if begins[key] < high
+            if max(low, begins[key]) < high
         }
         group = self._settings.group
         for role, group_id in (("Workers", group), ("Replicas of insights", reading_group(group))):
@@ -287,10 +290,10 @@ class OutputsFollower(threading.Thread):
         for decision in decisions:
             if (key := (decision.topic, decision.partition)) in oldest:
                 oldest[key] = min(oldest[key], decision.seen_ms)
-        self._recent.saw(
-            sorted(decisions, key=lambda decision: decision.time_ms),
-            max(oldest.values(), default=0),
-        )
+        whole_since_ms = max(oldest.values(), default=0)
+        if not is_live:  # the newest of all partitions, not of each
+            decisions = [decision for decision in decisions if decision.seen_ms >= whole_since_ms]
+        self._recent.saw(sorted(decisions, key=lambda decision: decision.time_ms), whole_since_ms)
 
 
 def ends_of(topics: Sequence[str], admin: Admin) -> dict[TopicPartitionKey, tuple[int, int]]:

@@ -218,7 +218,9 @@ async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict
             or record.why
             or "it is a source record; its decision is on unique or duplicates."
         )
-        raise PageError(503 if notices else 404, f"There is no decision at {at}: {why}")
+        if notices:
+            raise PageError(503, f"The decision at {at} cannot be read now: {why}")
+        raise PageError(404, f"There is no decision at {at}: {why}")
     # Other pages report an index that does not answer; this one needs it for one sentence.
     has_shares = decision.similarity is not None or decision.sibling_similarity is not None
     plans = await _asked([], call, sources.plans if has_shares else None, "", "", None)
@@ -254,7 +256,7 @@ async def _copies_of_kept(sources: ConsoleSources, call: Calling, kept: Decision
         return None
     lookup = sources.group or sources.recent.group
     group = await _asked([], call, partial(lookup, kept.position), "", "", None)
-    return group.copies if group else 0
+    return group.copies if group and group.position == kept.position else 0
 
 
 def _why(plan: Plan | None, decision: Decision, record: Opened, kept: Opened | None) -> str:
@@ -358,7 +360,9 @@ async def _found(
     notices: list[str] = []
     found = FoundDocuments()
     if sources.find is None:
-        notices.append("This role has no full-text index. Start one with: stream-dedup run search")
+        notices.append(
+            "This role has no full-text index. Start one with: stream-dedup run search --set http_port=8083"
+        )
     elif text.strip():
         ask = partial(
             sources.find,

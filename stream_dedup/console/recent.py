@@ -131,6 +131,8 @@ def _time(name: str, text: str) -> int | None:
         return None
     try:
         time = dt.datetime.fromisoformat(text.replace(" ", "T"))
+        if len(text) == len("2026-11-27"):  # a day includes its last second
+            time += dt.timedelta(days=1)
         return int((time if time.tzinfo else time.replace(tzinfo=dt.UTC)).timestamp() * 1000)
     except (ValueError, OverflowError):
         raise InputError(

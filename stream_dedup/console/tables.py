@@ -137,4 +137,5 @@ def arrange(
             with_value.sort(key=lambda row: getattr(row, column), reverse=sort.startswith("-"))
             rows = with_value + [row for row in rows if getattr(row, column) in (None, "", ())]
         arranged[table.rows] = rows[: table.shown] if is_cut else rows
+        arranged[f"{table.rows}_hidden"] = len(rows) - len(arranged[table.rows])
     return arranged

@@ -282,9 +282,9 @@ class Plan(metaclass=_ParsesText):
             return self
         if not self.needs_sketch:
             raise ConfigurationError(
-                f"The plan {self.name} compares no sketches, so a similarity cannot be asked of "
-                "it; take one that does, such "
-                "as bands."
+                f"The plan {self.name} compares no sketches, so it has no similarity "
+                "(STREAM_DEDUP_SIMILARITY, STREAM_DEDUP_SIMILARITY_UNSURE, --similarity): unset it, or "
+                "use a recipe and plan with sketches, such as bands."
             )
         return replace(self, **changed)
 

@@ -410,15 +410,15 @@ def check_into(task: CheckTask, folder: Path, part_format: PartFormat) -> int:
         with _reported_interrupt(
             lambda: (
                 f"{folder} contains "
-                f"{counted(sum(output.counts[kind] for kind in KINDS), 'row')}; run the same command "
+                f"{counted(output.written, 'row')}; run the same command "
                 "again to continue."
             )
         ):
             _judge_unwritten(task, output, remarks, old_lost)
     counts = {kind: output.counts[kind] for kind in KINDS}
     print_counts(counts, heading="rows", as_json=task.request.as_json, to=str(folder))
-    if replaced := output.replaced():
-        note(replaced)
+    for sentence in filter(None, (output.replaced(), output.mixed_columns())):
+        note(sentence)
     # The counts of `output` include those of earlier runs.
     lost.count, lost.damaged = counts["unreadable"] + old_lost.count, output.counts["damaged"]
     old_lost.close()

@@ -244,8 +244,8 @@ def open_store(path: str | os.PathLike[str] | None) -> Store:
         if not setting:
             raise
         raise type(error)(
-            f"{cause.partition('; ')[0]}. Close it there, or name a folder that can be written with "
-            "--index, --to or Index(path)."
+            f"{cause.partition('; ')[0]}. If another process has it open, close it there; "
+            "otherwise name a folder that can be written with --index, --to or Index(path)."
         ) from error
 
 

@@ -86,7 +86,7 @@ class PartedOutput:
     `index` is the path of a kept index. `report_letter` receives the place and dead letter of each
     row that cannot be judged; `skipped_records` counts WARC records that are no pages. If `format` has
     no name, sources with columns give Parquet, and all others JSONL. `judged` is the number of
-    documents in complete parts; `run_id` distinguishes their numbers from those of other runs on
+    documents in complete parts, `written` that of all rows in them; `run_id` distinguishes their numbers from those of other runs on
     one index.
 
     `counts` has `kept`, `duplicates`, `unreadable`, the number of `damaged` files among these, and,
@@ -106,6 +106,7 @@ class PartedOutput:
     _next: tuple[int, int] = (0, 0)
     _parts: int = 0
     judged: int = 0
+    written: int = 0
     run_id: bytes = NO_TOPIC_ID
 
     def open(self) -> None:
@@ -269,6 +270,25 @@ class PartedOutput:
             else ""
         )
 
+    def mixed_columns(self) -> str:
+        """Return a sentence about columns that have several types in the Parquet files of a folder,
+        as those of JSON lines can; empty if there are none.
+        """
+        mixed: list[str] = []
+        for kind in KINDS:
+            types: dict[str, set[str]] = {}
+            for path in sorted((self.folder / kind).glob("part-*.parquet")):
+                for name, kind_of_column in column_types(path):
+                    types.setdefault(name, set()).add(kind_of_column)
+            if names := [name for name, found in types.items() if len(found) > 1]:
+                mixed.append(f"{self.folder / kind}: {', '.join(names)}")
+        return (
+            f"Columns have different types in the files of {'; '.join(mixed)}. Read the files with one "
+            "schema, or write JSON lines with --as jsonl."
+            if mixed
+            else ""
+        )
+
     def _is_written_as_parquet(self, row: _Row) -> bool:
         return (
             row.raw.row is not None if self.format.name is None else self.format.name == "parquet"
@@ -285,6 +305,7 @@ class PartedOutput:
             "run": self.run_id.hex(),
         }
         replace_file(self.folder / _PROGRESS, lambda path: path.write_text(json.dumps(fields)))
+        self.written = sum(self.counts[kind] for kind in KINDS)
 
 
 def _flatten_identity(identity: dict[str, Any]) -> dict[str, Any]:
@@ -311,6 +332,13 @@ def _write_table(table: Any, codec: str, path: Path) -> None:
                     index, table.column_names[index], pa.array(values, pa.string())
                 )
         pq.write_table(table, path, compression=codec)
+
+
+def column_types(path: Path) -> list[tuple[str, str]]:
+    """Return (name, type) of each column of a Parquet file."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
+
+    return [(column.name, str(column.type)) for column in pq.read_schema(path)]
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:

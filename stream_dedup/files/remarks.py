@@ -149,15 +149,10 @@ class Remarks:
             and settings.similarity_unsure is None
             and settings.judging_plan.needs_sketch
         ):
-            scope = (
-                ""
-                if settings.similarity is None
-                else "; --similarity applies to different sites only"
-            )
             note(
                 f"{counts['without a site']:,} of {counts['rows']:,} documents have no web site, so they "
                 f"are copies from {_threshold_text(settings, Relation.UNKNOWN_SITE)} "
-                f"(STREAM_DEDUP_SIMILARITY_UNSURE; set it to end this remark){scope}. Name the field "
+                f"(STREAM_DEDUP_SIMILARITY_UNSURE; set it to end this remark). Name the field "
                 "with the site or the address: --site-field (STREAM_DEDUP_SITE_FIELD)."
             )
         if (page := self._most_similar) is not None and page.sibling is not None:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.fingerprinting.characters import code_point_at
 from stream_dedup.kernels.compiled import allocating_kernel, inlined
+from stream_dedup.kernels.interrupts import delayed_interrupts
 
 ENGINE = "jieba-0.42.1"
 # The digest of `ENGINE_FILES`, to detect a data file that changed under the same version.
@@ -216,7 +217,10 @@ def make_dictionary(user_words: Sequence[UserWord], stop_words: Collection[str])
     while slots < (1 << 20) + 2 * len(added):
         slots *= 2
     data = np.frombuffer(content + added, np.uint8)
-    roots, keys, children, frequencies, splits, total = _read_dictionary(data, len(content), slots)
+    with delayed_interrupts():
+        roots, keys, children, frequencies, splits, total = _read_dictionary(
+            data, len(content), slots
+        )
     # Python's logarithm of each distinct frequency: jieba computes the same numbers, so sums and
     # ties are equal too.
     log_total = math.log(total)

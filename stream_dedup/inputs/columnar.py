@@ -280,7 +280,7 @@ def _is_large(batch: Any) -> bool:
 def _too_large(path: Path, number: int, rows_of_file: int | None, count: int = 1) -> ColumnarRows:
     """Return the lost rows of a row, or of a row group if `count` is larger than 1."""
     size = f"larger than {RECORD_BYTES_MAX >> 20} MiB"
-    why = f"{path.name}:{number} is {size}."
+    why = f"{path.name}:{number} is {size}, and is not read. Split it, or remove it."
     if count > 1:
         why = f"{path.name}: rows {number:,} to {number + count - 1:,} are {size} on average."
     is_row = count == 1

@@ -535,6 +535,12 @@ class Decoder:
             return found
         if isinstance(found, list) and all(isinstance(part, str) for part in found):
             return "\n".join(found)
+        if found is MISSING and not isinstance(fields, dict):
+            return DeadLetter(
+                "field",
+                "NotObject",
+                f"The value is {'a list' if isinstance(fields, list) else kind_of(fields)}; an object is expected.",
+            )
         if found is MISSING:
             nor = f", and no address at {self._text_at!r}" if self._text_at else ""
             return DeadLetter(

@@ -52,7 +52,7 @@ def parse_json(value: bytes) -> Any:
 
 def without_line_number(message: str) -> str:
     """Return a message about invalid JSON of one line without the number of that line."""
-    return re.sub(r": line 1 column (\d+) \(char \d+\)", r" at character \1", message)
+    return re.sub(r"( at)?: line 1 column (\d+) \(char \d+\)", r" at character \2", message)
 
 
 def _values_of(content: bytes) -> int:

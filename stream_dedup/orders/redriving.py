@@ -165,11 +165,15 @@ class PartitionRedrive:
         first_skipped = end
         bounds = Bounds(min(max(low, start), end), end)
         for letter in read_letters(self.settings, self.topic, {self.partition: bounds}):
+            if not self.selection.includes(letter):
+                if not self._obstacle(letter):
+                    first_skipped = min(first_skipped, letter.message.offset)
+                continue
             obstacle = self._obstacle(letter)
             is_full = self.limit is not None and len(selected) + sent >= self.limit
             if obstacle:
                 totals[obstacle] += 1
-            elif is_full or not self.selection.includes(letter):
+            elif is_full:
                 first_skipped = min(first_skipped, letter.message.offset)
             else:
                 selected.append(letter)
@@ -263,8 +267,8 @@ def print_remarks(settings: Settings, totals: Counter[str], *, is_sent: bool) ->
             )
     if totals["again"]:
         note(
-            f"{totals['again']:,} of them are behind a letter that was not selected: the next run "
-            "that selects them sends them again, and they are judged unchanged."
+            f"A later run may send {totals['again']:,} of them again, because it starts at an "
+            "earlier letter that was not selected."
         )
     if totals["twice"]:
         note(

@@ -65,6 +65,11 @@ def find_path(
 def summary_of(answer: dict[str, Any]) -> str:
     """Return how many documents contain the text, and which of them are shown."""
     total, first = int(answer["total"]), int(answer["offset"]) + 1
+    if not total and answer["is_whole"]:
+        return (
+            "No document contains the text, or most of it. Try eight consecutive words, or a lower "
+            "--least."
+        )
     last = first + len(answer["documents"]) - 1
     hosts = counted(int(answer["hosts"]), "host")
     many = f"{'' if answer['is_whole'] else 'At least '}{total:,}"
@@ -126,7 +131,7 @@ def ask_search(
                 f"The token of the console cannot be read: {error.strerror}; see "
                 "CONSOLE_TOKEN_FILE."
             ) from error
-    remedy = "Start one with: stream-dedup run search; or name one with --search http://HOST:PORT."
+    remedy = "Start one with: stream-dedup run search --set http_port=8083; or name one with --search http://HOST:PORT."
     return asking.ask_role(
         "search", [url] if url is not None else addresses(settings), path, remedy, body, headers
     )[1]

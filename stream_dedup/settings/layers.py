@@ -82,7 +82,8 @@ def load_settings(
     defaults.
 
     The keys of `overrides` are names of `--set`, `kafka.<property>`, or flags with a setting's name,
-    such as `--plan`. `file` has precedence over `STREAM_DEDUP_CONFIG`.
+    such as `--plan`. `--similarity` is the threshold of documents without a site too, unless a
+    setting has one. `file` has precedence over `STREAM_DEDUP_CONFIG`.
 
     Raises:
         ConfigurationError: a setting is invalid; the message lists all problems, a sentence each.
@@ -96,6 +97,9 @@ def load_settings(
             else (f"The configuration cannot be used, for {len(problems)} reasons:")
         )
         raise ConfigurationError("\n".join([head, *(f"  - {problem}" for problem in problems)]))
+    similarity = (overrides or {}).get("--similarity")
+    if similarity is not None and settings.similarity_unsure is None:
+        return load_settings({**(overrides or {}), "similarity_unsure": similarity}, file, environ)
     return settings
 
 

@@ -402,7 +402,8 @@ class Preparer:
             "TooLarge",
             f"The record needs up to {size} bytes with our headers, and an output topic takes "
             f"{self._record_bytes_max}; "
-            "raise max.message.bytes of the output topics, then redrive it.",
+            "raise max.message.bytes of the output topics and send it again (dlq redrive, if the "
+            "letter is whole).",
         )
 
     def _fill_prints(self, batch: InFlight, documents: Documents, prints: Prints) -> None:

@@ -85,7 +85,7 @@ def test_documents_are_paged_ordered_and_written_as_csv(ask: Callable[..., Any])
     assert "1 document contains the text, or most of it, from 1 host." in shown.err + shown.out
     beyond = ask("find", "best of times", "--page", "2")
     assert "This page is after the last one." in beyond.err + beyond.out
-    assert "0 documents" in "".join(ask("find", "best of times", "--host", "b.example")[1:])
+    assert "No document contains" in "".join(ask("find", "best of times", "--host", "b.example")[1:])
     (row,) = csv.DictReader(io.StringIO(ask("find", "best of times", "--csv").out))
     assert (row["time"], row["host"], row["share"]) == (
         "2023-11-14 22:13:20Z",
@@ -97,7 +97,7 @@ def test_documents_are_paged_ordered_and_written_as_csv(ask: Callable[..., Any])
 
 
 def test_what_is_not_found_and_what_is_no_clue(ask: Callable[..., Any]) -> None:
-    assert "0 documents contain the text" in "".join(ask("find", "no such words here at all")[1:])
+    assert "No document contains the text" in "".join(ask("find", "no such words here at all")[1:])
     refused = ask("find", "--text", "***")
     assert (refused.code, "The search text has no word" in refused.err) == (1, True)
     assert "least must be a share" in ask("find", "best of times", "--least", "2").err

@@ -159,8 +159,28 @@ def test_check_says_once_that_ids_are_not_addresses(
     assert said.count("20 of 20 documents have no web site") == 1
     assert "STREAM_DEDUP_SITE_FIELD" in said
     assert "copies from 0.70 (STREAM_DEDUP_SIMILARITY_UNSURE" in said
-    assert "--similarity applies to different sites only" not in said
-    assert "--similarity applies to different sites only" in check(numbered, "--similarity", "0.6")
+    assert check(numbered, "--similarity", "0.6") == ""
     assert check(numbered, "--set", "similarity_unsure=0.7") == ""
     assert check(numbered, "--site-field", "host") == ""
     assert check([one | {"url": "https://a.example"} for one in numbered]) == ""
+
+
+def test_the_option_similarity_is_that_of_documents_without_a_site_too(
+    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is in `dedup`; a setting of their own takes precedence."""
+    path = tmp_path / "a.jsonl"
+    words = [f"word{n}" for n in range(200)]
+    texts = [" ".join(words), " ".join(words[:150] + [f"other{n}" for n in range(50)])]
+    path.write_text("".join(json.dumps({"id": text[-9:], "text": text}) + "\n" for text in texts))
+
+    def duplicates(*options: str) -> int:
+        ended = run("check", path, "--json", *options)
+        return sum(
+            json.loads(line).get("verdict") == "duplicate" for line in ended.out.splitlines()
+        )
+
+    assert duplicates() == 0
+    assert duplicates("--similarity", "0.5") == 1
+    monkeypatch.setenv("STREAM_DEDUP_SIMILARITY_UNSURE", "0.8")
+    assert duplicates("--similarity", "0.5") == 0

@@ -531,3 +531,22 @@ def test_what_a_folder_holds_beside_documents_is_named(
         assert len(told(run("check", data / hidden, "--json").out)) == 1, hidden
     only = run("check", data / "saved")
     assert (only.code, "it contains data.json. Convert it: jq" in only.err) == (1, True)
+
+
+def test_columns_with_several_types_in_one_folder_are_named(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
+    """JSON lines have no types, so each part has those of its rows."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for name, tag in (("a", None), ("b", "news")):
+        (data / f"{name}.jsonl").write_text(
+            json.dumps({"text": f"{name} " * 20, "tag": tag, "same": 1}) + "\n"
+        )
+
+    mixed = run("check", data, "--as", "parquet", "--to", tmp_path / "mixed")
+    lines = run("check", data, "--to", tmp_path / "lines")
+
+    folder = tmp_path / "mixed" / "kept"
+    assert f"Columns have different types in the files of {folder}: tag. Read" in mixed.err
+    assert "different types" not in lines.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import math
 import threading
 import time
 import weakref
@@ -225,7 +226,7 @@ def test_hosts_are_told_as_their_latest_signal_has_them(
     cluster.add_signal("odd.example", [7])
 
     assert said(looking) == [
-        "gone.example: 60 documents were dropped as copies of others, nearly all of this host",
+        "gone.example: 60 documents, nearly all of this host, were dropped as copies",
         "page.example: about 25 pages were dropped as copies of one page",
     ]
 
@@ -423,7 +424,7 @@ def test_records_that_were_passed_over_are_told(monkeypatch: pytest.MonkeyPatch)
     ends["duplicates", 0] = (0, 9000)
     follower.turn()
 
-    assert told[:2] == [1_000 + 5_000 - KEEP // 2, 0]
+    assert told[:2] == [1_000 + 5_000 - math.ceil(5_000 * KEEP / 5_030), 0]
     assert told[2] >= before_ms
 
 

@@ -1,0 +1,29 @@
+"""Delay Ctrl-C while a kernel runs."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def delayed_interrupts() -> Iterator[None]:
+    """Raise `KeyboardInterrupt` at the end of the block instead of inside it.
+
+    numba ignores an exception that Python raises while a kernel converts its result, and crashes; a
+    kernel that runs for a second is interrupted there almost always.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    received: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _frame: received.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if received:
+        raise KeyboardInterrupt
