@@ -85,7 +85,9 @@ def test_documents_are_paged_ordered_and_written_as_csv(ask: Callable[..., Any])
     assert "1 document contains the text, or most of it, from 1 host." in shown.err + shown.out
     beyond = ask("find", "best of times", "--page", "2")
     assert "This page is after the last one." in beyond.err + beyond.out
-    assert "No document contains" in "".join(ask("find", "best of times", "--host", "b.example")[1:])
+    assert "No document contains" in "".join(
+        ask("find", "best of times", "--host", "b.example")[1:]
+    )
     (row,) = csv.DictReader(io.StringIO(ask("find", "best of times", "--csv").out))
     assert (row["time"], row["host"], row["share"]) == (
         "2023-11-14 22:13:20Z",
