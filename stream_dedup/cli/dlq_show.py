@@ -20,7 +20,7 @@ from stream_dedup.log.letters import Letter
 from stream_dedup.orders.redriving import Selection, count_partitions, read_letters, read_starts
 from stream_dedup.settings.settings import Settings
 
-_STAYS = "cannot be: produce the source record again"
+_STAYS = "impossible: produce the source record again"
 
 
 @command("dlq show", example="stream-dedup dlq show --stage decode --limit 20")

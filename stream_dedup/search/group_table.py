@@ -51,7 +51,7 @@ def group_sentence(answer: dict[str, Any], shown: int) -> str:
         f"Its position is {answer['position']}.",
     ]
     if in_log is not None and in_log != total:
-        parts.append(f"The log has counted {in_log:,}.")
+        parts.append(f"The log's own count is {in_log:,}.")
     newest = time_of(answer["newest_ms"])
     if answer["oldest_ms"]:
         times = f"It came at {newest}." if total == 1 else ""

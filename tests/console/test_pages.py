@@ -886,7 +886,7 @@ def test_who_copies_whom_is_told_of_all_documents_where_they_are_searched() -> N
 
     page = shown("copies?host=a.example", pairs=pairs)
     assert asked == ["a.example"]
-    assert "Counted among all documents of the search, as of 2025-11-24 16:00:00Z." in page
+    assert "Counted among all documents that Find searches, as of 2025-11-24 16:00:00Z." in page
     assert ">1,234</td>" in page
     for given, why in (({"pairs": away}, "The search holds nothing yet."), ({}, "run search")):
         page = shown("copies", **given)
@@ -957,7 +957,7 @@ def test_a_decision_says_why_by_site_and_title_and_links_the_sibling(
     assert f'href="{like}"' in page
     if reason == "new":
         assert 'href="decision?at=documents-0%401">its decision</a>' in page
-        assert "Most similar" in page
+        assert "Earliest similar kept page" in page
 
 
 def backlog() -> ConsoleSources:
