@@ -353,7 +353,15 @@ def test_a_program_without_a_log_hears_of_the_first_call(
     assert capsys.readouterr().err == ""
 
 
-def test_an_interrupt_waits_for_a_kernel() -> None:
+@pytest.fixture
+def handled_as_usual() -> Iterator[None]:
+    """Handle SIGINT as a program does; a process of pytest-xdist ignores it."""
+    known = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, known)
+
+
+def test_an_interrupt_waits_for_a_kernel(handled_as_usual: None) -> None:
     """Raised inside one it would crash the process; in other threads there is none to wait for."""
     ran = []
 

@@ -94,8 +94,8 @@ class FoldedEntry:
 class FoldedLastTexts:
     """The last text of each id, which decides between the reasons `returned` and `unchanged`.
 
-    It stores the representatives of each id, the latest last, each with a digest of the id's last
-    text; the digest of the latest representative is current.
+    It stores the representatives of each id, the latest last, each with a digest; the last digest
+    is that of the id's last text.
     """
 
     def __init__(self) -> None:
@@ -346,8 +346,8 @@ class Fold:
     def _find_original(
         self, batch: Batch, place: int, near: NDArray[np.int64] | None
     ) -> tuple[FoldedEntry | None, FoldedEntry | None, FoldedEntry | None]:
-        """Return (representative of the same text, earliest one within reach, earliest sibling): one
-        of them, the others None.
+        """Return (representative of the same text, earliest one within reach, earliest sibling): at
+        most one of them, the others None.
 
         `near` is the result of `_find_near` for the representatives before the batch; if it is
         given, only those of the batch are searched.
@@ -380,8 +380,8 @@ class Fold:
         (n, 2) of the earliest one within reach and of the earliest sibling, or -1.
 
         With `partitions`, those of the batch, documents that have a verdict already are skipped.
-        Return None if the plan bounds the number of candidates: then the representatives of the
-        batch count too.
+        Return None if the plan bounds the number of candidates: then it counts
+        those of the batch too.
         """
         rows, plan = self._rows, self.plan
         if rows is None or plan is None or plan.bounds_candidates:

@@ -110,17 +110,17 @@ class LogIndex:
 
     @property
     def past_plans(self) -> list[tuple[int, int, str]]:
-        """Earlier plans: (log offset and log time of the record that ended it, its id)."""
+        """Earlier plans: (log offset and log time of the record that ended it, plan id)."""
         return self._state.past_plans
 
     @property
     def window(self) -> Window | None:
-        """The window in force, likewise; None for no window."""
+        """The window in force; None for no window."""
         return self._state.window
 
     @property
     def format(self) -> int:
-        """The format of answers in force, likewise."""
+        """The format of answers in force."""
         return self._state.format
 
     @property
@@ -199,7 +199,7 @@ class LogIndex:
             answers = self._apply(decoded)
             if answers or future is None or self._applied > records[0][0]:
                 self._write()
-        except FormatError as error:  # of a page; errors of records are values
+        except FormatError as error:  # of stored data; records raise none here
             self._failure = str(error)
             raise VolumeError(str(error)) from error
         except BaseException as error:

@@ -18,9 +18,9 @@ its digest is checked; the volume there is opened and its state digest computed;
 moved up, CURRENT last. Table files (`table_files`) are left out: the restored index builds them
 sooner than it would fetch them.
 
-Invariants: a snapshot never shares bytes with the volume; it is complete within a day of its name,
-or never; an interrupted writer harms no other snapshot; no file outside VOLUME/restoring is opened
-for a name in the manifest, and no more bytes of a file are fetched than the manifest says; a
+Invariants: a snapshot never shares bytes with the volume; it is complete within a day or
+never; an interrupted writer harms no other snapshot; no file outside VOLUME/restoring is opened for
+a name in the manifest, and no more bytes of a file are fetched than the manifest says; a
 restored volume has the state digest of the manifest.
 """
 
@@ -88,7 +88,7 @@ _COPIES_AT_ONCE: Final = 3
 _OTHER_OWNER_FACTOR: Final = 1.25
 _POLL_SECONDS: Final = 0.5
 
-# Bounds of what sentences quote.
+# Bounds of what error messages quote.
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 _Text = Annotated[str, msgspec.Meta(max_length=256)]
 
@@ -236,7 +236,7 @@ def _names(storage: Storage) -> list[str]:
 
 
 def due_at(last: Snapshot, by: str, every_seconds: float) -> float:
-    """Return when the next snapshot is due, in seconds since 1970; a quarter later for another
+    """Return when the next snapshot is due, in seconds since 1970; 25 % later for another
     owner.
 
     So the same replica usually continues, and finds most files of its volume in the place.
@@ -532,7 +532,7 @@ def restore(
     Raises:
         InputError: there is no finished snapshot, or `volume` is not empty.
         ConfigurationError: the snapshot follows another log.
-        FormatError: a file is missing, cut or changed; the sentence names the snapshot before it.
+        FormatError: a file is missing, cut or changed; the message names the snapshot before it.
         OtherFormatError: it is of a newer version, or of another layout.
         StoreError: the place or the volume cannot be used.
     """

@@ -55,7 +55,7 @@ from stream_dedup.log.headers import BYPASS
 from stream_dedup.settings.settings import Settings
 from stream_dedup.settings.units import HEADER_PLACE
 
-# The error class of a text that is stored elsewhere, where no texts are fetched.
+# The error class of a text stored elsewhere, if no texts are fetched.
 NOT_FETCHED = "NotFetched"
 
 # The input settings of a value that is a text and has no fields.

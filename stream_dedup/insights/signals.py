@@ -36,7 +36,7 @@ _ID_CHARACTERS_MAX: Final = 200
 _KEEP_MS: Final = 30 * 86_400_000
 _FORMAT: Final = 1
 _BITS: Final = 256
-_DISTINCT_MAX: Final = 1420  # the lower bound when all bits are set
+_DISTINCT_MAX: Final = 1420  # used when all bits are set
 _BEGINS: Final = {"one-page": 20, "template": 50}
 """The number of ids at which an event begins; it ends below half of it."""
 _SMALL_BYTES: Final = 200
@@ -71,7 +71,7 @@ class Observed(NamedTuple):
 
 class RepeatedPage(NamedTuple):
     """A document that other ids of a host resemble. `now` and `before` are sets of ids in 256 bits,
-    for half `half` of the window and for the half before it.
+    for half-window number `half` and for the one before it.
     """
 
     kind: str

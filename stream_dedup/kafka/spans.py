@@ -125,8 +125,8 @@ class SpansReader:
     ) -> None:
         """Create a reader of the spans (first offset, end offset) of each partition, in their order.
 
-        `fixed` are properties of its client. With `ends_early`, a span ends at the end of its
-        partition; otherwise the reader waits for more records.
+        `fixed` are properties of its client. With `ends_early`, its partition's end also
+        ends a span; otherwise the reader waits for more records.
         """
         self.open_at: dict[TopicPartitionKey, int] = {}
         self._settings = settings

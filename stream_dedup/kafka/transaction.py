@@ -298,8 +298,8 @@ class TransactionalOutput:
         positions: list[TopicPartition],
         group_metadata: bytes,
     ) -> Result:
-        """Abort a transaction whose outputs failed because of a missing ACL, of the `failures`, or
-        of `why`.
+        """Abort a transaction whose outputs failed; the reason is a missing ACL, the `failures` or
+        `why`.
         """
         errors = [(outputs[index].topic, error) for index, error in failures]
         failure = failure_of(errors) if why is None or errors else why

@@ -91,7 +91,7 @@ class Batch:
 
     Shapes: `source` (n,) uint16, an index into `sources`; `offset` (n,) int64; `value_digest` (n,)
     uint64 of the raw value; `text_digest` (n, 16) uint8, keyed, of the normalised text; `prints`
-    (n, width / 64) uint64, low limb first; `sketches` (n, 80) uint8, or (n, 0) if the recipe makes
+    (n, width / 64) uint64, low limb first; `sketches` (n, 120) uint8, or (n, 0) if the recipe makes
     none; `features` (n,) uint32; `scope` (n,) uint64, 0 for the one common scope; `site` and
     `title` (n,) uint64, keyed hashes, 0 for none; `time_ms` (n,) int64, the record's time; `ids` n
     byte strings of at most 512 bytes, `Ids` in a decoded one.
@@ -394,7 +394,7 @@ def _decode_batch(reader: Reader, what: str) -> Batch:
     source, sizes = columns["source"], columns["id_bytes"]
     if not sources or int(source[source.argmax()]) >= len(
         sources
-    ):  # of few, `max` takes five times as long
+    ):  # `max` of few takes five times as long
         raise FormatError(f"{what} names a source partition that it does not list.")
     if int(sizes[sizes.argmax()]) > ID_BYTES_MAX:
         raise FormatError(f"{what} holds an id of more than {ID_BYTES_MAX} bytes.")

@@ -42,12 +42,12 @@ class Change:
     refresh: bool | None = None
     better: str | None = None
     form: int | None = None
-    has_reading: bool = False
+    changes_inputs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A change: the rows (name, begun with, in force, becomes), the input settings of these three,
+    """A change: the rows (name, begun with, in force, becomes), the input settings of the last three,
     the log offset of its order, and whether it changes anything.
     """
 
@@ -111,7 +111,7 @@ def declare(
         if fields and not dry_run
         else None
     )
-    readings = _change_reading(settings, is_changed=change.has_reading, dry_run=dry_run)
+    readings = _change_reading(settings, is_changed=change.changes_inputs, dry_run=dry_run)
     plans = (now.declared.plan, now.plan, becomes.plan)
     windows = (now.declared.window, now.window, becomes.window)
     rows = [

@@ -257,7 +257,7 @@ def read_starts(settings: Settings, topic: str, partitions: int) -> dict[int, in
 
 
 def print_remarks(settings: Settings, totals: Counter[str], *, is_sent: bool) -> None:
-    """Print what a run did, and what it could not send."""
+    """Print how many letters were sent, and why others were not."""
     names = settings.topic_names
     for name, reason in OBSTACLES.items():
         if totals[name]:

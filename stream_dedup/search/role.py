@@ -181,8 +181,7 @@ class LocalSearch:
         self.finder = Finder(self.engine, self.languages, self.texts.at, id_key, self.forgotten)
 
     def made_for(self, topics: Mapping[str, str]) -> dict[str, str]:
-        """Return these topics by their ids, and the rules of words and texts: that of which an
-        engine is made.
+        """Return `topics` and the rules of words and texts: what an engine is made for.
 
         Raises:
             ConfigurationError: this one was made for others.
@@ -219,7 +218,7 @@ class TextFiller:
         is_silent: Callable[[], bool],
         dependencies: SearchDependencies,
     ) -> None:
-        """Read the topics' ends from Kafka, and continue at the place of the engine.
+        """Read the topics' ends from Kafka, and continue at the engine's checkpoint.
 
         Raises:
             ConfigurationError: the engine was made for other topics, or has read records that they no longer
@@ -295,7 +294,7 @@ class TextFiller:
     def _start_offsets(
         self, ends: Mapping[TopicPartitionKey, tuple[int, int]]
     ) -> dict[TopicPartitionKey, int]:
-        """Return the offset at which each partition is read; log the records that retention deleted
+        """Return the offset at which each partition is read; warn of records that retention deleted
         before.
         """
         place = self._engine.checkpoint
@@ -466,8 +465,8 @@ class TextFiller:
         self._engine.add_text(facts, words, id_key, pair if is_copied else ())
 
     def _report_missing_text(self, message: Message, why: str) -> None:
-        """Say that a document is found by its id and in its group, and not by its words; say it in
-        the log once a minute.
+        """Say that a document is found by its id and in its group, and not by its words; warn once
+        a minute.
         """
         self._metrics.without_text.inc()
         now = self._dependencies.monotonic()
@@ -481,9 +480,7 @@ class TextFiller:
             )
 
     def _commit(self, now: float, *, log_offset: int | None = None, leaving: int = 0) -> None:
-        """Commit the added documents with the place in Kafka; `log_offset`: that of the log, if
-        another.
-        """
+        """Commit the added documents and the next offsets; `log_offset` replaces that of the log."""
         self._next_commit = now + (
             _COMMIT_SECONDS if self._is_caught_up else _COMMIT_BEHIND_SECONDS
         )

@@ -127,8 +127,8 @@ class Delivery:
         return has_ended
 
     def retract_timed_out(self, batch: InFlight) -> None:
-        """Retract documents that a time limit made dead letters: the index may have judged them for
-        a worker that did not commit.
+        """Retract documents with an `is_timed` dead letter: the index may have judged an earlier,
+        uncommitted delivery.
         """
         decided = batch.decided_locally()
         late = [

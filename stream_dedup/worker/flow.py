@@ -254,7 +254,7 @@ class Flow:
             return None
         self.is_failed_open = False
         if answer.log_offset < self._answers_from:
-            return None  # asked again already, or once its append is acknowledged
+            return None  # it was asked again, or will be once its append is acknowledged
         entry = self._parts.pop(answer.number, None)
         if entry is None:
             return None  # dropped meanwhile, or the second replica's answer
@@ -383,7 +383,7 @@ class Flow:
     # -- stale
 
     def stale(self) -> dict[TopicPartitionKey, int]:
-        """Return the lowest offset with the verdict `stale` for each partition that has one."""
+        """Return the lowest offset of each partition with the verdict `stale`: below its watermark."""
         return dict(self._stale)
 
     def resolve_stale(self, offsets: Mapping[TopicPartitionKey, tuple[int, int]]) -> None:

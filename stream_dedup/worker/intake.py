@@ -1,7 +1,7 @@
 """Read and prepare batches. One batch at a time is prepared in a second thread, while the next
 records are read.
 
-Records pass from `source` to the preparing thread, or wait ahead of it, and then to `take_in`, which
+Records pass from `source` to the preparing thread, or wait for it, and then to `take_in`, which
 puts them in flight. Preparing stops after a slice of time: the prepared records go in flight, and
 the remainder is prepared next.
 
@@ -89,7 +89,7 @@ class Intake:
         self._prepared_bytes = 0  # of the batch that is being prepared
         self._hurry_event = hurry_event  # once set, preparing ends after the current stretch
         self._remainder: Unprepared | None = None  # records that the last slice did not reach
-        self._ahead: Unprepared | None = None  # records read after the others
+        self._later: Unprepared | None = None  # records read after the others
         self._read_at = 0.0
         self._full_since: float | None = None
         self._is_paused = False
@@ -109,14 +109,14 @@ class Intake:
     def wanted(self) -> int:
         """Return how many more records may be read within the limits of records and memory."""
         records_max = self._flow.records_wanted(
-            1 if self._is_preparing or self._ahead is not None else 0
+            1 if self._is_preparing or self._later is not None else 0
         )
         if not records_max:
             return 0
         allowed = self._allowance.current
         remainder_bytes = 0 if self._remainder is None else self._remainder.amount.bytes
         room = self._budget.room(self._flow.held_bytes + self.prepared_bytes + remainder_bytes)
-        ahead = Amount(0, 0) if self._ahead is None else self._ahead.amount
+        ahead = Amount(0, 0) if self._later is None else self._later.amount
         return self._sizes.records(
             min(records_max, allowed.documents) - ahead.documents,
             min(room, allowed.bytes) - ahead.bytes,
@@ -148,10 +148,10 @@ class Intake:
             if self._thread.ended(_WAIT_SECONDS):
                 self._take_in_prepared()
         self._hurry_event.clear()
-        for read in (self._ahead, self._remainder):
+        for read in (self._later, self._remainder):
             if read is not None:
                 self._assignment.reread_unprepared(Messages.joined(read.messages))
-        self._remainder = self._ahead = None
+        self._remainder = self._later = None
 
     def discard(self) -> None:
         """Wait for the current stretch, and discard it and the records after it."""
@@ -161,11 +161,11 @@ class Intake:
             self._is_preparing = not self._thread.ended(_WAIT_SECONDS)
         self._thread.take_result()
         self._hurry_event.clear()
-        self._remainder = self._ahead = None
+        self._remainder = self._later = None
 
     def leave(self) -> None:
         """Discard everything without waiting, because the worker ends."""
-        self._is_preparing, self._remainder, self._ahead = False, None, None
+        self._is_preparing, self._remainder, self._later = False, None, None
         self._hurry_event.set()
 
     # -- reading
@@ -230,19 +230,16 @@ class Intake:
     # -- preparing
 
     def _prepare_or_keep(self, read: Unprepared) -> None:
-        """Start preparing the records read, or queue them behind those that wait.
-
-        Waiting records are not started while the flow is full, or once the worker is to stop.
-        """
-        if not self._is_preparing and self._remainder is None and self._ahead is None:
+        """Start preparing the records read, or queue them behind those that wait."""
+        if not self._is_preparing and self._remainder is None and self._later is None:
             self._start(read)
             if read.amount.documents < self._pace.aside_records:
                 self._wait_until_prepared(_SOON_SECONDS)
-        elif self._ahead is None:
-            self._ahead = read
+        elif self._later is None:
+            self._later = read
         else:
-            self._ahead.messages.extend(read.messages)
-            self._ahead.sources.update(read.sources)
+            self._later.messages.extend(read.messages)
+            self._later.sources.update(read.sources)
 
     def _start(self, read: Unprepared) -> None:
         """Start preparing a batch in the second thread."""
@@ -307,8 +304,8 @@ class Intake:
                 ):  # a batch that was split needs more places in flight than were reserved
                     remainder, self._remainder = self._remainder, None
                     self._start(remainder)
-            elif self._ahead is not None:
-                ahead, self._ahead = self._ahead, None
+            elif self._later is not None:
+                ahead, self._later = self._later, None
                 self._start(ahead)
         return not self._is_preparing
 

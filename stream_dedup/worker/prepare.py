@@ -42,8 +42,9 @@ from stream_dedup.log import headers, records
 from stream_dedup.log.frame import table_of
 from stream_dedup.log.schema import Judgement, Verdicts
 
-# Size of a stretch in bytes of values: the clock is read after each. A stretch takes at most a
-# second, and a usual batch that one kernel call fingerprints is not split.
+# Bytes of values in a stretch, where fingerprinting is quick and where it is slow: the clock is
+# read after each. A stretch takes at most a second, and a usual batch that one kernel call
+# fingerprints is not split.
 _QUICK_BYTES = 16 << 20
 SLOW_BYTES = 64 << 10
 AHEAD_BYTES = 64 << 20
@@ -302,9 +303,7 @@ class Preparer:
         except (StreamDedupError, MemoryError):
             raise
         except Exception:  # noqa: BLE001 - each text is tried alone below
-            self._fingerprinter.fingerprint(
-                _KNOWN_GOOD[self._recipe.method.takes_vectors]
-            )  # else no text is at fault
+            self._fingerprinter.fingerprint(_KNOWN_GOOD[self._recipe.method.takes_vectors])
         rows: list[int] = []
         prints = [self._fingerprinter.fingerprint([])]
         for row, place in enumerate(documents.places):

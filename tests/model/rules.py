@@ -217,7 +217,7 @@ def _out_of_order(stack: contextlib.ExitStack) -> None:
 
 @_instead(intake.Intake, "discard")
 def _keeps_what_was_read(forget: Any, self: intake.Intake) -> None:
-    ahead = self._ahead
+    ahead = self._later
     forget(self)
     if ahead is not None:
         self._start(ahead)

@@ -16,8 +16,8 @@ position with another value digest is another document.
 If a representative expires or is forgotten, the cached verdicts on it and on its duplicates stay as
 they are: a redelivered document gets its first verdict again. Only a forgotten id is blanked.
 
-Invariants: no cached verdict is below its partition's watermark; a stored value may contain more
-rows than are cached; those at or above the watermarks are exactly the cached ones (so a rising
+Invariants: no cached verdict is below its partition's watermark; of the rows of a stored
+record, those at or above the watermarks are exactly the cached ones (so a rising
 watermark costs no write, and a rising epoch rewrites stored values); a cached duplicate
 names a representative that was not retracted.
 
@@ -25,7 +25,7 @@ The verdicts of a log record stay columns (`WholeRecord`) until one of them is r
 do not overlap with those of a new batch, none is needed. Nearly always a watermark passes the
 record before that.
 
-A retraction, which any dead letter may cause, reads the records with the position and those that
+A retraction reads the records with the position and those that
 name its representative, not the whole cache: for this, each record's handles are indexed once, when
 a representative is retracted.
 """
@@ -117,8 +117,8 @@ class Sources:
     def named(
         self, sources: NDArray[np.uint32]
     ) -> tuple[list[tuple[str, bytes, int]], NDArray[np.uint16]]:
-        """Return (the partitions with these numbers (n,) in order of first mention, each one's
-        place there).
+        """Return (the distinct partitions in order of first mention, the index of each number
+        among them, (n,)).
         """
         numbers, places = table_of(sources)
         return [self._names[number] for number in numbers.tolist()], places.astype(np.uint16)
@@ -183,7 +183,7 @@ class WholeRecord:
         self.is_stored = False
 
     def set_verdicts(self, verdicts: Verdicts, handles: NDArray[np.int64], first: int) -> None:
-        """Set the verdicts, before any is read: of `verdicts`, the n from place `first` on.
+        """Set the n verdicts from place `first` of `verdicts`, before any is read.
 
         `handles` are those of the representatives of all `verdicts`.
         """
@@ -264,10 +264,9 @@ class Positions:
         self._drop_passed(source, committed)
 
     def is_new_batch(self, columns: Columns, spans: Spans) -> bool:
-        """Return whether no document of a batch has a cached verdict, judged by offsets: the usual
-        case.
+        """Return True only if no document of a batch has a cached verdict: the usual case.
 
-        False may also mean that a verdict is between their offsets.
+        False may also mean that only the spans of offsets overlap.
         """
         for source, (first, last) in spans.items():
             whole = self._whole_before(source, last)
@@ -457,7 +456,7 @@ class Positions:
         """Return the records in which a duplicate may name a representative; called once for each
         handle.
 
-        Only records since the last retraction are indexed.
+        It indexes only records newer than those that are indexed.
         """
         new_offsets = list(
             itertools.takewhile(

@@ -436,7 +436,7 @@ class Entries:
             )
 
     def representatives(self, numbers: NDArray[np.int64]) -> RepresentativeColumns:
-        """Return the origins of the entries of these numbers, in their order."""
+        """Return the fields of the entries of these numbers, in their order."""
         gathered = self._gather(numbers, _REPRESENTATIVE)
         columns: list[Any] = [
             *(gathered.rows[name].astype(dtype) for name, dtype in _REPRESENTATIVE_COLUMNS),

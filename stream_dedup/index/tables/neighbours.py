@@ -53,8 +53,8 @@ from stream_dedup.index.tables.rows import (
 from stream_dedup.index.tables.tags import Tags, digest_tags, id_tags, keys_of, position_tags
 
 ROWS_MAX: Final = 0xFFFFFFF0
-# Active segments are merged when they have one part in this many of the frozen ones, in memory or
-# with row numbers in files, and at least `_ACTIVE_MIN` entries. See `RowFinder.tables_to_merge`.
+# Active segments are merged from `_ACTIVE_MIN` entries on, if they have this part (1/n) of those of
+# the frozen ones, with row numbers in memory or in files. See `RowFinder.tables_to_merge`.
 MERGE_SHARE: Final = 12
 MERGE_SHARE_IN_FILES: Final = 36
 _ACTIVE_MIN: Final = 32_768
@@ -334,9 +334,7 @@ class Neighbours:
             self._compact()
 
     def least_bytes(self, plan: Plan) -> int:
-        """Return the bytes of memory that the entries need at least under a plan, if other columns
-        are in files.
-        """
+        """Return the bytes of memory that the entries need at least under a plan."""
         shares = (
             {True: MERGE_SHARE_IN_FILES}
             if self._in_files
@@ -456,8 +454,8 @@ class Neighbours:
     def _find(
         self, number: int, tags: NDArray[np.uint32], is_same: IsSame, row_below: int | None = None
     ) -> NDArray[np.int64]:
-        """Return each tag's first row that `is_same` confirms, with `row_below` the last before it,
-        or -1.
+        """Return each tag's first row (with `row_below`, the last lower one) that `is_same`
+        confirms, or -1.
         """
         keys, states = keys_of(tags), self._columns.rows.states
         cursors = np.full(len(tags), 0 if row_below is None else FROM_THE_END)
