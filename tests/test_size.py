@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 35_050
+WHOLE = 35_051
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -25,7 +25,7 @@ CEILINGS = {
     "fingerprinting": 2_811,
     "index": 5_971,
     "indexer": 704,
-    "inputs": 2_966,
+    "inputs": 2_967,
     "insights": 490,
     "kafka": 1_905,
     "kernels": 301,

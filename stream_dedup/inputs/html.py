@@ -13,6 +13,7 @@ remembers it until the process ends. No page reaches the limit by its size: 1 MB
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import signal
@@ -147,7 +148,8 @@ class Extractor:
             return
         child, self._child = self._child, None
         child.kill()
-        with child:  # closes the pipes and waits
+        # It closes the pipes and waits; bytes that the child did not read cannot be flushed.
+        with contextlib.suppress(BrokenPipeError), child:
             pass
         self._returncode = child.returncode
 

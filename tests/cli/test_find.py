@@ -120,8 +120,8 @@ def test_a_group_and_the_groups_are_shown(ask: Callable[..., Any]) -> None:
     ):
         assert part in shown.out
     assert (
-        "kept was kept, and 1 copy of it judged a duplicate. Its position is documents-0@3. The log has "
-        "counted 3. It came at "
+        "kept was kept, and 1 copy of it judged a duplicate. Its position is documents-0@3. The log's own "
+        "count is 3. It came at "
         "2023-11-14 "
         "22:13:20Z. The best copy so far, by the rule longest, is https://b.example/."
     ) in " ".join((shown.out + shown.err).split())

@@ -15,6 +15,7 @@ import pytest
 
 from stream_dedup.domain.document import DeadLetter, Message
 from stream_dedup.domain.errors import ConfigurationError, ExtractorAwayError
+from stream_dedup.inputs import html
 from stream_dedup.inputs.children import start_child
 from stream_dedup.inputs.decoder import DecodedDocument, Decoder
 from stream_dedup.inputs.html import Extractor, Failure
@@ -136,6 +137,20 @@ def test_a_page_that_ends_the_process_is_tried_twice_unless_it_used_its_time_up(
     found = extracted_by(f"import os, signal, sys; open({str(log)!r}, 'a').write('x'); {end}")
     assert isinstance(found, Failure)
     assert log.read_text() == "x" * starts
+
+
+def test_a_page_that_the_process_does_not_read_is_a_failure_and_no_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It ended before the page was written, which cannot be flushed."""
+
+    def start(*args: Any, **pipes: Any) -> Any:
+        child = start_child(*args, **pipes)
+        child.wait()
+        return child
+
+    monkeypatch.setattr(html, "start_child", start)
+    assert isinstance(extracted_by(""), Failure)
 
 
 # The work grows with the square of the depth: 5,000 take a second, these more than five minutes.
