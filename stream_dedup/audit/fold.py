@@ -488,11 +488,11 @@ class Fold:
             return
         if watermark <= memory.watermark:
             return
-        has_risen = watermark[0] > memory.watermark[0]
+        has_new_epoch = watermark[0] > memory.watermark[0]
         memory.watermark = watermark
         for key, remembered in list(memory.verdicts.items()):
             if key[0] < watermark[1] or (
-                has_risen and remembered.judgement.reason.verdict is not Verdict.UNIQUE
+                has_new_epoch and remembered.judgement.reason.verdict is not Verdict.UNIQUE
             ):
                 del memory.verdicts[key]
 

@@ -61,7 +61,7 @@ class IndexMetrics(RetentionMetrics):
             "stream_dedup_index_restored_empty",
             "Starts with an empty volume although the log was answered before.",
         )
-        self.rebuilt_empty = counter(
+        self.rebuilt_files = counter(
             "stream_dedup_index_made_anew",
             "Table files rebuilt at a start.",
         )

@@ -143,7 +143,7 @@ class Indexer:
             self._logger.warning(
                 "rebuilt from the volume, which is slower and loses nothing", what=reason
             )
-        metrics.rebuilt_empty.inc(len(self._index.rebuild_reasons))
+        metrics.rebuilt_files.inc(len(self._index.rebuild_reasons))
         self._logger.info(
             "index started",
             folder=str(folder),
@@ -189,7 +189,7 @@ class Indexer:
         applied = self._index.applied
         if low > applied or applied > self._catch_up_to:
             raise ConfigurationError(_gap_message(folder, applied, topic, low, self._catch_up_to))
-        self._sent = self._answers_from(applied)
+        self._answered_from = self._answers_from(applied)
         # An index announces itself before it answers. If this announcement is the first (offset 0),
         # no volume was lost, even if workers have asked.
         if not applied and self._catch_up_to and self._announced_at != 0:
@@ -304,7 +304,7 @@ class Indexer:
         if self._index.applied < self._catch_up_to:
             self._failpoints.hit("index.in-rebuild", self._catch_up_to - self._index.applied)
         for offset, raw in answered:
-            if offset >= self._sent:
+            if offset >= self._answered_from:
                 self._send(offset, raw)
         self._writer.poll()
         self._failpoints.hit("index.after-answer", self._in_flight)

@@ -423,10 +423,10 @@ class Decoder:
 
     def id_of(self, message: Message) -> bytes | None:
         """Return the id of a record, also of one without a text; its key if it cannot be read."""
-        found = self._read_safely(message, self._known_id_of, message)
+        found = self._read_safely(message, self._read_id, message)
         return message.key if isinstance(found, DeadLetter) else found
 
-    def _known_id_of(self, message: Message) -> bytes | None:
+    def _read_id(self, message: Message) -> bytes | None:
         fields = self._fields_of(message)
         return (
             message.key if isinstance(fields, DeadLetter | Reason) else self._id_of(message, fields)

@@ -259,7 +259,7 @@ class TransactionalOutput:
                 return self._abort_failed(None, failures, outputs, positions, group_metadata)
             if positions:
                 with self._doubtful_if_slow():
-                    self._call_twice(  # 4
+                    self._try_twice(  # 4
                         lambda seconds: self._producer.send_offsets_to_transaction(
                             positions, group_metadata, seconds
                         ),
@@ -453,7 +453,7 @@ class TransactionalOutput:
     def _commit(self, needs: str, *, in_bulk: bool) -> Result:
         try:
             with self._doubtful_if_slow():
-                self._call_twice(self._producer.commit_transaction, "committing", needs)
+                self._try_twice(self._producer.commit_transaction, "committing", needs)
         except AbortableError as error:
             if in_bulk and isinstance(error, UndeliveredError):
                 raise
@@ -474,7 +474,7 @@ class TransactionalOutput:
             return self._replace_producers(str(why))
         try:
             with self._doubtful_if_slow():
-                self._call_twice(self._producer.abort_transaction, "aborting")
+                self._try_twice(self._producer.abort_transaction, "aborting")
         except AbortableError as error:
             return self._replace_producers(str(error))
         refused = tuple(sorted({index for index, error in failures if error.code() in REFUSALS}))
@@ -521,7 +521,7 @@ class TransactionalOutput:
             raise translate(error, doing, needs) from error
         return producer
 
-    def _call_twice(self, call: Callable[[float], Any], doing: str, needs: str = "") -> None:
+    def _try_twice(self, call: Callable[[float], Any], doing: str, needs: str = "") -> None:
         """Make a call, and repeat it once after a time-out; `needs` is the ACL for it.
 
         Raises:

@@ -63,7 +63,7 @@ class IntakePace:
 
     A read waits at most `idle_seconds` for records. Records then gather for `gather_seconds`,
     because a small batch costs the broker and the index as much as a large one. The loop waits for
-    a batch of fewer than `aside_records`, which is usually prepared at once. Records prepared within
+    a batch of fewer than `quick_records`, which is usually prepared at once. Records prepared within
     `slice_seconds` go in flight and the remainder is prepared next; where fingerprinting is slow,
     the clock is read after each `slow_bytes` of values. A log record contains at most
     `record_documents`.
@@ -71,7 +71,7 @@ class IntakePace:
 
     idle_seconds: float = 0.1
     gather_seconds: float = 0.02
-    aside_records: int = 500
+    quick_records: int = 500
     slice_seconds: float = 1.0
     slow_bytes: int = SLOW_BYTES
     record_documents: int = DOCUMENTS_MAX

@@ -233,7 +233,7 @@ class Intake:
         """Start preparing the records read, or queue them behind those that wait."""
         if not self._is_preparing and self._remainder is None and self._later is None:
             self._start(read)
-            if read.amount.documents < self._pace.aside_records:
+            if read.amount.documents < self._pace.quick_records:
                 self._wait_until_prepared(_SOON_SECONDS)
         elif self._later is None:
             self._later = read

@@ -449,7 +449,7 @@ def dependencies_of_worker() -> WorkerDependencies:
         "resident_bytes": lambda: 200 << 20,  # what the process takes is not the seed's
         "pace": IntakePace(
             gather_seconds=IntakePace().gather_seconds if tuning.aside and tuning.gathers else 0.0,
-            aside_records=2 if tuning.aside else sys.maxsize,
+            quick_records=2 if tuning.aside else sys.maxsize,
             slice_seconds=0.0 if WORLD.cuts else IntakePace().slice_seconds,
             slow_bytes=1,
             record_documents=2,

@@ -183,7 +183,7 @@ def test_the_index_s_metrics_move() -> None:
     metrics.update(FIGURES | {"evicted_window": 5}, (4, 1, 2, *[0] * 29, 1))
     metrics.set_recipe("words:128:y")
     metrics.restored_empty.inc()
-    metrics.rebuilt_empty.inc(3)
+    metrics.rebuilt_files.inc(3)
     metrics.threshold.set(0.65)
 
     found = metrics.registry

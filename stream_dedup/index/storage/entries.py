@@ -233,15 +233,15 @@ class IdTags:
         removed ones.
         """
         wanted = np.unique(crcs_of(list(ids)))
-        is_low_part = np.zeros(_LOW_BITS + 1, np.bool_)
-        is_low_part[wanted & _LOW_BITS] = True
+        low_hits = np.zeros(_LOW_BITS + 1, np.bool_)
+        low_hits[wanted & _LOW_BITS] = True
         for first in range(0, self._frozen, _SEGMENTS_AT_ONCE):
             segments = range(first, min(first + _SEGMENTS_AT_ONCE, self._frozen))
             for segment, tags in zip(segments, self._read(segments), strict=True):
-                if tags is not None and len(places := _places_of(tags, is_low_part, wanted)):
+                if tags is not None and len(places := _places_of(tags, low_hits, wanted)):
                     yield segment * SEGMENT_ENTRIES + places
             beat()
-        yield self._frozen * SEGMENT_ENTRIES + _places_of(self._whole_tail(), is_low_part, wanted)
+        yield self._frozen * SEGMENT_ENTRIES + _places_of(self._whole_tail(), low_hits, wanted)
 
     def add_writes(self, writes: Writes) -> None:
         """Add the changes since the last call."""
@@ -730,8 +730,8 @@ def _runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
     return runs
 
 
-def _places_of(tags: Tags, is_low: NDArray[np.bool_], wanted: Tags) -> NDArray[np.int64]:
-    likely = np.flatnonzero(is_low[tags & _LOW_BITS])
+def _places_of(tags: Tags, low_hits: NDArray[np.bool_], wanted: Tags) -> NDArray[np.int64]:
+    likely = np.flatnonzero(low_hits[tags & _LOW_BITS])
     return likely[np.isin(tags[likely], wanted)]
 
 

@@ -371,7 +371,7 @@ class Neighbours:
     def _create_tables(self) -> None:
         """Create empty tables for the plan."""
         self._tables = PlanTables(compiled(self.plan), self._files, len(TAGS), self.plan.id)
-        (self._longest, self._full), self._next_table = (
+        (self._longest, self._overfull), self._next_table = (
             np.zeros((2, self._tables.count), np.int64),
             0,
         )
@@ -438,7 +438,7 @@ class Neighbours:
         The maximum is over all tables, each as last measured.
         """
         number = self._next_table
-        self._longest[number], self._full[number] = (
+        self._longest[number], self._overfull[number] = (
             self._tables.finder.longest(number),
             self.full_blocks(number),
         )
@@ -449,7 +449,7 @@ class Neighbours:
         """Return how many blocks of a table have more entries than the plan compares; by default of all
         tables, as last measured.
         """
-        return int(self._full.sum()) if table is None else self._tables.full_blocks(table)
+        return int(self._overfull.sum()) if table is None else self._tables.full_blocks(table)
 
     def _find(
         self, number: int, tags: NDArray[np.uint32], is_same: IsSame, row_below: int | None = None
