@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 35_051
+WHOLE = 35_048
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -18,7 +18,7 @@ CEILINGS = {
     "audit": 1_988,
     "broker": 512,
     "cli": 1_358,
-    "console": 1_624,
+    "console": 1_625,
     "demo": 994,
     "domain": 1_844,
     "files": 2_497,
@@ -31,7 +31,7 @@ CEILINGS = {
     "kernels": 301,
     "loading": 260,
     "log": 1_207,
-    "orders": 1_236,
+    "orders": 1_232,
     "preflight": 817,
     "search": 1_468,
     "serving": 1_311,

@@ -47,7 +47,7 @@ def declare_command(
             "running worker still reads documents as before, and no worker starts with other "
             "settings."
         )
-    if dry_run and declared.is_new:
+    if dry_run and (declared.is_new_rules or declared.is_new_reading):
         note("Nothing was written (--dry-run).")
     return 0
 

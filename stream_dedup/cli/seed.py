@@ -36,7 +36,7 @@ def seed_command(
 
     If stopped, run it again to continue.
     """
-    totals, is_interrupted = seed(settings, target, document_format.value, key_field)
+    totals = seed(settings, target, document_format.value, key_field)
     print_seeded(totals, as_json=as_json)
     read = totals.seeded + totals.resumed + totals.empty
-    return _INTERRUPTED if is_interrupted else totals.lost.exit_code(read, is_strict=strict)
+    return _INTERRUPTED if totals.is_interrupted else totals.lost.exit_code(read, is_strict=strict)

@@ -262,12 +262,13 @@ class OutputsFollower(threading.Thread):
             for key, (low, high) in ends.items()
         }
         # Of each partition the same share, or unique and duplicates would be counted unequally.
-        unread = sum(high - max(low, begins[key]) for key, (low, high) in ends.items())
+        starts = {key: max(low, begins[key]) for key, (low, _) in ends.items()}
+        unread = sum(high - starts[key] for key, (_, high) in ends.items())
         share = min(1.0, (TURN_RECORDS if self._seen else KEEP) / max(1, unread))
         spans = {
-            key: [(high - math.ceil((high - max(low, begins[key])) * share), high)]
-            for key, (low, high) in ends.items()
-            if max(low, begins[key]) < high
+            key: [(high - math.ceil((high - starts[key]) * share), high)]
+            for key, (_, high) in ends.items()
+            if starts[key] < high
         }
         group = self._settings.group
         for role, group_id in (("Workers", group), ("Replicas of insights", reading_group(group))):

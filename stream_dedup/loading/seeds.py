@@ -50,14 +50,11 @@ class SeedTotals:
     lost: Losses = field(default_factory=lambda: Losses(_PROBLEMS_SHOWN))
     skipped_records: Counter[str] = field(default_factory=Counter)
     records: int = 0
+    is_interrupted: bool = False
 
 
-def seed(
-    settings: Settings, target: str, form: str, key_field: str | None
-) -> tuple[SeedTotals, bool]:
-    """Append the documents of `target`, files or a topic, to the log.
-
-    Returns (totals, whether the user interrupted it).
+def seed(settings: Settings, target: str, form: str, key_field: str | None) -> SeedTotals:
+    """Append the documents of `target`, files or a topic, to the log; return the totals.
 
     Raises:
         ConfigurationError: the workers read the topic, or the log has other settings.
@@ -85,7 +82,6 @@ def seed(
     )
     appender = LogAppender(settings, names.fingerprints, "seed")
     totals = SeedTotals()
-    is_interrupted = False
     with progress(f"seeding from {target}", None) as advance:
         sources = (
             _of_files(settings, target, form, key_field, totals)
@@ -96,14 +92,14 @@ def seed(
             for source, messages in sources:
                 _append(source, messages, done.of(source), preparer, appender, totals, advance)
         except KeyboardInterrupt:
-            is_interrupted = True
+            totals.is_interrupted = True
             note(
                 "Interrupted; the log keeps the documents written so far, and the same command "
                 "continues after them."
             )
         finally:
             appender.flush()
-    return totals, is_interrupted
+    return totals
 
 
 def _topic(settings: Settings, target: str) -> list[str]:

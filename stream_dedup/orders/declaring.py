@@ -48,13 +48,13 @@ class Change:
 @dataclass(frozen=True, slots=True)
 class Declared:
     """A change: the rows (name, begun with, in force, becomes), the input settings of the last three,
-    the log offset of its order, and whether it changes anything.
+    the log offset of its order, and whether it changes the rules.
     """
 
     rows: list[list[str]]
     readings: tuple[Reading | None, Reading | None, Reading | None]
     log_offset: int | None
-    is_new: bool
+    is_new_rules: bool
 
     @property
     def is_new_reading(self) -> bool:
@@ -125,7 +125,7 @@ def declare(
         rows=rows,
         readings=readings,
         log_offset=log_offset,
-        is_new=bool(fields) or readings[2] != readings[1],
+        is_new_rules=bool(fields),
     )
 
 

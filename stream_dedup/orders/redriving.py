@@ -2,9 +2,9 @@
 
 A letter that is sent back becomes a new record, in its original form, at the end of its source
 partition. The same transaction commits for the group `GROUP-redrive` the offset of the first letter
-that the options did not select; the next run starts there. Letters sent from behind that offset may
-be sent again: the filter then judges them `unchanged`. A letter that lacks a part of its record is
-never sent, and does not hold the offset back.
+that the options did not select; the next run starts there, and may send letters from behind that
+offset again. A letter that lacks a part of its record is never sent, and does not hold the offset
+back.
 
 The order: acquire the transactional id, which aborts the open transaction of a killed run and fences
 a concurrent one; read the committed offsets; read the letters; write each transaction's records and
@@ -165,15 +165,11 @@ class PartitionRedrive:
         first_skipped = end
         bounds = Bounds(min(max(low, start), end), end)
         for letter in read_letters(self.settings, self.topic, {self.partition: bounds}):
-            if not self.selection.includes(letter):
-                if not self._obstacle(letter):
-                    first_skipped = min(first_skipped, letter.message.offset)
-                continue
-            obstacle = self._obstacle(letter)
+            obstacle, is_selected = self._obstacle(letter), self.selection.includes(letter)
             is_full = self.limit is not None and len(selected) + sent >= self.limit
             if obstacle:
-                totals[obstacle] += 1
-            elif is_full:
+                totals[obstacle] += is_selected
+            elif is_full or not is_selected:
                 first_skipped = min(first_skipped, letter.message.offset)
             else:
                 selected.append(letter)

@@ -30,8 +30,9 @@ def run_alone(
     log_format: str,
     stop_with_parent: bool = False,
 ) -> int:
-    """Run the role of a module until a signal stops it; return its exit code. An error that ends it is one log line,
-    with a traceback if it is a fault of the program.
+    """Run the role of a module until a signal stops it; return its exit code.
+
+    An error that ends it is one log line, with a traceback if it is a fault of the program.
     """
     logs.configure(settings.log_level, log_format, role=role)
     log = structlog.get_logger("stream_dedup.run")
