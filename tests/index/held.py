@@ -12,8 +12,8 @@ from stream_dedup.index.storage import layout
 
 
 def held(volume: dict[bytes, bytes]) -> dict[str, tuple[Any, ...]]:
-    """Return what the volume holds of copies, by the position of the representative that the
-    entry's row names."""
+    """Return what the volume holds of copies, by the position and value digest of the
+    representative that the entry's row names: a position may be written again with another value."""
     found = {}
     names = {
         key[1:]: layout.decode_source(value)
@@ -40,7 +40,8 @@ def held(volume: dict[bytes, bytes]) -> dict[str, tuple[Any, ...]]:
         best = position(int(row["source"]), int(row["offset"]))
         identifier = volume.get(layout.best_id_key(number), b"")
         figures = (int(row["features"]), int(row["time_ms"]), int(row["rule"]))
-        found[position(int(entry["source"]), int(entry["offset"]))] = (
+        representative = position(int(entry["source"]), int(entry["offset"]))
+        found[f"{representative}, value {int(entry['value_digest']):x}"] = (
             int(row["copies"]),
             best,
             identifier,
@@ -54,7 +55,7 @@ def held(volume: dict[bytes, bytes]) -> dict[str, tuple[Any, ...]]:
 def folded(fold: Fold) -> dict[str, tuple[Any, ...]]:
     """Return the same of a fold."""
     return {
-        named(one.as_representative().position): (
+        f"{named(one.as_representative().position)}, value {one.value_digest:x}": (
             one.copies.count,
             named(one.copies.best.position),
             one.copies.best.id if one.copies.best.rule else b"",

@@ -96,8 +96,8 @@ def test_a_forgotten_id_is_wiped_from_what_is_best() -> None:
         b"c1" in value for key, value in volume.items() if key[:1] != layout.PREFIX_ANSWER
     )
     assert {position: (one[1], one[2]) for position, one in held(volume).items()} == {
-        at(0): (at(1), b""),
-        at(50): (at(51), b""),
+        f"{at(0)}, value 0": (at(1), b""),
+        f"{at(50)}, value 32": (at(51), b""),
     }
 
 
