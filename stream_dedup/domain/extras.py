@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
 import importlib.util
+import json
+import shlex
 import sys
+from pathlib import Path
 from typing import Final
+from urllib.parse import unquote, urlsplit
+
+_DISTRIBUTION: Final = "crawl-dedup"
 
 # The packages that a role imports, and the extra that installs them. starlette and uvicorn are
 # always installed; they are listed because an installation assembled by hand may lack them.
@@ -28,8 +36,26 @@ def lacking(role: str) -> str:
     return (
         f"The role {role} needs the package{'' if is_one else 's'} {named}, which "
         f"{'is' if is_one else 'are'} not installed; "
-        f"install {'it' if is_one else 'them'} with: pip install 'crawl-dedup[{extra}]'"
+        f"install {'it' if is_one else 'them'} with: {install_command(extra)}"
     )
+
+
+@functools.cache
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra, from where this package was installed: a folder,
+    such as a clone, or the package index. `make setup`, for its environment, installs all extras.
+    """
+    try:
+        recorded = importlib.metadata.distribution(_DISTRIBUTION).read_text("direct_url.json")
+    except importlib.metadata.PackageNotFoundError:
+        recorded = None
+    origin = json.loads(recorded or "{}")  # PEP 610
+    if "dir_info" not in origin:
+        return f"pip install '{_DISTRIBUTION}[{extra}]'"
+    folder = unquote(urlsplit(origin["url"]).path)
+    if Path(sys.prefix) == Path(folder, ".venv"):
+        return f"make -C {shlex.quote(folder)} setup"
+    return f"pip install {shlex.quote(f'{folder}[{extra}]')}"
 
 
 def _is_there(name: str) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from stream_dedup.domain.addresses import has_credentials, shown
 from stream_dedup.domain.errors import InputError, StreamDedupError
+from stream_dedup.domain.extras import install_command
 from stream_dedup.domain.paths import below
 from stream_dedup.domain.printable import printable
 
@@ -144,8 +145,8 @@ def raise_as(
         )
         hint = " and huggingface_hub" if address.startswith("hf://") else ""
         raise kind(
-            f"{shown(address)} needs packages that are not installed: run pip install "
-            f"'crawl-dedup[{extra}]'{hint} ({error})."
+            f"{shown(address)} needs packages that are not installed: run "
+            f"{install_command(extra)}{hint} ({error})."
         ) from error
     except Exception as error:  # each library raises errors of its own classes
         raise _sentence(address, doing, kind, error) from error

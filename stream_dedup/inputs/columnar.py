@@ -25,6 +25,7 @@ import msgspec
 import numpy as np
 
 from stream_dedup.domain.errors import InputError
+from stream_dedup.domain.extras import install_command
 from stream_dedup.inputs.parquet_pages import largest_page_bytes
 from stream_dedup.inputs.warc_records import RECORD_BYTES_MAX
 
@@ -61,7 +62,7 @@ class ColumnarRows(NamedTuple):
 def require_pyarrow(what: str) -> None:
     """Raise `InputError`, with the remedy, if pyarrow is missing."""
     if importlib.util.find_spec("pyarrow") is None:
-        raise InputError(f"{what} need the package pyarrow; run: pip install 'crawl-dedup[data]'")
+        raise InputError(f"{what} need the package pyarrow; run: {install_command('data')}")
 
 
 def columns_of(path: Path) -> list[str]:

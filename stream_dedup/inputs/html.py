@@ -25,6 +25,7 @@ from typing import IO, NamedTuple, cast
 
 from stream_dedup.domain.document import DeadLetter
 from stream_dedup.domain.errors import ConfigurationError, ExtractorAwayError
+from stream_dedup.domain.extras import install_command
 from stream_dedup.inputs.charset import decode_page, lost_letters
 from stream_dedup.inputs.children import start_child
 from stream_dedup.inputs.html_child import LENGTH_BYTES, TEXT, Page, read_exactly
@@ -59,7 +60,7 @@ class Extractor:
         if command is None and importlib.util.find_spec("resiliparse") is None:
             raise ConfigurationError(
                 "The main text of web pages (STREAM_DEDUP_TEXT_IS=html, and pages in files) needs "
-                "an extractor that is not installed; run: pip install 'crawl-dedup[html]'"
+                f"an extractor that is not installed; run: {install_command('html')}"
             )
         # -P: a file in the working directory must not replace a module.
         self._command = command or (

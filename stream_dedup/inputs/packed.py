@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
 from stream_dedup.domain.errors import InputError
+from stream_dedup.domain.extras import install_command
 
 SUFFIXES: Final = (".gz", ".zst")
 _MAGIC: Final = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd"}
@@ -311,9 +312,7 @@ def _unpack_zstd(packed: bytes, size_max: int) -> bytes:
 def require(library: str, what: str) -> None:
     """Raise `InputError`, with the remedy, if a library of the extra `files` is missing."""
     if importlib.util.find_spec(library) is None:
-        raise InputError(
-            f"{what} need the package {library}; run: pip install 'crawl-dedup[files]'"
-        )
+        raise InputError(f"{what} need the package {library}; run: {install_command('files')}")
 
 
 def suffixes_of(path: Path) -> tuple[str, str]:

@@ -17,6 +17,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from stream_dedup.domain.document import DeadLetter
 from stream_dedup.domain.errors import ConfigurationError, RegistryAwayError
+from stream_dedup.domain.extras import install_command
 from stream_dedup.domain.printable import printable
 from stream_dedup.inputs.avro import AvroSchemas
 from stream_dedup.settings.properties import without_login
@@ -74,7 +75,7 @@ class SchemaRegistry:
         except ImportError as error:
             raise ConfigurationError(
                 "STREAM_DEDUP_VALUE_FORMAT=avro needs libraries that are not installed; run: "
-                f"pip install 'crawl-dedup[registry]' ({error})"
+                f"{install_command('registry')} ({error})"
             ) from error
         options: dict[str, Any] = {
             "url": settings.registry_url,

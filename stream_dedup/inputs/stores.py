@@ -32,6 +32,7 @@ from urllib.parse import urljoin
 
 from stream_dedup.domain.addresses import TextAddress, checked, scheme_of, shown
 from stream_dedup.domain.errors import ConfigurationError
+from stream_dedup.domain.extras import install_command
 from stream_dedup.domain.printable import printable
 from stream_dedup.inputs.addressed import class_of
 
@@ -116,8 +117,8 @@ class TextStores:
                 importlib.import_module(library)
             except ImportError as error:
                 raise ConfigurationError(
-                    f"Texts at {scheme}:// need libraries that are not installed; run: pip install "
-                    f"'crawl-dedup[{extra}]' ({error})"
+                    f"Texts at {scheme}:// need libraries that are not installed; run: "
+                    f"{install_command(extra)} ({error})"
                 ) from error
         for prefix in prefixes:
             try:

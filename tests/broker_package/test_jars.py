@@ -7,6 +7,7 @@ import functools
 import hashlib
 import http.server
 import os
+import re
 import socket
 import ssl
 import sys
@@ -20,6 +21,7 @@ import pytest
 from stream_dedup.broker import jars
 from stream_dedup.broker.jars import Jar
 from stream_dedup.domain.errors import LocalBrokerError
+from stream_dedup.domain.extras import install_command
 from tests.broker.certificates import Authority
 from tests.broker_package import pinned
 from tests.broker_package.pinned import ROOTS, render_lock
@@ -274,7 +276,7 @@ def test_without_the_extra_the_error_names_it(
 ) -> None:
     without(monkeypatch, "jgo", "jgo.maven")
 
-    with pytest.raises(LocalBrokerError, match=r"pip install 'crawl-dedup\[broker\]'"):
+    with pytest.raises(LocalBrokerError, match=r"" + re.escape(install_command("broker"))):
         jars.class_path(PINNED, tmp_path / "jars")
 
 
@@ -312,5 +314,7 @@ def test_java_comes_from_the_wheel_or_the_machine_if_new_enough(
     assert new == jars.find_java()
 
     monkeypatch.setenv("PATH", str(fake_java(tmp_path / "bin", "11.0.2").parent))
-    with pytest.raises(LocalBrokerError, match=r"version 17.*pip install 'crawl-dedup\[broker\]'"):
+    with pytest.raises(
+        LocalBrokerError, match=r"version 17.*" + re.escape(install_command("broker"))
+    ):
         jars.find_java()

@@ -19,6 +19,7 @@ from stream_dedup import __main__ as program
 from stream_dedup import __version__
 from stream_dedup.cli import config as config_command
 from stream_dedup.cli.app import PANELS, command_named
+from stream_dedup.domain.extras import install_command
 from stream_dedup.serving import lone_role
 from tests.cli.commands_page import commands_page
 from tests.tiers import few
@@ -263,7 +264,7 @@ class TestRoles:
         (line,) = (json.loads(one) for one in ended.err.splitlines())
         assert (ended.code, line["exit_code"]) == (78, 78)
         assert "needs the packages jinja2 and tantivy" in line["event"]
-        assert "pip install 'crawl-dedup[search]'" in line["event"]
+        assert install_command("search") in line["event"]
 
     def test_a_fault_in_a_role_is_logged_with_its_traceback(
         self, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch

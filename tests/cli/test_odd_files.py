@@ -19,6 +19,7 @@ from rich.console import Console
 
 from stream_dedup import dedup
 from stream_dedup.domain.errors import InputError
+from stream_dedup.domain.extras import install_command
 from stream_dedup.domain.terminal import progress
 from stream_dedup.files import checking, parts
 from stream_dedup.loading import seeds
@@ -299,7 +300,7 @@ def test_the_extractor_is_asked_for_in_one_sentence(
 
     assert (ended.code, ended.out) == (78, "")
     assert ended.err.count("\n") == 1
-    assert "pip install 'crawl-dedup[html]'" in ended.err
+    assert install_command("html") in ended.err
     assert run("check", tmp_path / "b.warc").code == 0
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from stream_dedup.domain.extras import install_command
 from stream_dedup.serving import supervise
 from stream_dedup.serving.health import Health
 from stream_dedup.settings.settings import Settings
@@ -90,7 +91,7 @@ def test_without_its_extra_one_sentence_says_how_to_get_a_search(
     started.clear()
     asked = run("run", "all", "--search")
     assert (asked.code, started) == (78, [])
-    assert "pip install 'crawl-dedup[search]'" in asked.err
+    assert install_command("search") in asked.err
 
 
 def test_what_no_document_waits_for_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:

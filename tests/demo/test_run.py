@@ -4,6 +4,7 @@ runs ends by itself."""
 from __future__ import annotations
 
 import io
+import re
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ from rich.console import Console
 
 from stream_dedup.demo import run
 from stream_dedup.domain.errors import ConfigurationError, LocalBrokerError, StreamDedupError
+from stream_dedup.domain.extras import install_command
 from stream_dedup.settings.settings import Settings
 
 
@@ -71,7 +73,7 @@ def test_without_any_console_it_does_not_begin(monkeypatch: pytest.MonkeyPatch) 
 
     with pytest.raises(
         ConfigurationError,
-        match=r"role console needs the package jinja2.*pip install 'crawl-dedup\[search\]'",
+        match=r"role console needs the package jinja2.*" + re.escape(install_command("search")),
     ):
         run.run_demo(100, 1, "127.0.0.1:1", as_json=False, serve=True)
 
@@ -97,6 +99,5 @@ def test_without_a_search_the_console_says_what_is_missing(
     assert served[1].startswith("Everything stays up. The console: http://127.0.0.1:")
     assert served[2] == (
         "Its page Find has nothing to ask. The role search needs the package tantivy, which is not "
-        "installed; install it with: "
-        "pip install 'crawl-dedup[search]'"
+        f"installed; install it with: {install_command('search')}"
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import sys
 from types import ModuleType
 
 import pytest
 
-from stream_dedup.domain.extras import lacking
+from stream_dedup.domain.extras import install_command, lacking
 
 
 def test_all_that_is_missing_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,8 +18,8 @@ def test_all_that_is_missing_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setitem(sys.modules, "tantivy", None)
     assert lacking("search") == (
-        "The role search needs the package tantivy, which is not installed; install it with: pip "
-        "install 'crawl-dedup[search]'"
+        "The role search needs the package tantivy, which is not installed; install it with: "
+        f"{install_command('search')}"
     )
     assert lacking("console") == ""
 
@@ -38,3 +39,33 @@ def test_a_package_that_was_imported_is_there(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "faust", ModuleType("faust"))
 
     assert lacking("insights") == ""
+
+
+@pytest.mark.parametrize(
+    ("recorded", "command"),
+    [
+        (None, "pip install 'crawl-dedup[html]'"),
+        (
+            '{"url": "https://example.org/a.whl", "archive_info": {}}',
+            "pip install 'crawl-dedup[html]'",
+        ),
+        ('{"url": "file:///my%20clone", "dir_info": {}}', "pip install '/my clone[html]'"),
+        ('{"url": "file:///home", "dir_info": {"editable": true}}', "make -C /home setup"),
+    ],
+)
+def test_an_extra_is_installed_from_where_the_package_came_from(
+    recorded: str | None, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is on a package index before the first release, so a clone's hint names the clone."""
+
+    class Installed:
+        def read_text(self, name: str) -> str | None:
+            return {"direct_url.json": recorded}[name]
+
+    monkeypatch.setattr(sys, "prefix", "/home/.venv")
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda _name: Installed())
+    install_command.cache_clear()
+    try:
+        assert install_command("html") == command
+    finally:
+        install_command.cache_clear()

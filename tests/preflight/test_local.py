@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from stream_dedup.domain.extras import install_command
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.domain.topics import TopicNames
 from stream_dedup.fingerprinting import Recipe
@@ -197,7 +198,7 @@ class TestMachine:
         monkeypatch.setitem(sys.modules, "tantivy", None)
         lacking = of(check_machine(settings, None), "search folder")
         assert lacking.state is CheckState.NOT_CHECKED
-        assert "pip install 'crawl-dedup[search]'" in lacking.sentence
+        assert install_command("search") in lacking.sentence
 
     @pytest.mark.parametrize("place", ["/proc/nope", "/dev/null/below", "x" * 300])
     def test_a_folder_that_no_system_would_make(self, place: str) -> None:

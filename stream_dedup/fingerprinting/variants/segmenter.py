@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.domain.errors import ConfigurationError
+from stream_dedup.domain.extras import install_command
 from stream_dedup.fingerprinting import characters
 from stream_dedup.fingerprinting.characters import HAN, KIND_BITS, UNSPACED, code_point_at
 from stream_dedup.kernels.compiled import inlined, kernel
@@ -104,9 +105,8 @@ def version() -> str:
         import icu4py  # noqa: PLC0415 - behind an extra
     except ImportError as error:
         raise ConfigurationError(
-            "The segmenter `icu` needs the package icu4py, which is not installed: install "
-            "crawl-dedup[segment], or set "
-            "the segmenter to `pairs`."
+            "The segmenter `icu` needs the package icu4py, which is not installed; run: "
+            f"{install_command('segment')}; or set the segmenter to `pairs`."
         ) from error
     return f"icu-{icu4py.icu_version}"
 
