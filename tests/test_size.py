@@ -10,18 +10,18 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 35_077
+WHOLE = 35_109
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
 CEILINGS = {
     "audit": 1_988,
     "broker": 515,
-    "cli": 1_358,
+    "cli": 1_339,
     "console": 1_625,
     "demo": 994,
     "domain": 1_863,
-    "files": 2_497,
+    "files": 2_548,
     "fingerprinting": 2_812,
     "index": 5_971,
     "indexer": 704,

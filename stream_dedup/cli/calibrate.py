@@ -18,7 +18,8 @@ from stream_dedup.cli.options import (
 from stream_dedup.domain.document import DeadLetter
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.domain.terminal import console, note, print_json, print_table, progress
-from stream_dedup.files.checking import decode_documents, settings_for
+from stream_dedup.files.checking import settings_for
+from stream_dedup.files.decoding import decode_documents
 from stream_dedup.files.threshold import DOCUMENTS_MIN, THRESHOLDS, analyse_sample, histogram_rows
 from stream_dedup.inputs.sources import find_files, not_read, read_documents
 from stream_dedup.settings.recipe import recipe_of

@@ -6,6 +6,7 @@ rows      read tables, columns, rows and files as documents
 columns   store fingerprints as the columns of a table
 parts     write kept rows and duplicates into a folder, for `check --to`
 offline   judge documents, or their fingerprints, in order
+decoding  decode the rows of files, for `check`, `prints` and `explain`
 checking  the command `check`
 printing  the commands `prints` and `judge`
 explain   the command `explain`

@@ -15,14 +15,10 @@ from typing import TypeAlias
 
 from stream_dedup.domain.document import (
     TOPIC_ID_BYTES,
-    DeadLetter,
-    Message,
     Reason,
     Verdict,
-    shorten_id,
 )
-from stream_dedup.domain.errors import InputError, InvariantError, UsageError
-from stream_dedup.domain.hosts import site_of
+from stream_dedup.domain.errors import InputError, UsageError
 from stream_dedup.domain.printable import counted
 from stream_dedup.domain.terminal import (
     console,
@@ -32,6 +28,7 @@ from stream_dedup.domain.terminal import (
     print_table,
     progress,
 )
+from stream_dedup.files.decoding import decode_documents
 from stream_dedup.files.keep import FIRST, Ranks, check_keep, require_no_index
 from stream_dedup.files.offline import (
     Judged,
@@ -45,21 +42,16 @@ from stream_dedup.files.offline import (
 )
 from stream_dedup.files.parts import KINDS, PartedOutput, PartFormat, Pending
 from stream_dedup.files.remarks import Losses, Remarks, content_kind
-from stream_dedup.files.rows import VectorLengths
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.storage.contract import Store
 from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.inputs.columnar import columns_of, require_pyarrow
-from stream_dedup.inputs.decoder import PLAIN_TEXT, DecodedDocument, Decoder
-from stream_dedup.inputs.fields import time_ms_of
-from stream_dedup.inputs.html import Pages
 from stream_dedup.inputs.sources import (
     RawDocument,
     SourceFile,
     contain_objects,
     find_all,
-    key_of,
     read_documents,
     require_packages,
     shorten_names,
@@ -547,86 +539,6 @@ def require_columns(files: Sequence[SourceFile], field_path: str, what: str) -> 
                 raise InputError(
                     f"{file.name} has no column {field_path!r}; its columns are "
                     f"{', '.join(names)}. Name the one with the {what} by --{what}-field."
-                )
-
-
-def decode_documents(
-    raws: Iterator[RawDocument],
-    settings: Settings,
-    pending: Pending,
-    *,
-    takes_vectors: bool = False,
-    remarks: Remarks | None = None,
-    rank: Callable[[RawDocument], float] = lambda _raw: 0.0,
-) -> Iterator[OfflineDocument]:
-    """Decode rows as the worker decodes records with these settings, and yield those that can be
-    judged; of a web page the main text.
-
-    Append to `pending`, in order, (where, None) for each document that is yielded, and
-    (where, letter) for each that cannot be judged.
-
-    Raises:
-        ConfigurationError: a setting is not valid, or there is a web page, and no extractor is
-        installed.
-    """
-    json_decoder = Decoder(settings, takes_vectors=takes_vectors)
-    text_decoder = Decoder(settings.model_copy(update=PLAIN_TEXT))
-    remarks = Remarks(settings) if remarks is None else remarks
-    vector_lengths = VectorLengths()
-    with closing(Pages()) as pages:
-        for number, raw in enumerate(raws):
-            is_json = raw.form == "jsonl"
-            if raw.lost is not None:
-                pending.append((raw.name, raw.lost))
-                continue
-            if takes_vectors and not is_json:
-                sentence = f"{raw.name} is a text; the recipe expects JSONL with lists of numbers."
-                pending.append((raw.name, DeadLetter("field", "NotAVector", sentence)))
-                continue
-            key = key_of(raw.fields, None) if is_json else raw.name
-            # A document without an id gets its place as id, so that its duplicates can name it.
-            identifier = (raw.name if key is None else key).encode("utf-8", "surrogatepass")
-            decoded: DecodedDocument | DeadLetter | Reason
-            if raw.is_page or raw.form == "warc":
-                page = pages.read(raw)
-                decoded = (
-                    page
-                    if isinstance(page, DeadLetter)
-                    else DecodedDocument(
-                        page.text,
-                        shorten_id(identifier),
-                        scope=0,
-                        time_ms=time_ms_of(raw.time) or 0 if raw.form == "warc" else 0,
-                        site=site_of(identifier),
-                        title=page.title,
-                    )
-                )
-            else:
-                decoded = (json_decoder if is_json else text_decoder).decode(
-                    Message("file", 0, number, identifier, raw.raw, None, [])
-                )
-            vector = decoded.text if takes_vectors and isinstance(decoded, DecodedDocument) else ""
-            if not isinstance(vector, str) and (problem := vector_lengths.problem_of(vector)):
-                decoded = DeadLetter("field", "NotAVector", problem)
-            if isinstance(decoded, DeadLetter):
-                remarks.add_refused(raw, decoded)
-                pending.append((raw.name, decoded))
-            elif isinstance(decoded, DecodedDocument):
-                site = decoded.site or site_of((key_of(raw.fields, "url") or "").encode())
-                remarks.add_document(raw, decoded.text, site)
-                pending.append((raw.name, None))
-                yield OfflineDocument(
-                    decoded.id,
-                    decoded.text,
-                    decoded.scope,
-                    rank(raw),
-                    site,
-                    decoded.title,
-                    decoded.time_ms,
-                )
-            else:
-                raise InvariantError(
-                    f"{raw.name} was passed on as {decoded.label}, which no file can request."
                 )
 
 

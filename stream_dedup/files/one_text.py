@@ -9,10 +9,15 @@ from pathlib import Path
 
 from stream_dedup.domain.document import DeadLetter, Message, Reason
 from stream_dedup.domain.errors import InputError
+from stream_dedup.files.decoding import is_row, read_row
 from stream_dedup.inputs.decoder import PLAIN_TEXT, DecodedDocument, Decoder
 from stream_dedup.inputs.sources import STANDARD_INPUT, SourceFile, require_one_text
+from stream_dedup.orders.orders import OrderDependencies, record_at
+from stream_dedup.orders.rewind import POSITION_FORM
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
+
+_REMEDY = "Name a document that still exists, or give a file with its text."
 
 
 def read_text(settings: Settings, target: str, *, as_text: bool) -> DecodedDocument:
@@ -115,3 +120,30 @@ def decode_one(
     if isinstance(decoded, Reason):
         raise InputError(f"{name} is passed on without being judged ({decoded.label}).")
     return decoded
+
+
+def read_compared(settings: Settings, target: str, *, takes_vectors: bool) -> DecodedDocument:
+    """Return the document in a file, in a row of one or at a position.
+
+    Raises:
+        InputError: it does not exist, or cannot be read or judged.
+    """
+    path = Path(target)
+    try:
+        if path.is_file():
+            require_one_text(path)
+            return read_document(settings, path, takes_vectors=takes_vectors)
+        if is_row(target):
+            return read_row(settings, target, takes_vectors=takes_vectors)
+    except OSError as error:
+        raise InputError(f"{target} cannot be read: {error.strerror or error}.") from error
+    match = POSITION_FORM.match(target)
+    if match is None:
+        raise InputError(
+            f"{target!r:.200} is neither a file, nor a row of one (pages.jsonl:12), nor the "
+            "position of a record (documents-3@8812 or 3@8812)."
+        )
+    topic = match["topic"] or settings.topic_names.documents
+    partition, offset = int(match["partition"]), int(match["offset"])
+    message = record_at(OrderDependencies(), settings, topic, partition, offset, _REMEDY)
+    return decode_one(settings, message, message.position, takes_vectors=takes_vectors)

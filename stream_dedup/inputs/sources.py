@@ -253,7 +253,8 @@ def require_one_text(path: Path) -> None:
     if form_of(path) not in ("text", None):
         raise InputError(
             f"{path.name} contains many documents, and one is expected: put its text into a .txt "
-            "file, or its JSON object into a .json file, which only commands for one text read."
+            "file, or its JSON object into a .json file, which only commands for one text read. "
+            f"`explain` also reads one row: {path.name}:12."
         )
     if suffixes_of(path)[1]:
         raise InputError(f"{path.name} is compressed; unpack it first.")

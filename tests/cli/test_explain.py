@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from stream_dedup.cli import explain
 from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import InputError
+from stream_dedup.files import one_text
 from stream_dedup.fingerprinting import Recipe, explain_features
 from stream_dedup.orders import rewind
 from stream_dedup.orders.orders import OrderDependencies, SourcePlace, find_source
@@ -194,7 +196,7 @@ def test_json_files_are_read_as_records(run: Callable[..., Any], tmp_path: Path)
         "no field 'text'" in run("explain", tmp_path / "a.json", tmp_path / "d.json", *options).err
     )
     ended = run("explain", tmp_path / "none.txt", "documents-3")
-    assert (ended.code, "neither a file nor the position of a record" in ended.err) == (1, True)
+    assert (ended.code, "neither a file, nor a row of one" in ended.err) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -275,8 +277,8 @@ def test_explain_reads_the_topic_that_a_position_names(
         asked.append((name, partition, offset))
         return Message(name, partition, offset, b"key", b"some words", None, [])
 
-    monkeypatch.setattr(explain, "record_at", record_at)
-    explain._read(RENAMED, text, takes_vectors=False)
+    monkeypatch.setattr(one_text, "record_at", record_at)
+    one_text.read_compared(RENAMED, text, takes_vectors=False)
     assert asked == [(topic, 1, 3)]
 
 
@@ -306,3 +308,28 @@ def test_a_page_is_explained_by_its_main_text(run: Callable[..., Any], tmp_path:
     found = json.loads(run("explain", tmp_path / "0.html", tmp_path / "1.html", "--json").out)
 
     assert (found["reason"], found["documents"][0]["characters"]) == ("exact", len(PAGE) + 1)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_rows_are_named_as_check_prints_them(
+    run: Callable[..., Any], tmp_path: Path, suffix: str
+) -> None:
+    """The verdict on two rows is that of `check`, with its options; a row that is not there is named."""
+    rows = [{"id": f"u{row}", "body": body} for row, body in enumerate((PAGE, edited(PAGE)))]
+    path = tmp_path / f"pages.{suffix}"
+    if suffix == "jsonl":
+        path.write_text("\n".join(map(json.dumps, rows)))
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    checked = run("check", path, "--text-field", "body", "--json").out.splitlines()
+    first, second = (json.loads(line) for line in checked)
+    names = [f"{tmp_path}/{row['where']}" for row in (first, second)]
+
+    found = json.loads(run("explain", *names, "--text-field", "body", "--json").out)
+    assert (found["verdict"], found["reason"]) == (second["verdict"], second["reason"])
+    assert (found["verdict"], found["distance"]) == ("duplicate", second["distance"])
+    assert [document["id"] for document in found["documents"]] == ["u0", "u1"]
+    lost = run("explain", names[0], f"{path}:77", "--text-field", "body")
+    assert (lost.code, lost.err) == (1, f"{path}:77 cannot be read: there is no such row.\n")
+    wrong = run("explain", *names)
+    assert "has no field 'text'" in wrong.err
