@@ -409,7 +409,9 @@ def check_into(task: CheckTask, folder: Path, part_format: PartFormat) -> int:
             _judge_unwritten(task, output, remarks, old_lost)
     counts = {kind: output.counts[kind] for kind in KINDS}
     print_counts(counts, heading="rows", as_json=task.request.as_json, to=str(folder))
-    for sentence in filter(None, (output.replaced(), output.mixed_columns())):
+    for sentence in filter(
+        None, (output.replaced(), output.incomplete_json(), output.mixed_columns())
+    ):
         note(sentence)
     # The counts of `output` include those of earlier runs.
     lost.count, lost.damaged = counts["unreadable"] + old_lost.count, output.counts["damaged"]

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import secrets
 import shutil
 from collections import Counter, deque
@@ -42,6 +43,7 @@ from stream_dedup.inputs.sources import DAMAGED_FILE, RawDocument, SourceFile, r
 PART_ROWS, PART_BYTES = 20_000, 64 << 20
 KINDS = ("kept", "duplicates", "unreadable")
 _PROGRESS = "progress.json"
+_NOT_JSON = "not_json_"
 
 Pending = deque[tuple[str, DeadLetter | None]]
 Decode = Callable[[Iterator[RawDocument], Pending], Iterator[OfflineDocument]]
@@ -90,7 +92,8 @@ class PartedOutput:
     one index.
 
     `counts` has `kept`, `duplicates`, `unreadable`, the number of `damaged` files among these, and,
-    by the name of each added field, the number of rows whose value the field replaced.
+    by the name of each added field, the number of rows whose value the field replaced; and, by the
+    name of each column after `_NOT_JSON`, the number of rows whose value JSON cannot express.
     """
 
     folder: Path
@@ -243,6 +246,9 @@ class PartedOutput:
                         partial(_write_table, _to_table(rows), codec),
                     )
                 elif rows:
+                    self.counts.update(
+                        _NOT_JSON + name for row in rows for name in _columns_without_json(row.raw)
+                    )
                     replace_file(self.folder / kind / f"{name}.jsonl", partial(_write_lines, rows))
         self.counts["damaged"] += sum(
             row.raw.lost is not None and row.raw.lost.error_class == DAMAGED_FILE for row in part
@@ -266,6 +272,20 @@ class PartedOutput:
         return (
             f"In {where} fields of rows were replaced: {', '.join(names)}. The source still has "
             "them."
+            if names
+            else ""
+        )
+
+    def incomplete_json(self) -> str:
+        """Return a sentence about values of columns that JSON lines lack; empty if there are none."""
+        names = [
+            f"{name.removeprefix(_NOT_JSON)} of {counted(count, 'row')}"
+            for name, count in self.counts.items()
+            if name.startswith(_NOT_JSON)
+        ]
+        return (
+            f"JSON has no value for bytes that are no text, NaN and infinity, so the JSON lines in "
+            f"{self.folder} lack {', '.join(names)}. --as parquet keeps them."
             if names
             else ""
         )
@@ -390,6 +410,20 @@ def _has_value(raw: RawDocument, name: str) -> bool:
     """
     is_column = raw.row is not None and name in raw.row[0].schema.names
     return raw.fields is not None and raw.fields.get(name, is_column or None) is not None
+
+
+def _columns_without_json(raw: RawDocument) -> list[str]:
+    """Return the columns of a row whose value JSON cannot express; `fields` lacks bytes that are no
+    text.
+    """
+    if raw.row is None or raw.fields is None:
+        return []
+    values = {name: raw.fields.get(name, math.nan) for name in raw.row[0].schema.names}
+    return [
+        name
+        for name, value in values.items()
+        if isinstance(value, float) and not math.isfinite(value)
+    ]
 
 
 def _json_line(row: _Row) -> bytes:

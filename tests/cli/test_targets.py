@@ -371,7 +371,9 @@ def test_times_and_decimals_are_written_as_iso_text_and_numbers(
     path = tmp_path / "source.parquet"
     pq.write_table(pa.table({"id": ["1", "2"], "text": [PAGE, PAGE], **columns}), path)
 
-    assert run("check", str(path), "--as", "jsonl", "--to", str(tmp_path / "to")).code == 0
+    written = run("check", str(path), "--as", "jsonl", "--to", str(tmp_path / "to"))
+    assert written.code == 0
+    assert "lack double of 2 rows. --as parquet keeps them" in written.err
 
     expected = {
         "date": "2026-01-01",
