@@ -201,14 +201,10 @@ class Finder:
         return facts.position if self._engine.group(facts.position) else ""
 
     def _id_in_log(self, identifier: str) -> str:
-        if self._id_key is None:
-            return identifier
-        return digest_id(identifier.encode("utf-8", "replace"), self._id_key).decode()
-
-    def _record_id_in_log(self, identifier: str) -> str:
-        """Return an id of a record in the form of the log."""
-        return self._id_in_log(
-            shorten_id(identifier.encode("utf-8", "replace")).decode("utf-8", "replace")
+        """Return an id of a record in the form of the log: shortened, and with a key its digest."""
+        short = shorten_id(identifier.encode("utf-8", "replace"))
+        return (short if self._id_key is None else digest_id(short, self._id_key)).decode(
+            "utf-8", "replace"
         )
 
     def group_count(self) -> int:
@@ -223,7 +219,7 @@ class Finder:
             StreamDedupError: the forgotten ids are not known yet.
         """
         log = "" if record.decision is None else record.decision.log
-        if not self._is_forgotten(self._record_id_in_log(record.id), log, record.time_ms):
+        if not self._is_forgotten(self._id_in_log(record.id), log, record.time_ms):
             return record
         why = f"The record at {record.at} was forgotten and is not shown; its topic deletes it after its retention."
         return Opened(record.at, "", "", why, is_forgotten=True)
@@ -235,7 +231,7 @@ class Finder:
         Raises:
             StreamDedupError: the forgotten ids are not known yet.
         """
-        if self._is_forgotten(self._record_id_in_log(decision.id), decision.log, decision.time_ms):
+        if self._is_forgotten(self._id_in_log(decision.id), decision.log, decision.time_ms):
             return None
         other = decision.of_id or decision.sibling_id
         is_named = not self._is_forgotten(other, decision.log, decision.time_ms)

@@ -234,6 +234,22 @@ def test_older_copies_exact_ones_and_releases_are_known(
     assert place.released("documents-0@7") == "unique-0@9"
 
 
+def test_a_group_is_found_by_a_long_id(place: FinderHolder, engine: TextIndex) -> None:
+    """The log shortens an id of more than 512 bytes; a page's whole address names the group."""
+    kept_id, copy_id = (f"https://a.example/{letter * 2000}" for letter in "ko")
+    short = shorten_id(kept_id.encode()).decode()
+    copy = TextFacts(
+        "duplicates-0@5", copy_id, 1003, 9, "duplicate", "near", 0.9, "documents-0@5", short
+    )
+    engine.add_text(copy, (), "", ["a.example"])
+    engine.commit(EngineCheckpoint({}, {}))
+
+    for named in (kept_id, short, copy_id):
+        group = place.group(named)
+        assert group is not None, named
+        assert group.position == "documents-0@5"
+
+
 def test_groups_are_listed(server: HttpServer) -> None:
     found = ask(server, "/v1/groups", order="newest")[1]
 
