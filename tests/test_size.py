@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 35_109
+WHOLE = 35_130
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -21,11 +21,11 @@ CEILINGS = {
     "console": 1_625,
     "demo": 994,
     "domain": 1_863,
-    "files": 2_548,
+    "files": 2_569,
     "fingerprinting": 2_812,
     "index": 5_971,
     "indexer": 704,
-    "inputs": 2_973,
+    "inputs": 2_976,
     "insights": 490,
     "kafka": 1_905,
     "kernels": 301,
@@ -33,7 +33,7 @@ CEILINGS = {
     "log": 1_207,
     "orders": 1_232,
     "preflight": 817,
-    "search": 1_468,
+    "search": 1_465,
     "serving": 1_311,
     "settings": 755,
     "worker": 1_987,

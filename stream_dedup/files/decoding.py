@@ -13,7 +13,7 @@ from stream_dedup.domain.hosts import site_of
 from stream_dedup.files.offline import OfflineDocument
 from stream_dedup.files.parts import Pending
 from stream_dedup.files.remarks import Remarks
-from stream_dedup.files.rows import VectorLengths
+from stream_dedup.files.rows import VectorLengths, bytes_problem
 from stream_dedup.inputs.decoder import PLAIN_TEXT, DecodedDocument, Decoder
 from stream_dedup.inputs.fields import time_ms_of
 from stream_dedup.inputs.html import Pages
@@ -85,6 +85,8 @@ def decode_documents(
             if not isinstance(vector, str) and (problem := vector_lengths.problem_of(vector)):
                 decoded = DeadLetter("field", "NotAVector", problem)
             if isinstance(decoded, DeadLetter):
+                if raw.omits_bytes(settings.text_field):
+                    decoded = DeadLetter("field", "NotText", bytes_problem(settings.text_field))
                 remarks.add_refused(raw, decoded)
                 pending.append((raw.name, decoded))
             elif isinstance(decoded, DecodedDocument):

@@ -405,25 +405,24 @@ def _added_fields(row: _Row) -> dict[str, Any]:
 
 
 def _has_value(raw: RawDocument, name: str) -> bool:
-    """Return whether a row has a value in a field; a column that `fields` lacks contains bytes that
-    are no text.
-    """
-    is_column = raw.row is not None and name in raw.row[0].schema.names
-    return raw.fields is not None and raw.fields.get(name, is_column or None) is not None
+    """Return whether a row has a value in a field."""
+    has_value = raw.fields is not None and raw.fields.get(name) is not None
+    return has_value or raw.omits_bytes(name)
 
 
 def _columns_without_json(raw: RawDocument) -> list[str]:
-    """Return the columns of a row whose value JSON cannot express; `fields` lacks bytes that are no
-    text.
-    """
+    """Return the columns of a row whose value JSON cannot express."""
     if raw.row is None or raw.fields is None:
         return []
-    values = {name: raw.fields.get(name, math.nan) for name in raw.row[0].schema.names}
     return [
         name
-        for name, value in values.items()
-        if isinstance(value, float) and not math.isfinite(value)
+        for name in raw.row[0].schema.names
+        if raw.omits_bytes(name) or not _is_finite(raw.fields.get(name))
     ]
+
+
+def _is_finite(value: object) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _json_line(row: _Row) -> bytes:

@@ -205,6 +205,8 @@ class DocumentRows:
         if row.fields is None:
             raise InputError(row.problem or f"{row.name} is no JSON object.")
         value = _value_at(row.fields, self.content)
+        if row.omits_bytes(self.content):
+            raise InputError(f"{row.name}: {bytes_problem(self.content)}")
         if not self.takes_vectors and not isinstance(value, str):
             raise InputError(_text_problem(row.name, value, self.content))
         content = self._content(row.name, value)
@@ -375,6 +377,11 @@ def _encode_id(name: object) -> bytes:
 def _id_problem(where: str, value: object) -> str:
     what = "has no id" if value is _MISSING else f"has the id {value!r}"
     return f"{where} {what}; a text or a whole number is expected in the column that id= names."
+
+
+def bytes_problem(column: str) -> str:
+    """Return the sentence about a row of a column of bytes that are no text."""
+    return f"The column {column!r} contains bytes that are no UTF-8 text."
 
 
 def _text_problem(where: str, value: object, column: str) -> str:

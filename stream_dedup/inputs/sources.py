@@ -166,6 +166,15 @@ class RawDocument:
     ending: bytes = b"\n"
     codec: str | None = None
 
+    def omits_bytes(self, column: str) -> bool:
+        """Return whether `fields` lacks a column because its bytes are no text."""
+        return (
+            self.row is not None
+            and self.fields is not None
+            and column in self.row[0].schema.names
+            and column not in self.fields
+        )
+
 
 def find_files(target: str, form: str, unread_names: list[str] | None = None) -> list[SourceFile]:
     """Return the files of a target: the path or address of a file or folder, or a pattern of `*`, `**`

@@ -7,6 +7,7 @@ import io
 import itertools
 import json
 import random
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -581,3 +582,16 @@ def test_texts_in_another_encoding_are_no_copies_of_each_other(
     assert (ended.code, json.loads(ended.out)["unreadable"]) == (1, 20)
     assert "are not UTF-8 (U+FFFD)" in ended.err
     assert kept.all()
+
+
+def test_a_column_of_bytes_that_are_no_text_is_named(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
+    """By `check` and by the library: the column is there, so "no field" would be wrong."""
+    path = tmp_path / "pages.parquet"
+    pq.write_table(pa.table({"id": ["a", "b"], "text": [b"caf\xe9", b"a text"]}), path)
+
+    problem = "The column 'text' contains bytes that are no UTF-8 text."
+    assert run("check", path).err == f"pages.parquet:0: {problem}\n"
+    with pytest.warns(UserWarning, match=re.escape(problem)):
+        assert dedup(path)["reason"] == ["unreadable", "too-short"]
