@@ -509,6 +509,11 @@ class LogIndex:
             self._files.note_written()
 
 
+def name_log(cluster_id: str, topic_id: bytes) -> str:
+    """Return the name of a log for `LogIndex.bind`, from its cluster and the id of its topic."""
+    return f"{cluster_id}/{topic_id.hex()}"
+
+
 def _decode(log_offset: int, value: bytes | None) -> LogRecord | FormatError:
     """Return the decoded log record, or its error, which is answered like a record."""
     try:

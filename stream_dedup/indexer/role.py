@@ -17,7 +17,7 @@ from pathlib import Path
 from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import ConfigurationError, GoneError, StreamDedupError
 from stream_dedup.domain.failpoints import Failpoints
-from stream_dedup.index.index import LogIndex
+from stream_dedup.index.index import LogIndex, name_log
 from stream_dedup.index.snapshot import clear_unfinished
 from stream_dedup.index.storage.place import volume_in
 from stream_dedup.index.tables.budget import Budget
@@ -116,8 +116,8 @@ class Indexer:
         # Kafka requests come before the volume is opened, so that a failure leaves nothing open.
         admin = dependencies.make_admin(settings)
         topics = dependencies.check_topics("index", settings, names, admin)
-        log_id = f"{admin.cluster_id()}/{topics[names.fingerprints].topic_id.hex()}"
         self._log, self._log_topic_id = names.fingerprints, topics[names.fingerprints].topic_id
+        log_id = name_log(admin.cluster_id(), self._log_topic_id)
         self._topic_ids = TopicIdWatcher(
             lambda: dependencies.make_admin(settings).topic_ids([names.fingerprints]),
             dependencies.make_thread("asking"),

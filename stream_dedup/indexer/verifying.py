@@ -10,7 +10,7 @@ from stream_dedup.domain.errors import ConfigurationError, InputError
 from stream_dedup.domain.terminal import progress
 from stream_dedup.index import contents, snapshot
 from stream_dedup.index.digest import StateDigest, compute_digest
-from stream_dedup.index.index import LogIndex
+from stream_dedup.index.index import LogIndex, name_log
 from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.kafka import Admin, Bounds, read_log, topic_bounds
 from stream_dedup.settings.settings import Settings
@@ -30,7 +30,7 @@ def log_name(settings: Settings) -> str:
             f"The topic {names.fingerprints} does not exist on {settings.kafka_bootstrap_servers}; "
             "set STREAM_DEDUP_TOPIC_PREFIX to that of the roles."
         )
-    return f"{admin.cluster_id()}/{found[names.fingerprints][0].hex()}"
+    return name_log(admin.cluster_id(), found[names.fingerprints][0])
 
 
 def compare_with_log(

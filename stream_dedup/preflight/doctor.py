@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from stream_dedup.domain.errors import BrokerError, ConfigurationError, OtherFormatError
 from stream_dedup.fingerprinting import Recipe
+from stream_dedup.index.index import name_log
 from stream_dedup.kafka import Admin, read_partition, read_whole_log
 from stream_dedup.preflight.clients import check_clients
 from stream_dedup.preflight.cluster import Facts, check_cluster
@@ -94,7 +95,7 @@ def _check_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[CheckFin
         for check in _CLUSTER_CHECKS
         if check not in checked
     )
-    log_name = None if log is None else f"{cluster}/{log.topic_id.hex()}"
+    log_name = None if log is None else name_log(cluster, log.topic_id)
     key = (names.fingerprints, 0)
     yield from check_volume(
         settings, log_name, lambda: None if log is None else admin.ends([key])[key][1]
