@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from stream_dedup.domain.document import Mode
 from stream_dedup.domain.plan import Plan
 from stream_dedup.domain.sketch import SKETCH_BYTES, SKETCH_VALUES
-from stream_dedup.index.rules.declaration import Declaration
+from stream_dedup.log.controls import Declaration
 from stream_dedup.log.records import Batch, Control, Source, encode_batch, encode_control
 
 RECORD_DOCUMENTS: Final = 1000

@@ -14,7 +14,7 @@ from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.failpoints import VARIABLE as FAILPOINT_VARIABLE
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.fingerprinting import PRESETS, Recipe
-from stream_dedup.index.rules.window import Window
+from stream_dedup.log.controls import Window
 from stream_dedup.preflight.declaration import window_of
 from stream_dedup.settings.layers import check_settings, load_settings
 from stream_dedup.settings.page import GROUPS, reference_page

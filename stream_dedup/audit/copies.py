@@ -7,11 +7,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from stream_dedup.domain.better import BetterRule
 from stream_dedup.domain.document import Position
 from stream_dedup.log.records import Batch
-
-RULES = ("longest", "newest")
-"""The rules' names; a judgement stores the number of a rule, counted from 1."""
 
 
 class SeenCopy(NamedTuple):
@@ -26,9 +24,9 @@ class SeenCopy(NamedTuple):
     id: bytes
     rule: int = 0
 
-    def beats(self, best: SeenCopy, rule: str) -> bool:
+    def beats(self, best: SeenCopy, rule: BetterRule) -> bool:
         """Return whether this copy is better than the best so far."""
-        if rule == "longest":
+        if rule is BetterRule.LONGEST:
             return self.features > best.features and self.features * 10 >= best.features * 11
         return self.time_ms > best.time_ms
 
@@ -41,7 +39,7 @@ class FoldedCopies:
     best: SeenCopy
     count: int = 0
 
-    def add_copy(self, copy: SeenCopy, rule: str, *, counts: bool) -> tuple[int, int]:
+    def add_copy(self, copy: SeenCopy, rule: BetterRule, *, counts: bool) -> tuple[int, int]:
         """Add a copy; return the number of copies so far, and the number of the rule by which this
         copy is the best, or 0 if it is not. With `counts` false the number stays as it was.
 
@@ -51,7 +49,7 @@ class FoldedCopies:
             self.count += 1
         if not (copy.beats(self.best, rule) and copy.beats(self.first, rule)):
             return self.count, 0
-        self.best = copy._replace(rule=1 + RULES.index(rule))
+        self.best = copy._replace(rule=int(rule))
         return self.count, self.best.rule
 
 

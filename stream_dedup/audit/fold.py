@@ -19,35 +19,25 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.audit.controls import (
-    DAY_MS,
-    OFFSET_MAX,
-    FoldedDeclaration,
-    FoldedWindow,
-    Partition,
-    parse_better_rule,
-    parse_declaration,
-    parse_forgotten_ids,
-    parse_format,
-    parse_retraction,
-    parse_window,
-)
 from stream_dedup.audit.copies import FoldedCopies, seen_copy
-from stream_dedup.audit.scan import (
-    LIMB_BITS,
-    QueryTexts,
-    Reach,
-    Rows,
-    Scan,
-    origin_of,
-    per_cent,
-)
+from stream_dedup.audit.scan import LIMB_BITS, ComparedText, PlainScan, Reach, Rows, per_cent
+from stream_dedup.domain.better import BetterRule
 from stream_dedup.domain.document import LogPlace, Position, Reason, Representative, Verdict
-from stream_dedup.domain.errors import FormatError
+from stream_dedup.domain.errors import ConfigurationError
+from stream_dedup.domain.plan import Plan
 from stream_dedup.domain.sketch import NOT_COMPARED, SKETCH_BYTES
-from stream_dedup.log.records import Batch, Control, Release, Seed
+from stream_dedup.log.controls import (
+    OFFSET_MAX,
+    Declaration,
+    Partition,
+    Window,
+    format_of,
+    parse_retraction,
+)
+from stream_dedup.log.records import Batch, Control, Release, Seed, forgotten_ids
 from stream_dedup.log.schema import Judgement
 
+DAY_MS: Final = 86_400_000
 SLICES: Final = 16
 _TIME_MAX: Final = (1 << 62) - 1
 
@@ -155,11 +145,11 @@ class Fold:
     scan it applies only control records and judges no document, which works for a log of any size.
     """
 
-    def __init__(self, scan: Scan | None) -> None:
-        self.declaration: FoldedDeclaration | None = None
+    def __init__(self, scan: PlainScan | None) -> None:
+        self.declaration: Declaration | None = None
         self.plan: Reach | None = None
-        self.window: FoldedWindow | None = None
-        self.better = "longest"
+        self.window: Window | None = None
+        self.better = BetterRule.LONGEST
         self.format = 0
         self._count = 0
         self._scan = scan
@@ -198,7 +188,7 @@ class Fold:
 
     @property
     def _counts_copies(self) -> bool:
-        return self.declaration is not None and self.declaration.fields.get("count_copies") is True
+        return self.declaration is not None and self.declaration.count_copies
 
     # -- batches
 
@@ -216,8 +206,8 @@ class Fold:
             values == (values if self._rows is None else self._rows.sketches.shape[1])
             and (not plan.needs_sketch or values == SKETCH_BYTES)
             and batch.recipe == declaration.recipe
-            and batch.mode.delivers == declaration.delivers
-            and bits >= plan.width
+            and batch.mode.delivers == declaration.mode.delivers
+            and bits >= plan.plan.width
             and bits == (width or bits)
             and int(batch.offset.min()) >= 0
             and all(source.committed <= OFFSET_MAX for source in batch.sources)
@@ -226,7 +216,7 @@ class Fold:
             self._rows = Rows(batch.prints.shape[1], values)
         return accepted
 
-    def _judge_batch(self, log_offset: int, batch: Batch, scan: Scan) -> tuple[Judgement, ...]:
+    def _judge_batch(self, log_offset: int, batch: Batch, scan: PlainScan) -> tuple[Judgement, ...]:
         partitions = self._partitions(batch)
         for source, partition in zip(batch.sources, partitions, strict=True):
             self._raise_watermark(partition, (source.epoch, source.committed))
@@ -366,15 +356,15 @@ class Fold:
         if near is not None:
             (row, sibling), first = near[place].tolist(), self._rows_before
         if row < 0:
-            query = _query_texts(batch, [place])
-            row, later = self._scan.find(self.plan, rows, first, rows.count, query)[0].tolist()
+            texts = [ComparedText.of(batch, place)]
+            row, later = self._scan.find(self.plan, rows, first, rows.count, texts)[0].tolist()
             sibling = later if sibling < 0 else sibling
         if row >= 0:
             return None, self._by_row[row], None
         return None, None, None if sibling < 0 else self._by_row[sibling]
 
     def _find_near(
-        self, batch: Batch, partitions: list[Partition] | None, scan: Scan
+        self, batch: Batch, partitions: list[Partition] | None, scan: PlainScan
     ) -> NDArray[np.int64] | None:
         """Search the representatives before the batch for all documents at once: return the rows
         (n, 2) of the earliest one within reach and of the earliest sibling, or -1.
@@ -399,7 +389,8 @@ class Fold:
             )
         ]
         if searched and rows.count:
-            near[searched] = scan.find(plan, rows, 0, rows.count, _query_texts(batch, searched))
+            texts = [ComparedText.of(batch, place) for place in searched]
+            near[searched] = scan.find(plan, rows, 0, rows.count, texts)
         return near
 
     def _is_remembered(self, partition: Partition, batch: Batch, place: int) -> bool:
@@ -410,11 +401,7 @@ class Fold:
     def _distance(self, batch: Batch, place: int, entry: FoldedEntry) -> int:
         if self.plan is None or self._rows is None or entry.row is None:
             return 0
-        limbs = self.plan.limbs
-        difference = int.from_bytes(
-            (batch.prints[place, :limbs] ^ self._rows.prints[entry.row, :limbs]).tobytes(), "little"
-        )
-        return self.plan.distance(difference, 0)
+        return self.plan.distance(ComparedText.of(batch, place), self._rows.text(entry.row))
 
     def _similarity(self, batch: Batch, place: int, entry: FoldedEntry) -> int:
         if self._rows is None or entry.row is None or not self._rows.sketches.shape[1]:
@@ -428,15 +415,9 @@ class Fold:
         self, decided: LogPlace, batch: Batch, place: int, position_key: tuple[Partition, int, int]
     ) -> FoldedEntry:
         """Make a document a representative."""
-        scope, row = int(batch.scope[place]), None
+        row = None
         if not self._is_short(batch, place) and self._rows is not None:
-            row = self._rows.add_entry(
-                batch.prints[place],
-                int(batch.features[place]),
-                scope,
-                batch.sketches[place],
-                origin_of(batch, place),
-            )
+            row = self._rows.add_entry(ComparedText.of(batch, place))
             self._by_row.append(None)
         seen = seen_copy(batch, place)
         copies = FoldedCopies(seen, seen)
@@ -548,22 +529,12 @@ class Fold:
                 rows, row = self._rows, entry.row
                 rows.alive[row] = False
                 self._by_row[row] = None
-                entry.row = rows.add_entry(
-                    rows.prints[row].copy(),
-                    int(rows.features[row]),
-                    int(rows.scopes[row]),
-                    rows.sketches[row].copy(),
-                    (
-                        int(rows.origins[row, 0]),
-                        int(rows.origins[row, 1]),
-                        int(rows.origins[row, 2]),
-                    ),
-                )
+                entry.row = rows.add_entry(rows.text(row))
                 self._by_row.append(entry)
 
     # -- orders
 
-    def _apply_order(self, log_offset: int, record: Seed | Release, scan: Scan) -> None:
+    def _apply_order(self, log_offset: int, record: Seed | Release, scan: PlainScan) -> None:
         """Seed documents that were delivered elsewhere, or release a document that was dropped."""
         batch = record.batch
         partitions = self._partitions(batch)
@@ -599,31 +570,37 @@ class Fold:
             elif control.type == "retract":
                 self._retract(log_offset, control.fields)
             elif control.type == "forget":
-                self._forget(parse_forgotten_ids(control.fields))
-        except FormatError:
+                self._forget(forgotten_ids(control.fields))
+        except ConfigurationError:
             return
 
     def _declare(self, fields: Mapping[str, object]) -> None:
         if self.declaration is not None:
             return
-        self.declaration, self.plan, self.window, self.better = parse_declaration(fields)
-        self.format = self.declaration.format
+        declaration = self.declaration = Declaration.from_fields(fields)
+        self.plan, self.window = Reach(declaration.plan), declaration.window
+        self.better, self.format = declaration.better, declaration.format
 
     def _change_plan(self, fields: Mapping[str, object]) -> None:
         if self.declaration is None or not fields.keys() & {"plan", "window", "better", "format"}:
             return
-        plan = Reach.from_fields(fields["plan"]) if "plan" in fields else self.plan
+        plan = Reach(Plan.from_fields(fields["plan"])) if "plan" in fields else self.plan
         window = self.window
         if "window" in fields:
-            window = None if fields["window"] is None else parse_window(fields["window"])
-        better = parse_better_rule(fields) if "better" in fields else self.better
-        log_format = parse_format(fields, self.format)
+            window = None if fields["window"] is None else Window.from_fields(fields["window"])
+        better = BetterRule.named(fields["better"]) if "better" in fields else self.better
+        log_format = format_of(fields["format"]) if "format" in fields else self.format
         width = self.declaration.width or (
             256 if self._rows is None else self._rows.prints.shape[1] * LIMB_BITS
         )
-        sketch_bytes = self.declaration.fields.get("sketch_bytes", SKETCH_BYTES)
+        sketch_bytes = self.declaration.sketch_bytes
         values = sketch_bytes if self._rows is None else self._rows.sketches.shape[1]
-        if plan is None or plan.width > width or (plan.needs_sketch and values != SKETCH_BYTES):
+        if (
+            plan is None
+            or plan.plan.width > width
+            or (plan.needs_sketch and values not in (None, SKETCH_BYTES))
+            or log_format < self.format
+        ):
             return
         self.plan, self.better, self.format = plan, better, log_format
         if window != self.window:
@@ -666,16 +643,6 @@ class Fold:
                         and remembered.judgement.reason.verdict is Verdict.DUPLICATE
                     ):
                         del memory.verdicts[key]
-
-
-def _query_texts(batch: Batch, places: list[int]) -> QueryTexts:
-    return QueryTexts(
-        batch.prints[places],
-        batch.features[places].astype(np.int64),
-        batch.scope[places],
-        batch.sketches[places],
-        [origin_of(batch, place) for place in places],
-    )
 
 
 def _text_key(batch: Batch, place: int) -> tuple[int, bytes]:

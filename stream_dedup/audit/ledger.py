@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from stream_dedup.audit.content import Content, Cut
-from stream_dedup.audit.controls import Partition
 from stream_dedup.audit.findings import (
     EARLIER_TOPIC,
     OUTPUTS_TRIMMED,
@@ -30,6 +29,7 @@ from stream_dedup.audit.findings import (
 )
 from stream_dedup.audit.outline import Outline
 from stream_dedup.domain.document import Message
+from stream_dedup.log.controls import Partition
 
 
 class Span(NamedTuple):

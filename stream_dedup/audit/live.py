@@ -379,7 +379,7 @@ def _read_log(
         if record is not None and not isinstance(record, Control):
             documents += len(record if isinstance(record, Batch) else record.batch)
         records.append((message.offset, message.timestamp_ms or 0, record))
-    scan: PlainScan | KeyedScan | None = None
+    scan: PlainScan | None = None
     if documents <= PLAIN_SCAN_MAX and documents <= scan_max:
         report.scan, scan = "plain", PlainScan()
     elif documents <= scan_max:

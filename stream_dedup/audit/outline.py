@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from stream_dedup.audit.controls import Partition, parse_forgotten_ids
 from stream_dedup.audit.fold import Fold
-from stream_dedup.audit.scan import Reach, TextOrigin, as_number, origin_of
+from stream_dedup.audit.scan import ComparedText, Reach
 from stream_dedup.domain.document import LogPlace
-from stream_dedup.domain.errors import FormatError
-from stream_dedup.log.records import Batch, Control, Release, Seed
+from stream_dedup.log.controls import Partition
+from stream_dedup.log.records import Batch, Control, Release, Seed, forgotten_ids
 from stream_dedup.log.schema import Judgement
 
 _PLACES = 1 << 16
@@ -21,8 +20,8 @@ _PLACES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class LoggedDocument:
-    """A document of the log; `print` is its fingerprint as a number, `hex` the hexadecimal digits
-    that headers contain.
+    """A document of the log; `text` is its scope and the digest of its text, `compared` is what a
+    plan compares, `hex` the fingerprint in the hexadecimal digits that headers contain.
     """
 
     log: LogPlace
@@ -30,11 +29,8 @@ class LoggedDocument:
     offset: int
     id: bytes
     text: tuple[int, bytes]
-    print: int
+    compared: ComparedText
     hex: bytes
-    features: int
-    sketch: bytes
-    origin: TextOrigin
 
 
 @dataclass(slots=True)
@@ -70,7 +66,8 @@ class Outline:
         if not self._plans or self._plans[-1][1] != self.fold.plan:
             self._plans.append((log_offset, self.fold.plan))
         if isinstance(record, Control):
-            self._add_control(record)
+            if record.type == "forget":
+                self.forgotten_ids |= forgotten_ids(record.fields)
             return
         batch = record.batch if isinstance(record, Seed | Release) else record
         if isinstance(batch, Batch) and self.fold.accepts(batch):
@@ -112,11 +109,8 @@ class Outline:
             int(batch.offset[row]),
             batch.ids[row],
             (int(batch.scope[row]), batch.text_digest[row].tobytes()),
-            as_number(batch.prints[row]),
+            ComparedText.of(batch, row),
             digits,
-            int(batch.features[row]),
-            batch.sketches[row].tobytes(),
-            origin_of(batch, row),
         )
 
     def find_first(self, partition: Partition, offset: int) -> LoggedDocument | None:
@@ -195,10 +189,3 @@ class Outline:
             self.seeded_positions.add(
                 ((position.topic, position.topic_id, position.partition), position.offset)
             )
-
-    def _add_control(self, record: Control) -> None:
-        try:
-            if record.type == "forget":
-                self.forgotten_ids |= parse_forgotten_ids(record.fields)
-        except FormatError:
-            return

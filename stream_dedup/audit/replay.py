@@ -19,9 +19,9 @@ from stream_dedup.domain.document import LogPlace, Reason, Verdict
 from stream_dedup.domain.errors import ConfigurationError, InputError
 from stream_dedup.domain.plan import Plan
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.rules.window import Window
 from stream_dedup.log import answers, records
 from stream_dedup.log.answers import LogAnswer
+from stream_dedup.log.controls import Window
 from stream_dedup.log.frame import unless_damaged
 from stream_dedup.log.records import Batch, Control
 from stream_dedup.log.schema import Judgement

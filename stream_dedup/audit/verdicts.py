@@ -22,10 +22,10 @@ from stream_dedup.audit.content import (
     of_output,
     split_verdict,
 )
-from stream_dedup.audit.controls import Partition
 from stream_dedup.audit.findings import Findings, Kind, Waiting
 from stream_dedup.audit.ledger import AuditLedger
 from stream_dedup.audit.outline import LoggedDocument, Outline
+from stream_dedup.audit.scan import per_cent
 from stream_dedup.domain.document import (
     OUTCOMES,
     Headers,
@@ -35,8 +35,9 @@ from stream_dedup.domain.document import (
     Reason,
     Verdict,
 )
-from stream_dedup.domain.sketch import as_text, per_cent
+from stream_dedup.domain.sketch import as_text
 from stream_dedup.log import headers
+from stream_dedup.log.controls import Partition
 from stream_dedup.log.letters import split_dead_letter
 from stream_dedup.log.schema import Judgement
 
@@ -279,21 +280,16 @@ class AuditedOutputs:
         plan = self.outline.plan_at(document.log.offset)
         if plan is None or document.text[0] != representative.text[0]:
             return "they are of different scopes"
-        bits = plan.distance(document.print, representative.print)
+        texts = document.compared, representative.compared
+        bits = plan.distance(*texts)
         if distance != str(bits):
             return f"they differ in {bits} bits, and dedup.distance is {distance!r}"
-        sketches = (document.sketch, representative.sketch)
-        computed = as_text(per_cent(*sketches)) if all(sketches) else ""
+        sketches = [text.sketch for text in texts]
+        computed = as_text(per_cent(*sketches)) if all(map(len, sketches)) else ""
         similarity = headers.text_of(dedup_headers, headers.SIMILARITY)
         if similarity != computed:
             return f"their sketches are {computed or 'not'} alike, and dedup.similarity is {similarity!r}"
-        is_near = plan.is_near(
-            document.print,
-            representative.print,
-            (document.features, representative.features),
-            sketches,
-            (document.origin, representative.origin),
-        )
+        is_near = plan.is_near(*texts)
         return "" if is_near else f"at {bits} bits they are beyond the reach of the plan in force"
 
     # -- the end

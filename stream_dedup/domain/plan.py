@@ -42,7 +42,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final
@@ -307,14 +307,14 @@ class Plan(metaclass=_ParsesText):
         origins: tuple[Origin, Origin] = (UNKNOWN, UNKNOWN),
     ) -> bool:
         """Return whether two texts are near: they share a key or a block of their sketches, and
-        `is_alike` is true.
+        `likeness` is true.
 
         Pass `features` if the plan `judges_length`, and `sketches` if it `needs_sketch`.
 
         Raises:
             InvariantError: `features` or `sketches` is missing.
         """
-        if not self.is_alike(fingerprint, other_fingerprint, features, sketches, origins):
+        if self.likeness(fingerprint, other_fingerprint, features, sketches, origins) is not True:
             return False
         sketch, other_sketch = sketches or (b"", b"")
         if any(sketch[first:end] == other_sketch[first:end] for first, end in self.sketch_bounds):
@@ -330,22 +330,6 @@ class Plan(metaclass=_ParsesText):
             sum(inside[: self.key_blocks]) <= self.radius
         )  # the blocks that differ least make the best key
 
-    def is_alike(
-        self,
-        fingerprint: int,
-        other_fingerprint: int,
-        features: tuple[int, int] | None = None,
-        sketches: tuple[bytes, bytes] | None = None,
-        origins: tuple[Origin, Origin] = (UNKNOWN, UNKNOWN),
-    ) -> bool:
-        """Return whether the lengths, the distance and the similarity of two texts are within the
-        plan's thresholds, without regard to keys.
-
-        Raises:
-            InvariantError: `features` or `sketches` is missing.
-        """
-        return self.likeness(fingerprint, other_fingerprint, features, sketches, origins) is True
-
     def likeness(
         self,
         fingerprint: int,
@@ -354,8 +338,9 @@ class Plan(metaclass=_ParsesText):
         sketches: tuple[bytes, bytes] | None = None,
         origins: tuple[Origin, Origin] = (UNKNOWN, UNKNOWN),
     ) -> bool | None:
-        """Return the result of `is_alike`, but None for siblings: two texts of one site that only
-        the threshold for their site or titles excludes.
+        """Return whether the lengths, the distance and the similarity of two texts are within the
+        plan's thresholds, without regard to keys; None for siblings: two texts of one site that
+        only the threshold for their site or titles excludes.
 
         Raises:
             InvariantError: `features` or `sketches` is missing.
@@ -386,81 +371,6 @@ class Plan(metaclass=_ParsesText):
         if share >= self.alike_mins[relation]:
             return True
         return None if relation.is_one_site else False
-
-    def scan(
-        self,
-        text: tuple[int, int, bytes, Origin],
-        representatives: Iterable[tuple[int, int, bytes, Origin]],
-    ) -> Iterator[int]:
-        """Yield the places of the representatives that are near, in order, by a plain scan with the
-        whole predicate.
-
-        A text is (fingerprint, number of features, sketch, origin); `representatives` are the live
-        ones of its scope in log order.
-        """
-        return (place for place, is_near in self.alike_in(text, representatives) if is_near)
-
-    def siblings(
-        self,
-        text: tuple[int, int, bytes, Origin],
-        representatives: Iterable[tuple[int, int, bytes, Origin]],
-    ) -> Iterator[int]:
-        """Yield the places of the representatives that are siblings (see `likeness`), in order."""
-        return (place for place, is_near in self.alike_in(text, representatives) if not is_near)
-
-    def alike_in(
-        self,
-        text: tuple[int, int, bytes, Origin],
-        representatives: Iterable[tuple[int, int, bytes, Origin]],
-    ) -> Iterator[tuple[int, bool]]:
-        """Yield (place, whether it is near) of the near ones and the siblings, in order."""
-        others = list(representatives)
-        fingerprint, features, sketch, origin = text
-        sharing: list[list[int]] = [[] for _ in range(self.tables)]
-        for place, (other_fingerprint, _, other_sketch, _) in enumerate(others):
-            for table, is_shared in enumerate(
-                self.shared(fingerprint ^ other_fingerprint, (sketch, other_sketch))
-            ):
-                sharing[table] += [place] * is_shared
-        for place in sorted({place for places in sharing for place in self.among(places)}):
-            other_fingerprint, other_features, other_sketch, other_origin = others[place]
-            likeness = self.likeness(
-                fingerprint,
-                other_fingerprint,
-                (features, other_features),
-                (sketch, other_sketch),
-                (origin, other_origin),
-            )
-            if likeness is not False:
-                yield place, bool(likeness)
-
-    def among(self, sharing: Sequence[int]) -> Sequence[int]:
-        """Return the candidates, the first and the last, among the places in log order of all
-        representatives that share a block.
-        """
-        if not self.asked or len(sharing) <= self.asked:
-            return sharing
-        return [
-            *sharing[: self.asked - self.asked_last],
-            *sharing[len(sharing) - self.asked_last :],
-        ]
-
-    def shared(self, difference: int, sketches: tuple[bytes, bytes]) -> list[bool]:
-        """Return for each table whether two texts share its key; the tables of fingerprints are
-        first, then those of sketches. `difference` is the XOR of the fingerprints.
-        """
-        of_fingerprint = [
-            sum(
-                ((difference >> first) & ((1 << (end - first)) - 1)).bit_count()
-                for first, end in key
-            )
-            <= self.radius
-            for key in self.keys
-        ]
-        sketch, other_sketch = sketches
-        return of_fingerprint + [
-            sketch[first:end] == other_sketch[first:end] for first, end in self.sketch_bounds
-        ]
 
     def to_fields(self) -> dict[str, Any]:
         """Return the plan as the JSON object in control records, without unused optional parts."""

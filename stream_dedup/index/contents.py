@@ -24,22 +24,15 @@ from stream_dedup.domain.errors import (
 )
 from stream_dedup.domain.plan import Plan
 from stream_dedup.index.rules.copies import CopyCounts
-from stream_dedup.index.rules.declaration import Declaration
 from stream_dedup.index.rules.last_texts import LastTexts
 from stream_dedup.index.rules.positions import Positions, Sources
 from stream_dedup.index.rules.state import IndexState
-from stream_dedup.index.rules.window import (
-    KEY_GENERATIONS,
-    KEY_LOG_TIME,
-    Generations,
-    RulesInForce,
-    Window,
-    format_of,
-)
+from stream_dedup.index.rules.window import KEY_GENERATIONS, KEY_LOG_TIME, Generations, RulesInForce
 from stream_dedup.index.storage import layout
 from stream_dedup.index.storage.contract import Store
 from stream_dedup.index.storage.entries import Entries
 from stream_dedup.index.storage.layout import Meta
+from stream_dedup.log.controls import Declaration, Window, format_of
 from stream_dedup.log.frame import FIRST_FORMAT, other_format
 from stream_dedup.log.records import FORMATS
 

@@ -43,15 +43,14 @@ from stream_dedup.index.look_up import (
     read_ids,
 )
 from stream_dedup.index.rules.apply import check_offsets, step
-from stream_dedup.index.rules.declaration import Declaration
 from stream_dedup.index.rules.state import IndexState
-from stream_dedup.index.rules.window import Window
 from stream_dedup.index.storage import layout
 from stream_dedup.index.storage.contract import Store, Undelivered, Writes
 from stream_dedup.index.storage.entries import Entries
 from stream_dedup.index.storage.table_files import TableFiles
 from stream_dedup.index.tables.budget import Budget, PlanMemory
 from stream_dedup.index.tables.neighbours import Neighbours
+from stream_dedup.log.controls import Declaration, Window
 from stream_dedup.log.records import LogRecord, decode
 
 

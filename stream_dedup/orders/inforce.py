@@ -14,8 +14,8 @@ from stream_dedup.domain.better import BetterRule
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.plan import Plan
 from stream_dedup.index.rules.apply import find_refusal
-from stream_dedup.index.rules.declaration import Declaration
-from stream_dedup.index.rules.window import RulesInForce, Window, change_rules
+from stream_dedup.index.rules.window import RulesInForce, change_rules
+from stream_dedup.log.controls import Declaration, Window
 from stream_dedup.log.frame import FIRST_FORMAT
 from stream_dedup.log.records import Batch, Control, LogRecord, Release, Seed
 

@@ -16,7 +16,7 @@ from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.plan import Plan
 from stream_dedup.domain.topics import TopicNames
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
-from stream_dedup.index.rules.window import Window
+from stream_dedup.log.controls import Window
 from stream_dedup.log.records import Control, LogRecord
 from stream_dedup.preflight.finding import CheckFinding, ok, refused, warning
 from stream_dedup.settings.recipe import recipe_of

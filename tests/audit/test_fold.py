@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from stream_dedup.audit.fold import Fold
-from stream_dedup.audit.scan import KeyedScan, PlainScan, QueryTexts, Reach, Rows, as_number
+from stream_dedup.audit.scan import ComparedText, KeyedScan, PlainScan, Reach, Rows
 from stream_dedup.domain.plan import parse
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.log import answers
+from tests.index import oracle
 from tests.index.logs import RandomLog, append_time, random_sketch, read
 from tests.index.machine import KINDS, QUICK_KINDS
-from tests.index.oracle import Text, near, siblings
 from tests.tiers import few
 
 SEEDS = [random.Random(os.environ["TEST_SEED"]).randrange(2**32) for _ in range(2)]
@@ -60,19 +60,19 @@ def test_both_scans_find_what_a_list_finds(kind: str) -> None:
     Both scans look key by key, so a list that is searched in order says it once more.
     """
     chance, values = np.random.default_rng(SEEDS[1]), random.Random(SEEDS[1])
-    fields = parse(kind).to_fields()
-    reach = Reach.from_fields(fields)
+    plan = parse(kind)
+    reach = Reach(plan)
     rows, plain, keyed, found = Rows(2, 120), PlainScan(), KeyedScan(), 0
     families = [(chance.integers(0, 2**64, 2, np.uint64), random_sketch(values)) for _ in range(5)]
 
-    def text_of_a_family() -> tuple[np.ndarray, int, int, np.ndarray, tuple[int, int, int]]:
+    def text_of_a_family() -> ComparedText:
         limbs, sketch = families[chance.integers(5)]
         limbs, changed = limbs.copy(), np.frombuffer(sketch, np.uint8).copy()
         for _ in range(chance.integers(0, 12)):
             limbs[chance.integers(2)] ^= np.uint64(1) << np.uint64(chance.integers(64))
         at = chance.integers(0, 120, chance.integers(0, 60))
         changed[at] = chance.integers(0, 256, len(at))
-        return (
+        return ComparedText(
             limbs,
             int(chance.integers(*chance.choice([(20, 60), (0, 120)]))),
             int(chance.choice([0, 0, 7])),
@@ -80,47 +80,32 @@ def test_both_scans_find_what_a_list_finds(kind: str) -> None:
             (int(chance.choice([0, 5, 6])), int(chance.choice([0, 8, 9])), int(chance.integers(3))),
         )
 
-    def as_text(
-        limbs: np.ndarray, features: int, _: int, sketch: np.ndarray, seal: tuple[int, int, int]
-    ) -> Text:
-        return as_number(limbs), int(features), sketch.tobytes(), seal
+    def as_text(text: ComparedText) -> oracle.Text:
+        number = int.from_bytes(text.limbs.tobytes(), "little")
+        return number, text.features, text.sketch.tobytes(), text.origin
 
     for turn in range(90):  # more rows than there is room for at first
         for _ in range(chance.integers(0, 30)):
-            rows.add_entry(*text_of_a_family())
+            rows.add_entry(text_of_a_family())
         if rows.count:
             rows.alive[chance.integers(0, rows.count, rows.count // 6)] = False
             if chance.random() < 0.1:
                 rows.alive[: rows.count] = False
         first = int(chance.integers(0, rows.count // 2 + 1))
         asked = [text_of_a_family() for _ in range(8)]
-        limbs, features, scopes, sketches, origins = zip(*asked, strict=True)
-        texts = QueryTexts(
-            np.array(limbs),
-            np.array(features),
-            np.array(scopes, np.uint64),
-            np.array(sketches),
-            origins,
-        )
-        expected = plain.find(reach, rows, first, rows.count, texts).tolist()
-        assert keyed.find(reach, rows, first, rows.count, texts).tolist() == expected
+        expected = plain.find(reach, rows, first, rows.count, asked).tolist()
+        assert keyed.find(reach, rows, first, rows.count, asked).tolist() == expected
         found += sum(one >= 0 for one, _ in expected)
         for new, places in zip(asked, expected, strict=True) if turn % 6 == 5 else ():
             peers = [
                 row
                 for row in range(first, rows.count)
-                if rows.alive[row] and rows.scopes[row] == new[2]
+                if rows.alive[row] and rows.scopes[row] == new.scope
             ]
-            known = [
-                as_text(
-                    rows.prints[row],
-                    rows.features[row],
-                    0,
-                    rows.sketches[row],
-                    tuple(rows.origins[row].tolist()),
-                )
-                for row in peers
+            known = [as_text(rows.text(row)) for row in peers]
+            firsts = [
+                next(found_by(plan.to_fields(), as_text(new), known), None)
+                for found_by in (oracle.near, oracle.siblings)
             ]
-            firsts = [next(of(fields, as_text(*new), known), None) for of in (near, siblings)]
             assert places == [-1 if one is None else peers[one] for one in firsts]
     assert found > 20

@@ -17,10 +17,10 @@ from stream_dedup.domain import plan as plans
 from stream_dedup.domain.document import Message
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.rules.declaration import Declaration
 from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.log import answers, records
+from stream_dedup.log.controls import Declaration
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.worker.flow import Flow
 from stream_dedup.worker.outputs import OutputWriter

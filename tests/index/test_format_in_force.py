@@ -135,7 +135,11 @@ def agree(log: Sequence[bytes | None], form: int, better: str) -> None:
         now.fold(record)
 
     assert (index.format, fold.format, now.format) == (form, form, form)
-    assert (index._state.better.label, fold.better, now.better.label) == (better, better, better)
+    assert (index._state.better.label, fold.better.label, now.better.label) == (
+        better,
+        better,
+        better,
+    )
 
 
 def test_the_command_raises_and_never_lowers() -> None:

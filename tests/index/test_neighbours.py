@@ -42,6 +42,8 @@ from stream_dedup.index.tables.rows import (
 )
 from stream_dedup.index.tables.tags import crcs_of, digest_tags, id_tags, position_tags
 from tests.index.logs import random_sketch
+from tests.index.oracle import near, siblings
+from tests.index.oracle import shared as oracle_keys
 
 PLANS_TRIED = [
     *PLANS.values(),
@@ -122,9 +124,10 @@ def test_compiled_tables_and_reach_equal_plain_python(plan: Plan) -> None:
         likeness = plan.likeness(number, other, features, sketches, (origins[0], origins[1]))
         found = near_kernels.near_distance(tables, pair, 0, pair, 1) if any(shared) else -1
         is_found = plan.within_reach(number, other, features, sketches, (origins[0], origins[1]))
+        texts = zip((number, other), features, sketches, origins, strict=True)
         if is_found:
             assert found == plan.distance(number, other)
-        elif any(shared) and any(plan.shared(number ^ other, sketches)):
+        elif any(shared) and oracle_keys(plan.to_fields(), *texts):
             assert found == (-2 if likeness is None else -1)
         else:
             assert found == -1
@@ -276,7 +279,9 @@ class AgainstAList(RuleBasedStateMachine):
         ]
         return [
             peers[at]
-            for at in self.plan.scan(document.seen, (self.model[number].seen for number in peers))
+            for at in near(
+                self.plan.to_fields(), document.seen, (self.model[number].seen for number in peers)
+            )
         ]
 
     def sibling(self, document: Modelled) -> int:
@@ -286,7 +291,8 @@ class AgainstAList(RuleBasedStateMachine):
             if one.live and one.full and one.scope == document.scope
         ]
         seen = (self.model[number].seen for number in peers)
-        return next((peers[at] for at in self.plan.siblings(document.seen, seen)), -1)
+        found = siblings(self.plan.to_fields(), document.seen, seen)
+        return next((peers[at] for at in found), -1)
 
     def judge_by_list(self, document: Modelled) -> tuple[int, int, int, int]:
         peers = [

@@ -13,13 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dedup.domain.errors import ConfigurationError, InvariantError
 from stream_dedup.domain.plan import PLANS, Plan, parse, parse_similarity
 from stream_dedup.domain.related import Origin
-from tests.index.oracle import near, siblings
 
 BLOCKS, CLASSIC, WITHIN_A_BIT = PLANS["blocks"], PLANS["classic"], Plan(128, 8, 1, 21, ratio=75)
 STEPS = st.lists(
@@ -284,38 +283,3 @@ def test_a_similarity_takes_the_place_of_a_plan_s_own() -> None:
     assert parse("128:8:1:21~0:50%:0").with_similarity(65) == parse("128:8:1:21~0:65%:0")
     with pytest.raises(ConfigurationError, match="The plan blocks compares no sketches"):
         BLOCKS.with_similarity(65)
-
-
-@settings(deadline=None)
-@given(plans(), st.integers(0, 2**32))
-def test_what_is_near_is_what_a_list_says(plan: Plan, seed: int) -> None:
-    """The rules, written down once more in fractions, for pages that agree at some places more
-    often than at others."""
-    chance = random.Random(seed)
-    if plan.asked:
-        plan = dataclasses.replace(plan, asked=chance.randint(1, 6))
-    base, tilt, most = (
-        chance.getrandbits(256),
-        [chance.random() ** 0.3 for _ in range(160)],
-        plan.threshold_max,
-    )
-
-    def text() -> tuple[int, int, bytes, Origin]:
-        number = base
-        for bit in chance.sample(
-            range(plan.width), chance.choice([0, most // 3, min(plan.width, most // 2 + 1)])
-        ):
-            number ^= 1 << bit
-        values = [0 if chance.random() < one else chance.randrange(1, 256) for one in tilt]
-        halves = [value & 15 for value in values[80:]]
-        judging = [low | high << 4 for low, high in zip(halves[::2], halves[1::2], strict=True)]
-        return (
-            number,
-            chance.choice([50, 50, 50, 80, chance.randrange(500)]),
-            bytes(values[:80] + judging),
-            Origin(chance.choice([0, 5, 5, 6]), chance.choice([0, 8, 9]), chance.choice([0, 3, 4])),
-        )
-
-    texts, new = [text() for _ in range(chance.randrange(90))], text()
-    assert list(plan.scan(new, texts)) == list(near(plan.to_fields(), new, texts))
-    assert list(plan.siblings(new, texts)) == list(siblings(plan.to_fields(), new, texts))

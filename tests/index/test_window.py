@@ -13,12 +13,13 @@ from stream_dedup.audit.scan import PlainScan
 from stream_dedup.domain.errors import ConfigurationError, StoreError
 from stream_dedup.domain.plan import PLANS, parse
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.rules.window import KEY_GENERATIONS, KEY_LOG_TIME, Generations, Window
+from stream_dedup.index.rules.window import KEY_GENERATIONS, KEY_LOG_TIME, Generations
 from stream_dedup.index.storage.contract import Writes
 from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.index.tables import neighbours
 from stream_dedup.log import answers
 from stream_dedup.log.answers import LogAnswer, Rejected
+from stream_dedup.log.controls import Window
 from stream_dedup.log.records import Batch
 from tests.index.held import folded, held
 from tests.index.logs import Doc, RandomLog, batch, control, declare, forget, judged, number, read

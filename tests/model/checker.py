@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections import Counter
 
 from stream_dedup.audit import content
-from stream_dedup.audit.controls import Partition
-from stream_dedup.audit.controls import parse_retraction as fold_retracted
 from stream_dedup.audit.findings import Findings
 from stream_dedup.audit.fold import Fold
 from stream_dedup.audit.ledger import AuditLedger, Span
@@ -22,6 +20,7 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.log import epochs, headers, records
 from stream_dedup.log.answers import Announce, LogAnswer, decode
+from stream_dedup.log.controls import Partition, parse_retraction
 from tests.index.held import folded, held
 from tests.model.world import Violation, World
 
@@ -167,7 +166,9 @@ def _check_retracted(outline: Outline, log: list[tuple[int, int, bytes]]) -> Non
         if isinstance(record, records.Release):
             retracted.pop(_key(record.batch.position(0)), None)
         if isinstance(record, records.Control) and record.type == "retract":
-            retracted.update({(here, at): offset for here, at, _ in fold_retracted(record.fields)})
+            retracted.update(
+                {(here, at): offset for here, at, _ in parse_retraction(record.fields)}
+            )
         batch = outline.batches.get(offset)
         for place, judgement in enumerate(outline.judgements.get(offset, ())):
             if (
@@ -195,7 +196,7 @@ def _check_dead(outline: Outline, log: list[tuple[int, int, bytes]], outputs: _O
     for offset, _, raw in log:
         record = records.decode(raw)
         if isinstance(record, records.Control) and record.type == "retract":
-            for here, at, _ in fold_retracted(record.fields):
+            for here, at, _ in parse_retraction(record.fields):
                 standing.pop((here, at), None)
         batch = outline.batches.get(offset)
         for place, judgement in enumerate(outline.judgements.get(offset, ())):

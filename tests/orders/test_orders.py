@@ -14,9 +14,10 @@ from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.plan import PLANS, Plan
 from stream_dedup.domain.topics import TopicNames
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.rules.window import RulesInForce, Window
+from stream_dedup.index.rules.window import RulesInForce
 from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.index.storage.store import RocksStore
+from stream_dedup.log.controls import Window
 from stream_dedup.log.records import Source, decode
 from stream_dedup.orders.forget import KnownId, id_in_log
 from stream_dedup.orders.forgetting import list_remaining_data

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.audit.controls import parse_retraction
 from stream_dedup.domain.document import (
     DeadLetter,
     Headers,
@@ -28,6 +27,7 @@ from stream_dedup.domain.messages import NO_TIMESTAMP
 from stream_dedup.kafka import Output
 from stream_dedup.log import records
 from stream_dedup.log.answers import LogAnswer, decode, encode
+from stream_dedup.log.controls import parse_retraction
 from stream_dedup.log.records import value_digest
 from stream_dedup.log.schema import Judgement, Verdicts
 from stream_dedup.worker.delivery import Delivery

@@ -18,13 +18,12 @@ from stream_dedup.domain.errors import FormatError, InvariantError
 from stream_dedup.domain.plan import Plan
 from stream_dedup.domain.sketch import SKETCH_BYTES
 from stream_dedup.index.rules import orders
-from stream_dedup.index.rules.declaration import Declaration
 from stream_dedup.index.rules.judging import LoggedBatch, judge_batch
 from stream_dedup.index.rules.state import IndexState
 from stream_dedup.log.answers import Head, Rejected, encode, encode_verdicts
+from stream_dedup.log.controls import OFFSET_MAX, Declaration
 from stream_dedup.log.records import Batch, Control, LogRecord, Seed
 
-_OFFSET_MAX: Final = (1 << 63) - 1
 _UNDECLARED: Final = (
     "No record before this batch declares recipe and plan, so it cannot be judged; the log must "
     "begin with a "
@@ -124,7 +123,7 @@ def find_refusal(
     if print_limbs and size != sketch_bytes:
         return f"The batch carries sketches of {size} bytes, and under this log's recipe they have {sketch_bytes}."
     if batch.offset[batch.offset.argmin()] < 0 or any(
-        source.committed > _OFFSET_MAX for source in batch.sources
+        source.committed > OFFSET_MAX for source in batch.sources
     ):
         return "The batch names an offset that no Kafka partition can have; its worker is broken."
     return None

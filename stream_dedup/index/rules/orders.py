@@ -7,15 +7,13 @@ implementation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any, Final
 
 import numpy as np
 
-from stream_dedup.domain.document import TOPIC_ID_BYTES, LogPlace, Reason
+from stream_dedup.domain.document import LogPlace, Reason
 from stream_dedup.domain.errors import ConfigurationError
-from stream_dedup.index.rules.declaration import U32_MAX, Declaration, number_field, text_field
 from stream_dedup.index.rules.judging import append_rows, columns_of_batch
 from stream_dedup.index.rules.positions import Key, handle_of, read_keys, split_at_repeats
 from stream_dedup.index.rules.state import IndexState
@@ -26,11 +24,9 @@ from stream_dedup.index.tables.rows import (
     make_columns,
     select_rows,
 )
-from stream_dedup.log.records import DOCUMENTS_MAX, Batch, Control, forgotten_ids
+from stream_dedup.log.controls import Declaration, Partition, parse_retraction
+from stream_dedup.log.records import Batch, Control, forgotten_ids
 from stream_dedup.log.schema import Judgement
-
-_OFFSET_MAX: Final = (1 << 63) - 1
-_U64_MAX: Final = (1 << 64) - 1
 
 
 def seed(state: IndexState, log_offset: int, append_ms: int, batch: Batch, floor: int) -> None:
@@ -130,13 +126,7 @@ def _parse_order(state: IndexState, log_offset: int, control: Control) -> Callab
         rules = change_rules(fields, current, state.known_width(), state.known_sketch_bytes())
         return None if rules is None else partial(_change_rules, state, log_offset, rules)
     if control.type == "retract":
-        topic_id, positions = _hex_field(fields, "topic_id"), _positions_field(fields)
-        topic = text_field(fields, "topic")
-        return (
-            partial(_retract, state, log_offset, topic, topic_id, positions)
-            if len(topic_id) == TOPIC_ID_BYTES
-            else None
-        )
+        return partial(_retract, state, log_offset, parse_retraction(fields))
     if control.type == "forget":
         ids = forgotten_ids(fields)
         return partial(_forget, state, ids) if ids else None
@@ -180,16 +170,14 @@ def _change_rules(state: IndexState, log_offset: int, rules: RulesInForce) -> No
 def _retract(
     state: IndexState,
     log_offset: int,
-    topic: str,
-    topic_id: bytes,
-    positions: Sequence[tuple[int, int, int]],
+    positions: Sequence[tuple[Partition, int, int]],
 ) -> None:
     """Remove the documents at these (partition, offset, value digest) from the representatives."""
     if state.neighbours is None or state.entries is None:
         return
     known: list[tuple[int, Key]] = []
     for place, (partition, offset, value_digest) in enumerate(positions):
-        source = state.sources.find(topic, topic_id, partition)
+        source = state.sources.find(*partition)
         if source is not None:
             known.append((place, (source, offset, value_digest)))
     if not known:
@@ -227,47 +215,3 @@ def _forget(state: IndexState, ids: Collection[bytes]) -> None:
     state.neighbours.wipe(entries_found)
     state.copies.forget(ids)
     state.positions.forget(ids)
-
-
-def _positions_field(fields: Mapping[str, Any]) -> list[tuple[int, int, int]]:
-    """Return the (partition, offset, value digest) of each position in a retraction.
-
-    Raises:
-        ConfigurationError: there are none, too many, or an invalid one.
-    """
-    names = ("partition", "offset", "value_digest")
-    values = fields.get("positions")
-    if not isinstance(values, list) or not 0 < len(values) <= DOCUMENTS_MAX:
-        raise ConfigurationError(
-            f"A retraction names 1 to {DOCUMENTS_MAX} positions, not {values!r:.100}."
-        )
-    positions = []
-    for value in values:
-        if not isinstance(value, list) or len(value) != 3:
-            raise ConfigurationError(
-                f"A position is a partition, an offset and a digest of the value, not {value!r:.100}."
-            )
-        fields_by_name = dict(zip(names, value, strict=True))
-        positions.append(
-            (
-                number_field(fields_by_name, "partition", U32_MAX),
-                number_field(fields_by_name, "offset", _OFFSET_MAX),
-                number_field(fields_by_name, "value_digest", _U64_MAX),
-            )
-        )
-    return positions
-
-
-def _hex_field(fields: Mapping[str, Any], name: str) -> bytes:
-    """Return a field of hexadecimal digits as bytes.
-
-    Raises:
-        ConfigurationError: it is missing or none.
-    """
-    text = text_field(fields, name)
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        raise ConfigurationError(
-            f"The field {name} of a control record must be hexadecimal digits, not {text!r:.100}."
-        ) from None

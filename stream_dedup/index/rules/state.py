@@ -15,14 +15,14 @@ from stream_dedup.domain.better import BetterRule
 from stream_dedup.domain.errors import InvariantError
 from stream_dedup.domain.plan import Plan
 from stream_dedup.index.rules.copies import CopyCounts
-from stream_dedup.index.rules.declaration import Declaration
 from stream_dedup.index.rules.last_texts import LastTexts
 from stream_dedup.index.rules.positions import Positions, Sources
-from stream_dedup.index.rules.window import Generations, Window
+from stream_dedup.index.rules.window import Generations
 from stream_dedup.index.storage import layout
 from stream_dedup.index.storage.contract import Writes
 from stream_dedup.index.storage.entries import Entries
 from stream_dedup.index.tables.neighbours import Neighbours
+from stream_dedup.log.controls import Declaration, Window
 from stream_dedup.log.frame import FIRST_FORMAT
 from stream_dedup.log.records import Batch
 

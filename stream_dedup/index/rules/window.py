@@ -20,19 +20,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from stream_dedup.domain.better import BetterRule
-from stream_dedup.domain.errors import ConfigurationError, FormatError
+from stream_dedup.domain.errors import FormatError
 from stream_dedup.domain.plan import WIDTH_MAX, Plan
 from stream_dedup.domain.sketch import SKETCH_BYTES
 from stream_dedup.index.storage.contract import Writes
+from stream_dedup.log.controls import Window, format_of
 from stream_dedup.log.frame import FIRST_FORMAT
-from stream_dedup.log.records import FORMATS
 
-LENGTH_MS_MIN: Final = 1000
-LENGTH_MS_MAX: Final = 1000 * 366 * 86_400_000
 SLICES: Final = 16
 KEY_LOG_TIME: Final = b"t"
 KEY_GENERATIONS: Final = b"g"
@@ -42,60 +39,9 @@ _TIME: Final = struct.Struct("<q")
 _GENERATION: Final = struct.Struct("<Qq")
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The time for which representatives count: `length_ms` of log time; with `refresh`, since the
-    last duplicate that named them.
-
-    Raises:
-        ConfigurationError: the length is no whole number of milliseconds from a second to a thousand
-            years.
-    """
-
-    length_ms: int
-    refresh: bool = False
-
-    def __post_init__(self) -> None:
-        length = self.length_ms
-        if (
-            isinstance(length, bool)
-            or not isinstance(length, int)
-            or not LENGTH_MS_MIN <= length <= LENGTH_MS_MAX
-        ):
-            raise ConfigurationError(
-                f"A window is from one second to a thousand years long, not {length!r:.40} ms."
-            )
-        if not isinstance(self.refresh, bool):
-            raise ConfigurationError(
-                f"A window's refresh is true or false, not {self.refresh!r:.40}."
-            )
-
-    @property
-    def slice_ms(self) -> int:
-        """The log time of one generation in milliseconds."""
-        return self.length_ms // SLICES
-
-    def to_fields(self) -> dict[str, Any]:
-        """Return the window as the JSON object in control records."""
-        return {"length_ms": self.length_ms, "refresh": self.refresh}
-
-    @classmethod
-    def from_fields(cls, fields: object) -> Window:
-        """Return the window of such a JSON object.
-
-        Raises:
-            ConfigurationError: it is not an object with exactly these two fields, or they are invalid.
-        """
-        if not isinstance(fields, Mapping) or set(fields) != {"length_ms", "refresh"}:
-            raise ConfigurationError(
-                f"A window's fields are length_ms and refresh, and these are not: {fields!r:.200}."
-            )
-        return cls(fields["length_ms"], fields["refresh"])
-
-
 def slice_ms_of(window: Window | None) -> int:
     """Return the log time of one generation in milliseconds."""
-    return _DAY_MS if window is None else window.slice_ms
+    return _DAY_MS if window is None else window.length_ms // SLICES
 
 
 class RulesInForce(NamedTuple):
@@ -143,23 +89,6 @@ def change_rules(
         if plan.width > (width or WIDTH_MAX) or format_number < current.format
         else RulesInForce(plan, window, better, format_number)
     )
-
-
-def format_of(value: object) -> int:
-    """Return the format that a control record names.
-
-    Raises:
-        ConfigurationError: this program knows no such format.
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or value not in FORMATS:
-        raise ConfigurationError(
-            f"There is no format {value!r:.40} of the log; this program writes {_formats()}."
-        )
-    return value
-
-
-def _formats() -> str:
-    return " and ".join(map(str, sorted(FORMATS)))
 
 
 class Generations:
