@@ -19,8 +19,8 @@ from bench.stream import FEATURES, RECORD_DOCUMENTS, WORDS, PrintStream
 from stream_dedup.domain.plan import PLANS, Plan
 from stream_dedup.domain.sketch import SKETCH_BYTES, per_cents
 from stream_dedup.fingerprinting import Fingerprinter
+from stream_dedup.index.storage.columns import ORIGIN_BYTES, Columns, make_columns, select_rows
 from stream_dedup.index.tables.neighbours import Neighbours
-from stream_dedup.index.tables.rows import ORIGIN_BYTES, Columns, make_columns, select_rows
 
 _BATCH: Final = 50
 

@@ -36,7 +36,7 @@ DERIVED = ("insights", "console", "search")
 LAYERS = (*CORE, *DERIVED, "broker", "loading", "demo", "cli")
 
 # The packages of the index, likewise.
-PACKAGES_OF_THE_INDEX = ("tables", "storage", "rules")
+PACKAGES_OF_THE_INDEX = ("storage", "tables", "rules")
 
 # A library, and the only places that may import it.
 ONLY = {
@@ -57,7 +57,6 @@ ONLY = {
     },
     "xxhash": {
         "fingerprinting/hashes.py",
-        "index/tables/file_keeper.py",
         "index/storage/table_files.py",
         "log/records.py",
     },

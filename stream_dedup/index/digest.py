@@ -10,7 +10,8 @@ disk, any compaction and any delivered answers. Contents, each with its length o
     verdicts    the cached verdicts, by source, offset and value digest
     copies      of each entry that has some, by its number: the row, then, the same way, the id of the best copy
     last texts  the same way, of the entries whose id has a later text
-    entries     the live representatives in log order: rows (`_row_type`), then ids
+    entries     the live representatives in log order: rows (`layout.row_type`, with places of
+                four bytes and the sizes of the ids), then ids
 
 Left out: the answered offset, stored answers and the log's name, which differ between replicas.
 
@@ -24,8 +25,6 @@ import hashlib
 import json
 import struct
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -45,6 +44,7 @@ _COLUMNS = "".join(_UNSIGNED[column.stored.itemsize] for column in COLUMNS)
 _VERDICT = struct.Struct(f"<IqQ{_COLUMNS}I")
 _OF = struct.Struct("<IqqH")
 _COUNT = struct.Struct("<Q")
+_WIDER = {"place": np.dtype("<u4")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,34 +84,18 @@ def compute_digest(volume: Contents) -> StateDigest:
         state_hash.update(_COUNT.pack(count_stored) + stored_digest.digest())
     rows_digest, ids_digest = hashlib.blake2b(), hashlib.blake2b()
     count = 0
-    row_dtype = _row_type(meta.print_limbs, meta.sketch_bytes)
+    stored_dtype = layout.row_type(meta.print_limbs, meta.sketch_bytes)
+    row_dtype = np.dtype(
+        [(name, _WIDER.get(name, stored_dtype[name])) for name in stored_dtype.names or ()]
+    )
     for rows, sizes, ids in volume.live_entries():
-        logical = np.zeros(len(rows), row_dtype)
-        for name in row_dtype.names or ():
-            if name != "id_bytes":
-                logical[name] = rows[name]
-        logical["id_bytes"] = sizes
+        logical = rows.astype(row_dtype)
+        logical["ids_end"] = sizes  # not the end in a page, which depends on the layout
         rows_digest.update(logical.tobytes())
         ids_digest.update(ids)
         count += len(rows)
     state_hash.update(_COUNT.pack(count) + rows_digest.digest() + ids_digest.digest())
     return StateDigest(meta.applied, state_hash.hexdigest())
-
-
-@lru_cache
-def _row_type(limbs: int, sketch_bytes: int) -> np.dtype[Any]:
-    """Return the type of an entry's fields in the digest, which are named as in
-    `layout.row_type`.
-    """
-    return np.dtype(
-        [
-            ("state", "u1"), ("text_digest", "u1", (16,)), ("print", "<u8", (limbs,)), ("sketch", "u1", (sketch_bytes,)),
-            ("site", "<u8"), ("title", "<u8"), ("scope", "<u8"), ("features", "<u4"),
-            ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8"),
-            ("time_ms", "<i8"), ("log_offset", "<u8"), ("place", "<u4"), ("append_ms", "<i8"),
-            ("id_bytes", "<u2"),
-        ]
-    )  # fmt: skip
 
 
 def _head(state: IndexState, meta: Meta) -> bytes:

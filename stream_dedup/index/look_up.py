@@ -20,8 +20,8 @@ from stream_dedup.domain.sketch import per_cent
 from stream_dedup.index.rules.positions import Sources
 from stream_dedup.index.rules.reasons import reason_of_state
 from stream_dedup.index.storage.entries import Entries
+from stream_dedup.index.storage.tags import crcs_of
 from stream_dedup.index.tables.neighbours import Neighbours
-from stream_dedup.index.tables.tags import crcs_of
 
 
 @dataclass(frozen=True, slots=True)

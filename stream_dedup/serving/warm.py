@@ -25,12 +25,7 @@ from stream_dedup.fingerprinting import Fingerprinter, Languages, Recipe, explai
 from stream_dedup.fingerprinting.grammar import PRESETS
 from stream_dedup.fingerprinting.variants import keywords, segmenter
 from stream_dedup.index.rules.copies import Copies, CopyCounts
-from stream_dedup.index.storage.layout import row_type
-from stream_dedup.index.storage.memory import MemoryStore
-from stream_dedup.index.storage.pages import EntryPage, gather, same_ids
-from stream_dedup.index.tables.entry_columns import TAGS
-from stream_dedup.index.tables.neighbours import Neighbours
-from stream_dedup.index.tables.rows import (
+from stream_dedup.index.storage.columns import (
     FULL,
     ORIGIN_BYTES,
     Columns,
@@ -38,7 +33,12 @@ from stream_dedup.index.tables.rows import (
     make_columns,
     select_rows,
 )
-from stream_dedup.index.tables.tags import crcs_of
+from stream_dedup.index.storage.layout import row_type
+from stream_dedup.index.storage.memory import MemoryStore
+from stream_dedup.index.storage.pages import EntryPage, gather, same_ids
+from stream_dedup.index.storage.tags import crcs_of
+from stream_dedup.index.tables.entry_columns import TAGS
+from stream_dedup.index.tables.neighbours import Neighbours
 from stream_dedup.kafka import warm_up_writer
 from stream_dedup.kernels import compiled
 from stream_dedup.log import header_columns

@@ -8,7 +8,7 @@ import numpy as np
 
 from stream_dedup.audit.fold import Fold
 from stream_dedup.domain.document import Position
-from stream_dedup.index.storage import layout
+from stream_dedup.index.storage import columns, layout
 
 
 def held(volume: dict[bytes, bytes]) -> dict[str, tuple[Any, ...]]:
@@ -33,7 +33,7 @@ def held(volume: dict[bytes, bytes]) -> dict[str, tuple[Any, ...]]:
         kind = layout.row_type(meta.print_limbs, meta.sketch_bytes)
         count, raw, _ = layout.split_rows(page, kind.itemsize)
         entry = layout.decode_columns(raw, count, kind)[number % layout.PAGE_ENTRIES]
-        assert entry["state"] != layout.STATE_REMOVED, (
+        assert entry["state"] != columns.REMOVED, (
             f"entry {number} is gone, and its copies are still there"
         )
         row = np.frombuffer(value, layout.COPIES)[0]

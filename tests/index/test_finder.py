@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from stream_dedup.domain.errors import StoreError
+from stream_dedup.index.storage.columns import FULL, REMOVED, SHORT
 from stream_dedup.index.tables import finder
 from stream_dedup.index.tables.finder import RowFinder
-from stream_dedup.index.tables.rows import FULL, REMOVED, SHORT
 from tests.tiers import few
 
 TABLES = 3

@@ -20,15 +20,15 @@ from stream_dedup.domain.lazy import Ids
 from stream_dedup.domain.plan import PLANS, Plan
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.snapshot import restore, take
-from stream_dedup.index.storage import layout
+from stream_dedup.index.storage import columns, layout
+from stream_dedup.index.storage.columns import StoredRows
 from stream_dedup.index.storage.contract import Writes
 from stream_dedup.index.storage.entries import Entries
 from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.index.storage.pages import EntryPage, gather, same_ids, select_ids
 from stream_dedup.index.storage.place import layout_of, volume_in
 from stream_dedup.index.storage.store import RocksStore
-from stream_dedup.index.tables.rows import StoredRows
-from stream_dedup.index.tables.tags import crcs_of
+from stream_dedup.index.storage.tags import crcs_of
 from stream_dedup.preflight.volume import check_volume
 from stream_dedup.settings.settings import Settings
 from tests.index.golden import VOLUME
@@ -141,7 +141,7 @@ def test_pages_hold_64_entries_whatever_comes_in_which_pieces() -> None:
     added = 0
     for piece in pieces:
         rows = np.zeros(piece, layout.row_type(2))
-        rows["state"] = layout.STATE_FULL
+        rows["state"] = columns.FULL
         rows["offset"] = np.arange(added, added + piece)
         entries.append(
             rows,

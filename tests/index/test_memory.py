@@ -14,10 +14,10 @@ import pytest
 from stream_dedup.domain.errors import ConfigurationError, StreamDedupError
 from stream_dedup.domain.plan import PLANS, Plan
 from stream_dedup.index.index import LogIndex
+from stream_dedup.index.storage.columns import ORIGIN_BYTES, make_columns, select_rows
 from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.index.tables.budget import Budget
 from stream_dedup.index.tables.neighbours import MERGE_SHARE_IN_FILES, Neighbours
-from stream_dedup.index.tables.rows import ORIGIN_BYTES, make_columns, select_rows
 from tests.index.logs import APPEND_MS, Doc, batch, control, declare, judged, random_sketch, retract
 
 _MANY = Plan(128, 8, 0, 24, key_blocks=2)  # 28 tables

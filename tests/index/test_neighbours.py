@@ -23,16 +23,9 @@ from stream_dedup.domain.errors import ConfigurationError, StoreError
 from stream_dedup.domain.plan import PLANS, Plan
 from stream_dedup.domain.related import Origin
 from stream_dedup.domain.sketch import NOT_COMPARED, SKETCH_BYTES, SKETCH_VALUES, per_cent
-from stream_dedup.index.tables import budget, finder, keyed, near_kernels, neighbours
-from stream_dedup.index.tables.blocks import compiled, table_count, to_limbs
-from stream_dedup.index.tables.neighbours import Neighbours
-from stream_dedup.index.tables.rows import (
+from stream_dedup.index.storage.columns import (
     FULL,
     ORIGIN_BYTES,
-    OUTCOME_DIGEST,
-    OUTCOME_NEAR,
-    OUTCOME_NEW,
-    OUTCOME_SHORT,
     SHORT,
     Columns,
     StoredRows,
@@ -40,7 +33,11 @@ from stream_dedup.index.tables.rows import (
     select_rows,
     with_origins,
 )
-from stream_dedup.index.tables.tags import crcs_of, digest_tags, id_tags, position_tags
+from stream_dedup.index.storage.tags import crcs_of, digest_tags, id_tags, position_tags
+from stream_dedup.index.tables import budget, finder, keyed, near_kernels, neighbours
+from stream_dedup.index.tables.blocks import compiled, table_count, to_limbs
+from stream_dedup.index.tables.neighbours import Neighbours
+from stream_dedup.index.tables.rows import OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_NEW, OUTCOME_SHORT
 from tests.index.logs import random_sketch
 from tests.index.oracle import near, siblings
 from tests.index.oracle import shared as oracle_keys

@@ -15,7 +15,6 @@ forgotten id is not stored here.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -35,7 +34,6 @@ from stream_dedup.index.storage.layout import (
 )
 from stream_dedup.kernels.compiled import inlined, kernel
 
-_ROW: Final = struct.Struct("<IqqIqBIq")  # as COPIES
 _ROWS_CACHED: Final = 16_384
 _ROWS_AT_FIRST: Final = 1024
 _COPIES_MAX: Final = (1 << 32) - 1
@@ -62,11 +60,9 @@ class CopyCounts:
         self._rows = np.zeros(_ROWS_AT_FIRST, COPIES)
         self._places: dict[int, int] = {}  # the index of an entry's row in `_rows`
         self._used_rows = 0
+        self._stored = EntryBytes(store, copies_key)
         self._ids = EntryBytes(store, best_id_key)
         self._changed: set[int] = set()
-        self._dropped: set[int] = set()
-        self._deleted_below = 0  # all rows below it are deleted
-        self._dropped_below = 0
 
     def count(
         self,
@@ -134,14 +130,14 @@ class CopyCounts:
 
     def drop(self, numbers: Collection[int]) -> None:
         """Delete the rows of entries that are no longer representatives."""
-        self._dropped.update(numbers)
         self._drop_cached_rows(numbers)
+        self._stored.drop(numbers)
         self._ids.drop(numbers)
 
     def drop_below(self, first: int) -> None:
         """Delete the rows of all entries below `first`, whose window has passed."""
-        self._dropped_below = max(self._dropped_below, first)
         self._drop_cached_rows([number for number in self._places if number < first])
+        self._stored.drop_below(first)
         self._ids.drop_below(first)
 
     def forget(self, ids: Collection[bytes]) -> None:
@@ -150,23 +146,16 @@ class CopyCounts:
             number_of(key): value for key, value in self._store.scan(PREFIX_BEST_ID)
         } | self._ids.changed
         for number, copy_id in ids_by_entry.items():
-            if copy_id in ids and number >= self._dropped_below:
+            if copy_id in ids and number >= self._ids.dropped_below:
                 self._ids.changed[number] = b""
 
     def add_writes(self, writes: Writes) -> None:
         """Add the changes since the last call."""
-        if self._dropped_below > self._deleted_below:
-            writes.delete_range(copies_key(self._deleted_below), copies_key(self._dropped_below))
-            self._deleted_below = self._dropped_below
-        for number in self._dropped:
-            writes.delete(copies_key(number))
         changed = list(self._changed)
-        places, size = self._load_rows(changed), COPIES.itemsize
-        raw = self._rows[places].tobytes()
-        for index, number in enumerate(changed):
-            writes.put(copies_key(number), raw[index * size : index * size + size])
+        rows = self._rows[self._load_rows(changed)]
+        self._stored.changed.update(zip(changed, map(bytes, rows.view(_RAW_ROW)), strict=True))
+        self._stored.add_writes(writes)
         self._ids.add_writes(writes)
-        self._dropped.clear()
         self._changed.clear()
         if self._used_rows > _ROWS_CACHED:
             self._places.clear()
@@ -183,21 +172,22 @@ class CopyCounts:
         """
         missing = dict.fromkeys(number for number in numbers if number not in self._places)
         if missing:
-            stored = self._store.get_many(list(map(copies_key, missing)))
-            if any(row is not None and len(row) != COPIES.itemsize for row in stored):
+            stored = self._stored.read(list(missing))
+            if any(len(row) != COPIES.itemsize for row in stored.values()):
                 raise FormatError(_DAMAGED)
             begin, end = self._used_rows, self._used_rows + len(missing)
             self._used_rows = end
             if end > len(self._rows):
                 self._rows = np.concatenate([self._rows, np.zeros(end, COPIES)])
             self._rows[begin:end] = np.frombuffer(
-                b"".join([row or _NO_ROW for row in stored]), COPIES
+                b"".join([stored.get(number, _NO_ROW) for number in missing]), COPIES
             )
             self._places.update(zip(missing, range(begin, end), strict=True))
         return np.fromiter(map(self._places.__getitem__, numbers), np.int64, len(numbers))
 
 
 _NO_ROW: Final = bytes(COPIES.itemsize)
+_RAW_ROW: Final = np.dtype((np.void, COPIES.itemsize))
 
 
 @inlined

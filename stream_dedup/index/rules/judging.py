@@ -34,19 +34,19 @@ from stream_dedup.index.rules.positions import (
 )
 from stream_dedup.index.rules.reasons import reason_of_duplicate, reason_of_state
 from stream_dedup.index.rules.state import IndexState
-from stream_dedup.index.storage.entries import RepresentativeColumns, columns_of
-from stream_dedup.index.storage.layout import STATE_DIGEST_ONLY, STATE_FULL, row_type
-from stream_dedup.index.storage.pages import same_ids, select_ids
-from stream_dedup.index.tables.rows import (
-    OUTCOME_DIGEST,
-    OUTCOME_NEAR,
-    OUTCOME_SHORT,
+from stream_dedup.index.storage.columns import (
+    FULL,
+    SHORT,
     Columns,
     copy_columns,
     select_rows,
     with_origins,
 )
-from stream_dedup.index.tables.tags import crcs_of
+from stream_dedup.index.storage.entries import RepresentativeColumns, columns_of
+from stream_dedup.index.storage.layout import row_type
+from stream_dedup.index.storage.pages import same_ids, select_ids
+from stream_dedup.index.storage.tags import crcs_of
+from stream_dedup.index.tables.rows import OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_SHORT
 from stream_dedup.log.records import Batch
 from stream_dedup.log.schema import Judgement, NamedRepresentatives, Verdicts
 
@@ -354,7 +354,7 @@ def append_rows(
     """
     entries, _ = state.require_stores()
     rows = np.zeros(len(places), row_type(state.print_limbs, state.sketch_bytes))
-    rows["state"] = np.where(is_short, STATE_DIGEST_ONLY, STATE_FULL)
+    rows["state"] = np.where(is_short, SHORT, FULL)
     rows["text_digest"] = batch.text_digest[places]
     rows["print"] = batch.prints[places]
     rows["sketch"] = batch.sketches[places]
@@ -390,7 +390,7 @@ def _renew_representatives(state: IndexState, named_entries: set[int]) -> None:
     )
     neighbours.drop(numbers)
     entries.drop(numbers)
-    neighbours.add(columns, rows["state"] == STATE_FULL)
+    neighbours.add(columns, rows["state"] == FULL)
     state.generations.open(entries.count, state.window)
     state.copies.move(old_entries, entries.count)
     state.last_texts.drop(old_entries)

@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 
 from stream_dedup.domain.document import Reason
 from stream_dedup.domain.lazy import Ids, Lazy
+from stream_dedup.index.storage.columns import Columns, select_rows
 from stream_dedup.index.storage.contract import Store
 from stream_dedup.index.storage.entries import Entries, EntryBytes
 from stream_dedup.index.storage.layout import last_text_key
 from stream_dedup.index.storage.pages import select_ids
 from stream_dedup.index.tables.neighbours import Neighbours
-from stream_dedup.index.tables.rows import Columns, select_rows
 
 ScopedId = tuple[int, bytes]
 """(scope, id)."""

@@ -18,12 +18,8 @@ from stream_dedup.index.rules.judging import append_rows, columns_of_batch
 from stream_dedup.index.rules.positions import Key, handle_of, read_keys, split_at_repeats
 from stream_dedup.index.rules.state import IndexState
 from stream_dedup.index.rules.window import RulesInForce, change_rules
-from stream_dedup.index.tables.rows import (
-    OUTCOME_SHORT,
-    Columns,
-    make_columns,
-    select_rows,
-)
+from stream_dedup.index.storage.columns import Columns, make_columns, select_rows
+from stream_dedup.index.tables.rows import OUTCOME_SHORT
 from stream_dedup.log.controls import Declaration, Partition, parse_retraction
 from stream_dedup.log.records import Batch, Control, forgotten_ids
 from stream_dedup.log.schema import Judgement

@@ -46,6 +46,7 @@ from stream_dedup.domain.document import Position, Representative, Verdict
 from stream_dedup.domain.errors import FormatError
 from stream_dedup.domain.lazy import sizes_of
 from stream_dedup.domain.sketch import NOT_COMPARED
+from stream_dedup.index.storage.columns import Columns
 from stream_dedup.index.storage.contract import Writes
 from stream_dedup.index.storage.layout import (
     CACHED_VERDICT,
@@ -60,7 +61,6 @@ from stream_dedup.index.storage.layout import (
     source_key,
     watermark_key,
 )
-from stream_dedup.index.tables.rows import Columns
 from stream_dedup.log.frame import table_of
 from stream_dedup.log.schema import COLUMNS, Judgement, NamedRepresentatives, Verdicts
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stream_dedup.domain.document import Reason
-from stream_dedup.index.storage.layout import STATE_DIGEST_ONLY
+from stream_dedup.index.storage.columns import SHORT
 
 
 def reason_of_duplicate(*, same_text: bool, same_id: bool) -> Reason:
@@ -22,4 +22,4 @@ def reason_of_duplicate(*, same_text: bool, same_id: bool) -> Reason:
 
 def reason_of_state(state: int) -> Reason:
     """Return the reason for which an entry became a representative, from its stored state."""
-    return Reason.TOO_SHORT if state == STATE_DIGEST_ONLY else Reason.NEW
+    return Reason.TOO_SHORT if state == SHORT else Reason.NEW

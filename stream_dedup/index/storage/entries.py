@@ -20,6 +20,14 @@ from numpy.typing import NDArray
 
 from stream_dedup.domain.errors import FormatError, InvariantError
 from stream_dedup.domain.lazy import Ids
+from stream_dedup.index.storage.columns import (
+    REMOVED,
+    Columns,
+    StoredRows,
+    copy_columns,
+    make_columns,
+    with_origins,
+)
 from stream_dedup.index.storage.contract import Store, Writes
 from stream_dedup.index.storage.layout import (
     DAMAGED_PAGE,
@@ -27,7 +35,6 @@ from stream_dedup.index.storage.layout import (
     PREFIX_PAGE,
     PREFIX_SEGMENT,
     SEGMENT_ENTRIES,
-    STATE_REMOVED,
     decode_columns,
     encode_parts,
     encode_rows,
@@ -35,6 +42,7 @@ from stream_dedup.index.storage.layout import (
     id_tags_key,
     number_of,
     page_key,
+    row_fields,
     row_type,
     segment_key,
     segment_type,
@@ -42,14 +50,7 @@ from stream_dedup.index.storage.layout import (
     view_segment,
 )
 from stream_dedup.index.storage.pages import EntryPage, Gathered, gather, select_ids
-from stream_dedup.index.tables.rows import (
-    Columns,
-    StoredRows,
-    copy_columns,
-    make_columns,
-    with_origins,
-)
-from stream_dedup.index.tables.tags import Tags, crcs_of, digest_tags, id_tags, position_tags
+from stream_dedup.index.storage.tags import Tags, crcs_of, digest_tags, id_tags, position_tags
 
 _PAGES_CACHED: Final = 512
 _PAGES_AT_ONCE: Final = 256
@@ -64,14 +65,14 @@ _PAGE_MISSING: Final = (
 class EntryBytes:
     """Optional bytes of entries, under the key that `key_of` returns; empty bytes are not stored.
 
-    `changed` contains those that changed since the last write.
+    `changed` contains those that changed since the last write; all below `dropped_below` are gone.
     """
 
     def __init__(self, store: Store, key_of: Callable[[int], bytes]) -> None:
         self._store, self._key_of = store, key_of
         self.changed: dict[int, bytes] = {}
         self._deleted_below = 0  # all keys below it are deleted
-        self._dropped_below = 0
+        self.dropped_below = 0
 
     def read(self, entries: Sequence[int]) -> dict[int, bytes]:
         """Return the bytes of those of these entries that have any."""
@@ -86,16 +87,14 @@ class EntryBytes:
 
     def drop_below(self, first: int) -> None:
         """Delete the bytes of all entries below `first`, whose window has passed."""
-        self._dropped_below = max(self._dropped_below, first)
+        self.dropped_below = max(self.dropped_below, first)
         self.changed = {entry: value for entry, value in self.changed.items() if entry >= first}
 
     def add_writes(self, writes: Writes) -> None:
         """Add the changes since the last call."""
-        if self._dropped_below > self._deleted_below:
-            writes.delete_range(
-                self._key_of(self._deleted_below), self._key_of(self._dropped_below)
-            )
-            self._deleted_below = self._dropped_below
+        if self.dropped_below > self._deleted_below:
+            writes.delete_range(self._key_of(self._deleted_below), self._key_of(self.dropped_below))
+            self._deleted_below = self.dropped_below
         for entry, value in self.changed.items():
             if value:
                 writes.put(self._key_of(entry), value)
@@ -124,25 +123,18 @@ class RepresentativeColumns(NamedTuple):
         return RepresentativeColumns(*columns)
 
 
-# The fields of `RepresentativeColumns` without the id: as they are stored, and as columns.
-_REPRESENTATIVE: Final = np.dtype(
-    [
-        ("source", "<u4"), ("offset", "<i8"), ("time_ms", "<i8"), ("log_offset", "<u8"), ("place", "<u2"), ("features", "<u4"),
-    ]
-)  # fmt: skip
-_REPRESENTATIVE_COLUMNS: Final = tuple(
-    zip(_REPRESENTATIVE.names or (), ("u4", "i8", "i8", "i8", "i8", "u4"), strict=True)
-)
+# The fields of `RepresentativeColumns` without the id, and their types as columns.
+_REPRESENTATIVE_COLUMNS: Final = {
+    "source": "u4",
+    "offset": "i8",
+    "time_ms": "i8",
+    "log_offset": "i8",
+    "place": "i8",
+    "features": "u4",
+}
+_REPRESENTATIVE: Final = row_fields(*_REPRESENTATIVE_COLUMNS)
 # The fields that distinguish entries with equal prints: text, scope, position and value.
-_IDENTITY: Final = np.dtype(
-    [
-        ("text_digest", "u1", (16,)),
-        ("scope", "<u8"),
-        ("source", "<u4"),
-        ("offset", "<i8"),
-        ("value_digest", "<u8"),
-    ]
-)
+_IDENTITY: Final = row_fields("text_digest", "scope", "source", "offset", "value_digest")
 
 
 def columns_of(rows: NDArray[Any], ids: Sequence[bytes]) -> Columns:
@@ -254,13 +246,9 @@ class IdTags:
 
     def _read(self, segments: Sequence[int]) -> list[Tags | None]:
         stored = self._store.get_many([id_tags_key(segment) for segment in segments])
+        read = [value if value is None else _decode_tags(value) for value in stored]
         return [
-            self._changed[segment]
-            if segment in self._changed
-            else None
-            if value is None
-            else _decode_tags(value)
-            for segment, value in zip(segments, stored, strict=True)
+            self._changed.get(segment, tags) for segment, tags in zip(segments, read, strict=True)
         ]
 
     def _whole_tail(self) -> Tags:
@@ -284,6 +272,7 @@ class Entries:
         self._limbs = limbs
         self._sketch_bytes = sketch_bytes
         self._type = row_type(limbs, sketch_bytes)
+        self._segment_type = segment_type(limbs, sketch_bytes)
         self._open_pages: dict[int, EntryPage] = {}
         self._changed: set[int] = set()
         self._dropped: list[int] = []
@@ -357,16 +346,15 @@ class Entries:
             size = min(PAGE_ENTRIES, self.count - page * PAGE_ENTRIES)
             rows, ids = np.zeros(size, self._type), b""  # of a deleted page
             if value is not None:
-                count, raw, ids = split_rows(value, self._type.itemsize)
-                if count != size:
+                rows, ids = self._decode_page(value)
+                if len(rows) != size:
                     raise FormatError(_PAGE_MISSING)
-                rows = decode_columns(raw, size, self._type)
                 if size < PAGE_ENTRIES:
                     self._open_pages[page] = EntryPage(rows.tobytes(), ids)
             segment_rows = self._segment_rows(rows, page * PAGE_ENTRIES)
             self._tail.append(segment_rows)
             crcs = self._tags.append(_split_ids(rows, ids))
-            live = segment_rows["state"] != STATE_REMOVED
+            live = segment_rows["state"] != REMOVED
             yield _stored_rows(
                 page * PAGE_ENTRIES + np.flatnonzero(live), segment_rows[live], crcs[live]
             )
@@ -381,18 +369,13 @@ class Entries:
         """
         values = self._store.scan(PREFIX_PAGE)
         while pages := [
-            split_rows(value, self._type.itemsize)
-            for _, value in itertools.islice(values, _PAGES_AT_ONCE)
+            self._decode_page(value) for _, value in itertools.islice(values, _PAGES_AT_ONCE)
         ]:
-            rows = np.concatenate(
-                [decode_columns(raw, count, self._type) for count, raw, _ in pages]
-            )
-            ids = b"".join(page_ids for _, _, page_ids in pages)
-            sizes = rows["ids_end"].astype(np.int64)
-            sizes[1:] -= sizes[:-1].copy()
-            page_firsts = np.cumsum([0, *(count for count, _, _ in pages[:-1])])
-            sizes[page_firsts] = rows["ids_end"][page_firsts]  # `ids_end` restarts with each page
-            is_live = rows["state"] != STATE_REMOVED
+            rows = np.concatenate([page_rows for page_rows, _ in pages])
+            ids = b"".join(page_ids for _, page_ids in pages)
+            sizes = np.concatenate([np.diff(page["ids_end"], prepend=0) for page, _ in pages])
+            sizes = sizes.astype(np.int64)
+            is_live = rows["state"] != REMOVED
             if not is_live.all():
                 ends = np.cumsum(sizes)
                 begins = (ends - sizes)[is_live].tolist()
@@ -439,7 +422,7 @@ class Entries:
         """Return the fields of the entries of these numbers, in their order."""
         gathered = self._gather(numbers, _REPRESENTATIVE)
         columns: list[Any] = [
-            *(gathered.rows[name].astype(dtype) for name, dtype in _REPRESENTATIVE_COLUMNS),
+            *(gathered.rows[name].astype(dtype) for name, dtype in _REPRESENTATIVE_COLUMNS.items()),
             gathered.ids(),
         ]
         return RepresentativeColumns(*columns)
@@ -483,7 +466,7 @@ class Entries:
                 continue
             page_data = self._open_page(page)
             states = np.frombuffer(page_data.data, self._type)["state"]
-            states[places] = STATE_REMOVED
+            states[places] = REMOVED
             is_full = len(page_data.data) == PAGE_ENTRIES * size
             if is_full and not states.any():
                 del states, self._open_pages[page]
@@ -493,26 +476,20 @@ class Entries:
                 self._changed.add(page)
         for segment, places in _group_by(numbers, SEGMENT_ENTRIES):
             if segment >= self._frozen:
+                first = self._frozen * SEGMENT_ENTRIES
                 self._tail = [self._tail_rows()]
-                self._tail[0]["state"][
-                    numbers[numbers >= self._frozen * SEGMENT_ENTRIES]
-                    - self._frozen * SEGMENT_ENTRIES
-                ] = STATE_REMOVED
+                self._tail[0]["state"][numbers[numbers >= first] - first] = REMOVED
                 break
             if len(places) == SEGMENT_ENTRIES:
-                self._segments[segment] = np.empty(0, segment_type(self._limbs, self._sketch_bytes))
+                self._segments[segment] = np.empty(0, self._segment_type)
                 continue
             rows = self._segments.get(segment)
             if rows is None:
                 (value,) = self._store.get_many([segment_key(segment)])
                 if value is None:
                     raise FormatError(_PAGE_MISSING)
-                columns = view_segment(value, self._limbs, self._sketch_bytes)
-                rows = np.empty(
-                    len(columns["place"]), segment_type(self._limbs, self._sketch_bytes)
-                )
-                for name, column in columns.items():
-                    rows[name] = column
+                count, raw, _ = split_rows(value, self._segment_type.itemsize)
+                rows = decode_columns(raw, count, self._segment_type)
             self._segments[segment] = rows[~np.isin(rows["place"], places)]
 
     def find_ids(self, ids: Collection[bytes]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -534,7 +511,7 @@ class Entries:
                 for place in places.tolist():
                     if page_ids[begins[place] : begins[place + 1]] in ids:
                         numbers_found.append(page * PAGE_ENTRIES + place)
-                        is_live.append(rows["state"][place] != STATE_REMOVED)
+                        is_live.append(rows["state"][place] != REMOVED)
         return np.array(numbers_found, np.int64), np.array(is_live, np.bool_)
 
     def wipe(self, numbers: NDArray[np.int64]) -> None:
@@ -546,7 +523,7 @@ class Entries:
             rows = np.frombuffer(page_data.data, self._type).copy()
             page_ids = _split_ids(rows, bytes(page_data.ids))
             for place in places.tolist():
-                if rows["state"][place] != STATE_REMOVED:
+                if rows["state"][place] != REMOVED:
                     raise InvariantError(
                         "A live entry was to be wiped; this is a fault of the program."
                     )
@@ -590,7 +567,7 @@ class Entries:
             tail = self._tail_rows()
             while len(tail) >= SEGMENT_ENTRIES:
                 whole, tail = tail[:SEGMENT_ENTRIES], tail[SEGMENT_ENTRIES:]
-                self._segments[self._frozen] = whole[whole["state"] != STATE_REMOVED]
+                self._segments[self._frozen] = whole[whole["state"] != REMOVED]
                 self._tags.freeze_segment()
                 self._frozen += 1
             self._tail = [tail.copy()]
@@ -606,11 +583,14 @@ class Entries:
     def _open_page(self, number: int) -> EntryPage:
         (page,) = self._pages([number])
         if isinstance(page, bytes):
-            count, rows, ids = split_rows(page, self._type.itemsize)
-            page = self._open_pages[number] = EntryPage(
-                decode_columns(rows, count, self._type).tobytes(), ids
-            )
+            rows, ids = self._decode_page(page)
+            page = self._open_pages[number] = EntryPage(rows.tobytes(), ids)
         return page
+
+    def _decode_page(self, value: bytes) -> tuple[NDArray[Any], bytes]:
+        """Return (rows, ids) of a stored page."""
+        count, raw, ids = split_rows(value, self._type.itemsize)
+        return decode_columns(raw, count, self._type), ids
 
     def _read_pages(self, pages: Sequence[int]) -> list[tuple[NDArray[Any], bytes] | None]:
         """Return (rows, ids) of each page, unwritten changes included, None for a deleted one;
@@ -619,27 +599,21 @@ class Entries:
         values = self._store.get_many([page_key(page) for page in pages])
         contents: list[tuple[NDArray[Any], bytes] | None] = []
         for page, value in zip(pages, values, strict=True):
-            if page in self._open_pages:
-                contents.append(
-                    (
-                        np.frombuffer(bytes(self._open_pages[page].data), self._type),
-                        bytes(self._open_pages[page].ids),
-                    )
-                )
+            changed = self._open_pages.get(page)
+            if changed is not None:
+                rows = np.frombuffer(bytes(changed.data), self._type)
+                contents.append((rows, bytes(changed.ids)))
             elif value is None or page in self._dropped:
                 contents.append(None)
             else:
-                count, raw, ids = split_rows(value, self._type.itemsize)
-                contents.append((decode_columns(raw, count, self._type), ids))
+                contents.append(self._decode_page(value))
         return contents
 
     def _tail_rows(self) -> NDArray[Any]:
-        return np.concatenate(
-            self._tail or [np.empty(0, segment_type(self._limbs, self._sketch_bytes))]
-        )
+        return np.concatenate(self._tail or [np.empty(0, self._segment_type)])
 
     def _segment_rows(self, rows: NDArray[Any], first: int) -> NDArray[Any]:
-        segment = np.empty(len(rows), segment_type(self._limbs, self._sketch_bytes))
+        segment = np.empty(len(rows), self._segment_type)
         segment["place"] = np.arange(first, first + len(rows)) % SEGMENT_ENTRIES
         for name in ("state", "features", "scope", "print", "sketch", "site", "title"):
             segment[name] = rows[name]

@@ -99,10 +99,6 @@ PREFIX_FILE_ROWS: Final = b"f"
 PREFIX_FILE_TABLE: Final = b"o"
 PREFIX_REMOVED: Final = b"x"
 
-STATE_REMOVED: Final = 0
-STATE_DIGEST_ONLY: Final = 1
-STATE_FULL: Final = 2
-
 _FORMAT: Final = struct.Struct("<4sH")
 _MAGIC: Final = b"SDX1"
 _META: Final = struct.Struct("<QQ8sQQQQQBB")
@@ -144,6 +140,11 @@ def row_type(limbs: int, sketch_bytes: int = 0) -> np.dtype[Any]:
             ("ids_end", "<u2"),
         ]
     )  # fmt: skip
+
+
+def row_fields(*names: str) -> np.dtype[Any]:
+    """Return the type of some fields of an entry: none whose size depends on the recipe."""
+    return np.dtype([(name, row_type(0)[name]) for name in names])
 
 
 @lru_cache

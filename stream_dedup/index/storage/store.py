@@ -23,7 +23,7 @@ import json
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from rocksdict import (
     AccessType,
@@ -123,11 +123,8 @@ class RocksStore:
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """See `contract.Store`."""
-        database = self._open()
-        try:
+        with self._failing("read") as database:
             values: list[bytes | None] = database.get(list(keys)) or []
-        except Exception as error:  # noqa: BLE001
-            self._fail("read", error)
         return values
 
     def write(
@@ -137,7 +134,6 @@ class RocksStore:
         ranges: Collection[tuple[bytes, bytes]] = (),
     ) -> None:
         """See `contract.Store`."""
-        database = self._open()
         if self._read_only:
             raise StoreError(
                 f"The index volume {self._path} was opened to be read only; open it for writing."
@@ -154,41 +150,30 @@ class RocksStore:
             batch.put(key, value)
         for key in deletes:
             batch.delete(key)
-        try:
+        with self._failing("write to") as database:
             database.write(batch)
-        except Exception as error:  # noqa: BLE001
-            self._fail("write to", error)
         self._number += 1
 
     def scan(self, prefix: bytes, first: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """See `contract.Store`."""
-        database = self._open()
-        try:
+        for key, value in self._iterate(max(prefix, first)):
+            if not key.startswith(prefix) or key.startswith(_NUMBER):
+                break
+            yield key, value
+
+    def _iterate(self, first: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield every (key, value) from `first` on."""
+        with self._failing("read") as database:
             iterator = database.iter()
-            iterator.seek(max(prefix, first))
+            iterator.seek(first)
             while iterator.valid():
-                key = iterator.key()
-                if not key.startswith(prefix) or key.startswith(_NUMBER):
-                    break
-                yield key, iterator.value()
+                yield iterator.key(), iterator.value()
                 iterator.next()
             iterator.status()
-        except Exception as error:  # noqa: BLE001
-            self._fail("read", error)
 
     def _last_number(self) -> int:
         """Return the number of the last write, 0 before the first one."""
-        database = self._open()
-        keys: list[bytes] = []
-        try:
-            iterator = database.iter()
-            iterator.seek(_NUMBER)
-            while iterator.valid():
-                keys.append(iterator.key())
-                iterator.next()
-            iterator.status()
-        except Exception as error:  # noqa: BLE001
-            self._fail("read", error)
+        keys = [key for key, _ in self._iterate(_NUMBER)]
         if keys and (len(keys) != 2 or keys[0] != _number_key(0)):
             self.close()
             raise VolumeError(
@@ -230,9 +215,10 @@ class RocksStore:
             database.close()
             if not self._read_only:
                 self._make_private()
-        except Exception as error:  # noqa: BLE001 - rocksdict raises bare Exception
+        except Exception as error:
             if self._failure is None:  # after a failed write RocksDB raises the same error again
-                self._fail("close", error)
+                self._failure = self._error("close", error)
+                raise self._failure from error
 
     def _make_private(self) -> None:
         """Make the files, which RocksDB creates with the umask's rights, unreadable for other
@@ -255,9 +241,15 @@ class RocksStore:
             )
         return self._database
 
-    def _fail(self, action: str, error: Exception) -> NoReturn:
-        self._failure = self._error(action, error)
-        raise self._failure from error
+    @contextlib.contextmanager
+    def _failing(self, action: str) -> Iterator[Rdict]:
+        """Provide the open database; after an error of it, every call but `close` fails."""
+        database = self._open()
+        try:
+            yield database
+        except Exception as error:  # rocksdict raises bare Exception
+            self._failure = self._error(action, error)
+            raise self._failure from error
 
     def _error(self, action: str, error: Exception) -> StoreError:
         message = str(error)

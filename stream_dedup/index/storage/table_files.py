@@ -31,13 +31,13 @@ import contextlib
 import os
 import struct
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import blake2b
 from io import FileIO
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import xxhash
@@ -46,6 +46,7 @@ from numpy.typing import NDArray
 from stream_dedup.domain.disk import sync
 from stream_dedup.domain.errors import StoreError
 from stream_dedup.domain.paths import create_file, make_folder, open_file
+from stream_dedup.index.storage.columns import REMOVED
 from stream_dedup.index.storage.contract import Store, Writes
 from stream_dedup.index.storage.layout import (
     KEY_TABLE_FILES,
@@ -58,15 +59,6 @@ from stream_dedup.index.storage.layout import (
     number_of,
     removed_key,
 )
-from stream_dedup.index.tables.file_keeper import (
-    GROUP_ROWS,
-    ROW_BYTES,
-    Pieces,
-    RowsInFiles,
-    Sizes,
-    TableFile,
-)
-from stream_dedup.index.tables.rows import REMOVED
 
 FORMAT: Final = 1
 _GROWTH_SHARE: Final = 8  # a table is written again when it has grown by one part in this many
@@ -79,6 +71,47 @@ NAME_RANGES: Final = tuple(
 )
 """Ranges (first key, key after the last) of the volume's records of table files, without
 `KEY_TABLE_FILES`."""
+
+
+GROUP_ROWS: Final = 4096
+"""Number of rows of a column that have one digest."""
+ROW_BYTES: Final = 4
+"""Bytes of a row number; the file of a table begins with these."""
+
+Pieces = Callable[[], Iterator[NDArray[np.uint8]]]
+"""Returns the bytes of a table piece by piece, to be read or to be filled."""
+
+
+class Sizes(NamedTuple):
+    """The number of rows that a table covers, and of its entries and buckets."""
+
+    rows: int
+    entries: int
+    buckets: int
+
+
+class TableFile(NamedTuple):
+    """The volume's record of a table's file: plan of its keys, generation, sizes and digest."""
+
+    plan: int
+    generation: int
+    rows: int
+    entries: int
+    buckets: int
+    digest: int
+
+
+class RowsInFiles(NamedTuple):
+    """The rows of the column files.
+
+    `base` is the entry from which `numbers` (n,) count; `states` (n,). `digests(group)` returns the
+    digest of each column's part of a group of 4,096 rows.
+    """
+
+    base: int
+    numbers: NDArray[np.uint32]
+    states: NDArray[np.uint8]
+    digests: Callable[[int], NDArray[np.uint64]]
 
 
 @dataclass(slots=True)
@@ -488,3 +521,8 @@ def _write_all(file: int, piece: NDArray[np.uint8]) -> None:
 def _remove(path: Path) -> None:
     with contextlib.suppress(OSError):  # the next opening deletes files without a name
         path.unlink(missing_ok=True)
+
+
+def digest_bytes(piece: NDArray[np.uint8]) -> int:
+    """Return the digest of some bytes."""
+    return xxhash.xxh3_64_intdigest(piece.data)

@@ -1,8 +1,7 @@
 """The live representatives in memory, and the tables that find them; independent of the log and of
 the volume's format.
 
-In reading order: `rows` (columns of documents and entries), `neighbours` (the whole), `blocks`
+In reading order: `rows` (what the compiled functions read and fill), `neighbours` (the whole), `blocks`
 (chooses the tables of a plan), `keyed` (the tables of a plan), `finder` (the memory of a table),
-`entry_columns` (the columns of the entries), `budget` (memory or files), `file_keeper` (the
-interface of table files).
+`entry_columns` (the columns of the entries), `budget` (memory or files).
 """

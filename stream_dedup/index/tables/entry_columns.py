@@ -16,15 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.domain.errors import StoreError
+from stream_dedup.index.storage.columns import StoredRows
+from stream_dedup.index.storage.table_files import GROUP_ROWS, RowsInFiles, TableFiles, digest_bytes
 from stream_dedup.index.tables.budget import Column
-from stream_dedup.index.tables.file_keeper import (
-    GROUP_ROWS,
-    RowsInFiles,
-    TableFilesProtocol,
-    digest_bytes,
-)
 from stream_dedup.index.tables.finder import RunParts, finder_bytes
-from stream_dedup.index.tables.rows import LoadedRows, StoredRows, make_row_buffer
+from stream_dedup.index.tables.rows import LoadedRows, make_row_buffer
 
 _ROWS_MIN: Final = 2048
 ROOM_SHARE: Final = 32
@@ -50,7 +46,7 @@ class EntryColumns:
         limbs: int,
         sketch_bytes: int,
         folder: Path | None,
-        files: TableFilesProtocol | None = None,
+        files: TableFiles | None = None,
     ) -> None:
         self._files = files
         table_folder = None if files is None else files.folder

@@ -20,9 +20,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dedup.index.storage.table_files import ROW_BYTES, Sizes, TableFiles
 from stream_dedup.index.tables import finder_kernels
 from stream_dedup.index.tables.budget import Column, allocate_lazily, read_error
-from stream_dedup.index.tables.file_keeper import ROW_BYTES, Sizes, TableFilesProtocol
 from stream_dedup.index.tables.finder_kernels import BLOCK_SIZES, GROUP, UNIT, KeyTables
 from stream_dedup.index.tables.rows import make_row_buffer
 
@@ -73,7 +73,7 @@ class RowFinder:
     """
 
     def __init__(
-        self, count: int, files: TableFilesProtocol | None = None, first: int = 0, plan_id: str = ""
+        self, count: int, files: TableFiles | None = None, first: int = 0, plan_id: str = ""
     ) -> None:
         self.count = count
         self._first, self._plan_id = first, plan_id

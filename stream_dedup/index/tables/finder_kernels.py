@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.index.tables.rows import REMOVED
+from stream_dedup.index.storage.columns import REMOVED
 from stream_dedup.kernels.compiled import inlined, kernel, prefetch, read_at
 
 int64: Any = np.int64

@@ -14,21 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.domain.related import Relation
+from stream_dedup.index.storage.columns import Columns, make_columns
+from stream_dedup.index.storage.table_files import TableFiles
 from stream_dedup.index.tables import finder_kernels, keyed_kernels, near_kernels
 from stream_dedup.index.tables.blocks import CompiledPlan, table_count
 from stream_dedup.index.tables.budget import read_error
-from stream_dedup.index.tables.file_keeper import TableFilesProtocol
 from stream_dedup.index.tables.finder import ReadKeys, RowFinder
 from stream_dedup.index.tables.rows import (
     NONE,
-    Columns,
     EarlierResults,
     JudgedRows,
     LoadedRows,
     NearRows,
     NewEntries,
     make_chains,
-    make_columns,
     make_near_rows,
     make_row_buffer,
 )
@@ -45,7 +44,7 @@ class PlanTables:
     def __init__(
         self,
         plan: CompiledPlan,
-        files: TableFilesProtocol | None = None,
+        files: TableFiles | None = None,
         first: int = 0,
         plan_id: str = "",
     ) -> None:

@@ -24,8 +24,8 @@ from stream_dedup.domain.sketch import (
     SURE,
     alike_min,
 )
-from stream_dedup.index.tables.rows import FULL
-from stream_dedup.index.tables.tags import SPREAD, mixed_limb
+from stream_dedup.index.storage.columns import FULL
+from stream_dedup.index.storage.tags import SPREAD, mixed_limb
 from stream_dedup.kernels.compiled import inlined, kernel, popcount, read_at
 
 int64: Any = np.int64

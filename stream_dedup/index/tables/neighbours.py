@@ -26,31 +26,33 @@ from numpy.typing import NDArray
 
 from stream_dedup.domain.errors import ConfigurationError, InvariantError
 from stream_dedup.domain.plan import Plan
-from stream_dedup.index.tables.blocks import compiled, table_count
-from stream_dedup.index.tables.budget import Budget
-from stream_dedup.index.tables.entry_columns import ROOM_SHARE, TAGS, EntryColumns
-from stream_dedup.index.tables.file_keeper import RowsInFiles, TableFilesProtocol
-from stream_dedup.index.tables.finder import FROM_THE_END, RowFinder
-from stream_dedup.index.tables.keyed import PlanTables
-from stream_dedup.index.tables.rows import (
+from stream_dedup.index.storage.columns import (
     FULL,
-    NONE,
     ORIGIN_BYTES,
-    OUTCOME_NEW,
-    OUTCOME_SHORT,
     REMOVED,
     SHORT,
     Columns,
-    EarlierResults,
-    JudgedEntries,
     StoredRows,
     make_columns,
-    make_judged_rows,
     same_digest,
     same_position,
     select_rows,
 )
-from stream_dedup.index.tables.tags import Tags, digest_tags, id_tags, keys_of, position_tags
+from stream_dedup.index.storage.table_files import RowsInFiles, TableFiles
+from stream_dedup.index.storage.tags import Tags, digest_tags, id_tags, keys_of, position_tags
+from stream_dedup.index.tables.blocks import compiled, table_count
+from stream_dedup.index.tables.budget import Budget
+from stream_dedup.index.tables.entry_columns import ROOM_SHARE, TAGS, EntryColumns
+from stream_dedup.index.tables.finder import FROM_THE_END, RowFinder
+from stream_dedup.index.tables.keyed import PlanTables
+from stream_dedup.index.tables.rows import (
+    NONE,
+    OUTCOME_NEW,
+    OUTCOME_SHORT,
+    EarlierResults,
+    JudgedEntries,
+    make_judged_rows,
+)
 
 ROWS_MAX: Final = 0xFFFFFFF0
 # Active segments are merged from `_ACTIVE_MIN` entries on, if they have this part (1/n) of those of
@@ -88,7 +90,7 @@ class Neighbours:
         budget: Budget | None = None,
         sketch_bytes: int = 0,
         beat: Callable[[], None] = lambda: None,
-        files: TableFilesProtocol | None = None,
+        files: TableFiles | None = None,
     ) -> None:
         """Create empty tables for prints of `limbs` limbs and sketches of `sketch_bytes` bytes, 0 for
         none.
