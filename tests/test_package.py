@@ -28,7 +28,6 @@ KEPT = (
     "LANG",
     "TMPDIR",
     "XDG_CACHE_HOME",
-    "NUMBA_CACHE_DIR",
     "STREAM_DEDUP_CACHE_DIR",
 )
 

@@ -10,31 +10,31 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 34_846
+WHOLE = 34_719
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
 CEILINGS = {
     "audit": 1_801,
     "broker": 515,
-    "cli": 1_339,
-    "console": 1_625,
+    "cli": 1_331,
+    "console": 1_620,
     "demo": 994,
     "domain": 1_831,
     "files": 2_569,
     "fingerprinting": 2_812,
-    "index": 5_784,
-    "indexer": 704,
+    "index": 5_714,
+    "indexer": 679,
     "inputs": 2_976,
     "insights": 490,
     "kafka": 1_905,
-    "kernels": 301,
+    "kernels": 283,
     "loading": 260,
     "log": 1_327,
     "orders": 1_233,
     "preflight": 818,
     "search": 1_465,
-    "serving": 1_311,
+    "serving": 1_310,
     "settings": 755,
     "worker": 1_987,
     "": 44,

@@ -332,14 +332,6 @@ class SimilarityFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class BucketFigures:
-    """The number of buckets of the index with at most `up_to` entries."""
-
-    up_to: int
-    buckets: int
-
-
-@dataclass(frozen=True, slots=True)
 class PictureMark:
     """An event at a time that may explain a picture."""
 

@@ -15,7 +15,6 @@ from typing import Any, Final, Protocol, TypeVar
 
 from stream_dedup.console.nouns import (
     FIND_ORDERS,
-    BucketFigures,
     Decision,
     DocumentGroup,
     FoundDocuments,
@@ -545,12 +544,7 @@ async def index(sources: ConsoleSources, query: Query, call: Calling) -> dict[st
         "",
         None,
     )
-    buckets = stats["buckets"]["sizes"] if stats else ()
-    return {
-        "notices": notices,
-        "stats": stats,
-        "buckets": [BucketFigures(size["up_to"], size["buckets"]) for size in buckets],
-    }
+    return {"notices": notices, "stats": stats}
 
 
 def _position(query: Query) -> str:

@@ -30,7 +30,6 @@ TABLES: Final = {
     "similarities": PageTable(
         "similarities", ("similarity_from", "similarity_to", "duplicates"), page="now"
     ),
-    "index": PageTable("buckets", ("up_to", "buckets")),
     "decisions": PageTable(
         "decisions",
         (

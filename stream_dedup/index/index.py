@@ -35,7 +35,6 @@ from stream_dedup.domain.plan import Plan
 from stream_dedup.index import contents
 from stream_dedup.index.digest import StateDigest, state_digest
 from stream_dedup.index.look_up import (
-    BucketSizes,
     Similar,
     check_limbs,
     check_sketch,
@@ -334,29 +333,6 @@ class LogIndex:
                 else (0, 0)
             )
             return PlanMemory(entries, Budget.least_for(least_bytes + other_process), allowed)
-
-    def buckets(self, most: int = 10) -> BucketSizes:
-        """Return the sizes of all buckets, with the `most` largest.
-
-        Any thread may call it: the lock is held for one table at a time.
-        """
-        self._check()
-        parts: list[BucketSizes] = []
-        counted_plan: Plan | None = None
-        while True:
-            with self._lock:
-                tables = self._state.neighbours
-                if tables is None:
-                    break
-                if counted_plan != tables.plan:  # the tables were rebuilt meanwhile
-                    counted_plan = tables.plan
-                    parts.clear()
-                lengths, count = tables.bucket_lengths(len(parts)), tables.tables
-                full = tables.full_blocks(len(parts))
-            parts.append(BucketSizes.of(len(parts), lengths, most, full))
-            if len(parts) == count:
-                break
-        return BucketSizes.merge(parts, most)
 
     def state_digest(self) -> StateDigest:
         """Return the digest of the stored state (see `digest`), read from the volume, in the

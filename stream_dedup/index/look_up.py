@@ -1,12 +1,10 @@
-"""Look-ups in an index, and sizes of its buckets: nothing here changes the index."""
+"""Look-ups in an index: nothing here changes it."""
 
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -159,54 +157,3 @@ def read_ids(entries: Entries, ids: Sequence[bytes] | None) -> list[bytes]:
         ends = np.cumsum(sizes).tolist()
         found_ids += [joined[begin:end] for begin, end in itertools.pairwise([0, *ends])]
     return found_ids
-
-
-@dataclass(frozen=True, slots=True)
-class BucketSizes:
-    """Sizes of the buckets of some tables.
-
-    `sizes`: (n, the number of buckets with more than n / 2 and up to n entries), n being powers of
-    two; `hottest`: (table, bucket, entries) of the largest ones, largest first; a bucket contains
-    the entries with equal bits of the hashed key. `full`: the number of blocks with more entries
-    than the plan asks of one.
-    """
-
-    buckets: int
-    used: int
-    sizes: tuple[tuple[int, int], ...]
-    hottest: tuple[tuple[int, int, int], ...]
-    full: int = 0
-
-    @classmethod
-    def of(cls, table: int, lengths: NDArray[np.integer[Any]], most: int, full: int = 0) -> Self:
-        """Return the sizes of one table from the `lengths` of its buckets, with the `most`
-        largest.
-        """
-        used = lengths[lengths > 0]
-        classes = np.bincount(np.frexp(used - 0.5)[1]).tolist() if len(used) else []
-        sizes = tuple((1 << power, count) for power, count in enumerate(classes) if count)
-        most = min(most, len(lengths))
-        longest = (
-            np.argpartition(lengths, len(lengths) - most)[len(lengths) - most :].tolist()
-            if most
-            else []
-        )
-        hottest = ((table, bucket, int(lengths[bucket])) for bucket in longest if lengths[bucket])
-        return cls(len(lengths), len(used), sizes, _longest_first(hottest), full)
-
-    @classmethod
-    def merge(cls, parts: Iterable[BucketSizes], most: int) -> Self:
-        """Return the sizes of several tables as one, with the `most` largest of all."""
-        parts = list(parts)
-        sizes: Counter[int] = Counter()
-        for part in parts:
-            sizes.update(dict(part.sizes))
-        hottest = _longest_first(bucket for part in parts for bucket in part.hottest)[:most]
-        buckets, used = sum(part.buckets for part in parts), sum(part.used for part in parts)
-        return cls(
-            buckets, used, tuple(sorted(sizes.items())), hottest, sum(part.full for part in parts)
-        )
-
-
-def _longest_first(hottest: Iterable[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
-    return tuple(sorted(hottest, key=lambda bucket: (-bucket[2], bucket[:2])))

@@ -20,11 +20,10 @@ from stream_dedup.index.snapshot import Snapshot
 from stream_dedup.log.records import FORMATS
 
 
-def stats(index: LogIndex, hottest: int = 10) -> dict[str, Any]:
+def stats(index: LogIndex) -> dict[str, Any]:
     """Return the report of an index."""
     figures = index.statistics()
     declared, plan = index.declared, index.plan
-    buckets = index.buckets(hottest)
     live = figures["entries"] - figures["removed"]
     return {
         "log": index.log,
@@ -51,23 +50,13 @@ def stats(index: LogIndex, hottest: int = 10) -> dict[str, Any]:
         "rejected_at": figures["rejected_at"] if figures["rejected"] else None,
         "ignored_control_records": figures["ignored_control_records"],
         "bytes": {"disk": figures["bytes_on_disk"], "memory": figures["bytes_in_memory"]},
-        "buckets": {
-            "all": buckets.buckets,
-            "used": buckets.used,
-            "full_blocks": buckets.full,
-            "sizes": [{"up_to": size, "buckets": count} for size, count in buckets.sizes],
-            "hottest": [
-                {"table": table, "key": f"{key:x}", "entries": count}
-                for table, key, count in buckets.hottest
-            ],
-        },
         "chain": index.chain.hex(),
     }
 
 
 def stats_rows(volume: Path, found: dict[str, Any]) -> list[list[str]]:
     """Return the report `found` of a volume as the rows (name, text) of a table."""
-    entries, buckets, digest = found["entries"], found["buckets"], found["state_digest"]
+    entries, digest = found["entries"], found["state_digest"]
     live = entries["live"]
     per_entry = (
         f", {found['bytes']['disk'] / live:,.0f} and {found['bytes']['memory'] / live:,.0f} a "
@@ -100,14 +89,6 @@ def stats_rows(volume: Path, found: dict[str, Any]) -> list[list[str]]:
                 f"memory{per_entry}"
             ),
         ],
-        ["buckets", f"{buckets['used']:,} used of {buckets['all']:,}"],
-        [
-            "full blocks",
-            (
-                f"{buckets['full_blocks']:,}, of which the plan compares only the first and the last "
-                "representatives"
-            ),
-        ],
         ["chain", found["chain"]],
     ]
     if digest is not None:
@@ -121,13 +102,6 @@ def digest_field(digest: StateDigest | None) -> dict[str, Any]:
         "state_digest": None
         if digest is None
         else {"log_offset": digest.log_offset, "digest": digest.digest}
-    }
-
-
-def limit_hottest(report: dict[str, Any], hottest: int) -> dict[str, Any]:
-    """Return the report with only the first `hottest` of its buckets."""
-    return report | {
-        "buckets": report["buckets"] | {"hottest": report["buckets"]["hottest"][:hottest]}
     }
 
 

@@ -3,12 +3,12 @@
 The index has neither texts nor the key of the fingerprints, so the caller sends a fingerprint:
 
     /v1/similar?recipe=ID&print=HEX&digest=HEX&features=N[&sketch=HEX][&scope=HEX][&site=HEX][&title=HEX][&id=HEX][&limit=N][&similarity=SHARE]
-    /v1/memory?plan=PLAN /v1/stats[?hottest=N]
+    /v1/memory?plan=PLAN /v1/stats
 
 Invariants: a look-up locks the index for one search, at most `LOOKUPS_MAX` look-ups wait at a time,
-and others are refused; concurrent requests share one statistics report, which is cached for a while,
-because it counts every bucket while the index waits; no request reads the volume; a response
-contains at most `RESULTS_MAX` documents; errors are problems of RFC 9457.
+and others are refused; concurrent requests share one statistics report, which is cached for a
+while; no request reads the volume; a response contains at most `RESULTS_MAX` documents; errors are
+problems of RFC 9457.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from stream_dedup.serving.http import KeptAnswer
 RESULTS_MAX: Final = 1000
 LOOKUPS_MAX: Final = 8
 _RESULTS: Final = 100
-_HOTTEST_MAX: Final = 1000
 _WAIT_SECONDS: Final = 2.0
 _KEPT_SECONDS: Final = 1.0
 _HEX: Final = re.compile(r"[0-9a-f]+\Z")
@@ -67,7 +66,7 @@ class IndexApi:
         else:
             self._serving = (
                 index,
-                KeptAnswer(lambda: report.stats(index, _HOTTEST_MAX), _KEPT_SECONDS),
+                KeptAnswer(lambda: report.stats(index), _KEPT_SECONDS),
             )
 
     def routes(self) -> list[BaseRoute]:
@@ -163,8 +162,8 @@ class IndexApi:
     async def _stats(
         self, _: LogIndex, answer: KeptAnswer[dict[str, Any]], query: Mapping[str, str]
     ) -> object:
-        hottest = _number(query, "hottest", 10, 0, _HOTTEST_MAX)
-        return report.limit_hottest(await answer.get(), hottest) | {"started_ms": self._started_ms}
+        del query
+        return await answer.get() | {"started_ms": self._started_ms}
 
 
 def _problem(status: int, error: Exception) -> Response:

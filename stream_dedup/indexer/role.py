@@ -25,7 +25,6 @@ from stream_dedup.index.tables.neighbours import ROWS_MAX
 from stream_dedup.indexer.api import IndexApi
 from stream_dedup.indexer.dependencies import IndexerDependencies
 from stream_dedup.indexer.metrics import IndexMetrics
-from stream_dedup.indexer.pace import CatchUpPace
 from stream_dedup.indexer.snapshots import CHILD_BYTES, Snapshots
 from stream_dedup.kafka import LostTopicError, TopicIds, TopicIdWatcher, VerdictWriter, is_recreated
 from stream_dedup.log import answers
@@ -111,7 +110,6 @@ class Indexer:
         self._undelivered: dict[int, bool] = {}
         self._next_gauges = self._next_log = 0.0
         self._recipe, self._rejected = "", 0
-        self._pace = CatchUpPace()
         names = settings.topic_names
         # Kafka requests come before the volume is opened, so that a failure leaves nothing open.
         admin = dependencies.make_admin(settings)
@@ -391,20 +389,12 @@ class Indexer:
             )
 
     def _report_replay(self, applied: int, now: float) -> None:
-        """Report how far the index has caught up, and the remaining time if it is known."""
+        """Report how far the index has caught up."""
         sentence = f"replaying the log: {applied} of {self._catch_up_to}"
-        if (seconds := self._pace.seconds_to(self._catch_up_to, applied, now)) is not None:
-            sentence += f"; some {max(1, round(seconds / 60))} min to go"
         self._health.set_startup(applied / self._catch_up_to, sentence)
         if now >= self._next_log:
             self._next_log = now + _LOG_SECONDS
-            remaining = None if seconds is None else round(seconds)
-            self._logger.info(
-                "replaying the log",
-                applied=applied,
-                log_end=self._catch_up_to,
-                seconds_left=remaining,
-            )
+            self._logger.info("replaying the log", applied=applied, log_end=self._catch_up_to)
 
     def _readiness(self, applied: int, statistics: Mapping[str, int]) -> tuple[bool, str]:
         """Return whether an index that has caught up is ready, and the message; log a warning about

@@ -10,12 +10,11 @@ cached. It is searched for in
 
 1. `SHIPPED`, next to this file: `stream-dedup compile` writes it when an image or a package is
    built. It is as trustworthy as the sources next to it; nothing else writes to it;
-2. `NUMBA_CACHE_DIR`, if that is set;
-3. `kernels` under `STREAM_DEDUP_CACHE_DIR`, if that is set;
-4. `kernels` under the user's cache directory (`platformdirs`);
-5. `stream-dedup-kernels-USERID` in the directory for temporary files.
+2. `kernels` under `STREAM_DEDUP_CACHE_DIR`, if that is set;
+3. `kernels` under the user's cache directory (`platformdirs`);
+4. `stream-dedup-kernels-USERID` in the directory for temporary files.
 
-A kernel that is in none of them is compiled and written to the first of 2 to 5 that is private and
+A kernel that is in none of them is compiled and written to the first of 2 to 4 that is private and
 writable. All may be read-only: kernels are loaded from them all the same. If none is writable,
 every process compiles for itself, and logs one line about it.
 
@@ -66,8 +65,6 @@ _compiler: Any = numba.njit
 SHIPPED = Path(__file__).with_name("compiled_kernels")
 _PACKAGE = Path(__file__).parents[1]
 _CHECKSUM_BYTES = 16
-_KERNELS_OF_A_LINE = 20
-_ERASE = "\r\x1b[K"
 _logger = logging.getLogger(__name__)
 
 
@@ -237,9 +234,6 @@ def _is_as_private_as_sources(directory: Path) -> bool:
 
 
 def _candidates() -> Iterator[Path]:
-    numba_directory = os.environ.get("NUMBA_CACHE_DIR")
-    if numba_directory:
-        yield Path(numba_directory)
     cache_root = os.environ.get("STREAM_DEDUP_CACHE_DIR")
     if cache_root:
         yield Path(cache_root) / "kernels"
@@ -296,42 +290,15 @@ def readable_directories(source: Path) -> tuple[Path, ...]:
 
 
 def _report_compiling(source: Path) -> None:
-    """Log once why this start is slow and how to make the next one quick, and the progress; at a
-    terminal, show it.
-    """
-    if _compiled_into is not None:
-        return
-    directory = cache_directory(source)
-    fits = any(path.parent == SHIPPED for path in readable_directories(source))
-    _log_compiling(SHIPPED.is_dir() and not fits, directory and directory.parent)
-    done = statistics().compiled
-    if sys.stderr.isatty():
-        print(f"{_ERASE}compiling the kernels, once: {done + 1} of "
-              f"{_count_missing()} at most", end="",
-              file=sys.stderr, flush=True)  # fmt: skip
-    elif done and done % _KERNELS_OF_A_LINE == 0:
-        level = logging.INFO if _logger.hasHandlers() else logging.WARNING
-        _logger.log(level, "%d of up to %d kernels are compiled.", done, _count_missing())
-
-
-@cache
-def _count_missing() -> int:
-    """Return the number of kernels that have no machine code for this machine at the first call."""
-    return (
-        sum(
-            not any(
-                any(directory.glob(f"{compiled_kernel._cache._name}-*.kernel"))
-                for directory in readable_directories(compiled_kernel._cache._source)
-            )
-            for compiled_kernel in _kernels
-        )
-        or 1
-    )
+    """Log once why this start is slow, and how to make the next one quick."""
+    if _compiled_into is None:
+        directory = cache_directory(source)
+        fits = any(path.parent == SHIPPED for path in readable_directories(source))
+        _log_compiling(SHIPPED.is_dir() and not fits, directory and directory.parent)
 
 
 @cache
 def _log_compiling(has_shipped: bool, directory: Path | None) -> None:
-    count = f"Up to {_count_missing()} of {len(_kernels)} kernels are compiled now"
     reason = ""
     if has_shipped:
         reason = (
@@ -340,18 +307,19 @@ def _log_compiling(has_shipped: bool, directory: Path | None) -> None:
         )
     if directory is None:
         _logger.warning(
-            "%s, and at every start, which takes up to a minute of CPU, because no private folder can "
-            "be written to.%s Run `stream-dedup compile` when the image is made, or set "
-            "STREAM_DEDUP_CACHE_DIR to such a folder.",
-            count, reason,
+            "Kernels are compiled now, and at every start, which takes up to a minute of CPU, because "
+            "no private folder can be written to.%s Run `stream-dedup compile` when the image is "
+            "made, or set STREAM_DEDUP_CACHE_DIR to such a folder.",
+            reason,
         )  # fmt: skip
     else:
         # A program without a logging configuration, such as a notebook, shows only warnings.
         is_unheard = not _logger.hasHandlers()
         _logger.log(
             logging.WARNING if has_shipped or is_unheard else logging.INFO,
-            "%s, once, which takes up to a minute of CPU.%s They are kept in %s for the next start.",
-            count, reason, directory,
+            "Kernels are compiled now, once, which takes up to a minute of CPU.%s They are kept in %s "
+            "for the next start.",
+            reason, directory,
         )  # fmt: skip
 
 
@@ -389,8 +357,6 @@ class _CodeCache(caching._Cache):
 
     def save_overload(self, sig: Any, data: Any) -> None:
         COMPILING.end()
-        if _compiled_into is None and sys.stderr.isatty():
-            print(_ERASE, end="", file=sys.stderr, flush=True)
         directory = cache_directory(self._source)
         if directory is None or data.library.has_dynamic_globals:
             return

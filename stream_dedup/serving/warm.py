@@ -97,7 +97,6 @@ def use_index() -> None:
         index.judge(batch, batch.features, 48)
         index.find_positions(batch)
         index.find_ids(batch.ids, batch.scopes, lambda asked, _: asked >= 0, 0)
-        index.bucket_lengths(0)
         index.measure_next_table()
         index.find_near(batch.prints[0], 0, 48, bytes(SKETCH_BYTES))
         index._tables.finder.merge(0)

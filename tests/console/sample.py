@@ -40,7 +40,6 @@ COPY = (
 )
 TITLE = "Northern pier to close in May"
 REASONS = ("new", "new", "near", "new", "exact", "unchanged", "new", "revised", "near", "new")
-SIZES = [{"up_to": 1, "buckets": 18_000}, {"up_to": 4, "buckets": 3_004}]
 INDEX = {
     "applied": 4_210,
     "unanswered": 0,
@@ -51,7 +50,6 @@ INDEX = {
     "mode": "enforce",
     "entries": {"live": 24_310, "removed": 112},
     "bytes": {"disk": 9_500_000, "memory": 4_100_000},
-    "buckets": {"all": 65_536, "used": 21_004, "sizes": SIZES},
 }
 
 EVENTS = (

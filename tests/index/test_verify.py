@@ -169,37 +169,3 @@ def test_similar_finds_by_digest_and_within_reach() -> None:
     assert index.similar(limbs, b"x" * 16, 2).found == ()
     assert index.similar(limbs, b"a" * 16, 50, scope=5).found == ()
     assert index.similar(limbs, b"a" * 16, 50).found[0][1].decided == LogPlace(1, 0)
-
-
-def test_buckets_tell_how_full_they_are() -> None:
-    docs = [
-        Doc(0, offset, offset, bytes([offset] * 16), (offset * 2**100) | 0xABCD, scope=0)
-        for offset in range(40)
-    ]
-    index = applied([declare(PLANS["classic"]), batch(docs[:1])], MemoryStore())
-    index.apply(
-        [
-            (
-                2,
-                APPEND_MS,
-                batch(
-                    [
-                        Doc(1, doc.offset, doc.value, doc.digest, doc.offset << 40 | 0xABCD)
-                        for doc in docs
-                    ]
-                ),
-            )
-        ]
-    )
-    found = index.buckets(3)
-    full = index.statistics()["representatives_full"]
-
-    assert sum(entries for _, _, entries in index.buckets(10_000).hottest) == 4 * full
-    assert sum(count for _, count in found.sizes) == found.used
-    assert found.buckets == 4 << 15
-    table, _, most = found.hottest[0]
-    assert (table, most) == (0, full)
-    assert index.buckets(0).hottest == ()
-    assert [entries for _, _, entries in found.hottest] == sorted(
-        (e for _, _, e in found.hottest), reverse=True
-    )

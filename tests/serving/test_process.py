@@ -221,7 +221,7 @@ def test_a_signal_interrupts_the_compiler(tmp_path: Path) -> None:
         text=True,
         timeout=300,
         check=False,
-        env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "kernels")},
+        env=os.environ | {"STREAM_DEDUP_CACHE_DIR": str(tmp_path)},
     )
 
     assert ended.stdout.splitlines() == ["True interrupted", "True later", "2"], ended.stderr

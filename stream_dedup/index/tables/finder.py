@@ -520,12 +520,6 @@ class RowFinder:
         """Bytes of the row numbers that are in files."""
         return int(self.frozen.sum()) * ROW_BYTES if self._folder is not None else 0
 
-    def lengths(self, number: int) -> NDArray[np.int64]:
-        """Return the number of entries in each bucket of one table, (B,)."""
-        lengths: NDArray[np.int64] = np.diff(self._heads(number)).astype(np.int64)
-        finder_kernels.count_active(self.key_tables, number, lengths)
-        return lengths
-
     def longest(self, number: int) -> int:
         """Return the most entries that a look-up reads in one table: a frozen bucket and its active
         block.

@@ -596,16 +596,6 @@ def clear_active(key_tables: Any, number: int) -> None:
 
 
 @kernel
-def count_active(key_tables: Any, number: int, lengths: Any) -> None:
-    """Add the rows in the active segment of a table to `lengths` (B,) int64, by bucket."""
-    active_heads, active_tags = key_tables.active_heads, key_tables.active_tags
-    for group in range(lengths.shape[0] >> GROUP_BITS):
-        block = int64(active_heads[number, group, 0]) * UNIT
-        for place in range(block, block + int64(active_heads[number, group, 1])):
-            lengths[(group << GROUP_BITS) + (int64(active_tags[place]) & (GROUP - 1))] += 1
-
-
-@kernel
 def count_longer(key_tables: Any, number: int, most: int, counts: Any) -> int:
     """Return the number of tags that occur more than `most` times in a bucket of one table.
 

@@ -424,15 +424,6 @@ class Neighbours:
             + self._tables.finder.bytes_in_file
         )
 
-    @property
-    def tables(self) -> int:
-        """The number of the plan's tables."""
-        return self._tables.count
-
-    def bucket_lengths(self, table: int) -> NDArray[np.int64]:
-        """Return the number of entries in each bucket of one table."""
-        return self._tables.finder.lengths(table)
-
     def measure_next_table(self) -> int:
         """Measure the buckets of the next table; return the most entries that a look-up reads in a
         bucket.
