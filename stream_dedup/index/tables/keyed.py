@@ -117,7 +117,7 @@ class PlanTables:
             near = make_near_rows(count)
             count = int(
                 keyed_kernels.collect_in_order(
-                    plan, key_tables, loaded, wanted, 0, keys, added, cursors, near
+                    plan, key_tables, loaded, wanted, 0, keys, added, cursors, near, False
                 )
             )
         check_buffer(loaded)

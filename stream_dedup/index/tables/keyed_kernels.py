@@ -311,6 +311,12 @@ def _compare_rows(
                     sibling[doc] = min(sibling[doc], row)
 
 
+@inlined
+def _chain_of(chains: Any, number: int, key: Any) -> Any:
+    """Return the first entry of the chain in which those with a key are, or -1."""
+    return chains.heads[number, int64(key) & int64(chains.seen.shape[0] - 1)]
+
+
 @kernel
 def _advance(
     key_tables: Any, loaded: Any, number: int, keys: Any, doc: int, added: Any, cursors: Any
@@ -327,7 +333,6 @@ def _advance(
             cursors[number, _ROW] = read_row(key_tables, loaded.buffer, number, key, index)
             return
         cursors[number, _PLACE] = -1
-        cursors[number, _CHAIN] = chains.heads[number, int64(key) & int64(chains.seen.shape[0] - 1)]
     index = int64(cursors[number, _CHAIN])
     while index >= 0 and keys[new_docs[index], number] != key:
         index = int64(chains.links[index, number])
@@ -404,17 +409,20 @@ def collect_in_order(
     added: Any,
     cursors: Any,
     near: Any,
+    is_batch_only: Any,
 ) -> int:
     """Write the rows near a document, in log order, to `near` (`rows.NearRows`); return their
     number.
 
     If `near` has room for one row, ends at the first. `added` are the batch's new entries
-    (`rows.NewEntries`); `cursors` (T, 4) int64 is scratch: the state of the search in each table.
+    (`rows.NewEntries`); with `is_batch_only` no others are searched. `cursors` (T, 4) int64 is
+    scratch: the state of the search in each table.
     """
     next_row, count, capacity = added.next_row, int64(0), near.rows.shape[0]
     near.sibling[0] = NONE
     for number in range(keys.shape[1]):
-        cursors[number, _PLACE] = cursors[number, _CHAIN] = 0
+        cursors[number, _PLACE] = -1 if is_batch_only else 0
+        cursors[number, _CHAIN] = _chain_of(added.chains, number, keys[doc, number])
         cursors[number, _REMAINING] = plan.asked - plan.asked_last
         _advance(key_tables, loaded, number, keys, doc, added, cursors)
     while count == 0 or capacity > 1:
@@ -450,56 +458,12 @@ def collect_in_order(
     return int(count)
 
 
-@kernel
-def _find_near_in_batch(
-    plan: Any, batch: Any, doc: int, number: int, key: Any, keys: Any, chains: Any, new_docs: Any
-) -> Any:
-    """Find the first new entry of the batch that is near in one table.
-
-    Returns (its place among the new entries, or NONE; its distance; the first sibling's place, or
-    NONE). In a table with a cap, at most `asked` entries are compared, first and last ones.
-    """
-    mask = int64(chains.seen.shape[0] - 1)
-    index, remaining = (
-        int64(chains.heads[number, int64(key) & mask]),
-        int64(plan.asked - plan.asked_last),
-    )
-    sibling: Any = NONE
-    while index >= 0:
-        other = new_docs[index]
-        is_candidate = keys[other, number] == key and batch.scopes[other] == batch.scopes[doc]
-        if is_candidate and has_equal_key(plan, number, batch, other, batch, doc):
-            distance = int64(near_distance(plan, batch, other, batch, doc))
-            if distance >= 0:
-                return index, distance, sibling
-            if distance == _SIBLING:
-                sibling = min(sibling, index)
-            remaining -= 1
-            if remaining == 0:
-                break
-        index = int64(chains.links[index, number])
-    if index < 0:
-        return NONE, int64(0), sibling
-    front_end, remaining = index, int64(plan.asked_last)
-    index = int64(chains.tails[number, int64(key) & mask])
-    last_found, last_distance = NONE, int64(0)
-    while index > front_end and remaining > 0:
-        other = new_docs[index]
-        is_candidate = keys[other, number] == key and batch.scopes[other] == batch.scopes[doc]
-        if is_candidate and has_equal_key(plan, number, batch, other, batch, doc):
-            remaining -= 1
-            distance = int64(near_distance(plan, batch, other, batch, doc))
-            if distance >= 0:
-                last_found, last_distance = index, distance
-            elif distance == _SIBLING:
-                sibling = min(sibling, index)
-        index = int64(chains.backs[index, number])
-    return last_found, last_distance, sibling
-
-
-@kernel
+@inlined
 def _has_key_in_batch(doc: int, keys: Any, chains: Any, new_docs: Any) -> Any:
-    """Return whether a new entry of the batch seems to have one of a document's keys."""
+    """Return whether a new entry of the batch seems to have one of a document's keys.
+
+    Inlined: it skips nearly all entries, and a call costs more.
+    """
     mask = int64(chains.seen.shape[0] - 1)
     for number in range(chains.heads.shape[0]):
         key = keys[doc, number]
@@ -529,8 +493,7 @@ def judge_in_order(
     Documents that become entries are the rows from `earlier.next_row` on. The batch's new entries are
     found by their keys (n, T), in chains that begin with the earliest. `cursors` and `near`, which
     has room for one row, are those of `collect_in_order`, which is skipped for a document without
-    other candidates than its best row. The search of a chain for a key is inlined here: it skips
-    nearly all entries, and a call costs more.
+    other candidates than its best row.
     """
     next_row, same_row, tags = earlier.next_row, earlier.same_row, earlier.tags
     best, best_distance, sibling = earlier.best, earlier.best_distance, earlier.sibling
@@ -551,36 +514,31 @@ def judge_in_order(
         is_short = batch.features[doc] < earlier.features_min
         if not is_short:
             near_row, row_distance, first_sibling = best[doc], best_distance[doc], sibling[doc]
-            if near_row == NONE:
-                first = NONE
-                for number in range(heads.shape[0]):
-                    key = keys[doc, number]
-                    index = int64(heads[number, int64(key) & mask])
-                    while index >= 0 and keys[new_docs[index], number] != key:
-                        index = int64(links[index, number])
-                    if 0 <= index < first:
-                        index, batch_distance, near_sibling = _find_near_in_batch(
-                            plan, batch, doc, number, key, keys, chains, new_docs
-                        )
-                        if near_sibling != NONE:
-                            first_sibling = min(first_sibling, next_row + near_sibling)
-                        if index < first:
-                            first, row_distance = index, batch_distance
-                if first != NONE:
-                    near_row = next_row + first
-            if (
-                min(near_row, first_sibling) != NONE
-                and plan.asked > 0
-                and (not earlier.is_alone[doc] or _has_key_in_batch(doc, keys, chains, new_docs))
+            is_capped, is_found = plan.asked > 0, min(near_row, first_sibling) != NONE
+            if (near_row == NONE or is_capped) and (
+                (is_capped and is_found and not earlier.is_alone[doc])
+                or _has_key_in_batch(doc, keys, chains, new_docs)
             ):
                 added = NewEntries(next_row, chains, new_docs)
                 total = collect_in_order(
-                    plan, key_tables, loaded, batch, doc, keys, added, cursors, near
+                    plan,
+                    key_tables,
+                    loaded,
+                    batch,
+                    doc,
+                    keys,
+                    added,
+                    cursors,
+                    near,
+                    not is_capped,
                 )
                 near_row, row_distance = (
                     (near.rows[0], near.distances[0]) if total > 0 else (NONE, int64(0))
                 )
-                first_sibling = near.sibling[0]
+                # Under a cap those before the batch were searched again.
+                first_sibling = (
+                    near.sibling[0] if is_capped else min(first_sibling, near.sibling[0])
+                )
             compared = first_sibling if near_row == NONE else near_row
             if compared != NONE and compared < next_row:
                 load_sketch(loaded, compared)
