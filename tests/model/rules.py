@@ -23,7 +23,7 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.rules import judging as index_judging
 from stream_dedup.index.rules import orders
 from stream_dedup.index.rules.copies import CopyCounts
-from stream_dedup.index.rules.positions import Positions, WholeRecord
+from stream_dedup.index.rules.positions import Positions
 from stream_dedup.index.rules.state import IndexState
 from stream_dedup.index.storage import layout
 from stream_dedup.index.storage.memory import MemoryStore
@@ -106,11 +106,9 @@ def _expires_with_its_representative(drop: Any, state: IndexState, entries: Any,
     gone = set(zip(of.log_offsets.tolist(), of.places.tolist(), strict=True))
     drop(state, entries, why)
     positions = state.positions
-    positions.split_records()
-    for key, (record, row) in list(positions._cached.items()):
-        if divmod(record.handles[row], 1 << 16) in gone and why == "window":
-            positions._drop(key)
-            positions._changed[record.log_offset] = record
+    for record in list(positions._records.values()) if why == "window" else ():
+        is_gone = [divmod(handle, 1 << 16) in gone for handle in record.handles.tolist()]
+        positions._drop(record, np.array(is_gone))
 
 
 @_instead(index_judging._Judging, "__init__")
@@ -178,11 +176,14 @@ def _never_announces(_real: Any, self: Any, applied: int) -> int:
     return int(self._catch_up_to)
 
 
-@_instead(Positions, "find_verdict")
-def _counts_again(kept: Any, self: Positions, key: Any) -> Any:
+@_instead(Positions, "find_verdicts")
+def _counts_again(kept: Any, self: Positions, columns: Any) -> Any:
     """A duplicate that has a verdict already is one copy more of what it names."""
-    found = kept(self, key)
-    return found if found is None or not found.copies else found._replace(copies=found.copies + 1)
+    found = kept(self, columns)
+    return {
+        key: verdict._replace(copies=verdict.copies + 1) if verdict.copies else verdict
+        for key, verdict in found.items()
+    }
 
 
 # -- the worker
@@ -344,8 +345,7 @@ REWINDS = Tuning(weights={**MANY, "rewind": 25, "crash": 6})
 
 RULES = [
     Rule("positions are looked up, and verdicts kept",
-         _all(_set(Positions, "cache", lambda *_: None),
-              _set(Positions, "cache_whole", lambda _, *record: WholeRecord(*record))), ("verdict",), REREAD, first=21),
+         _set(Positions, "cache", lambda *_: None), ("verdict",), REREAD, first=21),
     Rule("a kept verdict outlives its representative", _expires_with_its_representative, ("verdict",), REREAD, first=7),
     Rule("what lies below the watermark is stale", _no_stale, ("verdict",),
          Tuning(weights={"documents": 60, "pause": 50, "rebalance": 20, "replace": 10}, happenings=26, window_ms=None,

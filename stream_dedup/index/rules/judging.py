@@ -13,7 +13,6 @@ document names.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -25,8 +24,6 @@ from stream_dedup.index.rules import last_texts
 from stream_dedup.index.rules.copies import Copies
 from stream_dedup.index.rules.last_texts import IdText
 from stream_dedup.index.rules.positions import (
-    CachedRecord,
-    Key,
     find_spans,
     handle_of,
     read_keys,
@@ -107,13 +104,10 @@ def judge_batch(state: IndexState, logged: LoggedBatch, floor: int) -> Verdicts:
     judging = _Judging(logged, columns, floor, is_epoch_below, is_below)
     verdicts = _judge_at_once(state, judging)
     if verdicts is None:
-        keys, record = read_keys(columns), CachedRecord(logged.log_offset)
-        state.positions.split_records(numbers)
         judgements: list[Judgement] = []
-        for first, end in split_at_repeats(keys):
-            judgements += _judge_range(state, judging, keys, record, first, end)
+        for first, end in split_at_repeats(read_keys(columns)):
+            judgements += _judge_range(state, judging, first, end)
         verdicts = Verdicts.of(judgements)
-        state.positions.finish_record(record)
     if state.window is not None and state.window.refresh:
         _renew_representatives(state, judging.named_entries)
     return verdicts
@@ -126,16 +120,13 @@ def _judge_at_once(state: IndexState, judging: _Judging) -> Verdicts | None:
     rebalance or a rewind `_judge_range` looks each document up.
     """
     positions, columns = state.positions, judging.columns
-    if (
-        judging.is_below.any()
-        or (spans := find_spans(columns)) is None
-        or not positions.is_new_batch(columns, spans)
-    ):
+    spans, rises = find_spans(columns.sources, columns.offsets)
+    if judging.is_below.any() or not rises or not positions.is_new_batch(spans):
         return None
     if (state.require_stores()[1].find_positions(columns) >= 0).any():
         return None
     verdicts, handles = _judge_new(state, judging, np.arange(len(columns.offsets)))
-    positions.cache_whole(judging.log_offset, columns, spans).set_verdicts(verdicts, handles, 0)
+    positions.cache(judging.log_offset, columns, verdicts, handles)
     return verdicts
 
 
@@ -161,8 +152,6 @@ def columns_of_batch(batch: Batch, sources: NDArray[np.uint32]) -> Columns:
 def _judge_range(
     state: IndexState,
     judging: _Judging,
-    keys: Sequence[Key],
-    record: CachedRecord,
     first: int,
     end: int,
 ) -> list[Judgement]:
@@ -172,18 +161,12 @@ def _judge_range(
     columns = select_rows(judging.columns, slice(first, end))
     is_below = judging.is_below[first:end]
     judgements: list[Judgement | None] = [None] * (end - first)
-    handles = [0] * (end - first)
-    is_undecided = np.ones(end - first, np.bool_)
-    if not positions.are_new(keys[first:end]):
-        for place in range(end - first):
-            cached = (
-                None
-                if judging.is_epoch_below[first + place]
-                else positions.find_verdict(keys[first + place])
-            )
-            if cached is not None:
-                judgements[place] = cached
-                is_undecided[place] = False
+    handles = np.zeros(end - first, np.int64)
+    cached = positions.find_verdicts(columns)
+    for place, key in enumerate(read_keys(columns)):
+        if key in cached and not judging.is_epoch_below[first + place]:
+            judgements[place] = cached[key]
+    is_undecided = np.array([judgement is None for judgement in judgements])
     live_entries = neighbours.find_positions(columns)
     live_entries[~is_undecided] = -1  # a cached verdict needs no second look-up
     live_places = np.flatnonzero(live_entries >= 0)
@@ -203,20 +186,17 @@ def _judge_range(
     new_places = np.flatnonzero(is_undecided & (live_entries < 0) & ~is_below)
     if len(new_places):
         verdicts, new_handles = _judge_new(state, judging, first + new_places)
-        for place, judgement, handle in zip(
-            new_places.tolist(), verdicts.judgements(), new_handles.tolist(), strict=True
-        ):
-            judgements[place], handles[place] = judgement, handle
+        handles[new_places] = new_handles
+        for place, judgement in zip(new_places.tolist(), verdicts, strict=True):
+            judgements[place] = judgement
     decided = [judgement for judgement in judgements if judgement is not None]
-    cacheable_places = np.flatnonzero(is_undecided & ~is_below).tolist()
-    if len(cacheable_places) == end - first:
-        positions.cache(record, keys[first:end], decided, handles)
-    elif cacheable_places:
+    cacheable_places = np.flatnonzero(is_undecided & ~is_below)
+    if len(cacheable_places):
         positions.cache(
-            record,
-            [keys[first + place] for place in cacheable_places],
-            [decided[place] for place in cacheable_places],
-            [handles[place] for place in cacheable_places],
+            log_offset,
+            select_rows(columns, cacheable_places),
+            Verdicts.of([decided[place] for place in cacheable_places.tolist()]),
+            handles[cacheable_places],
         )
     return decided
 

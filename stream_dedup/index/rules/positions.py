@@ -21,9 +21,8 @@ record, those at or above the watermarks are exactly the cached ones (so a risin
 watermark costs no write, and a rising epoch rewrites stored values); a cached duplicate
 names a representative that was not retracted.
 
-The verdicts of a log record stay columns (`WholeRecord`) until one of them is read; if its offsets
-do not overlap with those of a new batch, none is needed. Nearly always a watermark passes the
-record before that.
+Verdicts stay columns; single ones are read only if their record's offsets overlap with those of a
+batch. Nearly always a watermark passes the record before that.
 
 A retraction reads the records with the position and those that
 name its representative, not the whole cache: for this, each record's handles are indexed once, when
@@ -33,20 +32,18 @@ a representative is retracted.
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_right, insort
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.domain.document import Position, Representative, Verdict
+from stream_dedup.domain.document import Position, Reason, Verdict
 from stream_dedup.domain.errors import FormatError
 from stream_dedup.domain.lazy import sizes_of
-from stream_dedup.domain.sketch import NOT_COMPARED
-from stream_dedup.index.storage.columns import Columns
+from stream_dedup.index.storage.columns import Columns, make_columns
 from stream_dedup.index.storage.contract import Writes
 from stream_dedup.index.storage.layout import (
     CACHED_VERDICT,
@@ -62,13 +59,18 @@ from stream_dedup.index.storage.layout import (
     watermark_key,
 )
 from stream_dedup.log.frame import table_of
-from stream_dedup.log.schema import COLUMNS, Judgement, NamedRepresentatives, Verdicts
+from stream_dedup.log.schema import (
+    COLUMNS,
+    Judgement,
+    NamedRepresentatives,
+    Verdicts,
+    naming_mask,
+)
 
 Key = tuple[int, int, int]
 """A document's identity: (source number, offset, value digest)."""
 
 _PLACES = 1 << 16
-_SMALL_BATCH = 64
 
 
 class Sources:
@@ -134,74 +136,69 @@ class Sources:
         self._stored = len(self._names)
 
 
-class CachedRecord:
-    """The cached verdicts of one log record, in parallel lists; `handles` are those of the
-    representatives that the verdicts are about. `remaining` counts the verdicts not yet dropped.
-    """
-
-    __slots__ = ("handles", "is_stored", "judgements", "keys", "log_offset", "remaining")
-
-    def __init__(self, log_offset: int) -> None:
-        self.log_offset = log_offset
-        self.keys: list[Key] = []
-        self.judgements: list[Judgement] = []
-        self.handles: list[int] = []
-        self.remaining = 0
-        self.is_stored = False
-
-
 Spans = dict[int, tuple[int, int]]
-"""By source: the first and the last offset of a batch whose offsets rise for each source."""
+"""By source: the lowest and the highest offset of some documents."""
+
+_IS_UNIQUE = np.isin(
+    np.arange(256), [reason for reason in Reason if reason.verdict is Verdict.UNIQUE]
+)
 
 
-class WholeRecord:
-    """All verdicts of one log record as columns (n,), until one of them is read, which is rare.
+class CachedRecord:
+    """The cached verdicts of one log record, as columns (n,) in the order of its documents.
 
-    `remaining` counts the sources whose watermark has not passed the record.
+    `handles` are those of the representatives that the verdicts are about. `is_kept` is false for
+    verdicts that were dropped one by one; those that a watermark passed are dropped with the
+    record, once `remaining`, the number of sources that have not passed it, is 0. `reach` is, by
+    source, the highest offset of this record and those before it in `Positions`.
     """
 
     __slots__ = (
-        "_handles",
-        "_slice",
-        "_verdicts",
-        "columns",
-        "is_stored",
-        "log_offset",
-        "remaining",
-        "spans",
-    )
+        "handles", "is_kept", "is_stored", "log_offset", "offsets", "reach", "remaining", "sources",
+        "spans", "value_digests", "verdicts",
+    )  # fmt: skip
 
-    _verdicts: Verdicts
-    _handles: NDArray[np.int64]
-    _slice: slice
-
-    def __init__(self, log_offset: int, columns: Columns, spans: Spans) -> None:
+    def __init__(
+        self, log_offset: int, columns: Columns, verdicts: Verdicts, handles: NDArray[np.int64]
+    ) -> None:
         self.log_offset = log_offset
-        self.columns = columns
-        self.spans = spans
-        self.remaining = len(spans)
+        self.sources, self.offsets = columns.sources, columns.offsets
+        self.value_digests = columns.value_digests
+        self.verdicts, self.handles = verdicts, handles
+        self.is_kept = np.ones(len(handles), np.bool_)
         self.is_stored = False
+        self.reach: dict[int, int] = {}
+        self._update_spans()
 
-    def set_verdicts(self, verdicts: Verdicts, handles: NDArray[np.int64], first: int) -> None:
-        """Set the n verdicts from place `first` of `verdicts`, before any is read.
+    def keys(self) -> list[Key]:
+        """Return the identities of the documents."""
+        columns = self.sources, self.offsets, self.value_digests
+        return list(zip(*(column.tolist() for column in columns), strict=True))
 
-        `handles` are those of the representatives of all `verdicts`.
-        """
-        self._verdicts, self._handles, self._slice = (
-            verdicts,
-            handles,
-            slice(first, first + len(self.columns.offsets)),
+    def find(self, key: Key) -> int | None:
+        """Return the row of a document whose verdict was not dropped, or None."""
+        source, offset, value_digest = key
+        is_same = (self.offsets == offset) & (self.sources == source) & self.is_kept
+        rows = np.flatnonzero(is_same & (self.value_digests == np.uint64(value_digest)))
+        return int(rows[0]) if len(rows) else None
+
+    def replace(self, changed: Mapping[int, Judgement]) -> None:
+        """Replace the verdicts of some rows."""
+        judgements = self.verdicts.judgements()
+        self.verdicts = Verdicts.of(
+            [changed.get(row, judgement) for row, judgement in enumerate(judgements)]
         )
 
-    @property
-    def verdicts(self) -> Verdicts:
-        """The verdicts, in the order of the documents."""
-        return self._verdicts.part(self._slice.start, self._slice.stop)
+    def append(self, part: CachedRecord) -> None:
+        """Add the documents of a later part of the same log record."""
+        for name in ("sources", "offsets", "value_digests", "handles", "is_kept"):
+            setattr(self, name, np.concatenate([getattr(self, name), getattr(part, name)]))
+        self.verdicts = Verdicts.joined([self.verdicts, part.verdicts])
+        self._update_spans()
 
-    @property
-    def handles(self) -> NDArray[np.int64]:
-        """Handles of the representatives of the verdicts, (n,)."""
-        return self._handles[self._slice]
+    def _update_spans(self) -> None:
+        self.spans, _ = find_spans(self.sources, self.offsets)
+        self.remaining = len(self.spans)
 
 
 class Positions:
@@ -215,27 +212,21 @@ class Positions:
     ) -> None:
         self._sources = sources
         self._watermarks = {number_of(key): decode_watermark(value) for key, value in watermarks}
-        self._cached: dict[Key, tuple[CachedRecord, int]] = {}
-        # By source: the cached keys of each log record, by offset.
-        self._runs: dict[int, list[deque[Key]]] = {}
-        # By source, above its watermark; their spans do not overlap.
-        self._whole_records: dict[int, list[WholeRecord]] = {}
+        # By source, ordered by their first offset: the records that its watermark has not passed.
+        self._by_source: dict[int, list[CachedRecord]] = {}
         # By log offset, in its order: those with a cached verdict.
-        self._records: dict[int, CachedRecord | WholeRecord] = {}
+        self._records: dict[int, CachedRecord] = {}
         # By handle: the log offsets of the indexed records with a duplicate of the representative.
         self._offsets_by_handle: dict[int, set[int]] = {}
         # By log offset, of the indexed (oldest) records: their handles in `_offsets_by_handle`.
         self._handles_by_offset: dict[int, list[int]] = {}
         self._changed_watermarks: set[int] = set()
-        self._changed: dict[int, CachedRecord | WholeRecord] = {}
+        self._changed: dict[int, CachedRecord] = {}
         for key, value in stored:
             self._load(number_of(key), value)
 
     def __len__(self) -> int:
-        wholes = [record for record in self._records.values() if isinstance(record, WholeRecord)]
-        return len(self._cached) + sum(
-            int(np.count_nonzero(self._mark_cached(whole))) for whole in wholes
-        )
+        return sum(int(self._mark_cached(record).sum()) for record in self._records.values())
 
     def watermark(self, source: int) -> tuple[int, int]:
         """Return the (epoch, committed offset) of a partition's watermark."""
@@ -248,99 +239,60 @@ class Positions:
         old = self._watermarks.get(source)
         if old is not None and (epoch, committed) <= old:
             return
-        is_new_epoch = old is not None and epoch > old[0]
-        if is_new_epoch:
-            self.split_records()
+        if old is not None and epoch > old[0]:
+            # A lower offset may be above the new watermark: what only the old one excluded must not
+            # come back.
+            for record in [record for record in self._records.values() if source in record.spans]:
+                is_dropped = (record.offsets < old[1]) | ~_IS_UNIQUE[record.verdicts.reasons]
+                self._drop(record, is_dropped & (record.sources == source))
         self._watermarks[source] = (epoch, committed)
         self._changed_watermarks.add(source)
-        if is_new_epoch:
-            for key in [key for key in self._cached if key[0] == source]:
-                record, row = self._cached[key]
-                if record.judgements[row].reason.verdict is not Verdict.UNIQUE:
-                    self._drop(key)
-            # A lower offset may be above the new watermark: stored rows that only the old watermark
-            # excluded must be deleted.
-            self._changed.update((record.log_offset, record) for record, _ in self._cached.values())
         self._drop_passed(source, committed)
 
-    def is_new_batch(self, columns: Columns, spans: Spans) -> bool:
+    def is_new_batch(self, spans: Spans) -> bool:
         """Return True only if no document of a batch has a cached verdict: the usual case.
 
         False may also mean that only the spans of offsets overlap.
         """
-        for source, (first, last) in spans.items():
-            whole = self._whole_before(source, last)
-            if whole is not None and whole.spans[source][1] >= first:
-                return False
-        return not self._cached or self._cached.keys().isdisjoint(read_keys(columns))
+        return next(self._overlapping(spans), None) is None
 
-    def split_records(self, sources: Iterable[int] | None = None) -> None:
-        """Split the records with documents of these sources, or all records, into single verdicts.
-
-        `find_verdict` and `cache` need this for their sources.
-        """
-        chosen_sources = list(self._whole_records) if sources is None else sources
-        whole_records = {
-            whole.log_offset: whole
-            for source in chosen_sources
-            for whole in self._whole_records.get(source, ())
-        }
-        for _, whole in sorted(whole_records.items()):
-            self._split_record(whole)
-
-    def are_new(self, keys: Sequence[Key]) -> bool:
-        """Return whether none of these documents, of split sources, has a cached verdict."""
-        return self._cached.keys().isdisjoint(keys)
-
-    def find_verdict(self, key: Key) -> Judgement | None:
-        """Return the cached verdict on a document of a split source, or None."""
-        cached = self._cached.get(key)
-        return None if cached is None else cached[0].judgements[cached[1]]
+    def find_verdicts(self, columns: Columns) -> dict[Key, Judgement]:
+        """Return the cached verdicts on documents of a batch."""
+        wanted, found = set(read_keys(columns)), dict[Key, Judgement]()
+        spans, _ = find_spans(columns.sources, columns.offsets)
+        for record in self._overlapping(spans):
+            cached = zip(
+                record.keys(), record.verdicts, self._mark_cached(record).tolist(), strict=True
+            )
+            found.update(
+                (key, judgement)
+                for key, judgement, is_cached in cached
+                if is_cached and key in wanted
+            )
+        return found
 
     def verdicts(self) -> list[tuple[Key, Judgement]]:
         """Return every cached verdict, ordered by source, offset and value digest."""
-        self.split_records()
-        return [
-            (key, record.judgements[row])
-            for key, (record, row) in sorted(self._cached.items(), key=itemgetter(0))
-        ]
+        cached: list[tuple[Key, Judgement]] = []
+        for record in self._records.values():
+            pairs = zip(record.keys(), record.verdicts, strict=True)
+            cached += itertools.compress(pairs, self._mark_cached(record).tolist())
+        return sorted(cached, key=itemgetter(0))
 
     def cache(
-        self,
-        record: CachedRecord,
-        keys: Sequence[Key],
-        judgements: Sequence[Judgement],
-        handles: Sequence[int],
+        self, log_offset: int, columns: Columns, verdicts: Verdicts, handles: NDArray[np.int64]
     ) -> None:
-        """Cache verdicts on documents at or above their watermarks; `handles` are handles
-        (`handle_of`).
+        """Cache verdicts on documents of a log record, at or above their watermarks and without a
+        cached one; `handles` are handles (`handle_of`).
         """
-        first = len(record.keys)
-        record.keys += keys
-        record.judgements += judgements
-        record.handles += handles
-        record.remaining += len(keys)
-        self._cached.update(
-            zip(keys, zip(itertools.repeat(record), range(first, len(record.keys))), strict=False)
-        )
-
-    def finish_record(self, record: CachedRecord) -> None:
-        """Add a log record after its last `cache`."""
-        if record.keys:
-            self._add_runs(sorted(record.keys))
-            self._changed[record.log_offset] = self._records[record.log_offset] = record
-
-    def cache_whole(self, log_offset: int, columns: Columns, spans: Spans) -> WholeRecord:
-        """Cache the verdicts on all documents of a log record, none of which was cached
-        (`is_new_batch`).
-
-        The caller then calls `set_verdicts`.
-        """
-        whole = WholeRecord(log_offset, columns, spans)
-        for source in spans:
-            insort(self._whole_records.setdefault(source, []), whole, key=_first_offset_of(source))
-        self._changed[log_offset] = self._records[log_offset] = whole
-        return whole
+        record = CachedRecord(log_offset, columns, verdicts, handles)
+        earlier = self._records.get(log_offset)
+        if earlier is not None:
+            self._remove(earlier)
+            earlier.append(record)
+            record = earlier
+        self._add(record)
+        self._changed[log_offset] = record
 
     def retract(self, key: Key, handle: int | None, judgement: Judgement) -> None:
         """Replace the cached verdict on a retracted document, and drop those on duplicates that
@@ -348,40 +300,31 @@ class Positions:
 
         `handle` is its representative's, or None if it is no representative.
         """
-        cached = self._find_cached(key)
-        if cached is not None:
-            record, row = cached
-            record.judgements[row] = judgement
-            self._changed[record.log_offset] = record
+        self._replace(key, judgement)
         for record in [] if handle is None else self._records_naming(handle):
-            self._changed[record.log_offset] = record
-            for row in [row for row, named in enumerate(record.handles) if named == handle]:
-                is_kept = self._cached.get(record.keys[row]) == (record, row)
-                if is_kept and record.judgements[row].reason.verdict is Verdict.DUPLICATE:
-                    self._drop(record.keys[row])
+            self._drop(record, (record.handles == handle) & record.verdicts.are_duplicates)
 
     def replace(self, key: Key, handle: int, judgement: Judgement) -> None:
         """Replace the cached verdict on a released document, if there is one."""
-        cached = self._find_cached(key)
-        if cached is not None:
-            record, row = cached
-            record.judgements[row], record.handles[row] = judgement, handle
-            self._changed[record.log_offset] = record
+        replaced = self._replace(key, judgement)
+        if replaced is not None:
+            record, row = replaced
+            record.handles[row] = handle
 
     def forget(self, ids: Collection[bytes]) -> None:
         """Blank these ids in the cached verdicts on duplicates; other fields stay, so redelivery
         changes nothing.
         """
-        for stored in list(self._records.values()):
-            if isinstance(stored, WholeRecord) and not any(
-                representative.id in ids for representative in stored.verdicts.named
-            ):
-                continue
-            record = self._split_record(stored) if isinstance(stored, WholeRecord) else stored
-            for row, judgement in enumerate(record.judgements):
-                if judgement.of is not None and judgement.of.id in ids:
-                    record.judgements[row] = judgement._replace(of=judgement.of._replace(id=b""))
-                    self._changed[record.log_offset] = record
+        for record in self._records.values():
+            if any(representative.id in ids for representative in record.verdicts.named):
+                record.replace(
+                    {
+                        row: judgement._replace(of=judgement.of._replace(id=b""))
+                        for row, judgement in enumerate(record.verdicts)
+                        if judgement.of is not None and judgement.of.id in ids
+                    }
+                )
+                self._changed[record.log_offset] = record
 
     def add_writes(self, writes: Writes) -> None:
         """Add the changes since the last call."""
@@ -396,61 +339,54 @@ class Positions:
         self._changed_watermarks.clear()
         self._changed.clear()
 
-    def _whole_before(self, source: int, offset: int) -> WholeRecord | None:
-        """Return the last whole record of a source whose span begins at an offset or before it."""
-        wholes = self._whole_records.get(source, [])
-        index = bisect_right(wholes, offset, key=_first_offset_of(source))
-        return wholes[index - 1] if index else None
+    def _add(self, record: CachedRecord) -> None:
+        """Add a record, unless the watermarks of all its sources have passed it."""
+        for source, (first, last) in record.spans.items():
+            if last < self._watermarks[source][1]:
+                record.remaining -= 1
+                continue
+            records = self._by_source.setdefault(source, [])
+            index = bisect_right(records, first, key=_first_offset_of(source))
+            records.insert(index, record)
+            reach = max(last, records[index - 1].reach[source]) if index else last
+            record.reach[source] = reach
+            for later in records[index + 1 :]:
+                if later.reach[source] >= reach:
+                    break
+                later.reach[source] = reach
+        if record.remaining:
+            self._records[record.log_offset] = record
 
-    def _find_cached(self, key: Key) -> tuple[CachedRecord, int] | None:
-        """Return (record, row) of the verdict on a document, after splitting a whole record that
-        contains it.
-        """
-        source, offset, value_digest = key
-        whole = self._whole_before(source, offset)
-        if whole is not None:
-            columns = whole.columns
-            is_same = (
-                (columns.offsets == offset)
-                & (columns.sources == source)
-                & (columns.value_digests == np.uint64(value_digest))
-            )
-            if is_same.any():
-                self._split_record(whole)
-        return self._cached.get(key)
+    def _remove(self, record: CachedRecord) -> None:
+        """Remove a record from those of its sources, except of those that have passed it."""
+        for source in record.spans:
+            records = self._by_source.get(source, [])
+            if record in records:
+                records.remove(record)
 
-    def _split_record(self, whole: WholeRecord) -> CachedRecord:
-        """Split a whole record into single verdicts."""
-        places = np.flatnonzero(self._mark_cached(whole)).tolist()
-        for source in whole.spans:
-            self._remove_whole(source, whole)
-        record = CachedRecord(whole.log_offset)
-        record.is_stored = whole.is_stored
-        keys, judgements, handles = (
-            read_keys(whole.columns),
-            whole.verdicts.judgements(),
-            whole.handles.tolist(),
-        )
-        self.cache(
-            record,
-            [keys[place] for place in places],
-            [judgements[place] for place in places],
-            [handles[place] for place in places],
-        )
-        self._add_runs(sorted(record.keys))
-        self._records[whole.log_offset] = record
-        if whole.log_offset in self._changed:
-            self._changed[whole.log_offset] = record
-        return record
+    def _overlapping(self, spans: Spans) -> Iterator[CachedRecord]:
+        """Yield the records with offsets within some spans, each once."""
+        seen: set[int] = set()
+        for source, (first, last) in spans.items():
+            records = self._by_source.get(source, [])
+            end = bisect_right(records, last, key=_first_offset_of(source))
+            for record in reversed(records[:end]):
+                if record.reach[source] < first:
+                    break
+                if record.spans[source][1] >= first and record.log_offset not in seen:
+                    seen.add(record.log_offset)
+                    yield record
 
-    def _remove_whole(self, source: int, whole: WholeRecord) -> None:
-        """Remove a record from the whole ones of a source, unless the source's watermark has passed
-        it.
-        """
-        wholes = self._whole_records.get(source, [])
-        index = bisect_right(wholes, whole.spans[source][0], key=_first_offset_of(source)) - 1
-        if index >= 0 and wholes[index] is whole:
-            del wholes[index]
+    def _replace(self, key: Key, judgement: Judgement) -> tuple[CachedRecord, int] | None:
+        """Replace the cached verdict on a document; return its record and row, None without one."""
+        source, offset, _ = key
+        for record in self._overlapping({source: (offset, offset)}):
+            row = record.find(key)
+            if row is not None and offset >= self._watermarks[source][1]:
+                record.replace({row: judgement})
+                self._changed[record.log_offset] = record
+                return record, row
+        return None
 
     def _records_naming(self, handle: int) -> list[CachedRecord]:
         """Return the records in which a duplicate may name a representative; called once for each
@@ -464,19 +400,15 @@ class Positions:
             )
         )
         for log_offset in reversed(new_offsets):
-            named = self._handles_by_offset[log_offset] = _handles_named(self._records[log_offset])
+            record = self._records[log_offset]
+            named = set(record.handles[record.verdicts.are_duplicates].tolist())
+            self._handles_by_offset[log_offset] = list(named)
             for named_handle in named:
                 self._offsets_by_handle.setdefault(named_handle, set()).add(log_offset)
-        records = [
-            self._records[log_offset]
-            for log_offset in sorted(self._offsets_by_handle.pop(handle, ()))
-        ]
-        return [
-            self._split_record(record) if isinstance(record, WholeRecord) else record
-            for record in records
-        ]
+        offsets = sorted(self._offsets_by_handle.pop(handle, ()))
+        return [self._records[log_offset] for log_offset in offsets]
 
-    def _drop_record(self, record: CachedRecord | WholeRecord) -> None:
+    def _drop_record(self, record: CachedRecord) -> None:
         """Remove a log record without cached verdicts."""
         self._changed[record.log_offset] = record
         del self._records[record.log_offset]
@@ -487,79 +419,46 @@ class Positions:
                 if not naming:
                     del self._offsets_by_handle[handle]
 
-    def _mark_cached(self, whole: WholeRecord) -> NDArray[np.bool_]:
-        """Return which documents of a record are at or above their watermarks, (n,)."""
-        columns = whole.columns
-        numbers, indices = np.unique(columns.sources, return_inverse=True)
+    def _mark_cached(self, record: CachedRecord) -> NDArray[np.bool_]:
+        """Return which verdicts of a record are cached: not dropped, and not below their watermarks,
+        (n,).
+        """
+        numbers, indices = np.unique(record.sources, return_inverse=True)
         watermarks = np.array(
             [self._watermarks[source][1] for source in numbers.tolist()], np.int64
         )
-        is_cached: NDArray[np.bool_] = columns.offsets >= watermarks[indices]
+        is_cached: NDArray[np.bool_] = record.is_kept & (record.offsets >= watermarks[indices])
         return is_cached
 
-    def _drop(self, key: Key) -> None:
-        record, _ = self._cached.pop(key)
-        record.remaining -= 1
-        if not record.remaining:
+    def _drop(self, record: CachedRecord, is_dropped: NDArray[np.bool_]) -> None:
+        """Drop some verdicts of a record, and the record if none remains."""
+        record.is_kept &= ~is_dropped
+        self._changed[record.log_offset] = record
+        if not record.is_kept.any():
+            self._remove(record)
+            record.remaining = 0
             self._drop_record(record)
 
     def _drop_passed(self, source: int, committed: int) -> None:
-        wholes = self._whole_records.get(source, [])
-        passed = list(
-            itertools.takewhile(lambda record: record.spans[source][1] < committed, wholes)
-        )
-        del wholes[: len(passed)]
-        for whole in passed:
-            whole.remaining -= 1
-            if not whole.remaining:
-                self._drop_record(whole)
-        runs = self._runs.get(source, [])
-        for run in runs:
-            while run and run[0][1] < committed:
-                key = run.popleft()
-                if key in self._cached:  # else a rising epoch or a retraction dropped it
-                    self._drop(key)
-        runs[:] = filter(None, runs)
+        records = self._by_source.get(source, [])
+        end = bisect_left(records, committed, key=_first_offset_of(source))
+        begun = records[:end]
+        records[:end] = [record for record in begun if record.spans[source][1] >= committed]
+        for record in begun:
+            if record.spans[source][1] < committed:
+                record.remaining -= 1
+                if not record.remaining:
+                    self._drop_record(record)
 
-    def _add_runs(self, ordered: list[Key]) -> None:
-        for source, keys in itertools.groupby(ordered, key=itemgetter(0)):
-            self._runs.setdefault(source, []).append(deque(keys))
-
-    def _encode(self, record: CachedRecord | WholeRecord) -> bytes:
-        if isinstance(record, WholeRecord):
-            columns = record.columns
-            return self._encode_columns(
-                columns.sources,
-                columns.offsets,
-                columns.value_digests,
-                record.verdicts,
-                record.handles,
-            )
-        places = [
-            place
-            for place, key in enumerate(record.keys)
-            if (cached := self._cached.get(key)) and cached[0] is record
-        ]
-        sources, offsets, values = zip(*(record.keys[place] for place in places), strict=True)
-        return self._encode_columns(
-            sources,
-            offsets,
-            values,
-            Verdicts.of([record.judgements[place] for place in places]),
-            [record.handles[place] for place in places],
-        )
-
-    def _encode_columns(
-        self, sources: Any, offsets: Any, values: Any, verdicts: Verdicts, handles: Any
-    ) -> bytes:
+    def _encode(self, record: CachedRecord) -> bytes:
+        verdicts, kept = record.verdicts, np.flatnonzero(record.is_kept)
+        if len(kept) < len(verdicts):
+            verdicts = Verdicts.of([verdicts[row] for row in kept.tolist()])
         named = NamedRepresentatives.of(verdicts.named)
-        rows = np.zeros(len(verdicts.reasons), CACHED_VERDICT)
-        rows["source"], rows["offset"], rows["value_digest"], rows["representative"] = (
-            sources,
-            offsets,
-            values,
-            handles,
-        )
+        rows = np.zeros(len(kept), CACHED_VERDICT)
+        rows["source"], rows["offset"] = record.sources[kept], record.offsets[kept]
+        rows["value_digest"] = record.value_digests[kept]
+        rows["representative"] = record.handles[kept]
         for column in COLUMNS:
             rows[column.name] = getattr(verdicts, column.name)
         if named:
@@ -575,38 +474,37 @@ class Positions:
 
     def _load(self, log_offset: int, value: bytes) -> None:
         rows, ids = decode_cached(value)
-        record = CachedRecord(log_offset)
+        columns: dict[str, Any] = {
+            column.name: rows[column.name].astype(column.kind) for column in COLUMNS
+        }
+        of = rows[naming_mask(columns["reasons"], columns["similarity"])]
+        partitions, sources = self._sources.named(of["of_source"])
+        named = NamedRepresentatives(
+            partitions=partitions,
+            sources=sources,
+            offsets=of["of_offset"].astype(np.int64),
+            times_ms=of["of_time_ms"].astype(np.int64),
+            stops=np.cumsum(of["id_bytes"], dtype=np.int64),
+            ids=ids,
+        )
+        documents = make_columns(0, len(rows))._replace(
+            sources=rows["source"].astype(np.uint32),
+            offsets=rows["offset"].astype(np.int64),
+            value_digests=rows["value_digest"].astype(np.uint64),
+        )
+        record = CachedRecord(
+            log_offset,
+            documents,
+            Verdicts(named=named, **columns),
+            rows["representative"].astype(np.int64),
+        )
         record.is_stored = True
-        for values, representative_id in zip(rows.tolist(), ids, strict=True):
-            row = dict(zip(CACHED_VERDICT.names or (), values, strict=True))
-            if row["offset"] < self._watermarks[row["source"]][1]:
-                continue
-            judgement = Judgement.from_row([row[column.name] for column in COLUMNS])
-            is_duplicate = judgement.reason.verdict is Verdict.DUPLICATE
-            if is_duplicate or judgement.similarity != NOT_COMPARED:
-                position = self._sources.position(row["of_source"], row["of_offset"])
-                representative = Representative(position, representative_id, row["of_time_ms"])
-                judgement = judgement._replace(of=representative)
-            key = (row["source"], row["offset"], row["value_digest"])
-            self.cache(record, [key], [judgement], [row["representative"]])
-        if record.keys:
-            self._add_runs(sorted(record.keys))
-            self._records[log_offset] = record
+        self._add(record)
 
 
-def _first_offset_of(source: int) -> Callable[[WholeRecord], int]:
-    """Return the sort key of whole records of a source: the first offset."""
-    return lambda whole: whole.spans[source][0]
-
-
-def _handles_named(record: CachedRecord | WholeRecord) -> list[int]:
-    """Return the handles of the representatives that a record's duplicates name, each once."""
-    if isinstance(record, WholeRecord):
-        return list(set(record.handles[record.verdicts.are_duplicates].tolist()))
-    judged = zip(record.handles, record.judgements, strict=True)
-    return list(
-        {named for named, judgement in judged if judgement.reason.verdict is Verdict.DUPLICATE}
-    )
+def _first_offset_of(source: int) -> Callable[[CachedRecord], int]:
+    """Return the sort key of the records of a source: the first offset."""
+    return lambda record: record.spans[source][0]
 
 
 def handle_of(log_offset: Any, place: Any) -> Any:
@@ -630,26 +528,19 @@ def read_keys(columns: Columns) -> list[Key]:
     )
 
 
-def find_spans(columns: Columns) -> Spans | None:
-    """Return the spans of a batch; None if a source's offsets do not rise: a document may occur
-    twice.
+def find_spans(sources: NDArray[np.uint32], offsets: NDArray[np.int64]) -> tuple[Spans, bool]:
+    """Return the spans of documents, and whether the offsets of each source rise: then no document
+    occurs twice.
     """
-    sources, offsets = columns.sources, columns.offsets
-    if len(offsets) < _SMALL_BATCH and len(set(sources.tolist())) == 1:  # fastest for small batches
-        offset_list = offsets.tolist()
-        rises = all(offset < next_offset for offset, next_offset in itertools.pairwise(offset_list))
-        return {int(sources[0]): (offset_list[0], offset_list[-1])} if rises else None
     if (sources[1:] != sources[:-1]).any():
         order = np.argsort(sources, kind="stable")
         sources, offsets = sources[order], offsets[order]
     begins = sources[1:] != sources[:-1]
-    if not (begins | (offsets[1:] > offsets[:-1])).all():
-        return None
-    bounds = [0, *(np.flatnonzero(begins) + 1).tolist(), len(sources)]
-    return {
-        int(sources[first]): (int(offsets[first]), int(offsets[end - 1]))
-        for first, end in itertools.pairwise(bounds)
-    }
+    firsts = np.append(0, np.flatnonzero(begins) + 1)
+    lowest, highest = np.minimum.reduceat(offsets, firsts), np.maximum.reduceat(offsets, firsts)
+    spans = zip(lowest.tolist(), highest.tolist(), strict=True)
+    rises = bool((begins | (offsets[1:] > offsets[:-1])).all())
+    return dict(zip(sources[firsts].tolist(), spans, strict=True)), rises
 
 
 def split_at_repeats(keys: Sequence[Key]) -> list[tuple[int, int]]:

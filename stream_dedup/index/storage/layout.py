@@ -71,7 +71,6 @@ from numpy.typing import NDArray
 
 from stream_dedup.domain.document import NO_TOPIC_ID, TOPIC_ID_BYTES
 from stream_dedup.domain.errors import FormatError, OtherFormatError
-from stream_dedup.domain.lazy import Ids
 from stream_dedup.log.answers import CHAIN_START
 from stream_dedup.log.schema import COLUMNS
 
@@ -388,15 +387,14 @@ def encode_cached(rows: NDArray[Any], ids: bytes) -> bytes:
     return encode_rows(rows.tobytes(), len(rows), ids)
 
 
-def decode_cached(value: bytes) -> tuple[NDArray[Any], list[bytes]]:
-    """Return (rows (n,) CACHED_VERDICT, their ids).
+def decode_cached(value: bytes) -> tuple[NDArray[Any], bytes]:
+    """Return (rows (n,) CACHED_VERDICT, their joined ids).
 
     Raises:
         FormatError: it is damaged.
     """
     _, raw, ids = split_rows(value, CACHED_VERDICT.itemsize)
     rows: NDArray[Any] = np.frombuffer(raw, CACHED_VERDICT)
-    ends = np.cumsum(rows["id_bytes"], dtype=np.int64)
-    if ends[-1] != len(ids):
+    if int(rows["id_bytes"].sum(dtype=np.int64)) != len(ids):
         raise FormatError("Kept verdicts of the index volume are damaged; rebuild it.")
-    return rows, list(Ids(ids, ends))
+    return rows, ids
