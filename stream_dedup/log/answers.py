@@ -27,10 +27,9 @@ import hashlib
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stream_dedup.domain.better import BETTER_LABELS
 from stream_dedup.domain.document import (
@@ -39,7 +38,7 @@ from stream_dedup.domain.document import (
 )
 from stream_dedup.domain.errors import UPGRADE, FormatError, OtherFormatError
 from stream_dedup.domain.lazy import sizes_of
-from stream_dedup.log.frame import FIRST_FORMAT, Reader, framed, records_of, table_of, unframed
+from stream_dedup.log.frame import FIRST_FORMAT, Reader, framed, table_of, unframed
 from stream_dedup.log.schema import (
     COLUMNS,
     IS_REASON,
@@ -61,15 +60,6 @@ _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _HEAD = struct.Struct("<Q16sQ")
-_NOTHING = np.zeros(1, np.int64)
-
-
-class Head(NamedTuple):
-    """The log record that an answer belongs to: its offset, its worker's nonce and its number."""
-
-    log_offset: int
-    nonce: bytes
-    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,36 +105,9 @@ def encode(
     the answer before it.
     """
     if isinstance(answer, LogAnswer):
-        verdicts, head = (
-            Verdicts.of(answer.judgements),
-            Head(answer.log_offset, answer.nonce, answer.number),
-        )
-        return encode_verdicts([head], verdicts, [len(verdicts)], previous_chain, form)[0]
-    body = FORMATS[form].rejected_body(answer)
-    return _chained(form, KIND_REJECTED, body, previous_chain)
-
-
-def encode_verdicts(
-    heads: Sequence[Head],
-    verdicts: Verdicts,
-    ends: Sequence[int],
-    previous_chain: bytes,
-    form: int = FIRST_FORMAT,
-) -> list[tuple[bytes, bytes]]:
-    """Return (record bytes, chain) of the answers to consecutive log records, as `encode` does.
-
-    `verdicts` are those on all their documents; `ends` (records,) are the ends of each record's
-    verdicts.
-    """
-    encoded = []
-    for body in FORMATS[form].answer_bodies(heads, verdicts, np.array(ends, np.int64)):
-        encoded.append(_chained(form, KIND_ANSWER, body, previous_chain))
-        previous_chain = encoded[-1][1]
-    return encoded
-
-
-def _chained(form: int, kind: int, body: bytes, previous_chain: bytes) -> tuple[bytes, bytes]:
-    """Return (record bytes, chain) of an answer with this body."""
+        kind, body = KIND_ANSWER, FORMATS[form].answer_body(answer)
+    else:
+        kind, body = KIND_REJECTED, FORMATS[form].rejected_body(answer)
     chain = hashlib.blake2b(previous_chain + body, digest_size=CHAIN_BYTES).digest()
     return framed(MAGIC, form, kind, body + chain), chain
 
@@ -197,52 +160,37 @@ def _decode_rejected(reader: Reader, _: str) -> Rejected:
     return Rejected(log_offset, nonce, number, why, chain)
 
 
-def _answer_bodies(
-    heads: Sequence[Head], verdicts: Verdicts, ends: NDArray[np.int64]
-) -> list[bytes]:
-    """Return the body of the answer to each log record, without its chain; the verdicts on record i
-    end at `ends[i]`.
-    """
+def _answer_body(answer: LogAnswer) -> bytes:
+    """Return the body of an answer, without its chain."""
+    verdicts = Verdicts.of(answer.judgements)
     named, naming = NamedRepresentatives.of(verdicts.named), verdicts.names_another
-    records = np.arange(len(ends))
-    named_ends = _starts(naming)[ends]
-    of_record = np.repeat(records, sizes_of(named_ends))
-    # Each record has its own table of partitions, so (record, partition) pairs are numbered.
-    partitions = max(1, len(named.partitions))
-    listed, places = table_of(of_record * partitions + named.sources)
-    table_ends = np.searchsorted(listed, (records + 1) * partitions)
-    table_sizes = sizes_of(table_ends)
-    names = list(map(_encode_partition, named.partitions))
-    tables = [names[source] for source in (listed % partitions).tolist()]
-    document_columns = [
+    listed, places = table_of(named.sources)
+    columns = [
         getattr(verdicts, column.name).astype(column.stored)
         for column in COLUMNS
         if not column.named_only
     ]
-    named_columns = (
+    named_columns = [
         *(
             getattr(verdicts, column.name)[naming].astype(column.stored)
             for column in COLUMNS
             if column.named_only
         ),
-        (places - (table_ends - table_sizes)[of_record]).astype("<u2"),
+        places.astype("<u2"),
         named.offsets.astype("<i8"),
         named.times_ms.astype("<i8"),
         sizes_of(named.stops).astype("<u2"),
-    )
-    counts = zip(heads, sizes_of(ends).tolist(), strict=True)
-    return records_of(
-        [
-            (
-                b"".join([_HEAD.pack(*head) + _U32.pack(count) for head, count in counts]),
-                (records + 1) * (_HEAD.size + 4),
-            ),
-            *((column.tobytes(), ends * column.itemsize) for column in document_columns),
-            (table_sizes.astype("<u2").tobytes(), (records + 1) * 2),
-            (b"".join(tables), _starts(list(map(len, tables)))[table_ends]),
-            *((column.tobytes(), named_ends * column.itemsize) for column in named_columns),
-            (named.ids, np.concatenate([_NOTHING, named.stops])[named_ends]),
-        ]
+    ]
+    return b"".join(
+        (
+            _HEAD.pack(answer.log_offset, answer.nonce, answer.number),
+            _U32.pack(len(verdicts)),
+            *(column.tobytes() for column in columns),
+            _U16.pack(len(listed)),
+            *(_encode_partition(named.partitions[source]) for source in listed.tolist()),
+            *(column.tobytes() for column in named_columns),
+            named.ids,
+        )
     )
 
 
@@ -250,11 +198,6 @@ def _encode_partition(partition: tuple[str, bytes, int]) -> bytes:
     """Return the bytes of a `source`: (topic, topic id, partition)."""
     name = partition[0].encode("utf-8")
     return b"".join((_U8.pack(len(name)), name, partition[1], _U32.pack(partition[2])))
-
-
-def _starts(sizes: NDArray[Any] | Sequence[int]) -> NDArray[np.int64]:
-    """Return the start of each of n parts and the end of the last, (n + 1,)."""
-    return np.concatenate([_NOTHING, np.cumsum(sizes, dtype=np.int64)])
 
 
 def _decode_answer(reader: Reader, what: str) -> LogAnswer:
@@ -302,7 +245,7 @@ class AnswerFormat(NamedTuple):
     """
 
     decoders: Mapping[int, Callable[[Reader, str], Answer]]
-    answer_bodies: Callable[[Sequence[Head], Verdicts, NDArray[np.int64]], list[bytes]]
+    answer_body: Callable[[LogAnswer], bytes]
     rejected_body: Callable[[Rejected], bytes]
 
 
@@ -313,7 +256,7 @@ FORMATS: Final[dict[int, AnswerFormat]] = {
             KIND_REJECTED: _decode_rejected,
             KIND_ANNOUNCE: _decode_announce,
         },
-        _answer_bodies,
+        _answer_body,
         _rejected_body,
     ),
 }

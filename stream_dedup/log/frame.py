@@ -12,10 +12,9 @@ the second must not.
 
 from __future__ import annotations
 
-import itertools
 import struct
 import zlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -143,21 +142,6 @@ def _join(raw: Any, begins: Any, stops: Any, joined: Any) -> Any:
         for place in range(begins[i], stops[i]):
             joined[filled] = raw[place]
             filled += 1
-
-
-def records_of(columns: Sequence[tuple[bytes, NDArray[np.int64]]]) -> list[bytes]:
-    """Return n records; each is the concatenation of its part of every column.
-
-    A column is the bytes of all parts, and the end of each part, (n,).
-    """
-    sizes = np.fromiter((len(column) for column, _ in columns), np.int64, len(columns))
-    begin = np.cumsum(sizes) - sizes
-    stops = np.stack([stops for _, stops in columns], 1) + begin
-    begins = np.concatenate([begin[np.newaxis], stops[:-1]])
-    raw = np.frombuffer(bytearray().join(column for column, _ in columns), np.uint8)
-    joined = joined_parts(raw, begins.ravel(), stops.ravel())
-    ends = np.cumsum((stops - begins).sum(1)).tolist()
-    return [joined[first:end] for first, end in itertools.pairwise([0, *ends])]
 
 
 _STORED: Final[dict[type[np.generic], np.dtype[Any]]] = {

@@ -6,9 +6,10 @@ compares them.
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from stream_dedup.domain.document import Reason
 from stream_dedup.domain.sketch import NOT_COMPARED
 from stream_dedup.kernels.compiled import inlined, kernel
 from stream_dedup.log import headers
-from stream_dedup.log.schema import NamedRepresentatives, Verdicts
+from stream_dedup.log.schema import COLUMNS, NamedRepresentatives, Verdicts
 
 NAMES = (
     headers.VERDICT,
@@ -78,25 +79,10 @@ class SourcePlaces(NamedTuple):
     offsets: NDArray[np.int64]
 
 
-class _PlaceArrays(NamedTuple):
-    """`SourcePlaces` for the kernel, with the topic as bytes."""
-
-    topic: NDArray[np.uint8]
-    partitions: NDArray[np.int32]
-    offsets: NDArray[np.int64]
-
-
-class _JudgedArrays(NamedTuple):
-    """The verdicts for the kernel, (n,)."""
-
-    reasons: NDArray[np.uint8]
-    distances: NDArray[Any]
-    similarity: NDArray[np.uint8]
-    copies: NDArray[np.uint32]
-    better: NDArray[np.uint8]
-    decided_offsets: NDArray[Any]
-    decided_places: NDArray[Any]
-    wanted: NDArray[np.bool_]
+# The columns of verdicts for the kernel, and which verdicts are wanted, (n,) each.
+_JudgedArrays = cast("Any", namedtuple)(
+    "_JudgedArrays", [*(column.name for column in COLUMNS), "wanted"]
+)
 
 
 class _NamedArrays(NamedTuple):
@@ -151,16 +137,7 @@ def of_verdicts(
     ends = np.empty(count * len(NAMES), np.int64)
     stops = np.empty(count, np.int64)
     values = np.empty(count * record_bytes_max + len(named.ids), np.uint8)
-    judged = _JudgedArrays(
-        verdicts.reasons,
-        verdicts.distances,
-        verdicts.similarity,
-        verdicts.copies,
-        verdicts.better,
-        verdicts.decided_offsets,
-        verdicts.decided_places,
-        wanted,
-    )
+    judged = _JudgedArrays(*(getattr(verdicts, column.name) for column in COLUMNS), wanted)
     representatives = _NamedArrays(
         prefix,
         prefix_stops,
@@ -171,17 +148,15 @@ def of_verdicts(
         _bytes(named.ids),
     )
     written = _WrittenArrays(of, ends, stops, values)
-    place_arrays = _PlaceArrays(
-        topic, np.ascontiguousarray(places.partitions), np.ascontiguousarray(places.offsets)
-    )
-    digits_array = np.ascontiguousarray(fingerprints)
     count_written = _write_headers(
         outcomes,
         outcome_stops,
         *_rule_labels(),
         recipe_bytes,
-        place_arrays,
-        digits_array,
+        topic,
+        np.ascontiguousarray(places.partitions),
+        np.ascontiguousarray(places.offsets),
+        np.ascontiguousarray(fingerprints),
         judged,
         representatives,
         written,
@@ -374,7 +349,9 @@ def _write_headers(
     rules: Any,
     rule_stops: Any,
     recipe: Any,
-    places: Any,
+    topic: Any,
+    partitions: Any,
+    offsets: Any,
     fingerprints: Any,
     judged: Any,
     named: Any,
@@ -404,11 +381,11 @@ def _write_headers(
             of[j + 1], ends[j + 1] = _REASON, end
             end = _write_bytes(values, end, recipe, 0, len(recipe))
             of[j + 2], ends[j + 2] = _RECIPE, end
-            end = _write_bytes(values, end, places.topic, 0, len(places.topic))
+            end = _write_bytes(values, end, topic, 0, len(topic))
             values[end] = _DASH
-            end = _write_int(values, end + 1, np.int64(places.partitions[i]))
+            end = _write_int(values, end + 1, np.int64(partitions[i]))
             values[end] = _AT
-            end = _write_int(values, end + 1, places.offsets[i])
+            end = _write_int(values, end + 1, offsets[i])
             of[j + 3], ends[j + 3] = _POSITION, end
             end = _write_bytes(values, end, fingerprints[i], 0, fingerprints.shape[1])
             of[j + 4], ends[j + 4] = _FINGERPRINT, end

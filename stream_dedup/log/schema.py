@@ -25,7 +25,6 @@ from stream_dedup.domain.document import (
 )
 from stream_dedup.domain.lazy import Ids, Lazy
 from stream_dedup.domain.sketch import NOT_COMPARED
-from stream_dedup.log.frame import table_of
 
 
 class VerdictColumn(NamedTuple):
@@ -83,12 +82,6 @@ class Judgement(NamedTuple):
     similarity: int = NOT_COMPARED
     copies: int = 0
     better: int = 0
-
-    @classmethod
-    def from_row(cls, row: Sequence[int]) -> Judgement:
-        """Return the judgement with the values `row`, in the order of `COLUMNS`, and no `of`."""
-        reason, distance, *details, offset, place = row
-        return cls(_REASONS[reason], LogPlace(offset, place), distance, None, *details)
 
     def row(self) -> tuple[int, ...]:
         """Return the values in the order of `COLUMNS`."""
@@ -199,22 +192,6 @@ class NamedRepresentatives(Lazy[Representative]):
             partitions, np.concatenate(sources), offsets, times_ms, np.concatenate(stops), ids
         )
 
-    def part(self, first: int, end: int) -> NamedRepresentatives:
-        """Return the representatives from `first` to before `end`, with their partitions only."""
-        listed, sources = table_of(self.sources[first:end])
-        first_byte, end_byte = (
-            int(self.stops[first - 1]) if first else 0,
-            int(self.stops[end - 1]) if end else 0,
-        )
-        return NamedRepresentatives(
-            [self.partitions[number] for number in listed.tolist()],
-            sources.astype(np.uint16),
-            self.offsets[first:end],
-            self.times_ms[first:end],
-            self.stops[first:end] - first_byte,
-            self.ids[first_byte:end_byte],
-        )
-
     def __len__(self) -> int:
         return len(self.offsets)
 
@@ -286,20 +263,6 @@ class Verdicts(Sequence[Judgement]):
             for column in COLUMNS
         }
         return cls(named=named, **columns)
-
-    def part(self, first: int, end: int) -> Verdicts:
-        """Return the verdicts from `first` to before `end`."""
-        names_another = self.names_another
-        named_first, named_end = (
-            int(np.count_nonzero(names_another[:first])),
-            int(np.count_nonzero(names_another[:end])),
-        )
-        columns: dict[str, Any] = {
-            column.name: getattr(self, column.name)[first:end] for column in COLUMNS
-        }
-        return Verdicts(
-            named=NamedRepresentatives.of(self.named).part(named_first, named_end), **columns
-        )
 
     @property
     def are_outcomes(self) -> NDArray[np.bool_]:

@@ -39,8 +39,6 @@ HEADER: Edits = {
     "log/header_columns.py": (
         (AFTER, "    headers.LOG,\n", "    headers.OF_LOG,\n"),
         (AFTER, "_SIBLING_ID, _SIBLING_POSITION, _LOG", ", _OF_LOG"),
-        (BEFORE, "    decided_offsets: NDArray[Any]", "    of_log: NDArray[Any]\n"),
-        (BEFORE, "        verdicts.decided_offsets,", "        verdicts.of_log,\n"),
         (
             BEFORE,
             ("    end = _write_id(values, end, named, row)\n    of[j + 1], ends[j + 1] = _OF_ID"),

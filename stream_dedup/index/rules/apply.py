@@ -20,7 +20,7 @@ from stream_dedup.domain.sketch import SKETCH_BYTES
 from stream_dedup.index.rules import orders
 from stream_dedup.index.rules.judging import LoggedBatch, judge_batch
 from stream_dedup.index.rules.state import IndexState
-from stream_dedup.log.answers import Head, Rejected, encode, encode_verdicts
+from stream_dedup.log.answers import LogAnswer, Rejected, encode
 from stream_dedup.log.controls import OFFSET_MAX, Declaration
 from stream_dedup.log.records import Batch, Control, LogRecord, Seed
 
@@ -70,9 +70,8 @@ def step(
     if refusal is not None or state.declared is None:
         return _reject(state, log_offset, record.nonce, record.number, refusal or _UNDECLARED)
     verdicts = judge_batch(state, LoggedBatch(log_offset, append_ms, record), state.declared.floor)
-    head = Head(log_offset, record.nonce, record.number)
-    ((answer, state.chain),) = encode_verdicts(
-        [head], verdicts, [len(record)], state.chain, state.format
+    answer, state.chain = encode(
+        LogAnswer(log_offset, record.nonce, record.number, verdicts), state.chain, state.format
     )
     return answer
 
