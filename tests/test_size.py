@@ -10,12 +10,12 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 34_719
+WHOLE = 34_498
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
 CEILINGS = {
-    "audit": 1_801,
+    "audit": 1_797,
     "broker": 515,
     "cli": 1_331,
     "console": 1_620,
@@ -23,20 +23,20 @@ CEILINGS = {
     "domain": 1_831,
     "files": 2_569,
     "fingerprinting": 2_812,
-    "index": 5_714,
-    "indexer": 679,
+    "index": 5_592,
+    "indexer": 670,
     "inputs": 2_976,
     "insights": 490,
     "kafka": 1_905,
     "kernels": 283,
     "loading": 260,
-    "log": 1_327,
+    "log": 1_256,
     "orders": 1_233,
     "preflight": 818,
     "search": 1_465,
     "serving": 1_310,
     "settings": 755,
-    "worker": 1_987,
+    "worker": 1_972,
     "": 44,
 }
 """Statements of each package; "" is the modules beside them. Lower a ceiling with each step that

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from stream_dedup.audit.content import split_verdict
 from stream_dedup.audit.findings import Findings, Kind
-from stream_dedup.audit.verdicts import expected_headers
 from stream_dedup.domain.document import Headers, LogPlace, Message, Reason
 from stream_dedup.log import answers, headers, records
 from stream_dedup.log.answers import LogAnswer
@@ -161,7 +160,7 @@ def _headers_of(
             if judgement.reason.verdict is not None:
                 position = record.position(place)
                 fingerprint = _fingerprint(record, place)
-                yield place, expected_headers(position, judgement, record.recipe, fingerprint)
+                yield place, headers.of_verdict(position, record.recipe, fingerprint, judgement)
 
 
 def _fingerprint(batch: Batch, place: int) -> bytes:

@@ -217,7 +217,7 @@ class AuditedOutputs:
         ):
             # Redelivered after its id was forgotten: the same verdict without the id.
             judgement = judgement._replace(of=judgement.of._replace(id=b""))
-        return expected_headers(position, judgement, declaration.recipe, document.hex)
+        return headers.of_verdict(position, declaration.recipe, document.hex, judgement)
 
     # -- duplicates
 
@@ -352,13 +352,6 @@ class AuditedOutputs:
             f"{self.names[0]} as released. Finish it with: stream-dedup release "
             f"{document.partition[2]}@{document.offset}",
         )
-
-
-def expected_headers(
-    position: Position, judgement: Judgement, recipe: str, fingerprint: bytes
-) -> Headers:
-    """Return the `dedup.*` headers of a judged document at a source position."""
-    return headers.of_verdict(position, recipe, fingerprint, judgement)
 
 
 def differences(

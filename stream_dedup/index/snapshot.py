@@ -250,22 +250,6 @@ def _owner(by: str) -> str:
     return re.sub(r"[^A-Za-z0-9.-]", "-", by or os.uname().nodename)
 
 
-def newest(place: str, log: str) -> Snapshot | None:
-    """Return the newest complete snapshot of a log in this version's layout.
-
-    Raises:
-        StoreError: the place cannot be read.
-    """
-    return next(
-        (
-            snapshot
-            for snapshot in complete_snapshots(storage_at(place))
-            if _follows_log(snapshot.manifest, log)
-        ),
-        None,
-    )
-
-
 def _follows_log(manifest: Manifest, log: str | None) -> bool:
     return manifest.log == log and manifest.volume_format == layout.VERSION
 

@@ -1,4 +1,4 @@
-"""The process that takes, finds or restores a snapshot next to a running index; `snapshots` starts
+"""The process that takes or restores a snapshot next to a running index; `snapshots` starts
 it.
 
 Its argument is the job as JSON; it writes the result as JSON to standard output. It exits when its
@@ -32,8 +32,6 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
             stored = snapshot.restore_any(
                 job["place"], Path(job["volume"]), job["log"], warnings.append
             )
-        elif job["do"] == "look":
-            stored = snapshot.newest(job["place"], job["log"])
         else:
             started_seconds = time.time()
             every_seconds = 0.0 if job.get("is_wanted") else job["every_seconds"]

@@ -58,7 +58,6 @@ class Snapshots:
         self._start = start or _start
         self._child: subprocess.Popen[bytes] | None = None
         self._started_at = self._due = 0.0
-        self._has_looked = False
         metrics.set_snapshot(time.time(), 0)
 
     def restore(self, log: str, report_progress: Callable[[int], None]) -> None:
@@ -123,21 +122,19 @@ class Snapshots:
             "by": self._host,
             "keep": SNAPSHOTS_KEPT,
             "every_seconds": EVERY_SECONDS,
+            "volume": str(self._folder / snapshot.CHECKPOINT),
+            "is_wanted": is_wanted,
         }
-        if not self._has_looked and not is_wanted:
-            job["do"], job["log"] = "look", index.log
-        else:
-            try:
-                reached("in-flush")
-                index.flush()
-                index.checkpoint(self._folder / snapshot.CHECKPOINT)
-                reached("in-checkpoint")
-            except StoreError as error:
-                self._report_failure(str(error))
-                return
-            finally:
-                wanted.unlink(missing_ok=True)
-            job |= {"volume": str(self._folder / snapshot.CHECKPOINT), "is_wanted": is_wanted}
+        try:
+            reached("in-flush")
+            index.flush()
+            index.checkpoint(self._folder / snapshot.CHECKPOINT)
+            reached("in-checkpoint")
+        except StoreError as error:
+            self._report_failure(str(error))
+            return
+        finally:
+            wanted.unlink(missing_ok=True)
         self._child, self._started_at = self._start(job), time.time()
 
     def close(self) -> None:
@@ -152,11 +149,8 @@ class Snapshots:
         if "failed" in result:
             self._report_failure(result["failed"])
             return
-        self._has_looked = True
         for sentence in result["warnings"]:
             self._logger.warning(sentence)
-        if "name" not in result:  # there is none yet
-            return
         self._due = result["due_at"]
         self._metrics.set_snapshot(result["taken_at"], result["bytes"])
         self._logger.info(

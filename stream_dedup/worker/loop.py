@@ -55,8 +55,6 @@ it waits, so that it stays in its group. Only `flow.ready` releases batches for 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from stream_dedup.domain.errors import BrokerError
 from stream_dedup.serving.running import RunningRole
 from stream_dedup.worker.allowance import Allowance
@@ -76,40 +74,29 @@ _LAG_SECONDS = 1.0
 _ABORT_PAUSE_SECONDS = 0.5
 
 
-@dataclass(frozen=True)
-class WorkerParts:
-    """The parts of a worker, made in `worker.role`."""
-
-    assignment: Assignment
-    intake: Intake
-    questions: Questions
-    delivery: Delivery
-    allowance: Allowance
-    wait_reporter: WaitReporter
-    identity: WorkerIdentity
-
-
 class Worker:
     """A worker; `run` is its loop."""
 
     def __init__(
         self,
         context: WorkerContext,
-        parts: WorkerParts,
         running: RunningRole,
         dependencies: WorkerDependencies,
         *,
+        assignment: Assignment,
+        intake: Intake,
+        questions: Questions,
+        delivery: Delivery,
+        allowance: Allowance,
+        identity: WorkerIdentity,
         delivers: bool,
     ) -> None:
         """Connect the parts; unless it `delivers`, documents are judged and no outputs written."""
         self._flow = context.flow
-        self._assignment = parts.assignment
-        self._intake = parts.intake
-        self._questions = parts.questions
-        self._delivery = parts.delivery
-        self._allowance = parts.allowance
-        self._awaited = parts.wait_reporter
-        self._identity = parts.identity
+        self._assignment, self._intake = assignment, intake
+        self._questions, self._delivery = questions, delivery
+        self._allowance, self._identity = allowance, identity
+        self._wait_reporter = WaitReporter(running.waits)
         self._metrics = context.metrics
         self._clock = context.clock
         self._logger = context.logger
@@ -257,7 +244,7 @@ class Worker:
         self._metrics.unemitted.set(self._flow.unemitted if self._delivers else 0)
         self._health.set_startup(1.0, "started")
         self._metrics.unanswered.set(
-            self._awaited.report(self._flow, self._questions.read_error, now)
+            self._wait_reporter.report(self._flow, self._questions.read_error, now)
         )
         if not self._assignment.has_joined:
             self._health.set_ready(False, "joining the group, or waiting for its assignment")

@@ -26,13 +26,12 @@ from stream_dedup.worker.delivery import Delivery
 from stream_dedup.worker.dependencies import WorkerContext, WorkerDependencies
 from stream_dedup.worker.flow import BATCHES_IN_FLIGHT, Flow
 from stream_dedup.worker.intake import Intake
-from stream_dedup.worker.loop import Worker, WorkerParts
+from stream_dedup.worker.loop import Worker
 from stream_dedup.worker.metrics import WorkerMetrics
 from stream_dedup.worker.outputs import OutputWriter, warm_up
 from stream_dedup.worker.prepare import Preparer
 from stream_dedup.worker.questions import Questions, WrittenFormat
 from stream_dedup.worker.startup import SourceCluster
-from stream_dedup.worker.wait_reporter import WaitReporter
 
 
 def run(
@@ -192,16 +191,18 @@ def _assemble(start: _Start, running: RunningRole, dependencies: WorkerDependenc
         dependencies.pace,
         dependencies.make_event(),
     )
-    parts = WorkerParts(
-        assignment,
-        intake,
-        _make_questions(start, written),
-        delivery,
-        allowance,
-        WaitReporter(running.waits),
-        start.claimed,
+    worker = Worker(
+        context,
+        running,
+        dependencies,
+        assignment=assignment,
+        intake=intake,
+        questions=_make_questions(start, written),
+        delivery=delivery,
+        allowance=allowance,
+        identity=start.claimed,
+        delivers=delivers,
     )
-    worker = Worker(context, parts, running, dependencies, delivers=delivers)
     return worker
 
 

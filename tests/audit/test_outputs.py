@@ -15,10 +15,11 @@ from stream_dedup.audit.fold import Fold
 from stream_dedup.audit.ledger import AuditLedger, Span
 from stream_dedup.audit.outline import Outline
 from stream_dedup.audit.scan import PlainScan
-from stream_dedup.audit.verdicts import AuditedOutputs, expected_headers
+from stream_dedup.audit.verdicts import AuditedOutputs
 from stream_dedup.domain.document import DeadLetter, Headers, LogPlace, Message, Position, Reason
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.log import headers
+from stream_dedup.log.headers import of_verdict
 from stream_dedup.log.letters import split_dead_letter
 from stream_dedup.log.records import decode
 from stream_dedup.log.schema import Judgement
@@ -85,7 +86,7 @@ class Scene:
                 known = self.outline.document(LogPlace(*place))
                 assert known is not None
                 own, topic = (
-                    expected_headers(source_at(at), judgement, RECIPE, known.hex),
+                    of_verdict(source_at(at), RECIPE, known.hex, judgement),
                     NAMES[judgement.of is not None],
                 )
             found.append(self._output(at, topic, ends, own))
@@ -257,9 +258,7 @@ def test_a_rewind_explains_what_left_again() -> None:
     again = [one._replace(offset=one.offset + 20) for one in (came[0], came[3], came[4])]
     rewound = Scene(epochs={3: (1, 3)})
     # In the second epoch its own place in the log decides on a duplicate.
-    second = expected_headers(
-        source_at(3), rewound.outline.judgements[3][2], RECIPE, b"%032x" % FAR
-    )
+    second = of_verdict(source_at(3), RECIPE, b"%032x" % FAR, rewound.outline.judgements[3][2])
     more[0] = more[0]._replace(headers=[("n", b"1"), *second])
 
     assert kinds(rewound.audit([*came, *more[:2]])) == []
@@ -341,7 +340,7 @@ def test_seeds_and_releases_are_exempt() -> None:
     print_hex = b"%032x" % FAR
     source = Message(TOPIC, 0, 0, b"k", b"v", 1, [])
     left = source._replace(
-        topic="duplicates", headers=expected_headers(source_at(0), judgement, RECIPE, print_hex)
+        topic="duplicates", headers=of_verdict(source_at(0), RECIPE, print_hex, judgement)
     )
     released = source._replace(
         topic="unique",
@@ -373,7 +372,7 @@ def test_seeds_and_releases_are_exempt() -> None:
     (judgement,) = outline.judgements[len(log)]
     assert judgement.decided == (3, 0)
     again = source._replace(
-        topic="unique", headers=expected_headers(source_at(0), judgement, RECIPE, print_hex)
+        topic="unique", headers=of_verdict(source_at(0), RECIPE, print_hex, judgement)
     )
     assert audit(left, again, now_ms=APPEND_MS + 3_600_000) == ([], 0)
 

@@ -10,7 +10,6 @@ import pytest
 
 from stream_dedup.audit.findings import Findings, Kind
 from stream_dedup.audit.replayed import ReplayedAnswers
-from stream_dedup.audit.verdicts import expected_headers
 from stream_dedup.domain.document import Headers, Message
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.index.index import LogIndex
@@ -18,6 +17,7 @@ from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.log import answers, headers, records
 from stream_dedup.log.answers import LogAnswer
 from stream_dedup.log.frame import unless_damaged
+from stream_dedup.log.headers import of_verdict
 from stream_dedup.log.records import Batch
 from tests.index.logs import RandomLog, append_time, forget
 
@@ -45,7 +45,7 @@ def delivered(log: Log, given: dict[int, bytes]) -> list[Message]:
             if judgement.reason.verdict is not None:
                 limbs = batch.prints[place].tolist()
                 fingerprint = "".join(f"{limb:016x}" for limb in reversed(limbs)).encode()
-                own = expected_headers(batch.position(place), judgement, batch.recipe, fingerprint)
+                own = of_verdict(batch.position(place), batch.recipe, fingerprint, judgement)
                 found.append(output(len(found), own))
     return found
 

@@ -28,7 +28,7 @@ def volume(tmp_path: Path) -> Path:
 
 def test_stats_as_a_table_and_as_json(run: Callable[..., Any], volume: Path) -> None:
     found = json.loads(run("index", "stats", "--json").out)
-    table = run("index", "stats", volume, "--hottest", 1).out
+    table = run("index", "stats", volume).out
 
     assert found["volume"] == str(volume)
     assert (found["applied"], found["entries"]["removed"], found["rejected_records"]) == (6, 1, 1)
@@ -38,13 +38,7 @@ def test_stats_as_a_table_and_as_json(run: Callable[..., Any], volume: Path) -> 
     )
     assert found["state_digest"]["digest"] in table
     assert found["state_digest"]["log_offset"] == 6
-    assert "hottest" in table
-    without = run("index", "stats", volume, "--hottest", 0)
-    assert (without.code, "representatives" in without.out, "hottest" in without.out) == (
-        0,
-        True,
-        False,
-    )
+    assert "representatives" in table
     assert json.loads(run("index", "stats", "--no-digest", "--json").out)["state_digest"] is None
 
 

@@ -15,7 +15,6 @@ from rocksdict import Options, Rdict
 
 from stream_dedup.domain.errors import StoreError
 from stream_dedup.index.storage.contract import Store
-from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.index.storage.store import RocksStore
 from tests.index.damage import flip
 
@@ -88,59 +87,37 @@ def test_a_closed_store_says_so(opener: Opener) -> None:
             use()
 
 
-@pytest.fixture(params=["memory", "rocks"])
-def reader_of(
-    request: pytest.FixtureRequest, tmp_path: Path
-) -> tuple[Store, Callable[[], Store], Callable[[Path], Store]]:
-    """A store, how to open it once more to read only, and how to open a checkpoint of it."""
-    if request.param == "memory":
-        volume: dict[bytes, bytes] = {}
-        return (
-            MemoryStore(volume),
-            lambda: MemoryStore(volume, read_only=True),
-            MemoryStore.restored,
-        )
-    return (
-        RocksStore(tmp_path / "v"),
-        lambda: RocksStore(tmp_path / "v", read_only=True),
-        RocksStore,
-    )
-
-
-Readers = tuple[Store, Callable[[], Store], Callable[[Path], Store]]
-
-
-def test_a_reader_beside_the_writer_sees_one_moment(reader_of: Readers) -> None:
+def test_a_reader_beside_the_writer_sees_one_moment(tmp_path: Path) -> None:
     """A volume that is being written can be read: as it was when it was opened, and never
     changed."""
-    writer, opened, _ = reader_of
+    writer = RocksStore(tmp_path)
     writer.write({b"a": b"1"}, [])
-    reader = opened()
+    reader = RocksStore(tmp_path, read_only=True)
     writer.write({b"a": b"2", b"b": b"2"}, [])
 
     assert list(reader.scan(b"")) == [(b"a", b"1")]
     assert reader.get_many([b"b"]) == [None]
     with pytest.raises(StoreError, match="read only"):
         reader.write({b"c": b"3"}, [])
-    later = opened()
+    later = RocksStore(tmp_path, read_only=True)
     assert list(later.scan(b"")) == [(b"a", b"2"), (b"b", b"2")]
     for store in (reader, later, writer):
         store.close()
 
 
-def test_a_checkpoint_is_a_copy_that_goes_its_own_way(reader_of: Readers, tmp_path: Path) -> None:
+def test_a_checkpoint_is_a_copy_that_goes_its_own_way(tmp_path: Path) -> None:
     """The copy holds what was written before it, neither side sees the other's later writes, and a
     copy overwrites nothing."""
-    writer, _, restored = reader_of
+    writer = RocksStore(tmp_path / "v")
     writer.write({b"a": b"1"}, [])
     writer.checkpoint(tmp_path / "copy")
     writer.write({b"b": b"2"}, [])
-    copy = restored(tmp_path / "copy")
+    copy = RocksStore(tmp_path / "copy")
     copy.write({b"c": b"3"}, [])
 
     assert list(copy.scan(b"")) == [(b"a", b"1"), (b"c", b"3")]
     assert [key for key, _ in writer.scan(b"")] == [b"a", b"b"]
-    with pytest.raises(StoreError, match=r"does not exist yet|already"):
+    with pytest.raises(StoreError, match="does not exist yet"):
         writer.checkpoint(tmp_path / "copy")
     copy.close()
     writer.close()

@@ -145,12 +145,12 @@ def replicas(tmp_path: Path) -> Iterator[tuple[Replica, Replica]]:
 def test_one_of_two_replicas_takes_them(
     replicas: tuple[Replica, Replica], clock: Clock, tmp_path: Path
 ) -> None:
-    """The same again and again, the other when that one is late; a start looks first; while the log
-    is read, none is taken."""
+    """The same again and again, the other when that one is late; while the log is read, none is
+    taken."""
     one, two = replicas
     assert one.turn(has_caught_up=False) == []
-    assert one.turn() == ["look", "take"]
-    assert two.turn() == ["look"]
+    assert one.turn() == ["take"]
+    assert two.turn() == ["take"]
     for _ in range(3):
         clock.later += HOUR
         assert two.turn() in ([], ["take"])  # it finds the young one of the other
@@ -159,7 +159,7 @@ def test_one_of_two_replicas_takes_them(
     assert len(taken) == 2  # as many as are kept
     assert all(name.endswith("-index-0") for name in taken)
     one.begin()
-    assert one.turn() == ["look"]
+    assert one.turn() == ["take"]
     clock.later += 1.3 * HOUR
     two.turn()
     assert [
@@ -198,7 +198,7 @@ def test_age_and_size_are_those_of_the_last(
     one.turn()
     assert one.gauge("age_seconds") < 60
     clock.later += HOUR / 2
-    assert two.turn() == ["look"]
+    assert two.turn() == ["take"]
     assert HOUR / 2 - 2 <= two.gauge("age_seconds") < HOUR / 2 + 60
     assert two.gauge("size_bytes") == one.gauge("size_bytes") > 10_000
 
@@ -210,11 +210,11 @@ def test_what_fails_is_said_and_tried_again(
     goes on with its log."""
     one, _ = replicas
     (tmp_path / "s").write_text("no folder")
-    assert one.turn() == ["look"]
+    assert one.turn() == ["take"]
     assert one.turn() == []
     (tmp_path / "s").unlink()
     clock.later += 301
-    assert one.turn() == ["look", "take"]
+    assert one.turn() == ["take"]
     clock.later += HOUR
 
     def full(_: Path) -> None:
