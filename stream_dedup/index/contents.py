@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.domain.better import BetterRule
@@ -22,6 +21,7 @@ from stream_dedup.domain.errors import (
     OtherFormatError,
     VolumeError,
 )
+from stream_dedup.domain.lazy import Ids
 from stream_dedup.domain.plan import Plan
 from stream_dedup.index.rules.copies import CopyCounts
 from stream_dedup.index.rules.last_texts import LastTexts
@@ -52,18 +52,17 @@ class Contents:
     unanswered: list[int]
     restored: bool
 
-    def live_entries(self) -> Iterator[tuple[NDArray[Any], NDArray[np.int64], bytes]]:
-        """Yield (rows, the sizes of their ids, the joined ids) of the live representatives in log
-        order.
-        """
-        if not self.meta.print_limbs:
+    def live_entries(self) -> Iterator[tuple[NDArray[Any], Ids]]:
+        """Yield (rows, ids) of the live representatives in log order."""
+        meta = self.meta
+        if not meta.print_limbs:
             return
         count = 0
-        for rows, sizes, ids in Entries(
-            self.store, self.meta.print_limbs, self.meta.sketch_bytes
-        ).scan_live():
+        entries = Entries(self.store, meta.print_limbs, meta.sketch_bytes)
+        entries.count = meta.entries
+        for rows, ids in entries.scan_live():
             count += len(rows)
-            yield rows, sizes, ids
+            yield rows, ids
         if count != self.meta.live:
             raise FormatError(
                 f"The index volume holds {count} live entries and should hold {self.meta.live}; "

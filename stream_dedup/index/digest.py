@@ -88,11 +88,11 @@ def compute_digest(volume: Contents) -> StateDigest:
     row_dtype = np.dtype(
         [(name, _WIDER.get(name, stored_dtype[name])) for name in stored_dtype.names or ()]
     )
-    for rows, sizes, ids in volume.live_entries():
+    for rows, ids in volume.live_entries():
         logical = rows.astype(row_dtype)
-        logical["ids_end"] = sizes  # not the end in a page, which depends on the layout
+        logical["ids_end"] = ids.sizes  # not the end in a page, which depends on the layout
         rows_digest.update(logical.tobytes())
-        ids_digest.update(ids)
+        ids_digest.update(ids.joined)
         count += len(rows)
     state_hash.update(_COUNT.pack(count) + rows_digest.digest() + ids_digest.digest())
     return StateDigest(meta.applied, state_hash.hexdigest())

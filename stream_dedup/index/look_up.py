@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -153,7 +152,6 @@ def read_ids(entries: Entries, ids: Sequence[bytes] | None) -> list[bytes]:
         numbers, is_live = entries.find_ids(set(ids))
         return list(entries.rows(numbers[is_live])[1])
     found_ids: list[bytes] = []
-    for _, sizes, joined in entries.scan_live():
-        ends = np.cumsum(sizes).tolist()
-        found_ids += [joined[begin:end] for begin, end in itertools.pairwise([0, *ends])]
+    for _, live_ids in entries.scan_live():
+        found_ids += live_ids
     return found_ids

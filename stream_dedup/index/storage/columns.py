@@ -11,6 +11,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dedup.index.storage.tags import digest_tags, id_tags, position_tags
+
 ORIGIN_BYTES: Final = 20
 REMOVED: Final = 0
 SHORT: Final = 1
@@ -115,6 +117,24 @@ class StoredRows(NamedTuple):
     digest_tags: NDArray[np.uint32]
     position_tags: NDArray[np.uint32]
     id_tags: NDArray[np.uint32]
+
+
+def stored_rows(
+    numbers: NDArray[np.int64], columns: Columns, states: NDArray[np.uint8]
+) -> StoredRows:
+    """Return entries of these numbers and states, (n,) each, with their tags."""
+    text_tags = digest_tags(columns.digests, columns.scopes)
+    return StoredRows(
+        numbers=numbers,
+        prints=columns.prints,
+        scopes=columns.scopes,
+        features=columns.features,
+        states=states,
+        sketches=columns.sketches,
+        digest_tags=text_tags,
+        position_tags=position_tags(columns.sources, columns.offsets, columns.value_digests),
+        id_tags=id_tags(columns.ids, columns.scopes, text_tags),
+    )
 
 
 def same_digest(columns: Columns, others: Columns) -> NDArray[np.bool_]:

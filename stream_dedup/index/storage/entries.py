@@ -1,11 +1,9 @@
-"""The stored representatives: rows in pages of 64 with their ids, and segments for opening.
+"""The stored representatives: rows in pages of 64 with their ids.
 
 Invariants: entry n is always row n mod 64 of page n // 64; a page is in memory while it has
 unwritten changes, and the last page while it has room; a removed entry keeps its row, which is
-marked, until all entries of its page are removed: then the page is deleted. For every 4,096 entries
-whose pages are full, a segment contains the columns that are loaded into memory, of live entries
-only, so opening reads a third of the bytes in a few large values, and otherwise only the last
-pages.
+marked, until all entries of its page are removed: then the page is deleted. Opening without table
+files reads all pages.
 """
 
 from __future__ import annotations
@@ -26,6 +24,7 @@ from stream_dedup.index.storage.columns import (
     StoredRows,
     copy_columns,
     make_columns,
+    stored_rows,
     with_origins,
 )
 from stream_dedup.index.storage.contract import Store, Writes
@@ -33,24 +32,20 @@ from stream_dedup.index.storage.layout import (
     DAMAGED_PAGE,
     PAGE_ENTRIES,
     PREFIX_PAGE,
-    PREFIX_SEGMENT,
     SEGMENT_ENTRIES,
     decode_columns,
     encode_parts,
     encode_rows,
-    encode_segment,
     id_tags_key,
+    loaded_type,
     number_of,
     page_key,
     row_fields,
     row_type,
-    segment_key,
-    segment_type,
     split_rows,
-    view_segment,
 )
 from stream_dedup.index.storage.pages import EntryPage, Gathered, gather, select_ids
-from stream_dedup.index.storage.tags import Tags, crcs_of, digest_tags, id_tags, position_tags
+from stream_dedup.index.storage.tags import Tags, crcs_of
 
 _PAGES_CACHED: Final = 512
 _PAGES_AT_ONCE: Final = 256
@@ -134,6 +129,7 @@ _REPRESENTATIVE_COLUMNS: Final = {
 }
 _REPRESENTATIVE: Final = row_fields(*_REPRESENTATIVE_COLUMNS)
 # The fields that distinguish entries with equal prints: text, scope, position and value.
+_STATE: Final = row_fields("state")
 _IDENTITY: Final = row_fields("text_digest", "scope", "source", "offset", "value_digest")
 
 
@@ -159,10 +155,8 @@ class IdTags:
     """The tags of ids, four bytes each, by which a take-down finds entries and reads a few pages
     only.
 
-    One value contains the tags of every segment of 4,096 entries, in the order of the entries; the
-    tags after the last whole segment are in memory. Another id may have the same tag, so the caller
-    compares the entry's id. Opening reads tags too: by them the tables in memory find the latest
-    entry of an id.
+    One value contains the tags of 4,096 entries, a segment; the tags after the last whole segment
+    are in memory. Another id may have the same tag, so the caller compares the entry's id.
 
     Invariants: the tag of an entry whose id was wiped is wiped; with a hundred million entries 400
     MB are read, with a beat after every megabyte.
@@ -170,40 +164,24 @@ class IdTags:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._frozen = 0
+        self._first = 0  # the first segment with a page
+        self._deleted_below = 0
+        self._frozen = 0  # the number of whole segments so far
         self._tail: list[Tags] = []
-        self._changed: dict[int, Tags | None] = {}  # None: to be deleted
+        self._changed: dict[int, Tags] = {}
 
-    def load(self, frozen: int) -> None:
-        """Start after these whole segments; later entries are then added as if they were new."""
-        self._frozen = frozen
+    def load(self, first: int, frozen: int, tail: Tags) -> None:
+        """Continue with stored segments from `first` up to `frozen`, and the tags after them."""
+        self._first, self._frozen, self._tail = first, frozen, [tail]
 
     def append(self, ids: Sequence[bytes]) -> Tags:
         """Add the ids of the next entries; return their tags."""
         self._tail.append(crcs_of(ids))
         return self._tail[-1]
 
-    def read_segment(self, segment: int) -> Tags:
-        """Return the tags (4096,) of a stored segment.
-
-        Raises:
-            FormatError: they are damaged or missing.
-        """
-        (tags,) = self._read([segment])
-        if tags is None:
-            raise FormatError(DAMAGED_PAGE)
-        return tags
-
-    def freeze_segment(self) -> None:
-        """Make a segment of the next 4,096 entries."""
-        tail = self._whole_tail()
-        self._changed[self._frozen] = tail[:SEGMENT_ENTRIES].copy()
-        self._tail = [tail[SEGMENT_ENTRIES:].copy()]
-        self._frozen += 1
-
-    def drop(self, segment: int) -> None:
-        """Delete a segment without entries."""
-        self._changed[segment] = None
+    def drop_below(self, segment: int) -> None:
+        """Delete all segments below one: they have no pages any more."""
+        self._first = segment
 
     def wipe(self, segment: int, places: NDArray[np.int64]) -> None:
         """Wipe the tags of entries of one segment, or of the tail."""
@@ -227,7 +205,7 @@ class IdTags:
         wanted = np.unique(crcs_of(list(ids)))
         low_hits = np.zeros(_LOW_BITS + 1, np.bool_)
         low_hits[wanted & _LOW_BITS] = True
-        for first in range(0, self._frozen, _SEGMENTS_AT_ONCE):
+        for first in range(self._first, self._frozen, _SEGMENTS_AT_ONCE):
             segments = range(first, min(first + _SEGMENTS_AT_ONCE, self._frozen))
             for segment, tags in zip(segments, self._read(segments), strict=True):
                 if tags is not None and len(places := _places_of(tags, low_hits, wanted)):
@@ -237,10 +215,16 @@ class IdTags:
 
     def add_writes(self, writes: Writes) -> None:
         """Add the changes since the last call."""
+        tail = self._whole_tail()
+        while len(tail) >= SEGMENT_ENTRIES:
+            self._changed[self._frozen], tail = tail[:SEGMENT_ENTRIES], tail[SEGMENT_ENTRIES:]
+            self._frozen += 1
+        self._tail = [tail.copy()]
+        if self._first > self._deleted_below:
+            writes.delete_range(id_tags_key(self._deleted_below), id_tags_key(self._first))
+            self._deleted_below = self._first
         for segment, tags in self._changed.items():
-            if tags is None:
-                writes.delete(id_tags_key(segment))
-            else:
+            if segment >= self._first:
                 writes.put(id_tags_key(segment), tags.astype("<u4").tobytes())
         self._changed.clear()
 
@@ -272,38 +256,29 @@ class Entries:
         self._limbs = limbs
         self._sketch_bytes = sketch_bytes
         self._type = row_type(limbs, sketch_bytes)
-        self._segment_type = segment_type(limbs, sketch_bytes)
         self._open_pages: dict[int, EntryPage] = {}
         self._changed: set[int] = set()
         self._dropped: list[int] = []
         self._cached_pages: dict[int, bytes] = {}
         self._reader = ThreadPoolExecutor(1)
         self._prefetched: tuple[list[int], Future[list[bytes | None]]] | None = None
-        self._frozen = 0  # written segments
-        self._tail: list[NDArray[Any]] = []  # the segment rows after them
-        self._segments: dict[int, NDArray[Any]] = {}  # segments that change in this step
+        self._first_page = 0  # the first that is not deleted
         self.count = 0
 
     def load(self, count: int, live: int, first: int = 0) -> Iterator[StoredRows]:
-        """Yield the live entries from number `first` on, a segment or page at a time.
+        """Yield the live entries from number `first` on, many pages at a time.
 
         `live` is their number, `count` the number of all entries so far. The caller reads all parts
         before any other call.
 
         Raises:
-            FormatError: a segment or one of the last pages is damaged or missing.
+            FormatError: a page is damaged or missing.
         """
         self.count = count
-        self._frozen = count // SEGMENT_ENTRIES
-        self._tags.load(self._frozen)
+        self._load_open_page()
+        self._load_tags()
         live_found = 0
-        for loaded in self._read_ahead(
-            itertools.chain(self._load_segments(first // SEGMENT_ENTRIES), self._load_tail())
-        ):
-            part = loaded
-            if len(loaded.numbers) and loaded.numbers[0] < first:
-                columns: list[Any] = [column[loaded.numbers >= first] for column in loaded]
-                part = StoredRows(*columns)
+        for part in self._read_ahead(self._scan_columns(first)):
             live_found += len(part.numbers)
             if live_found > live:
                 break
@@ -315,6 +290,26 @@ class Entries:
                 f"should hold {live}; give the index an empty volume, and it is rebuilt."
             )
 
+    def _load_open_page(self) -> None:
+        """Load the last page, if it has room."""
+        page, size = divmod(self.count, PAGE_ENTRIES)
+        if not size:
+            return
+        (value,) = self._store.get_many([page_key(page)])
+        rows, ids = (np.empty(0), b"") if value is None else self._decode_page(value)
+        if len(rows) != size:
+            raise FormatError(_PAGE_MISSING)
+        self._open_pages[page] = EntryPage(rows.tobytes(), ids)
+
+    def _load_tags(self) -> None:
+        self._first_page = self._next_page(0)
+        frozen = self.count // SEGMENT_ENTRIES
+        tail = np.full(self.count % SEGMENT_ENTRIES, NO_TAG, np.uint32)
+        first = frozen * SEGMENT_ENTRIES
+        for numbers, gathered in self._scan(first // PAGE_ENTRIES, _STATE):
+            tail[numbers - first] = crcs_of(gathered.ids())
+        self._tags.load(self._first_page * PAGE_ENTRIES // SEGMENT_ENTRIES, frozen, tail)
+
     def _read_ahead(self, parts: Iterator[StoredRows]) -> Iterator[StoredRows]:
         """Yield parts; each is read while the caller uses the one before."""
         reading = self._reader.submit(next, parts, None)
@@ -322,75 +317,70 @@ class Entries:
             reading = self._reader.submit(next, parts, None)
             yield part
 
-    def _load_segments(self, first: int) -> Iterator[StoredRows]:
-        for key, segment in self._store.scan(PREFIX_SEGMENT, segment_key(first)):
-            columns = view_segment(segment, self._limbs, self._sketch_bytes)
-            if number_of(key) >= self._frozen:
+    def _scan_columns(self, first: int) -> Iterator[StoredRows]:
+        """Yield the live entries from number `first` on, which can be within a page."""
+        fields = loaded_type(self._limbs, self._sketch_bytes)
+        for numbers, gathered in self._scan(first // PAGE_ENTRIES, fields):
+            is_wanted = (gathered.rows["state"] != REMOVED) & (numbers >= first)
+            live = gathered.select(is_wanted)
+            yield stored_rows(
+                numbers[is_wanted], columns_of(live.rows, live.ids()), live.rows["state"]
+            )
+
+    def _scan(
+        self, first_page: int, fields: np.dtype[Any]
+    ) -> Iterator[tuple[NDArray[np.int64], Gathered]]:
+        """Yield (numbers, fields of these entries) of all stored pages from one on, also of removed
+        entries, many pages at a time.
+
+        Raises:
+            FormatError: a page is damaged, or has entries that should not be there.
+        """
+        pages = self._store.scan(PREFIX_PAGE, page_key(first_page))
+        while part := list(itertools.islice(pages, _PAGES_AT_ONCE)):
+            counts = [split_rows(value, self._type.itemsize)[0] for _, value in part]
+            firsts = np.array([number_of(key) * PAGE_ENTRIES for key, _ in part])
+            numbers = np.repeat(firsts, counts)
+            numbers += np.concatenate([np.arange(count) for count in counts])
+            if numbers[-1] >= self.count:
                 raise FormatError(
                     f"The index volume holds entries beyond the {self.count} that it should hold; "
-                    "give the index an empty "
-                    "volume, and it is rebuilt."
+                    "give the index an empty volume, and it is rebuilt."
                 )
-            ids = self._tags.read_segment(number_of(key))[columns["place"]]
-            yield _stored_rows(
-                number_of(key) * SEGMENT_ENTRIES + columns["place"].astype(np.int64), columns, ids
+            yield (
+                numbers,
+                gather(
+                    [value for _, value in part],
+                    np.repeat(np.arange(len(part)), counts),
+                    numbers % PAGE_ENTRIES,
+                    self._type,
+                    fields,
+                ),
             )
 
-    def _load_tail(self) -> Iterator[StoredRows]:
-        pages = range(
-            self._frozen * SEGMENT_ENTRIES // PAGE_ENTRIES, -(-self.count // PAGE_ENTRIES)
-        )
-        for page, value in zip(
-            pages, self._store.get_many([page_key(page) for page in pages]), strict=True
-        ):
-            size = min(PAGE_ENTRIES, self.count - page * PAGE_ENTRIES)
-            rows, ids = np.zeros(size, self._type), b""  # of a deleted page
-            if value is not None:
-                rows, ids = self._decode_page(value)
-                if len(rows) != size:
-                    raise FormatError(_PAGE_MISSING)
-                if size < PAGE_ENTRIES:
-                    self._open_pages[page] = EntryPage(rows.tobytes(), ids)
-            segment_rows = self._segment_rows(rows, page * PAGE_ENTRIES)
-            self._tail.append(segment_rows)
-            crcs = self._tags.append(_split_ids(rows, ids))
-            live = segment_rows["state"] != REMOVED
-            yield _stored_rows(
-                page * PAGE_ENTRIES + np.flatnonzero(live), segment_rows[live], crcs[live]
-            )
+    def _next_page(self, page: int) -> int:
+        """Return the number of the first page from `page` on that is stored or has changes."""
+        stored = next(self._store.scan(PREFIX_PAGE, page_key(page)), None)
+        if stored is not None:
+            return number_of(stored[0])
+        return min(self._open_pages, default=self.count // PAGE_ENTRIES)
 
-    def scan_live(self) -> Iterator[tuple[NDArray[Any], NDArray[np.int64], bytes]]:
-        """Yield (rows, the sizes of their ids, the joined ids) of the live entries, in log order.
+    def scan_live(self) -> Iterator[tuple[NDArray[Any], Ids]]:
+        """Yield (rows, ids) of the live entries, in log order, many pages at a time.
 
-        Each item contains many pages; `ids_end` of a row has no meaning outside its page.
+        `ids_end` of a row has no meaning outside its page.
 
         Raises:
             FormatError: a page is damaged.
         """
-        values = self._store.scan(PREFIX_PAGE)
-        while pages := [
-            self._decode_page(value) for _, value in itertools.islice(values, _PAGES_AT_ONCE)
-        ]:
-            rows = np.concatenate([page_rows for page_rows, _ in pages])
-            ids = b"".join(page_ids for _, page_ids in pages)
-            sizes = np.concatenate([np.diff(page["ids_end"], prepend=0) for page, _ in pages])
-            sizes = sizes.astype(np.int64)
-            is_live = rows["state"] != REMOVED
-            if not is_live.all():
-                ends = np.cumsum(sizes)
-                begins = (ends - sizes)[is_live].tolist()
-                ids = b"".join(
-                    ids[begin:end]
-                    for begin, end in zip(begins, ends[is_live].tolist(), strict=True)
-                )
-                rows, sizes = rows[is_live], sizes[is_live]
-            yield rows, sizes, ids
+        for _, gathered in self._scan(0, self._type):
+            live = gathered.select(gathered.rows["state"] != REMOVED)
+            yield live.rows, live.ids()
 
     def append(self, rows: NDArray[Any], ids: Ids) -> None:
         """Add entries: `rows` (n,) of the row type, whose `ids_end` is set here, and one id for
         each.
         """
-        self._tail.append(self._segment_rows(rows, self.count))
         self._tags.append(ids)
         added = begin_byte = 0
         while added < len(rows):
@@ -455,7 +445,7 @@ class Entries:
     def drop(self, numbers: NDArray[np.int64]) -> None:
         """Remove live entries, given in ascending order.
 
-        The cost is proportional to the number of their pages and segments.
+        The cost is proportional to the number of their pages.
         """
         size = self._type.itemsize
         for page, places in _group_by(numbers, PAGE_ENTRIES):
@@ -474,23 +464,6 @@ class Entries:
                 self._dropped.append(page)
             else:
                 self._changed.add(page)
-        for segment, places in _group_by(numbers, SEGMENT_ENTRIES):
-            if segment >= self._frozen:
-                first = self._frozen * SEGMENT_ENTRIES
-                self._tail = [self._tail_rows()]
-                self._tail[0]["state"][numbers[numbers >= first] - first] = REMOVED
-                break
-            if len(places) == SEGMENT_ENTRIES:
-                self._segments[segment] = np.empty(0, self._segment_type)
-                continue
-            rows = self._segments.get(segment)
-            if rows is None:
-                (value,) = self._store.get_many([segment_key(segment)])
-                if value is None:
-                    raise FormatError(_PAGE_MISSING)
-                count, raw, _ = split_rows(value, self._segment_type.itemsize)
-                rows = decode_columns(raw, count, self._segment_type)
-            self._segments[segment] = rows[~np.isin(rows["place"], places)]
 
     def find_ids(self, ids: Collection[bytes]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return (numbers, which are live) of all rows with one of these ids, ascending.
@@ -536,7 +509,12 @@ class Entries:
             self._tags.wipe(segment, places)
 
     def add_writes(self, writes: Writes) -> None:
-        """Add the pages and segments that changed since the last call."""
+        """Add the pages that changed since the last call, and the tags of ids."""
+        for first, end in _runs(self._dropped):
+            writes.delete_range(page_key(first), page_key(end))
+            if first <= self._first_page < end:
+                self._first_page = self._next_page(end)
+        self._tags.drop_below(self._first_page * PAGE_ENTRIES // SEGMENT_ENTRIES)
         size = PAGE_ENTRIES * self._type.itemsize
         full = [
             number for number in sorted(self._changed) if len(self._open_pages[number].data) == size
@@ -558,26 +536,9 @@ class Entries:
         for number in full:
             del self._open_pages[number]
         self._changed.clear()
-        for first, end in _runs(self._dropped):
-            writes.delete_range(page_key(first), page_key(end))
         for number in self._dropped:
             self._cached_pages.pop(number, None)
         self._dropped.clear()
-        if self.count >= (self._frozen + 1) * SEGMENT_ENTRIES:
-            tail = self._tail_rows()
-            while len(tail) >= SEGMENT_ENTRIES:
-                whole, tail = tail[:SEGMENT_ENTRIES], tail[SEGMENT_ENTRIES:]
-                self._segments[self._frozen] = whole[whole["state"] != REMOVED]
-                self._tags.freeze_segment()
-                self._frozen += 1
-            self._tail = [tail.copy()]
-        for segment, remaining in self._segments.items():
-            if len(remaining):
-                writes.put(segment_key(segment), encode_segment(remaining))
-            else:
-                writes.delete(segment_key(segment))
-                self._tags.drop(segment)
-        self._segments.clear()
         self._tags.add_writes(writes)
 
     def _open_page(self, number: int) -> EntryPage:
@@ -608,22 +569,6 @@ class Entries:
             else:
                 contents.append(self._decode_page(value))
         return contents
-
-    def _tail_rows(self) -> NDArray[Any]:
-        return np.concatenate(self._tail or [np.empty(0, self._segment_type)])
-
-    def _segment_rows(self, rows: NDArray[Any], first: int) -> NDArray[Any]:
-        segment = np.empty(len(rows), self._segment_type)
-        segment["place"] = np.arange(first, first + len(rows)) % SEGMENT_ENTRIES
-        for name in ("state", "features", "scope", "print", "sketch", "site", "title"):
-            segment[name] = rows[name]
-        digest, scope, source, offset, value = (
-            np.array(rows[name])
-            for name in ("text_digest", "scope", "source", "offset", "value_digest")
-        )
-        segment["digest_tag"] = digest_tags(digest.view(np.uint64), scope)
-        segment["position_tag"] = position_tags(source, offset, value)
-        return segment
 
     def _gather(self, numbers: NDArray[np.int64], fields: np.dtype[Any]) -> Gathered:
         pages, page_indices = np.unique(numbers // PAGE_ENTRIES, return_inverse=True)
@@ -661,23 +606,6 @@ class Entries:
             if value is None:
                 raise FormatError(_PAGE_MISSING)
             self._cached_pages[number] = value
-
-
-def _stored_rows(numbers: NDArray[np.int64], columns: Any, crcs: Tags) -> StoredRows:
-    """Return entries of these numbers; `columns` are a segment's, by name, `crcs` (n,) of their
-    ids.
-    """
-    return StoredRows(
-        numbers=numbers,
-        prints=columns["print"],
-        scopes=columns["scope"],
-        features=columns["features"],
-        states=columns["state"],
-        sketches=with_origins(columns["sketch"], columns["site"], columns["title"], crcs),
-        digest_tags=columns["digest_tag"],
-        position_tags=columns["position_tag"],
-        id_tags=id_tags(crcs, np.array(columns["scope"]), np.array(columns["digest_tag"])),
-    )
 
 
 def _split_ids(rows: NDArray[Any], ids: bytes) -> list[bytes]:

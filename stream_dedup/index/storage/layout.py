@@ -13,13 +13,9 @@ its type.
     e page(u64)             up to 64 entries, 64 * page being the first: count(u16) rows ids; the rows are stored column by
                             column, in the order of the fields of `row`: half the size when
                             compressed
-    h segment(u64)          columns of the live ones of 4,096 entries on full pages, read at opening:
-                            count(u16), and column by column: place(u16) in the segment, state(u8)
-                            features(u32) digest_tag(u32) position_tag(u32) scope(u64) print sketch site(u64)
-                            title(u64)
-    i segment(u64)          CRC-32 of the id of each of these entries, also removed ones (u32 x 4,096), by which take-downs find
-                            them; 0 for no id or a wiped one, 1 for an id whose CRC-32 is 0. Read at
-                            opening too
+    i segment(u64)          CRC-32 of the id of each of 4,096 entries, also removed ones (u32 x 4,096), by which take-downs
+                            find them; 0 for no id or a wiped one, 1 for an id whose CRC-32 is 0. Deleted once no earlier
+                            entry has a page
     v log_offset(u64)       the cached verdicts of one log record: count(u16) kept* ids
     t                       log time in ms(i64)
     g                       the generations of entries: (first entry(u64), log time at which it ends, in ms(i64))*
@@ -48,10 +44,9 @@ its type.
 
 Numbers in keys are big-endian, so that a scan returns them in order; in values little-endian. A
 page of entries is written again when entries are added (to the last page) or one of its entries is
-removed, a segment when one of its entries is removed, the tags of its ids when one is wiped; all
+removed, the tags of ids when one is wiped; all
 other values but `m`, `k`, `t`, `g`, `v`, `c`, `b`, `l`, `p`, `P` and the records of table files are
-written once. A page or segment is deleted, with its tags, once all its entries are removed. Tags:
-`tags`.
+written once. A page is deleted once all its entries are removed. Tags: `tags`.
 
 Invariants: the bytes depend on the fields alone; a volume of another version is distinguished from
 a damaged one. Frozen in tests/golden/volumes (`python -m tests.index.golden`); a change of any byte
@@ -74,7 +69,7 @@ from stream_dedup.domain.errors import FormatError, OtherFormatError
 from stream_dedup.log.answers import CHAIN_START
 from stream_dedup.log.schema import COLUMNS
 
-VERSION: Final = 7
+VERSION: Final = 8
 PAGE_ENTRIES: Final = 64
 SEGMENT_ENTRIES: Final = 4096
 
@@ -86,7 +81,6 @@ KEY_DECLARED: Final = b"d"
 PREFIX_SOURCE: Final = b"s"
 PREFIX_WATERMARK: Final = b"k"
 PREFIX_PAGE: Final = b"e"
-PREFIX_SEGMENT: Final = b"h"
 PREFIX_ID_TAGS: Final = b"i"
 PREFIX_CACHED: Final = b"v"
 PREFIX_ANSWER: Final = b"a"
@@ -147,14 +141,13 @@ def row_fields(*names: str) -> np.dtype[Any]:
 
 
 @lru_cache
-def segment_type(limbs: int, sketch_bytes: int = 0) -> np.dtype[Any]:
-    """Return the type of one entry of a segment."""
-    return np.dtype(
-        [
-            ("place", "<u2"), ("state", "u1"), ("features", "<u4"), ("digest_tag", "<u4"), ("position_tag", "<u4"),
-            ("scope", "<u8"), ("print", "<u8", (limbs,)), ("sketch", "u1", (sketch_bytes,)), ("site", "<u8"), ("title", "<u8"),
-        ]
-    )  # fmt: skip
+def loaded_type(limbs: int, sketch_bytes: int = 0) -> np.dtype[Any]:
+    """Return the type of the fields of an entry from which the tables in memory are built."""
+    names = (
+        *("state", "text_digest", "print", "sketch", "site", "title", "scope", "features"),
+        *("source", "offset", "value_digest"),
+    )
+    return np.dtype([(name, row_type(limbs, sketch_bytes)[name]) for name in names])
 
 
 class Meta(NamedTuple):
@@ -218,7 +211,6 @@ def _key(number_type: struct.Struct, prefix: bytes, number: int) -> bytes:
 source_key: Final = partial(_key, _U32, PREFIX_SOURCE)
 watermark_key: Final = partial(_key, _U32, PREFIX_WATERMARK)
 page_key: Final = partial(_key, _U64, PREFIX_PAGE)
-segment_key: Final = partial(_key, _U64, PREFIX_SEGMENT)
 id_tags_key: Final = partial(_key, _U64, PREFIX_ID_TAGS)
 cached_key: Final = partial(_key, _U64, PREFIX_CACHED)
 copies_key: Final = partial(_key, _U64, PREFIX_COPIES)
@@ -340,26 +332,6 @@ def decode_columns(raw: bytes, count: int, dtype: np.dtype[Any]) -> NDArray[Any]
     for name, column in view_columns(raw, count, dtype).items():
         rows[name] = column
     return rows
-
-
-def encode_segment(rows: NDArray[Any]) -> bytes:
-    """Return the value of a segment; `rows` (n,) of the segment type."""
-    return encode_rows(encode_parts(rows, 1)[0], len(rows), b"")
-
-
-def view_segment(value: bytes, limbs: int, sketch_bytes: int = 0) -> dict[str, NDArray[Any]]:
-    """Return the columns (n,) of a segment's value, without a copy.
-
-    Raises:
-        FormatError: it is damaged.
-    """
-    dtype = segment_type(limbs, sketch_bytes)
-    count, raw, rest = split_rows(value, dtype.itemsize)
-    if rest:
-        raise FormatError(
-            "A segment of the index volume is damaged; give the index an empty volume to rebuild."
-        )
-    return view_columns(raw, count, dtype)
 
 
 def encode_rows(rows: bytes, count: int, ids: bytes) -> bytes:

@@ -46,6 +46,14 @@ class Gathered:
         self.rows = rows
         self._raw, self._begins, self._stops = raw, begins, stops
 
+    def select(self, is_chosen: NDArray[np.bool_]) -> Gathered:
+        """Return the entries for which `is_chosen` (n,) is true."""
+        if is_chosen.all():
+            return self
+        return Gathered(
+            self.rows[is_chosen], self._raw, self._begins[is_chosen], self._stops[is_chosen]
+        )
+
     def ids(self) -> Ids:
         """Return the entries' ids."""
         return _joined(self._raw, self._begins, self._stops)

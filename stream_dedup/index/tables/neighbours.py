@@ -37,6 +37,7 @@ from stream_dedup.index.storage.columns import (
     same_digest,
     same_position,
     select_rows,
+    stored_rows,
 )
 from stream_dedup.index.storage.table_files import RowsInFiles, TableFiles
 from stream_dedup.index.storage.tags import Tags, digest_tags, id_tags, keys_of, position_tags
@@ -216,7 +217,7 @@ class Neighbours:
         )
         judged = make_judged_rows(count)
         self._tables.judge_in_order(self._columns.rows, batch, earlier, keys, judged)
-        self._add(batch, tags, judged.outcome, keys)
+        self._add(batch, judged.outcome, keys)
         entries, siblings = self._entries_at(judged.row), self._entries_at(judged.sibling)
         self._merge_if_due()
         return JudgedEntries(
@@ -295,8 +296,7 @@ class Neighbours:
         `full` (n,): whether its print is compared.
         """
         outcome = np.where(full, np.uint8(OUTCOME_NEW), np.uint8(OUTCOME_SHORT))
-        tags = digest_tags(columns.digests, columns.scopes)
-        self._add(columns, tags, outcome, self._tables.keys(columns))
+        self._add(columns, outcome, self._tables.keys(columns))
         self._merge_if_due()
 
     def live_below(self, entry: int) -> NDArray[np.int64]:
@@ -495,27 +495,17 @@ class Neighbours:
             np.minimum(classes, CANDIDATE_CLASSES - 1), minlength=CANDIDATE_CLASSES
         )
 
-    def _add(
-        self, batch: Columns, tags: Tags, outcome: NDArray[np.uint8], keys: NDArray[Any]
-    ) -> None:
+    def _add(self, batch: Columns, outcome: NDArray[np.uint8], keys: NDArray[Any]) -> None:
         """Add the documents that became entries, in their order."""
         new_docs = np.flatnonzero(outcome <= OUTCOME_SHORT)
         count, first = len(new_docs), self._rows
         if not count:
             return
         self._reserve(count)
-        rows = StoredRows(
-            numbers=np.arange(self.entries - self._base, self.entries - self._base + count),
-            prints=batch.prints[new_docs],
-            scopes=batch.scopes[new_docs],
-            features=batch.features[new_docs],
-            states=np.where(outcome[new_docs] == OUTCOME_SHORT, SHORT, FULL).astype(np.uint8),
-            sketches=batch.sketches[new_docs],
-            digest_tags=tags[new_docs],
-            position_tags=position_tags(
-                batch.sources[new_docs], batch.offsets[new_docs], batch.value_digests[new_docs]
-            ),
-            id_tags=id_tags(batch.ids[new_docs], batch.scopes[new_docs], tags[new_docs]),
+        rows = stored_rows(
+            np.arange(self.entries - self._base, self.entries - self._base + count),
+            select_rows(batch, new_docs),
+            np.where(outcome[new_docs] == OUTCOME_SHORT, SHORT, FULL).astype(np.uint8),
         )
         self._columns.write(first, rows)
         tag_keys = np.stack([keys_of(getattr(rows, name)) for name in TAGS], axis=1)
