@@ -33,6 +33,7 @@ from stream_dedup.index.storage.layout import (
     PAGE_ENTRIES,
     PREFIX_PAGE,
     SEGMENT_ENTRIES,
+    count_rows,
     decode_columns,
     encode_parts,
     encode_rows,
@@ -174,10 +175,9 @@ class IdTags:
         """Continue with stored segments from `first` up to `frozen`, and the tags after them."""
         self._first, self._frozen, self._tail = first, frozen, [tail]
 
-    def append(self, ids: Sequence[bytes]) -> Tags:
-        """Add the ids of the next entries; return their tags."""
+    def append(self, ids: Sequence[bytes]) -> None:
+        """Add the ids of the next entries."""
         self._tail.append(crcs_of(ids))
-        return self._tail[-1]
 
     def drop_below(self, segment: int) -> None:
         """Delete all segments below one: they have no pages any more."""
@@ -338,7 +338,9 @@ class Entries:
         """
         pages = self._store.scan(PREFIX_PAGE, page_key(first_page))
         while part := list(itertools.islice(pages, _PAGES_AT_ONCE)):
-            counts = [split_rows(value, self._type.itemsize)[0] for _, value in part]
+            counts = [count_rows(value) for _, value in part]
+            if not all(counts):
+                raise FormatError(DAMAGED_PAGE)
             firsts = np.array([number_of(key) * PAGE_ENTRIES for key, _ in part])
             numbers = np.repeat(firsts, counts)
             numbers += np.concatenate([np.arange(count) for count in counts])

@@ -339,13 +339,18 @@ def encode_rows(rows: bytes, count: int, ids: bytes) -> bytes:
     return b"".join((_COUNT.pack(count), rows, ids))
 
 
+def count_rows(value: bytes) -> int:
+    """Return the number of rows of such a value; 0 for a damaged one."""
+    return int(_COUNT.unpack_from(value)[0]) if len(value) >= ROWS_BEGIN else 0
+
+
 def split_rows(value: bytes, row_bytes: int) -> tuple[int, bytes, bytes]:
     """Return (count, rows, ids) of such a value.
 
     Raises:
         FormatError: it is damaged.
     """
-    count = _COUNT.unpack_from(value)[0] if len(value) >= ROWS_BEGIN else 0
+    count = count_rows(value)
     end = ROWS_BEGIN + count * row_bytes
     if count == 0 or len(value) < end:
         raise FormatError(DAMAGED_PAGE)
