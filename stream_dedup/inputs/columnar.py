@@ -19,21 +19,19 @@ import importlib.util
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
 
 from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.extras import install_command
-from stream_dedup.inputs.parquet_pages import largest_page_bytes
 from stream_dedup.inputs.warc_records import RECORD_BYTES_MAX
 
 PARQUET, ARROW = ("parquet", "pq"), ("arrow", "feather", "ipc")
 SUFFIXES = tuple(f".{name}" for name in (*PARQUET, *ARROW))
 _ROWS_AT_ONCE = 256
 _READ_BYTES: Final = 512 << 20  # of rows read at once, if each has all bytes of its row group
-_PAGES_BYTES_MAX: Final = 256 << 20  # of one page of each column; Arrow needs three times as much
 _BYTES_AT_ONCE: Final = 16 << 20  # of rows that become Python objects at once
 # Types whose rows may share their bytes.
 _SHARING: Final = ("dictionary", "run_end_encoded", "view")
@@ -159,19 +157,13 @@ def _read_parquet(path: Path) -> Iterator[ColumnarRows]:
     with pq.ParquetFile(path) as file:
         metadata, schema = file.metadata, _plain_schema(file.schema_arrow)
     listed = _text_lists(metadata.schema)
-    with (
-        path.open("rb") as raw,
-        pq.ParquetFile(path, metadata=metadata, read_dictionary=listed) as file,
-    ):
+    with pq.ParquetFile(path, metadata=metadata, read_dictionary=listed) as file:
         of_file, end, codec = file.metadata.num_rows, 0, _codec(file.metadata)
         for group in range(file.num_row_groups):
             row_group = file.metadata.row_group(group)
             number, end = end, end + row_group.num_rows
             if _has_too_many_values(row_group):
                 yield _too_large(path, number, of_file, row_group.num_rows)
-                continue
-            if _largest_pages_bytes(raw, row_group) > _PAGES_BYTES_MAX:
-                yield _lost_row_group(path, number, of_file, row_group.num_rows)
                 continue
             count = max(1, min(_ROWS_AT_ONCE, _READ_BYTES // max(1, row_group.total_byte_size)))
             try:
@@ -215,19 +207,6 @@ def _has_too_many_values(row_group: Any) -> bool:
     return bool(
         values > row_group.num_rows and 2 * values > row_group.num_rows * RECORD_BYTES_MAX > 0
     )
-
-
-def _largest_pages_bytes(file: BinaryIO, row_group: Any) -> int:
-    """Return an upper bound of the bytes that reading one row unpacks: the largest page of each
-    column.
-    """
-    total = 0
-    for column in map(row_group.column, range(row_group.num_columns)):
-        first = column.data_page_offset
-        if column.dictionary_page_offset is not None:
-            first = min(first, column.dictionary_page_offset)
-        total += largest_page_bytes(file, first, column.total_compressed_size)
-    return total
 
 
 def _codec(metadata: Any) -> str | None:
@@ -288,18 +267,6 @@ def _too_large(path: Path, number: int, rows_of_file: int | None, count: int = 1
     return ColumnarRows(
         None, number, rows_of_file, why, is_row=is_row, is_large=is_row, lost_rows=count
     )
-
-
-def _lost_row_group(path: Path, number: int, rows_of_file: int, count: int) -> ColumnarRows:
-    """Return a lost row group, because reading one of its values could need gigabytes."""
-    if count == 1:
-        return _too_large(path, number, rows_of_file)
-    why = (
-        f"{path.name}: rows {number:,} to {number + count - 1:,} are not read: their pages have "
-        f"more than {_PAGES_BYTES_MAX >> 20} MiB, for example because of one very large value. Write "
-        "the file with smaller pages or row groups, or without that value."
-    )
-    return ColumnarRows(None, number, rows_of_file, why, lost_rows=count)
 
 
 def _json_bytes_of(batch: Any) -> int:

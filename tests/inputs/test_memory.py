@@ -20,7 +20,6 @@ import pytest
 
 from stream_dedup.inputs import columnar, fields
 from stream_dedup.inputs.columnar import json_of_rows
-from stream_dedup.inputs.parquet_pages import largest_page_bytes
 from stream_dedup.inputs.sources import find_files, read_documents
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
@@ -95,21 +94,6 @@ def write_flags(path: Path) -> None:
     pq.write_table(listed(flags), path, compression="zstd")
 
 
-def write_one_value(path: Path) -> None:
-    pq.write_table(pa.table({"text": ["a" * LINE_BYTES]}), path, compression="zstd")
-
-
-def write_one_value_among_rows(path: Path) -> None:
-    texts = ["words"] * 40
-    texts[7] = "a" * LINE_BYTES
-    pq.write_table(pa.table({"text": texts}), path, compression="zstd")
-
-
-def write_many_columns_of_one_value(path: Path) -> None:
-    columns = {f"c{number}": ["words", "a" * (LINE_BYTES // 20)] for number in range(40)}
-    pq.write_table(pa.table(columns), path, compression="zstd")
-
-
 def write_runs(path: Path) -> None:
     write_ipc(path, pa.table({"text": pa.RunEndEncodedArray.from_arrays([ROWS], [VALUE])}))
 
@@ -143,9 +127,6 @@ def write_many_values(path: Path) -> None:
         ("a.arrow", write_nulls, READS, 1),
         ("a.arrow", write_objects, READS, 1),
         ("a.parquet", write_flags, READS, 1),
-        ("a.parquet", write_one_value, READS, 1),
-        ("a.parquet", write_one_value_among_rows, READS, 1),
-        ("a.parquet", write_many_columns_of_one_value, READS, 1),
         ("a.jsonl.gz", write_lines, READS, 2),
         ("a.txt.gz", write_lines, READS, 1),
         ("a.jsonl.gz", write_many_values, JUDGES, 2),
@@ -354,61 +335,3 @@ def test_a_value_too_large_costs_its_row_alone(
 
     assert [one.fields and one.fields["text"] for one in found] == ["a", None, "c"]
     assert [one.lost and one.lost.error_class for one in found] == [None, "TooLarge", None]
-
-
-def test_a_row_group_of_pages_too_large_is_lost_unread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By the headers of its pages; the other row groups are read."""
-    monkeypatch.setattr("stream_dedup.inputs.columnar._PAGES_BYTES_MAX", 8_000)
-    with pq.ParquetWriter(
-        tmp_path / "a.parquet", pa.schema({"text": pa.string()}), use_dictionary=False
-    ) as writer:
-        for texts in (["a"], ["b" * 5_000, "c" * 5_000], ["d"]):
-            writer.write_table(pa.table({"text": texts}))
-
-    found = list(read_documents(find_files(str(tmp_path), "auto")))
-
-    assert [one.fields and one.fields["text"] for one in found] == ["a", None, "d"]
-    assert [one.lost and one.lost.message for one in found][1] == (
-        "a.parquet: rows 1 to 2 are not read: their pages have more than 0 MiB, for example because "
-        "of one very large value. Write the file with smaller pages or row groups, or without that "
-        "value."
-    )
-
-
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-@pytest.mark.parametrize("compression", ["none", "zstd"])
-@pytest.mark.parametrize("is_coded", [True, False])
-def test_the_largest_page_of_a_column_is_found(
-    tmp_path: Path, version: str, compression: str, is_coded: bool
-) -> None:
-    """Whichever page it is, with statistics in its header or a checksum; and damage ends the
-    search."""
-    random, path = Random(int(os.environ["TEST_SEED"])), tmp_path / "a.parquet"
-    for place in range(8):
-        texts = [f"{number} {'x' * 100}" for number in range(800)]
-        texts[place * 100] = "y" * 70_000
-        pq.write_table(
-            pa.table({"text": texts}),
-            path,
-            data_page_size=2_000,
-            write_batch_size=10,
-            data_page_version=version,
-            compression=compression,
-            use_dictionary=is_coded,
-            write_page_checksum=bool(place % 2),
-        )
-        column = pq.read_metadata(path).row_group(0).column(0)
-        first = column.dictionary_page_offset or column.data_page_offset
-        content = path.read_bytes()
-        found = largest_page_bytes(io.BytesIO(content), first, column.total_compressed_size)
-        assert 70_000 < found < (170_000 if is_coded else 75_000)
-        for _ in range(300):
-            damaged = bytearray(content)
-            for _ in range(3):
-                damaged[random.randrange(first, len(content))] = random.randrange(256)
-            largest_page_bytes(io.BytesIO(damaged), first + random.randrange(9), len(content))
-    for rude in (b"", b"\x00", b"\xff" * 100, b"\x1c" * 100_000, b"\x19\xf1" + b"\xff" * 50):
-        assert largest_page_bytes(io.BytesIO(rude), 0, 1 << 62) == 0
-    assert largest_page_bytes(io.BytesIO(content), -1, 1 << 62) == 0
