@@ -2,7 +2,7 @@
 `python -m bench.build_corpora FOLDER`.
 
 Each set is made of the files of one repository at fixed commits. Markdown is reduced to the text
-that a reader sees. The truth is exact: the Jaccard of all pairs (`demo.truth`). `SOURCES.md` names
+that a reader sees. The truth is exact: the Jaccard of all pairs (`truth`). `SOURCES.md` names
 the repository, the commits and the licence of each set; a text keeps the licence of its source.
 """
 
@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench import truth
 from bench.corpus import LISTED_FROM, CorpusDocument
-from stream_dedup.demo import truth
 from stream_dedup.domain.errors import InputError
 
 _VERDICTS = {"exact": "exact", "duplicate": "dup", "grey": "grey", "different": "diff"}

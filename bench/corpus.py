@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from stream_dedup.demo.truth import Pair, TrueVerdict
+from stream_dedup.demo.score import Pair, TrueVerdict
 from stream_dedup.domain.errors import InputError
 
 LISTED_FROM: Final = 0.3
@@ -68,7 +68,7 @@ class Corpus:
         return group_of(self.documents[one].language, self.documents[other].language)
 
     def truth(self) -> list[Pair]:
-        """Return the listed pairs as `demo.truth` has them."""
+        """Return the listed pairs as `truth` has them."""
         return [
             Pair(*pair, known.jaccard, _IN_THE_DEMO[known.verdict])
             for pair, known in self.pairs.items()

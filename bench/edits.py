@@ -6,7 +6,7 @@ document that is like no other. Of each come: the text under another headline an
 text with 2 % of its letters misread (`scanned`). All texts go through the index, and then what came
 of them.
 
-Invariants: everything follows from the seed and the corpora; Jaccards are exact, by `demo.truth`.
+Invariants: everything follows from the seed and the corpora; Jaccards are exact, by `truth`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 
 from bench.corpus import read_corpora
 from bench.quality import fingerprinter_of
-from stream_dedup.demo.truth import jaccard, shingles
+from bench.truth import jaccard, shingles
 from stream_dedup.domain.document import Verdict
 from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.plan import Plan

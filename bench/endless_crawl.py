@@ -6,8 +6,9 @@ import math
 import zlib
 from collections.abc import Iterator, Sequence
 
-from stream_dedup.demo.crawl import READ_LATER, CrawledPage, make_page
-from stream_dedup.demo.texts import HAN, LANGUAGES, Dice, Writer, language
+from bench.mini_crawl import READ_LATER, make_page
+from bench.prose import HAN, LANGUAGES, Dice, Writer, language
+from stream_dedup.demo.crawl import CrawledPage
 from stream_dedup.domain.errors import InputError
 
 SIZE_BYTES_MIN, SIZE_BYTES_MAX = 250, 1_000_000

@@ -4,7 +4,7 @@ What a search costs hangs on how many texts have the same words and the same pai
 words are drawn by the law of Zipf and Mandelbrot, as in real texts, and every second word is one of
 eight that follow the word before it, as `of` follows `because`. Chinese words are those of jieba's
 dictionary; English and Japanese ones are made up of syllables and of characters. (Articles of
-`demo.texts` would not do: a few sentences stand in each of them, and a clue would be held by
+`prose` would not do: a few sentences stand in each of them, and a clue would be held by
 thousands.)
 
 Invariants: everything follows from the seed and the text's number, so that none has to be kept; no

@@ -7,7 +7,7 @@ Of every set, recipe and plan two things are measured:
   `dup` pairs; `exact` ones are easy and left out. A *false pair* is one that the truth calls
   `diff`, listed or not.
 - *a stream*: the set's documents and as many pages of template sites (`templates`) in each of its languages, shuffled by a
-  seed, go through the very index (`offline`), each on a site of its own. A *false drop* is as in `demo.truth`: no document
+  seed, go through the very index (`offline`), each on a site of its own. A *false drop* is as in `truth`: no document
   kept before resembles the dropped one by 0.5, or the one named does not. The rate is per 100,000
   documents that are distinct from all kept before.
 
@@ -44,9 +44,9 @@ from bench.corpus import (
     read_corpora,
 )
 from bench.peers import PeerMethod, Peers
+from bench.prose import Dice
 from bench.templates import Templates, template_language, template_pages
-from stream_dedup.demo import truth
-from stream_dedup.demo.texts import Dice
+from stream_dedup.demo.score import Pair, TrueJudgement, score_verdicts
 from stream_dedup.domain.document import Verdict
 from stream_dedup.domain.errors import ConfigurationError, StreamDedupError
 from stream_dedup.domain.plan import PLANS, Plan
@@ -331,7 +331,7 @@ class QualityStream:
         for pages in self.templates.values():
             first = len(self.documents)
             self._known += [
-                truth.Pair(first + one.earlier, first + one.later, one.jaccard, one.verdict)
+                Pair(first + one.earlier, first + one.later, one.jaccard, one.verdict)
                 for one in pages.pairs
             ]
             self.documents += pages.documents
@@ -339,9 +339,11 @@ class QualityStream:
             range(len(self.documents))
         )
 
-    def drops(self, verdicts: Mapping[int, truth.TrueJudgement]) -> dict[Group, PairCounts]:
-        """Count distinct documents and false drops of each group, from a verdict for each place."""
-        score = truth.score_verdicts(self.documents, verdicts, self.order, self._known)
+    def drops(self, verdicts: Mapping[int, TrueJudgement]) -> dict[Group, PairCounts]:
+        """Count distinct documents and false drops of each group, from a verdict for each place,
+        in the stream's order.
+        """
+        score = score_verdicts(self.documents, verdicts, self._known)
         counts: defaultdict[Group, PairCounts] = defaultdict(PairCounts)
         for language, tally in score.by_language.items():
             counts[group_of(language, language)] += PairCounts(
@@ -349,7 +351,7 @@ class QualityStream:
             )
         return dict(counts)
 
-    def bands(self, verdicts: Mapping[int, truth.TrueJudgement]) -> BandCounts:
+    def bands(self, verdicts: Mapping[int, TrueJudgement]) -> BandCounts:
         """Count the set's own documents by the nearest of them that was kept before; exact copies
         are in the last band.
         """
@@ -415,7 +417,7 @@ def _measure(
         verdicts = {}
         for judged in judge_documents(sources, recipe, plan, known):
             of = None if judged.of_number is None else stream.order[judged.of_number]
-            verdicts[stream.order[judged.number]] = truth.TrueJudgement(
+            verdicts[stream.order[judged.number]] = TrueJudgement(
                 judged.verdict is Verdict.DUPLICATE, of
             )
         counts = _sum_counts(count_pairs(corpus, pairs), stream.drops(verdicts))
@@ -527,7 +529,7 @@ def _count_listed(known: KnownPair, taken: bool) -> PairCounts:
             return PairCounts(false_pairs=taken, far_pairs=taken and known.jaccard < LISTED_FROM)
 
 
-def judge_greedily(pairs: Pairs, order: Sequence[int]) -> dict[int, truth.TrueJudgement]:
+def judge_greedily(pairs: Pairs, order: Sequence[int]) -> dict[int, TrueJudgement]:
     """Return a verdict for each place: a duplicate of its first neighbour kept before, else
     kept.
     """
@@ -541,7 +543,7 @@ def judge_greedily(pairs: Pairs, order: Sequence[int]) -> dict[int, truth.TrueJu
         of: Any = min(
             (one for one in neighbours[place] if one in kept), key=kept.__getitem__, default=None
         )
-        verdicts[place] = truth.TrueJudgement(of is not None, of)
+        verdicts[place] = TrueJudgement(of is not None, of)
         if of is None:
             kept[place] = when
     return verdicts

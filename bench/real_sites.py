@@ -12,7 +12,7 @@ the order of the file, once for each set of thresholds.
 - *families*: made-up groups of 2 to 8 pages that share 70 to 95 % of their words, one site, beside
   as many pages of one template; pages of a family are different pages.
 
-Invariants: everything follows from the files and the seed; Jaccards are exact, by `demo.truth`.
+Invariants: everything follows from the files and the seed; Jaccards are exact, by `truth`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import numpy as np
 
 from bench.find_texts import vocabulary
 from bench.quality import KnownPrints, Say, fingerprinter_of
-from stream_dedup.demo.truth import jaccard, shingles
+from bench.truth import jaccard, shingles
 from stream_dedup.domain.document import Verdict
 from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.plan import PLANS, Plan

@@ -10,7 +10,7 @@ The pages of all sites of one kind come in an order drawn by lot, through one in
 copies behind them. A copy is a page of which as many words were exchanged as bring its exact
 Jaccard with the page to the level wanted.
 
-Invariants: everything follows from the seed; Jaccards are exact, by `demo.truth`, with every page
+Invariants: everything follows from the seed; Jaccards are exact, by `truth`, with every page
 of the same site that was kept before. Pages of different sites share no template and are not
 compared: their Jaccard is next to nothing. Pages have a site and no title; copies are on another
 site.
@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from bench.bands import FALSE, BandCounts, count_bands
 from bench.find_texts import vocabulary
 from bench.quality import KnownPrints, Say, fingerprinter_of, plans_for
-from stream_dedup.demo.truth import jaccard, shingles
+from bench.truth import jaccard, shingles
 from stream_dedup.domain.document import Verdict
 from stream_dedup.domain.plan import PLANS, Plan
 from stream_dedup.files.offline import OfflineDocument, judge_documents

@@ -3,10 +3,10 @@
 A site has a navigation bar, a side column of teasers and a footer, equal on all its pages; the body
 is an article of its own. How long the boilerplate is, beside the article, is drawn anew for each
 site, so that pages of one site come to a Jaccard of about 0.1 to 0.5. Words are those of the
-mini-crawl (`demo.texts`).
+mini-crawl (`prose`).
 
 Invariants: a seed gives the same pages on every Python; no two pages have a Jaccard of 0.5 or more,
-by the exact measure (`demo.truth`): a page that would is left out, so every page is a negative
+by the exact measure (`truth`): a page that would is left out, so every page is a negative
 whatever was generated before it.
 """
 
@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from bench.corpus import LISTED_FROM, CorpusDocument
-from stream_dedup.demo.texts import LANGUAGES, Dice, Writer, language
-from stream_dedup.demo.truth import GREY_FROM, Pair, jaccard, shingles
+from bench.prose import LANGUAGES, Dice, Writer, language
+from bench.truth import jaccard, shingles
+from stream_dedup.demo.score import GREY_FROM, Pair
 
 PAGES: Final = 100
 _PAGES_PER_SITE: Final = 10
@@ -46,14 +47,14 @@ class Templates:
 
 
 def template_language(code: str) -> str:
-    """Return the language of `demo.texts` that stands for a language: itself, or English."""
+    """Return the language of `prose` that stands for a language: itself, or English."""
     code = code.removesuffix("-Hant")
     return code if code in LANGUAGES else "en"
 
 
 @functools.cache
 def template_pages(code: str, seed: int, pages: int = PAGES) -> Templates:
-    """Return so many pages in a language of `demo.texts`."""
+    """Return so many pages in a language of `prose`."""
     dice = Dice("template sites", code, seed)
     documents: list[CorpusDocument] = []
     features: list[frozenset[str]] = []

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import stream_dedup
+from bench.mini_crawl import mini_crawl
 from stream_dedup import (
     Answer,
     Index,
@@ -30,7 +31,6 @@ from stream_dedup import (
     page_text,
     prints,
 )
-from stream_dedup.demo.crawl import mini_crawl
 from stream_dedup.domain.errors import ConfigurationError, InputError, StoreError
 from stream_dedup.domain.hosts import site_of
 from stream_dedup.domain.plan import PLANS, parse

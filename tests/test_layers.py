@@ -101,7 +101,7 @@ APART = {
         "fingerprinting",
         "index",
     ),  # the truth about the crawl is not that of the filter
-    "demo/truth.py": ("fingerprinting", "index"),
+    "demo/score.py": ("fingerprinting", "index"),
     **{
         f"console/{name}.py": ("kafka", "settings", "serving", "index", "log")
         for name in (

@@ -1,5 +1,5 @@
-"""The demo: a seeded crawl in several languages, and the exact truth about it.
+"""The demo: a crawl in nine languages whose true copies are known, filtered on a real Kafka.
 
-Invariants: `truth` measures texts and imports neither `fingerprinting` nor `index`; `crawl` was
-frozen before the recipe was tuned, and a golden test compares its bytes.
+Invariants: `score` uses only the measured pairs and imports neither `fingerprinting` nor `index`; a
+test compares the crawl's file with its generator in `bench`.
 """

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from stream_dedup.demo import truth
 from stream_dedup.demo.crawl import CrawledPage
+from stream_dedup.demo.score import DUPLICATE_FROM, TruthTally
 from stream_dedup.domain.document import OUTCOMES, Message
 from stream_dedup.domain.hosts import site_of
 from stream_dedup.domain.plan import Plan
@@ -41,7 +41,7 @@ def show_balance(
     table.print_to(out)
 
 
-def show_languages(out: Console, tallies: Mapping[str, truth.TruthTally]) -> None:
+def show_languages(out: Console, tallies: Mapping[str, TruthTally]) -> None:
     """Print recall and false drops by language."""
     headings = (
         "language",
@@ -71,38 +71,32 @@ def choose_duplicates(
     pages: Sequence[CrawledPage],
     duplicates: Sequence[Message],
     number_at: Mapping[str, int],
-    kinds: Sequence[str],
+    jaccards: Mapping[tuple[int, int], float],
 ) -> list[tuple[Message, int, int]]:
-    """Return a duplicate of each kind, with the numbers of its page and its original, each in another
-    language.
+    """Return an edit, a re-crawl and a mirror, each in another language, with the numbers of its page
+    and its original.
+
+    `jaccards`: of the similar pairs, by the numbers of both pages in either order.
 
     Among the true near-duplicates of a kind, the one with the median distance is chosen, so that it is
     neither trivial nor lucky.
     """
     chosen: list[tuple[Message, int, int]] = []
-    for kind in kinds:
+    for kind in ("edit", "re-crawl", "mirror"):
+        languages = {pages[page].language for _, page, _ in chosen}
         candidates = []
         for duplicate in duplicates:
-            page, original = (
-                int(text_of(duplicate.headers, "demo-page")),
-                number_at.get(text_of(duplicate.headers, "dedup.of.position")),
-            )
-            is_new = all(pages[page].language != pages[other].language for _, other, _ in chosen)
-            if (
-                original is None
-                or pages[page].kind != kind
-                or not is_new
-                or pages[page].text == pages[original].text
-            ):
+            page = int(text_of(duplicate.headers, "demo-page"))
+            original = number_at.get(text_of(duplicate.headers, "dedup.of.position"))
+            if original is None or pages[page].kind != kind or pages[page].language in languages:
                 continue
-            if _resemblance(pages[page], pages[original]) >= truth.DUPLICATE_FROM:
-                candidates.append(
-                    (int(text_of(duplicate.headers, "dedup.distance")), page, original, duplicate)
-                )
+            is_equal = pages[page].text == pages[original].text
+            if not is_equal and jaccards.get((page, original), 0.0) >= DUPLICATE_FROM:
+                distance = int(text_of(duplicate.headers, "dedup.distance"))
+                candidates.append((distance, page, original, duplicate))
         if candidates:
-            _, page, original, duplicate = sorted(candidates, key=lambda row: row[:3])[
-                len(candidates) // 2
-            ]
+            candidates.sort(key=lambda row: row[:3])
+            _, page, original, duplicate = candidates[len(candidates) // 2]
             chosen.append((duplicate, page, original))
     return chosen
 
@@ -151,35 +145,28 @@ def _why(share: str, page: CrawledPage, other: CrawledPage, plan: Plan) -> str:
 
 
 def show_duplicate(
-    out: Console, duplicate: Message, page: CrawledPage, original: CrawledPage, plan: Plan
+    out: Console,
+    duplicate: Message,
+    page: CrawledPage,
+    original: CrawledPage,
+    jaccard: float,
+    plan: Plan,
 ) -> None:
     """Print a duplicate: its headers, the similarity of the texts, and the first differences."""
-    resemblance = _resemblance(page, original)
-    reason, distance = (
-        text_of(duplicate.headers, "dedup.reason"),
-        text_of(duplicate.headers, "dedup.distance"),
+    reason, distance, similarity, of_id = (
+        text_of(duplicate.headers, f"dedup.{name}")
+        for name in ("reason", "distance", "similarity", "of.id")
     )
-    similarity = text_of(duplicate.headers, "dedup.similarity")
     out.print(Text.assemble(("duplicate", "bold yellow"), f"  {printable(page.id)}"))
-    out.print(
-        Text.assemble(
-            ("of       ", "bold"), f"  {printable(text_of(duplicate.headers, 'dedup.of.id'))}"
-        )
-    )
+    out.print(Text.assemble(("of       ", "bold"), f"  {printable(of_id)}"))
     out.print(
         f"why        {reason}: {OUTCOMES[reason].sentence}; {distance} of 128 bits differ, exact Jaccard "
-        f"{resemblance:.2f}, language {page.language}"
+        f"{jaccard:.2f}, language {page.language}"
     )
     if similarity:
         out.print(f"           {_why(similarity, page, original, plan)}")
     for line in _differences(original, page):
         out.print(line)
-
-
-def _resemblance(left: CrawledPage, right: CrawledPage) -> float:
-    return truth.jaccard(
-        truth.shingles(left.text, left.language), truth.shingles(right.text, right.language)
-    )
 
 
 def _differences(original: CrawledPage, page: CrawledPage) -> list[Text]:

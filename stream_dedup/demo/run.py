@@ -5,9 +5,10 @@ The steps: 1 start a broker, 2 create the topics, 3 start the roles as processes
 5 read the outputs as any consumer would, 6 print the balance and the score, 7 explain three
 duplicates.
 
-Invariants: the demo reads its results only from the topics. The truth is computed from the texts
-alone. The exit code is 1 for a missing or repeated record, a false duplicate, a recall below the
-promise, or a broker or role that ends unexpectedly, which is reported at once.
+Invariants: the demo reads its results only from the topics. The truth comes from the crawl's file,
+and was measured on the texts alone. The exit code is 1 for a missing or repeated record, a false
+duplicate, a recall below the promise, or a broker or role that ends unexpectedly, which is reported
+at once.
 """
 
 from __future__ import annotations
@@ -34,14 +35,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from stream_dedup.demo import explain, truth
-from stream_dedup.demo.crawl import CrawledPage
-from stream_dedup.demo.large_site import demo_crawl, is_of_site
+from stream_dedup.demo import explain
+from stream_dedup.demo.crawl import CrawledPage, read_crawl
+from stream_dedup.demo.score import Pair, TrueJudgement, score_verdicts
 from stream_dedup.domain import topics
 from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import ConfigurationError, StreamDedupError
 from stream_dedup.domain.extras import lacking
-from stream_dedup.domain.hosts import site_of
 from stream_dedup.domain.plan import Plan
 from stream_dedup.domain.terminal import console, print_json
 from stream_dedup.kafka import LINGER_MS, Admin, LoadProducer, follow_topics
@@ -58,7 +58,6 @@ from stream_dedup.settings.settings import Settings
 if TYPE_CHECKING:
     from stream_dedup.broker import LocalBroker
 
-PAGES = 600
 PARTITIONS = 3
 RECALL_PROMISED = 0.95
 _NUMBER = "demo-page"
@@ -124,11 +123,8 @@ class DemoProcesses:
             self.check()
 
 
-def run_demo(
-    documents: int | None, seed: int, broker: str | None, *, as_json: bool, serve: bool = False
-) -> int:
-    """Run the demo on `documents` pages of seed `seed`, on the Kafka at `broker` or an embedded one;
-    return the exit code.
+def run_demo(broker: str | None, *, as_json: bool, serve: bool = False) -> int:
+    """Run the demo on the Kafka at `broker` or an embedded one; return the exit code.
 
     With `serve`, keep everything running until Ctrl-C, with the console; its search needs the extra
     `search`.
@@ -143,7 +139,7 @@ def run_demo(
     # With --json the progress goes to standard error, so that standard output is one JSON value.
     out = Console(stderr=True, highlight=False) if as_json else console()
     logs.configure("error", "console")  # clients log warnings while a broker starts
-    pages = demo_crawl(seed, documents or PAGES)
+    pages, pairs = read_crawl()
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dedup-demo-")))
         out.print(
@@ -169,14 +165,14 @@ def run_demo(
         )
         languages = ", ".join(sorted({page.language for page in pages}))
         roles = "index, worker and search" if has_search else "index and worker"
-        out.print(f"3  {roles} started; {len(pages)} pages in {languages}, seed {seed}")
+        out.print(f"3  {roles} started; {len(pages)} pages in {languages}")
         seen = _run_crawl(settings, pages, processes, out)
         documents_read = filter(
             None, follow_topics(settings, [names.documents], from_beginning=True)
         )
-        outcome = _Outcome(pages, seen, list(islice(documents_read, len(pages))))
+        outcome = _Outcome(pages, pairs, seen, list(islice(documents_read, len(pages))))
         if as_json:
-            print_json(outcome.as_json(seed))
+            print_json(outcome.as_json())
         else:
             outcome.show(out, settings.judging_plan)
             out.print(_ORDER)
@@ -228,7 +224,7 @@ def _wait_for_search(settings: Settings, records: int, processes: DemoProcesses)
 def _search_clue(outcome: _Outcome) -> str:
     """Return some words of a page that has a duplicate, in English if there is one."""
     duplicates = [outcome.pages[_number(message)] for message in outcome.seen.duplicates]
-    choices = [page for page in duplicates if not is_of_site(page)] or duplicates or outcome.pages
+    choices = [page for page in duplicates if not page.is_of_site] or duplicates or outcome.pages
     words = next((page for page in choices if page.language == "en"), choices[0]).text.split()
     middle = len(words) // 2
     return re.sub(r"[^\w -]", "", " ".join(words[middle : middle + _CLUE_WORDS]))[:_CLUE_CHARACTERS]
@@ -430,11 +426,12 @@ _NEXT: Final = (
 
 
 class _Outcome:
-    """The outputs compared with the inputs and the truth."""
+    """The outputs compared with the inputs and the"""
 
     def __init__(
         self,
         pages: Sequence[CrawledPage],
+        pairs: Sequence[Pair],
         seen: DemoOutputs,
         source: Sequence[Message],
     ) -> None:
@@ -448,17 +445,17 @@ class _Outcome:
             text_of(message.headers, "dedup.error.stage") for message in seen.dead
         )
         judged = sorted((*seen.unique, *seen.duplicates), key=_verdict_place)
-        self.score = truth.score_verdicts(
-            pages,
-            dict(map(self._judgement, judged)),
-            [_number(message) for message in judged],
-            truth.find_pairs(pages, [(site_of(page.key), page.title) for page in pages]),
-        )
+        self.score = score_verdicts(pages, dict(map(self._judgement, judged)), pairs)
+        self.jaccards = {
+            numbers: pair.jaccard
+            for pair in pairs
+            for numbers in ((pair.earlier, pair.later), (pair.later, pair.earlier))
+        }
         self.complaints = list(self._complaints())
 
-    def _judgement(self, message: Message) -> tuple[int, truth.TrueJudgement]:
+    def _judgement(self, message: Message) -> tuple[int, TrueJudgement]:
         of = self.number_at.get(text_of(message.headers, "dedup.of.position"))
-        return _number(message), truth.TrueJudgement(
+        return _number(message), TrueJudgement(
             text_of(message.headers, "dedup.verdict") == "duplicate", of
         )
 
@@ -490,11 +487,10 @@ class _Outcome:
         """
         return float(np.percentile(self.seen.latencies_ms or [0.0], percent))
 
-    def as_json(self, seed: int) -> Mapping[str, object]:
+    def as_json(self) -> Mapping[str, object]:
         """Return the values of `show` for JSON."""
         total = self.score.total
         return {
-            "seed": seed,
             "in": len(self.pages),
             "unique": len(self.seen.unique),
             "duplicates": len(self.seen.duplicates),
@@ -546,11 +542,18 @@ class _Outcome:
         out.print()
         explain.show_languages(out, self.score.by_language)
         chosen = explain.choose_duplicates(
-            self.pages, seen.duplicates, self.number_at, ("edit", "re-crawl", "mirror")
+            self.pages, seen.duplicates, self.number_at, self.jaccards
         )
         for message, page, original in chosen:
             out.print()
-            explain.show_duplicate(out, message, self.pages[page], self.pages[original], plan)
+            explain.show_duplicate(
+                out,
+                message,
+                self.pages[page],
+                self.pages[original],
+                self.jaccards[page, original],
+                plan,
+            )
         for message, page, sibling in explain.find_siblings(seen.unique, self.number_at)[:1]:
             out.print()
             explain.show_kept_sibling(out, message, self.pages[page], self.pages[sibling], plan)

@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import quality
+from bench import quality, truth
 from bench.corpus import GROUPS, CorpusDocument
 from bench.peers import Peers
+from bench.prose import Dice, Writer, language
 from bench.quality import QualityOptions, near_pairs, run_quality
 from bench.templates import template_pages
-from stream_dedup.demo import truth
-from stream_dedup.demo.texts import Dice, Writer, language
+from stream_dedup.demo.score import GREY_FROM
 from stream_dedup.domain.errors import StreamDedupError
 from stream_dedup.domain.plan import Plan
 
@@ -117,7 +117,7 @@ def test_template_pages_are_negatives_and_share_their_boilerplate() -> None:
     assert {(one.earlier, one.later): one.jaccard for one in made.pairs} == {
         (one.earlier, one.later): one.jaccard for one in truth.find_pairs(made.documents)
     }
-    assert max(made.nearest) < truth.GREY_FROM
+    assert max(made.nearest) < GREY_FROM
     assert made.quantiles()[1] > 0.25
 
 

@@ -15,8 +15,8 @@ from bench.__main__ import main
 from bench.bands import count_bands
 from bench.quality import KnownPrints, fingerprinter_of
 from bench.sites import LANGUAGES, LEVELS, SiteOptions, SitePages, jaccards, judge_site
+from bench.truth import jaccard, shingles
 from stream_dedup import Index
-from stream_dedup.demo.truth import jaccard, shingles
 from stream_dedup.domain.plan import PLANS
 
 SMALL = SiteOptions(pages=24, copies=6, keys=1)

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bench.mini_crawl import mini_crawl
 from stream_dedup import dedup
-from stream_dedup.demo.crawl import mini_crawl
 from stream_dedup.domain.errors import InputError
 from stream_dedup.files import offline, parts
 

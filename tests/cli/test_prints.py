@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bench.mini_crawl import mini_crawl
 from stream_dedup import Recipe, dedup, judge, prints
-from stream_dedup.demo.crawl import mini_crawl
 from stream_dedup.domain.errors import ConfigurationError, InputError
 from stream_dedup.files.parts import replace_file
 from tests.cli.test_datasets import tree

@@ -15,15 +15,13 @@ from typing import NamedTuple
 import psutil
 import pytest
 
-from stream_dedup.demo.large_site import demo_crawl, is_of_site
+from stream_dedup.demo.crawl import read_crawl
 from stream_dedup.settings.properties import child_environment
 from tests.broker.harness import wait_until
 from tests.console import browser
 from tests.console.test_browser import follow_the_runbook, wait_for
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
-
-PAGES, SEED = 150, 1
 
 
 class DemoSays(NamedTuple):
@@ -45,10 +43,6 @@ def demo(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[D
         "--serve",
         "--broker",
         bootstrap,
-        "--documents",
-        str(PAGES),
-        "--seed",
-        str(SEED),
     ]
     with out.open("wb") as stdout, err.open("wb") as stderr:
         running = subprocess.Popen(
@@ -104,8 +98,8 @@ def test_the_command_that_it_prints_finds_a_page_and_its_copy(demo: DemoSays) ->
 def test_an_editor_and_an_engineer_on_call(demo: DemoSays) -> None:
     """Two sentences of a loaded article lead to it, its copies and what differs; from the runbook
     three clicks lead to a decision."""
-    edited = (one for one in demo_crawl(SEED, PAGES) if one.kind == "edit" and one.language == "en")
-    article = next(one for one in edited if not is_of_site(one))
+    edited = (one for one in read_crawl()[0] if one.kind == "edit" and one.language == "en")
+    article = next(one for one in edited if not one.is_of_site)
     sentences = " ".join(re.split(r"(?<=[.!?])\s+", article.text)[3:5])
     with browser.chromium() as chrome:
         browser.view(chrome, width=390)

@@ -69,13 +69,13 @@ def test_what_ends_by_itself_ends_the_demo_with_a_sentence(
 def test_without_any_console_it_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waited for a crawl to come through would be told too late."""
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    monkeypatch.setattr(run, "demo_crawl", lambda *_: pytest.fail("it has begun"))
+    monkeypatch.setattr(run, "read_crawl", lambda: pytest.fail("it has begun"))
 
     with pytest.raises(
         ConfigurationError,
         match=r"role console needs the package jinja2.*" + re.escape(install_command("search")),
     ):
-        run.run_demo(100, 1, "127.0.0.1:1", as_json=False, serve=True)
+        run.run_demo("127.0.0.1:1", as_json=False, serve=True)
 
 
 def test_without_a_search_the_console_says_what_is_missing(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stream_dedup.demo.texts import Dice
+from bench.prose import Dice
 from stream_dedup.domain.document import Headers, Message, TopicPartitionKey
 from stream_dedup.log.records import Control, encode_control
 from stream_dedup.search.finding import Finder

@@ -21,8 +21,8 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from bench.prose import Dice
 from stream_dedup.console.nouns import HostPair
-from stream_dedup.demo.texts import Dice
 from stream_dedup.domain.document import Message, digest_id
 from stream_dedup.domain.errors import ConfigurationError, RegistryAwayError, StreamDedupError
 from stream_dedup.fingerprinting import Recipe

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stream_dedup.demo.texts import Dice
+from bench.prose import Dice
 from stream_dedup.domain.errors import InputError, StoreError, VolumeError
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.search import texts as text_engine

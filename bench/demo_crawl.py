@@ -5,17 +5,28 @@ A page of the site is a column of teasers, the same on every page, around a dist
 pages have an exact Jaccard of about .5 to .6, and none is a copy of another. A few of them are
 repeated under another address with a changed sentence: those are copies.
 
+    python -m bench.demo_crawl    write the file that `stream-dedup demo` reads
+
 Invariants: a seed gives the same bytes on every Python; a copy comes after its source page.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import json
+import lzma
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, Final
 
-from stream_dedup.demo.crawl import CrawledPage, make_page, mini_crawl
-from stream_dedup.demo.texts import Article, Dice, Writer, language
+import stream_dedup.demo
+from bench.mini_crawl import make_page, mini_crawl
+from bench.prose import Article, Dice, Writer, language
+from bench.truth import find_pairs
+from stream_dedup.demo.crawl import FILE, HOST_OF_SITE, CrawledPage
+from stream_dedup.domain.hosts import site_of
 
-HOST: Final = "almanac.example"
+SEED: Final = 1
+PAGES: Final = 600
 SITE_PAGES: Final = 48
 _COPIED_AFTER: Final = 16  # pages, then a copy of an earlier one
 _COPIES: Final = SITE_PAGES // _COPIED_AFTER
@@ -36,11 +47,6 @@ def demo_crawl(seed: int, pages: int) -> list[CrawledPage]:
     return [page for _, page in sorted(placed, key=lambda item: item[0])]
 
 
-def is_of_site(page: CrawledPage) -> bool:
-    """Return whether a page belongs to the large site."""
-    return page.id.startswith(f"https://{HOST}/")
-
-
 def large_site(seed: int, gap: float) -> list[tuple[float, CrawledPage]]:
     """Return (place in the crawl, page) of the site's pages and copies; `gap` is the number of other
     pages between two of them.
@@ -54,7 +60,7 @@ def large_site(seed: int, gap: float) -> list[tuple[float, CrawledPage]]:
     entries: list[tuple[str, str | None, Article]] = []
     for number in range(SITE_PAGES):
         writer = Writer(Dice("page of a large site", seed, number))
-        pages.append((f"https://{HOST}/{number:03d}", writer.article(_ARTICLE_SENTENCES)))
+        pages.append((f"https://{HOST_OF_SITE}/{number:03d}", writer.article(_ARTICLE_SENTENCES)))
         entries.append((pages[-1][0], None, pages[-1][1]))
         if number % _COPIED_AFTER == _COPIED_AFTER - 1:
             url, article = pages[number // 2]
@@ -69,3 +75,28 @@ def large_site(seed: int, gap: float) -> list[tuple[float, CrawledPage]]:
         title = prose.render_article(article).split("\n\n", 1)[0]
         placed.append((place, make_page(url, text, _LANGUAGE, kind, of, place, title)))
     return placed
+
+
+def demo_lines() -> str:
+    """Return the lines of the demo's file: a page with its earlier similar pages."""
+    pages = demo_crawl(SEED, PAGES)
+    similar: defaultdict[int, list[Any]] = defaultdict(list)
+    for pair in find_pairs(pages, [(site_of(page.key), page.title) for page in pages]):
+        similar[pair.later].append([pair.earlier, pair.jaccard, pair.verdict])
+    rows = (
+        {
+            "id": page.id,
+            "language": page.language,
+            "kind": page.kind,
+            "of": page.of,
+            "value": page.value.decode(),
+            "similar": similar[number],
+        }
+        for number, page in enumerate(pages)
+    )
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+if __name__ == "__main__":
+    packed = lzma.compress(demo_lines().encode(), preset=9)
+    Path(stream_dedup.demo.__file__).with_name(FILE).write_bytes(packed)

@@ -20,8 +20,8 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from itertools import accumulate
+from pathlib import Path
 from typing import TypeVar
 
 from stream_dedup.domain.errors import FormatError
@@ -202,7 +202,7 @@ class Language:
 @functools.cache
 def language(code: str) -> Language:
     """Return a language of `LANGUAGES`, cached."""
-    path = resources.files(__package__) / "languages" / f"{code}.txt"
+    path = Path(__file__).parent / "languages" / f"{code}.txt"
     return Language(code, path.read_text(encoding="utf-8"))
 
 
