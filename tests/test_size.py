@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 33_903
+WHOLE = 33_872
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -33,7 +33,7 @@ CEILINGS = {
     "log": 1_256,
     "orders": 1_233,
     "preflight": 818,
-    "search": 1_465,
+    "search": 1_434,
     "serving": 1_310,
     "settings": 755,
     "worker": 1_972,

@@ -28,7 +28,7 @@ from stream_dedup.console.calls import BoundedCalls, as_page_errors
 from stream_dedup.console.guard import TokenGuard
 from stream_dedup.console.pages import PageError
 from stream_dedup.domain.problem import PROBLEM_TYPE, problem_bytes
-from stream_dedup.search.finding import FOUND_MAX, MEMBERS_MAX, FinderHolder
+from stream_dedup.search.finding import FOUND_MAX, MEMBERS_MAX, Finder
 from stream_dedup.search.query import QUERY_BYTES_MAX
 
 _logger = structlog.get_logger("stream_dedup.search")
@@ -46,7 +46,7 @@ class SearchApi:
 
     def __init__(
         self,
-        finder: FinderHolder,
+        finder: Finder,
         token_file: Path | None = None,
         answered: Callable[[float], None] = lambda _: None,
         prefix: str = "",

@@ -43,90 +43,36 @@ FOUND_MAX = 10_000
 """How many documents that contain a query are counted, sorted and listed: the best of more."""
 
 
-class FinderHolder:
-    """The place of a finder: before there is one, and after the engine is closed, each call raises
-    StreamDedupError.
-    """
-
-    def __init__(self) -> None:
-        self._finder: Finder | None = None
-
-    def serve(self, finder: Finder | None) -> None:
-        """Answer by this finder from now on; None: the engine is being closed."""
-        self._finder = finder
-
-    @property
-    def _open(self) -> Finder:
-        if self._finder is None:
-            raise StreamDedupError(
-                "The search has read nothing yet and waits for Kafka, or is closing; see /startupz."
-            )
-        return self._finder
-
-    def find(
-        self,
-        text: str,
-        limit: int,
-        least: float | None = None,
-        *,
-        offset: int = 0,
-        order: str = "best",
-        host: str = "",
-        snippets: bool = True,
-    ) -> FoundDocuments:
-        """Answer as `Finder.find`, or raise StreamDedupError."""
-        return self._open.find(
-            text, limit, least, offset=offset, order=order, host=host, snippets=snippets
-        )
-
-    def group(self, named: str, limit: int = MEMBERS_MAX) -> DocumentGroup | None:
-        """Answer as `Finder.group`, or raise StreamDedupError."""
-        return self._open.group(named, limit)
-
-    def groups(self, order: str, limit: int) -> list[DocumentGroup]:
-        """Answer as `Finder.groups`, or raise StreamDedupError."""
-        return self._open.groups(order, limit)
-
-    def pairs(self, host: str) -> HostPairs:
-        """Answer as `Finder.pairs`, or raise StreamDedupError."""
-        return self._open.pairs(host)
-
-    def released(self, position: str) -> str:
-        """Answer as `Finder.released`, or raise StreamDedupError."""
-        return self._open.released(position)
-
-    def group_count(self) -> int:
-        """Answer as `Finder.group_count`, or raise StreamDedupError."""
-        return self._open.group_count()
-
-    def unless_forgotten(self, record: Opened) -> Opened:
-        """Answer as `Finder.unless_forgotten`, or raise StreamDedupError."""
-        return self._open.unless_forgotten(record)
-
-    def as_shown(self, decision: Decision) -> Decision | None:
-        """Answer as `Finder.as_shown`, or raise StreamDedupError."""
-        return self._open.as_shown(decision)
-
-
 class Finder:
-    """Answers from an engine. `texts_at` returns texts by position; `id_key` is set if the log
-    names documents by digests; `forgotten` contains the forgotten ids.
+    """Answers from an engine. Without one, before anything was read and while it is closed, each
+    call raises StreamDedupError.
+
+    `texts_at` returns texts by position; `id_key` is set if the log names documents by digests;
+    `forgotten` contains the forgotten ids.
     """
 
     def __init__(
         self,
-        engine: TextIndex,
+        engine: TextIndex | None,
         languages: Languages,
         texts_at: Callable[[Iterable[str]], Mapping[str, str]],
         id_key: bytes | None = None,
         forgotten: ForgottenIds | None = None,
     ) -> None:
-        self._engine = engine
+        self.engine = engine
         self._languages = languages
         self._texts_at = texts_at
         self._id_key = id_key
         self._forgotten = ForgottenIds() if forgotten is None else forgotten
         self._hosts = HostNames()
+
+    @property
+    def _engine(self) -> TextIndex:
+        if self.engine is None:
+            raise StreamDedupError(
+                "The search has read nothing yet and waits for Kafka, or is closing; see /startupz."
+            )
+        return self.engine
 
     def find(
         self,

@@ -45,7 +45,7 @@ from stream_dedup.log.headers import parse_log_place
 from stream_dedup.orders.forget import id_in_log
 from stream_dedup.search.api import SearchApi
 from stream_dedup.search.facts import EngineCheckpoint, TextFacts
-from stream_dedup.search.finding import Finder, FinderHolder
+from stream_dedup.search.finding import Finder
 from stream_dedup.search.forgotten import ForgottenId, ForgottenIds, forgotten_in, key_of
 from stream_dedup.search.metrics import SearchMetrics
 from stream_dedup.search.output_texts import OutputText, OutputTexts
@@ -86,18 +86,18 @@ def run(settings: Settings, stop: threading.Event) -> None:
     with closing(LocalSearch(settings, dependencies)) as kept:
         metrics = SearchMetrics()
         metrics.set_size(kept.engine.documents, kept.engine.size_bytes)
-        answers = FinderHolder()
+        finder = kept.finder
         api = SearchApi(
-            answers, settings.console_token_file, metrics.answers.observe, settings.console_prefix
+            finder, settings.console_token_file, metrics.answers.observe, settings.console_prefix
         )
-        routes = [*api.routes(), *pages_of(settings, sources_of(settings, stop, answers)).routes()]
-        opening = "waiting for Kafka, to read the outputs"
-        if kept.engine.checkpoint is not None:
-            answers.serve(kept.finder)
-            opening = (
-                f"{kept.engine.documents:,} documents and groups can be found; later ones are read "
-                "when Kafka answers"
-            )
+        routes = [*api.routes(), *pages_of(settings, sources_of(settings, stop, finder)).routes()]
+        opening = (
+            f"{kept.engine.documents:,} documents and groups can be found; later ones are read "
+            "when Kafka answers"
+        )
+        if kept.engine.checkpoint is None:
+            opening = "waiting for Kafka, to read the outputs"
+            finder.engine = None  # nothing was read yet, which is not the same as finding nothing
 
         def serving(port: int) -> None:
             _logger.info("console started", address=f"http://{settings.http_host}:{port}/")
@@ -120,13 +120,13 @@ def run(settings: Settings, stop: threading.Event) -> None:
                     settings, kept, metrics, role.health, role.watch.is_silent, dependencies
                 ),
             )
-            answers.serve(kept.finder)
+            finder.engine = kept.engine
             return lambda: filler.run(stop)
 
         try:
             run_role(settings, stop, frame, make)
         finally:
-            answers.serve(None)
+            finder.engine = None
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from stream_dedup.fingerprinting import Languages
 from stream_dedup.kafka import admin
 from stream_dedup.search.api import SearchApi
-from stream_dedup.search.finding import FinderHolder
+from stream_dedup.search.finding import Finder
 from stream_dedup.serving.health import Health
 from stream_dedup.serving.http import HttpServer
 from stream_dedup.serving.ports import free_ports
@@ -142,7 +143,7 @@ def test_a_search_of_this_machine_is_asked_how_it_is(
     """Its own sentence is shown, as a warning until it is ready; no other role is taken for one."""
     monkeypatch.setattr(admin, "_TIMEOUT_SECONDS", 0.1)
     health = Health()
-    place = FinderHolder()
+    place = Finder(None, Languages(), dict)
     first = free_ports(4)[0]
     worker = HttpServer("127.0.0.1", first, Health(), CollectorRegistry())
     search = HttpServer(

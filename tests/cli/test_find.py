@@ -14,7 +14,7 @@ import pytest
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.search.api import SearchApi
 from stream_dedup.search.facts import EngineCheckpoint, TextFacts
-from stream_dedup.search.finding import Finder, FinderHolder
+from stream_dedup.search.finding import Finder
 from stream_dedup.search.query import words_of
 from stream_dedup.search.texts import TextIndex
 from stream_dedup.serving.http import HttpServer
@@ -46,8 +46,7 @@ def server(tmp_path: Path) -> Iterator[HttpServer]:
         one = copy._replace(at=f"duplicates-2@{offset}", reason=reason, group="documents-0@5")
         engine.add_text(one._replace(time_ms=copy.time_ms + offset), ["other"])
     engine.commit(EngineCheckpoint({}, {}))
-    place = FinderHolder()
-    place.serve(Finder(engine, Languages(), lambda _: {"unique-0@0": TEXT}))
+    place = Finder(engine, Languages(), lambda _: {"unique-0@0": TEXT})
     token = tmp_path / "token"
     token.write_text("secret\n")
     with serving(SearchApi(place, token).routes()) as one:

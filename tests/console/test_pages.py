@@ -40,7 +40,8 @@ from stream_dedup.console.tables import TABLES
 from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import BrokerError, StreamDedupError
 from stream_dedup.domain.plan import PLANS
-from stream_dedup.search.finding import FinderHolder
+from stream_dedup.fingerprinting import Languages
+from stream_dedup.search.finding import Finder
 from stream_dedup.settings.settings import Settings
 from tests.console.sample import COPY, EVIL, HOUR_MS, INDEX, KEPT, decision, opened, sources
 from tests.serving.serving import serving as serving_routes
@@ -297,7 +298,7 @@ def test_only_a_search_knows_when_it_started() -> None:
     """It joins no group, so a console of another process cannot see it start; its own marks it."""
     stop = threading.Event()
     stop.set()
-    for engine, marks in ((None, []), (FinderHolder(), ["The search started."])):
+    for engine, marks in ((None, []), (Finder(None, Languages(), dict), ["The search started."])):
         figures = sources_of(Settings(), stop, engine).recent.now()
         assert [one.text for one in figures.marks] == marks
 

@@ -22,7 +22,7 @@ from stream_dedup.fingerprinting import Languages
 from stream_dedup.search import finding
 from stream_dedup.search.api import CALLS_MAX, SearchApi
 from stream_dedup.search.facts import EngineCheckpoint, TextFacts
-from stream_dedup.search.finding import Finder, FinderHolder
+from stream_dedup.search.finding import Finder
 from stream_dedup.search.forgotten import ForgottenId, ForgottenIds, key_of, shown_key_of
 from stream_dedup.search.query import QUERY_BYTES_MAX, words_of
 from stream_dedup.search.texts import TextIndex
@@ -80,14 +80,12 @@ def engine(tmp_path: Path) -> Iterator[TextIndex]:
 
 
 @pytest.fixture
-def place(engine: TextIndex, texts: Texts) -> FinderHolder:
-    one = FinderHolder()
-    one.serve(Finder(engine, LANGUAGES, texts.at))
-    return one
+def place(engine: TextIndex, texts: Texts) -> Finder:
+    return Finder(engine, LANGUAGES, texts.at)
 
 
 @pytest.fixture
-def server(place: FinderHolder) -> Iterator[HttpServer]:
+def server(place: Finder) -> Iterator[HttpServer]:
     with serving(SearchApi(place).routes()) as one:
         yield one
 
@@ -214,9 +212,7 @@ def test_a_group_lists_as_many_of_its_copies_as_asked_for(server: HttpServer) ->
     assert ask(server, "/v1/groups", of=KEPT, limit=0)[0] == 400
 
 
-def test_older_copies_exact_ones_and_releases_are_known(
-    place: FinderHolder, engine: TextIndex
-) -> None:
+def test_older_copies_exact_ones_and_releases_are_known(place: Finder, engine: TextIndex) -> None:
     """A copy that is older than the kept page, one of the same text, and a document's release."""
     given = ("duplicates-0@2", "https://e.example/1", 999, 99, "duplicate", "exact", None)
     copy = TextFacts(*given, "documents-0@0", KEPT, position="documents-0@7")
@@ -480,34 +476,30 @@ def test_strange_clues_are_plain_questions_and_what_is_no_text_is_refused(
 
 
 def test_before_it_is_open_and_without_its_token_nothing_is_answered(
-    tmp_path: Path, place: FinderHolder
+    tmp_path: Path, place: Finder
 ) -> None:
     token = tmp_path / "token"
     token.write_text("secret")
     with serving(SearchApi(place, token).routes()) as server:
         assert ask(server, "/v1/find", q="fox")[0] == 401
-    with serving(SearchApi(FinderHolder()).routes()) as server:
+    with serving(SearchApi(Finder(None, LANGUAGES, dict)).routes()) as server:
         status, problem = ask(server, "/v1/groups")
         assert (status, "has read nothing yet" in problem["detail"]) == (503, True)
 
 
 def test_more_questions_than_are_answered_at_a_time_are_sent_away(
-    server: HttpServer, place: FinderHolder
+    server: HttpServer, place: Finder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While all places are taken the next is told to come back, and is answered later."""
     go_on = threading.Event()
     taken = threading.Semaphore(0)
 
-    class Slow:
-        def groups(self, order: str, limit: int) -> list[Any]:
-            taken.release()
-            go_on.wait(30)
-            return []
+    def wait(order: str, limit: int) -> list[Any]:
+        taken.release()
+        go_on.wait(30)
+        return []
 
-        def group_count(self) -> int:
-            return 0
-
-    place.serve(Slow())  # type: ignore[arg-type]
+    monkeypatch.setattr(place, "groups", wait)
     threads = [threading.Thread(target=ask, args=(server, "/v1/groups")) for _ in range(CALLS_MAX)]
     for one in threads:
         one.start()
@@ -521,7 +513,7 @@ def test_more_questions_than_are_answered_at_a_time_are_sent_away(
     assert ask(server, "/v1/groups")[0] == 200
 
 
-def test_a_proxy_may_pass_its_path_on(place: FinderHolder) -> None:
+def test_a_proxy_may_pass_its_path_on(place: Finder) -> None:
     """Under the console's prefix both answer as without it; the command takes such an address
     too."""
     with serving(SearchApi(place, prefix="/tools/dedup").routes()) as server:
