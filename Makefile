@@ -35,7 +35,7 @@ install = $(UV_PIP) $(1) 2>/dev/null || { .venv/bin/python -m ensurepip >/dev/nu
 	$(call install,--require-hashes -r requirements.lock)
 	@touch .venv/ready
 
-# The page Find of a demo that stays up needs the search's engine.
+# The console of a demo that stays up needs jinja2 and the search's engine.
 demo: $(if $(findstring --serve,$(ARGS)),.venv/ready,.venv/demo)  ## filter a generated crawl in many languages on a real Apache Kafka, and print the results
 	.venv/bin/stream-dedup demo $(ARGS)
 
@@ -89,7 +89,7 @@ torture: .venv/ready  ## kill roles and broker at random for MINUTES, then check
 lock:  ## write all requirements*.lock files from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-header \
 	  --no-emit-index-url --no-emit-find-links --quiet -o requirements.lock
-	uv pip compile pyproject.toml --extra demo --constraint requirements.lock --universal --python-version 3.11 --generate-hashes --no-header \
+	uv pip compile pyproject.toml --extra broker --constraint requirements.lock --universal --python-version 3.11 --generate-hashes --no-header \
 	  --no-emit-index-url --no-emit-find-links --quiet -o requirements-demo.lock
 	echo uv | uv pip compile - --universal --python-version 3.11 --generate-hashes --no-header \
 	  --no-emit-index-url --no-emit-find-links --quiet -o requirements-uv.lock

@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -47,8 +46,6 @@ from stream_dedup.domain.terminal import console, print_json
 from stream_dedup.kafka import LINGER_MS, Admin, LoadProducer, follow_topics
 from stream_dedup.log.headers import parse_log_place, text_of
 from stream_dedup.serving import asking, logs
-from stream_dedup.serving.health import Health
-from stream_dedup.serving.http import HttpServer
 from stream_dedup.serving.ports import PORT_OFFSETS, address_of, free_ports
 from stream_dedup.serving.process import how_ended, stop_on_signals
 from stream_dedup.settings.layers import load_settings
@@ -126,16 +123,14 @@ class DemoProcesses:
 def run_demo(broker: str | None, *, as_json: bool, serve: bool = False) -> int:
     """Run the demo on the Kafka at `broker` or an embedded one; return the exit code.
 
-    With `serve`, keep everything running until Ctrl-C, with the console; its search needs the extra
-    `search`.
+    With `serve`, keep everything running until Ctrl-C, with the console.
 
     Raises:
-        ConfigurationError: the packages of the console are not installed.
+        ConfigurationError: `serve`, and the extra `search` is not installed.
         StreamDedupError: the broker or a role did not start, or the crawl was not processed in time.
     """
-    if serve and (lack := lacking("console")):
+    if serve and (lack := lacking("search")):
         raise ConfigurationError(lack)
-    has_search = serve and not lacking("search")
     # With --json the progress goes to standard error, so that standard output is one JSON value.
     out = Console(stderr=True, highlight=False) if as_json else console()
     logs.configure("error", "console")  # clients log warnings while a broker starts
@@ -157,14 +152,14 @@ def run_demo(broker: str | None, *, as_json: bool, serve: bool = False) -> int:
             f"2  topics {names.documents} -> {names.unique}, {names.duplicates}, "
             f"{names.dead_letters}"
         )
-        options = ["--search" if has_search else "--no-search"]
+        options = ["--search" if serve else "--no-search"]
         processes = DemoProcesses(
             stack.enter_context(_roles(settings, folder, options)),
             folder / _ROLES_LOG,
             local_broker,
         )
         languages = ", ".join(sorted({page.language for page in pages}))
-        roles = "index, worker and search" if has_search else "index and worker"
+        roles = "index, worker and search" if serve else "index and worker"
         out.print(f"3  {roles} started; {len(pages)} pages in {languages}")
         seen = _run_crawl(settings, pages, processes, out)
         documents_read = filter(
@@ -179,11 +174,9 @@ def run_demo(broker: str | None, *, as_json: bool, serve: bool = False) -> int:
             out.print("Next: " + "\n      ".join(_NEXT[serve:]))
         for complaint in outcome.complaints:
             sys.stderr.write(complaint + "\n")
-        if has_search:
+        if serve:
             _wait_for_search(settings, len(seen.unique) + len(seen.duplicates), processes)
             _leave_up(settings, _search_clue(outcome), processes, out)
-        elif serve:
-            _serve(settings, processes, out)
     return 1 if outcome.complaints else 0
 
 
@@ -244,35 +237,6 @@ def _leave_up(settings: Settings, clue: str, processes: DemoProcesses, out: Cons
         out.print(f'   stream-dedup find "{clue}" --search {address}', soft_wrap=True, markup=False)
         out.file.flush()
         processes.wait_until(stop)
-
-
-def _serve(settings: Settings, processes: DemoProcesses, out: Console) -> None:
-    """Serve the console without a search until Ctrl-C, SIGTERM or the unexpected end of a
-    process.
-    """
-    from stream_dedup.console.mount import pages_of, sources_of  # noqa: PLC0415 - an extra
-
-    with stop_on_signals() as stop:
-        pages = pages_of(settings, sources_of(settings, stop))
-        health = Health()
-        health.set_startup(1.0, "The demo serves its console.")
-        server = HttpServer("127.0.0.1", 0, health, CollectorRegistry(), pages.routes())
-        server.start()
-        try:
-            out.print(
-                f"\nEverything stays up. The console: http://127.0.0.1:{server.port}/   Ctrl-C "
-                "ends it all."
-            )
-            out.print(
-                f"Its page Find has nothing to ask. {lacking('search')}",
-                soft_wrap=True,
-                markup=False,
-            )
-            out.file.flush()
-            processes.wait_until(stop)
-        finally:
-            stop.set()  # ends the reader of the decisions
-            server.stop()
 
 
 def _settings(bootstrap: str, folder: Path, port: int) -> Settings:
