@@ -39,6 +39,11 @@ class Trace:
     releases: list[tuple[int, int]] = field(default_factory=list)
 
     @property
+    def place(self) -> tuple[int, int]:
+        """Its partition and offset in the source."""
+        return self.partition, self.offset
+
+    @property
     def verdicts_at(self) -> set[str]:
         """The log places that may have decided on it, as in `dedup.log`."""
         return {f"{log_offset}/{place}" for log_offset, place, _ in self.judged}

@@ -1,8 +1,8 @@
 """Carry out `release`: deliver wrongly dropped documents to `unique`. `orders.release` describes the
 steps and their order.
 
-Many documents take the same steps, a thousand at a time; the log is read once for all. A document
-that cannot be released is counted with its reason, and does not affect the others.
+One document and many take the same steps, a thousand at a time; the log is read once for all. A
+document that cannot be released is counted with its reason, and does not affect the others.
 """
 
 from __future__ import annotations
@@ -27,10 +27,8 @@ from stream_dedup.orders.inforce import InForce
 from stream_dedup.orders.orders import (
     OrderDependencies,
     append_all,
-    find_on_output,
     find_source,
     log_names,
-    record_at,
 )
 from stream_dedup.orders.release import Trace, Traces
 from stream_dedup.orders.rewind import POSITION_FORM
@@ -38,7 +36,6 @@ from stream_dedup.settings.settings import Settings
 
 _ATTEMPTS = 3
 _GROUP_DOCUMENTS = 1000
-_GONE = "Take the document from duplicates, and send it to the readers of unique by other means."
 
 
 class Released(NamedTuple):
@@ -83,13 +80,13 @@ class ReleaseOrder:
         self.admin = dependencies.make_admin(settings)
         self.topic_id, self.partitions = self.admin.topic_ids([names.documents])[names.documents]
         self._failpoints = Failpoints(dependencies.failpoint)
-        self._dry_run = dry_run
+        self.dry_run = dry_run
         self._transactions: TransactionalOutput | None = None
         self._format = FIRST_FORMAT
 
     def begin(self) -> None:
         """Take the transactional id, unless this is a dry run."""
-        if not self._dry_run:
+        if not self.dry_run:
             self._transactions = self.dependencies.make_transactions(
                 self.settings, f"{self.settings.group}-release", "release"
             )  # 1
@@ -222,60 +219,6 @@ class ReleaseOrder:
         )
 
 
-def release(
-    settings: Settings, text: str, dependencies: OrderDependencies, *, dry_run: bool
-) -> Released:
-    """Release a document, named as in `orders.orders`; idempotent.
-
-    Raises:
-        ConfigurationError: a topic is missing, or the log belongs to another filter.
-        InputError: the document does not exist, or is not a duplicate; then nothing was written.
-        BrokerError: Kafka failed; run the command again to continue.
-    """
-    order = ReleaseOrder(settings, dependencies, dry_run=dry_run)
-    partition, offset = find_source(dependencies, settings, text, order.topic_id, order.recipe.key)
-    message = record_at(dependencies, settings, order.names.documents, partition, offset, _GONE)
-    order.begin()
-    try:
-        trace = Trace(partition, offset, value_digest(message.value))
-        order.trace([trace])
-        if not trace.releases:
-            _check_was_dropped(dependencies, settings, message, trace)
-        written = order.release_documents([(message, trace)])
-    finally:
-        order.close()
-    released_at = trace.releases[0][0] if trace.releases else None
-    return Released(f"{order.names.documents}-{partition}@{offset}", released_at, bool(written))
-
-
-def _check_was_dropped(
-    dependencies: OrderDependencies, settings: Settings, message: Message, trace: Trace
-) -> None:
-    """Check that a document is in `duplicates` and not in `unique`.
-
-    Raises:
-        InputError: it was not dropped.
-    """
-    names = settings.topic_names
-    name = message.position
-    if not trace.judged:
-        raise InputError(
-            f"The log has no verdict on {name}, so it was not dropped: it has not been judged yet, "
-            "or it left without a verdict. Nothing was written."
-        )
-    emitted = find_on_output(dependencies, settings, names.unique, message, trace.verdicts_at)
-    if emitted is not None:
-        reason = headers.text_of(emitted.headers, headers.REASON)
-        raise InputError(
-            f"{name} was not dropped: it left on {names.unique}, as {reason}. Nothing was written."
-        )
-    if find_on_output(dependencies, settings, names.duplicates, message, trace.verdicts_at) is None:
-        raise InputError(
-            f"{name} is not in {names.duplicates}: its verdict has not been delivered yet, or the "
-            "topic no longer contains it. Nothing was written."
-        )
-
-
 class Dropped(NamedTuple):
     """A document to release: its timestamp and its trace."""
 
@@ -300,6 +243,26 @@ class ManyReleased:
         return self.requested - self.released_before - self.written - self.refused.total()
 
 
+def release(
+    settings: Settings, text: str, dependencies: OrderDependencies, *, dry_run: bool
+) -> Released:
+    """Release a document, named as in `orders.orders`; idempotent.
+
+    Raises:
+        ConfigurationError: a topic is missing, or the log belongs to another filter.
+        InputError: the document does not exist, or cannot be released; then nothing was written.
+        BrokerError: Kafka failed; run the command again to continue.
+    """
+    order = ReleaseOrder(settings, dependencies, dry_run=dry_run)
+    place = find_source(dependencies, settings, text, order.topic_id, order.recipe.key)
+    name = f"{order.names.documents}-{place.partition}@{place.offset}"
+    result, ready = _release(order, [place])
+    for reason in result.refused:
+        raise InputError(f"{name} cannot be released: {reason.removesuffix('.')}.")
+    releases = ready[0].trace.releases
+    return Released(name, releases[0][0] if releases else None, bool(result.written))
+
+
 def release_many(
     settings: Settings, positions: Iterable[str], dependencies: OrderDependencies, *, dry_run: bool
 ) -> ManyReleased:
@@ -311,7 +274,13 @@ def release_many(
         BrokerError: Kafka failed; run the command again to continue.
     """
     order = ReleaseOrder(settings, dependencies, dry_run=dry_run)
-    places = _parse_positions(order, positions)
+    return _release(order, _parse_positions(order, positions))[0]
+
+
+def _release(
+    order: ReleaseOrder, places: Sequence[tuple[int, int]]
+) -> tuple[ManyReleased, list[Dropped]]:
+    """Release the documents at (partition, offset); return the result, and those not refused."""
     result = ManyReleased(requested=len(places))
     order.begin()
     try:
@@ -321,10 +290,10 @@ def release_many(
         # Releases of a killed run come first: only for them is `unique` read far back.
         ready.sort(key=lambda document: not document.trace.releases)
         for first in range(0, len(ready), _GROUP_DOCUMENTS):
-            _carry_out(order, ready[first : first + _GROUP_DOCUMENTS], result, dry_run=dry_run)
+            _carry_out(order, ready[first : first + _GROUP_DOCUMENTS], result)
     finally:
         order.close()
-    return result
+    return result, ready
 
 
 def _parse_positions(order: ReleaseOrder, positions: Iterable[str]) -> list[tuple[int, int]]:
@@ -398,25 +367,20 @@ def _log_places_on_output(order: ReleaseOrder, topic: str, dropped: Sequence[Dro
     return places
 
 
-def _carry_out(
-    order: ReleaseOrder, group: Sequence[Dropped], result: ManyReleased, *, dry_run: bool
-) -> None:
+def _carry_out(order: ReleaseOrder, group: Sequence[Dropped], result: ManyReleased) -> None:
     """Release a group of documents, or only count them in a dry run."""
-    if dry_run:
+    if order.dry_run:
         result.released_before += sum(bool(document.trace.releases) for document in group)
         return
-    sources = _read_source_records(
-        order, [(document.trace.partition, document.trace.offset) for document in group]
-    )
-    documents = [
-        (sources[document.trace.partition, document.trace.offset], document.trace)
-        for document in group
-        if _is_stored(document, sources)
-    ]
+    sources = _read_source_records(order, [document.trace.place for document in group])
+    documents = []
+    for document in group:
+        message = sources.get(document.trace.place)
+        if message is not None and value_digest(message.value) == document.trace.value_digest:
+            documents.append((message, document.trace))
     if len(documents) < len(group):
-        result.refused[f"{order.names.documents} no longer contains it"] += len(group) - len(
-            documents
-        )
+        reason = f"{order.names.documents} no longer contains it"
+        result.refused[reason] += len(group) - len(documents)
     if not documents:
         return
     try:
@@ -424,7 +388,7 @@ def _carry_out(
     except (ConfigurationError, InputError) as error:
         if len(group) > 1:  # retry one by one, because one document caused it
             for document in group:
-                _carry_out(order, [document], result, dry_run=dry_run)
+                _carry_out(order, [document], result)
             return
         result.refused[str(error)] += 1
         return
@@ -448,8 +412,3 @@ def _read_source_records(
         (message.partition, message.offset): message
         for message in read_spans(order.settings, spans)
     }
-
-
-def _is_stored(document: Dropped, sources: dict[tuple[int, int], Message]) -> bool:
-    message = sources.get((document.trace.partition, document.trace.offset))
-    return message is not None and value_digest(message.value) == document.trace.value_digest
