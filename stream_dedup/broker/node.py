@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import atexit
 import base64
-import contextlib
 import os
 import re
 import shutil
@@ -59,11 +58,6 @@ _FENCED = re.compile(
 )
 
 _FENCE_SECONDS = 10.0
-FOLDER_PREFIX = "stream-dedup-broker-"
-
-# Other processes ignore a more recent temporary folder: its owner may not have locked it yet.
-ORPHAN_AGE_SECONDS = 600
-
 # Compiles each method once with few optimisations, for a fast start and a small load.
 QUICK_START = "-XX:TieredStopAtLevel=1"
 
@@ -91,7 +85,7 @@ class LocalBroker:
         settings: Mapping[str, str] | None = None,
         cluster_id: str | None = None,
         is_for_long: bool = False,
-        log: Callable[[str], None] | None = None,
+        log: Callable[[str], None] = jars.ignore,
     ) -> None:
         """Reserve the ports; `start` runs the broker.
 
@@ -115,7 +109,7 @@ class LocalBroker:
             )
         self._temporary = folder is None
         self.folder: Path = (
-            Path(tempfile.gettempdir()) / f"{FOLDER_PREFIX}{uuid.uuid4().hex}"
+            Path(tempfile.gettempdir()) / f"stream-dedup-broker-{uuid.uuid4().hex}"
             if folder is None
             else folder.resolve()
         )
@@ -125,7 +119,7 @@ class LocalBroker:
         self._extra_settings = dict(settings or {})
         self._cluster_id = cluster_id or new_cluster_id()
         self._is_for_long = is_for_long
-        self._log = log or _ignore
+        self._log = log
         self._child: BoundChild | None = None
         self._owner_pid = os.getpid()
         self._owner = filelock.FileLock(self.folder / "owner.lock", thread_local=False)
@@ -170,7 +164,7 @@ class LocalBroker:
             raise LocalBrokerError(
                 f"The broker at {self.bootstrap} runs already; stop it before starting it again."
             )
-        java = jars.find_java(self._log)
+        java = jars.find_java()
         class_path = jars.class_path(log=self._log)
         for port in (self._port, self._controller_port):
             port.take()
@@ -281,8 +275,6 @@ class LocalBroker:
         settings.
         """
         try:
-            if self._temporary:
-                delete_orphans()
             make_folder(self.folder)
             self._owner.acquire(timeout=0)
             shutil.rmtree(self.folder / "tmp", ignore_errors=True)
@@ -406,27 +398,6 @@ def is_answering(port: int, timeout_seconds: float = ANSWER_TIMEOUT_SECONDS) -> 
     return len(head) == 12 and struct.unpack(">iii", head)[2] > 0
 
 
-def delete_orphans() -> None:
-    """Delete the temporary folders of killed owners: this user's, old, not locked, without a running
-    broker.
-    """
-    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
-        with contextlib.suppress(OSError, filelock.Timeout):
-            status = folder.lstat()
-            old = time.time() - status.st_mtime > ORPHAN_AGE_SECONDS
-            if status.st_uid == os.getuid() and old and not _has_process(folder):
-                with filelock.FileLock(folder / "owner.lock", timeout=0):
-                    shutil.rmtree(folder)
-
-
-def _has_process(folder: Path) -> bool:
-    try:
-        os.kill(int((folder / "broker.pid").read_text()), 0)
-    except (OSError, ValueError):
-        return False
-    return True
-
-
 def new_cluster_id() -> str:
     """Return a random id in Kafka's form: 16 bytes in URL-safe base64, not beginning with a hyphen,
     which Kafka's tools would parse as an option.
@@ -436,7 +407,3 @@ def new_cluster_id() -> str:
     ):
         pass
     return text
-
-
-def _ignore(_sentence: str) -> None:
-    pass

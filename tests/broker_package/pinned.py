@@ -48,7 +48,7 @@ def resolve_roots() -> tuple[Jar, ...]:
     Raises:
         LocalBrokerError: something could not be fetched, or the `broker` extra is not installed.
     """
-    maven = jars.import_maven()
+    maven = jars.import_extra("jgo.maven")
     with (
         tempfile.TemporaryDirectory() as repository,
         jars.translate_errors("the list of jars"),

