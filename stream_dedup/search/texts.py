@@ -175,34 +175,32 @@ class TextIndex:
         facts = facts._replace(time_ms=min(facts.time_ms, self._now_ms()))
         if facts.ordered_ms < self._oldest_ms:
             return
-        document = tantivy.Document()
-        document.add_text("kind", _COPY if facts.group else _UNIQUE)
-        document.add_text("at", facts.at)
-        if facts.position:
-            document.add_text("at", facts.position)
-        if facts.id:
-            document.add_text("id", facts.id[:_ID_CHARACTERS_MAX])
-        if id_key:
-            document.add_text("id_key", id_key)
         if facts.group:
-            document.add_text("group", facts.group)
             self._count(facts)
-        if facts.group and facts.better:
-            document.add_text("better_of", facts.group)
-            document.add_unsigned("decided", facts.decided)
-        if hosts:
-            document.add_text("pair", " ".join(hosts))
-            document.add_text("pair_at", f"{' '.join(hosts)} {facts.ordered_ms}")
-            for domain in {host[start:] for host in hosts for start in _domain_starts(host)}:
-                document.add_text("host", domain)
-        if words:
-            document.add_text(_WORDS, " ".join(words))
-        document.add_unsigned("time", facts.ordered_ms)
-        document.add_bytes(
-            "facts", json.dumps(facts._replace(of_id="", counted=0), separators=(",", ":")).encode()
+        is_better = facts.group and facts.better
+        pair = " ".join(hosts)
+        stored = facts._replace(of_id="", counted=0)
+        self._add_document(
+            kind=_COPY if facts.group else _UNIQUE,
+            at=[facts.at, facts.position] if facts.position else facts.at,
+            id=facts.id[:_ID_CHARACTERS_MAX],
+            id_key=id_key,
+            group=facts.group,
+            better_of=facts.group if is_better else "",
+            decided=[facts.decided] if is_better else [],
+            pair=pair,
+            pair_at=f"{pair} {facts.ordered_ms}" if pair else "",
+            host=list({host[start:] for host in hosts for start in _domain_starts(host)}),
+            words=" ".join(words),
+            time=facts.ordered_ms,
+            facts=json.dumps(stored, separators=(",", ":")).encode(),
         )
+
+    def _add_document(self, **fields: Any) -> None:
+        """Add a document with the fields that are not empty."""
+        given = {name: value for name, value in fields.items() if value not in ("", [])}
         with self._writing() as writer:
-            writer.add_document(document)
+            writer.add_document(tantivy.Document.from_dict(given, self._schema))
 
     def _count(self, facts: TextFacts) -> None:
         before = self._pending_group(facts.group) or GroupFacts(facts.group, "", 0, 0, 0)
@@ -238,32 +236,20 @@ class TextIndex:
                 writer.delete_documents_by_term("root", group.position)
                 if group.copies + group.fetched_again <= 0:
                     continue
-                document = tantivy.Document()
-                document.add_text("kind", _GROUP if group.copies else _PAGE)
-                document.add_text("root", group.position)
-                if group.is_forgotten:
-                    document.add_text("kind", _NAMELESS)
-                if group.id:
-                    document.add_text("root_id", group.id[:_ID_CHARACTERS_MAX])
-                    document.add_text("root_key", shown_key_of(group.id))
-                document.add_unsigned("copies", group.copies)
-                document.add_unsigned("newest", group.newest_ms)
-                document.add_bytes("facts", json.dumps(group, separators=(",", ":")).encode())
-                writer.add_document(document)
+                is_forgotten = [_NAMELESS] if group.is_forgotten else []
+                self._add_document(
+                    kind=[_GROUP if group.copies else _PAGE, *is_forgotten],
+                    root=group.position,
+                    root_id=group.id[:_ID_CHARACTERS_MAX],
+                    root_key=shown_key_of(group.id),
+                    copies=group.copies,
+                    newest=group.newest_ms,
+                    facts=json.dumps(group, separators=(",", ":")).encode(),
+                )
             writer.delete_documents_by_term("kind", _PLACE)
-            document = tantivy.Document()
-            document.add_text("kind", _PLACE)
-            next_offsets = [
-                [topic, partition, offset]
-                for (topic, partition), offset in sorted(place.next_offsets.items())
-            ]
-            document.add_bytes(
-                "facts",
-                json.dumps(
-                    [_VERSION, dict(place.made_for), next_offsets, self._oldest_ms]
-                ).encode(),
-            )
-            writer.add_document(document)
+            next_offsets = [[*key, offset] for key, offset in sorted(place.next_offsets.items())]
+            state = [_VERSION, dict(place.made_for), next_offsets, self._oldest_ms]
+            self._add_document(kind=_PLACE, facts=json.dumps(state).encode())
             writer.commit()
             self._index.reload()
         self.checkpoint = place
@@ -307,12 +293,12 @@ class TextIndex:
                 if group is not None and forgotten_id.covers(group.named_at, group.newest_ms):
                     self._groups[group.position] = group._replace(id="", is_forgotten=True)
             writer.delete_documents_by_term("forgotten", forgotten_id.id_key)
-            document = tantivy.Document()
-            document.add_text("kind", _FORGOTTEN)
-            document.add_text("forgotten", forgotten_id.id_key)
-            document.add_unsigned("time", sortable_time_ms(forgotten_id.append_ms))
-            document.add_bytes("facts", json.dumps(forgotten_id).encode())
-            writer.add_document(document)
+            self._add_document(
+                kind=_FORGOTTEN,
+                forgotten=forgotten_id.id_key,
+                time=sortable_time_ms(forgotten_id.append_ms),
+                facts=json.dumps(forgotten_id).encode(),
+            )
 
     def _group_without_removed(self, group: GroupFacts, copies: Sequence[TextFacts]) -> GroupFacts:
         newest_and_oldest = [
