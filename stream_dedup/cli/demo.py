@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from stream_dedup.cli.options import JsonOption, OwnBrokerOption, command
+from stream_dedup.cli.options import OwnBrokerOption, command
 from stream_dedup.demo.run import run_demo
 
 
@@ -17,7 +17,6 @@ def demo_command(
         typer.Option("--serve", help="Keep everything running until Ctrl-C, with the console."),
     ] = False,
     brokers: OwnBrokerOption = None,
-    as_json: JsonOption = False,
 ) -> int:
     """Run the filter on a generated crawl and a real Kafka, and print the results."""
-    return run_demo(brokers, as_json=as_json, serve=serve)
+    return run_demo(brokers, serve=serve)

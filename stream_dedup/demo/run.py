@@ -23,7 +23,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -42,7 +42,7 @@ from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import ConfigurationError, StreamDedupError
 from stream_dedup.domain.extras import lacking
 from stream_dedup.domain.plan import Plan
-from stream_dedup.domain.terminal import console, print_json
+from stream_dedup.domain.terminal import console
 from stream_dedup.kafka import LINGER_MS, Admin, LoadProducer, follow_topics
 from stream_dedup.log.headers import parse_log_place, text_of
 from stream_dedup.serving import asking, logs
@@ -120,7 +120,7 @@ class DemoProcesses:
             self.check()
 
 
-def run_demo(broker: str | None, *, as_json: bool, serve: bool = False) -> int:
+def run_demo(broker: str | None, *, serve: bool = False) -> int:
     """Run the demo on the Kafka at `broker` or an embedded one; return the exit code.
 
     With `serve`, keep everything running until Ctrl-C, with the console.
@@ -131,8 +131,7 @@ def run_demo(broker: str | None, *, as_json: bool, serve: bool = False) -> int:
     """
     if serve and (lack := lacking("search")):
         raise ConfigurationError(lack)
-    # With --json the progress goes to standard error, so that standard output is one JSON value.
-    out = Console(stderr=True, highlight=False) if as_json else console()
+    out = console()
     logs.configure("error", "console")  # clients log warnings while a broker starts
     pages, pairs = read_crawl()
     with contextlib.ExitStack() as stack:
@@ -166,12 +165,9 @@ def run_demo(broker: str | None, *, as_json: bool, serve: bool = False) -> int:
             None, follow_topics(settings, [names.documents], from_beginning=True)
         )
         outcome = _Outcome(pages, pairs, seen, list(islice(documents_read, len(pages))))
-        if as_json:
-            print_json(outcome.as_json())
-        else:
-            outcome.show(out, settings.judging_plan)
-            out.print(_ORDER)
-            out.print("Next: " + "\n      ".join(_NEXT[serve:]))
+        outcome.show(out, settings.judging_plan)
+        out.print(_ORDER)
+        out.print("Next: " + "\n      ".join(_NEXT[serve:]))
         for complaint in outcome.complaints:
             sys.stderr.write(complaint + "\n")
         if serve:
@@ -405,9 +401,6 @@ class _Outcome:
         self.reasons = Counter(
             text_of(message.headers, "dedup.reason") for message in (*seen.unique, *seen.duplicates)
         )
-        self.stages = Counter(
-            text_of(message.headers, "dedup.error.stage") for message in seen.dead
-        )
         judged = sorted((*seen.unique, *seen.duplicates), key=_verdict_place)
         self.score = score_verdicts(pages, dict(map(self._judgement, judged)), pairs)
         self.jaccards = {
@@ -450,29 +443,6 @@ class _Outcome:
         verdict.
         """
         return float(np.percentile(self.seen.latencies_ms or [0.0], percent))
-
-    def as_json(self) -> Mapping[str, object]:
-        """Return the values of `show` for JSON."""
-        total = self.score.total
-        return {
-            "in": len(self.pages),
-            "unique": len(self.seen.unique),
-            "duplicates": len(self.seen.duplicates),
-            "dead_letters": len(self.seen.dead),
-            "reasons": dict(self.reasons),
-            "dead_letter_stages": dict(self.stages),
-            "pages_per_second": round(self.throughput, 1),
-            "latency_ms": {
-                "p50": round(self.percentile_ms(50), 1),
-                "p99": round(self.percentile_ms(99), 1),
-            },
-            "recall": round(total.recall, 4),
-            "recall_without_exact": round(total.near_recall, 4),
-            "true_duplicates": total.positives,
-            "grey": total.grey,
-            "false_drops": total.false_drops,
-            "complaints": self.complaints,
-        }
 
     def show(self, out: Console, plan: Plan) -> None:
         """Print the tables, three duplicates, and a page that was kept only because of its title."""

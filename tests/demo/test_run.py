@@ -71,4 +71,4 @@ def test_without_the_packages_of_the_console_it_does_not_begin(
         ConfigurationError,
         match=r"role search needs the package tantivy.*" + re.escape(install_command("search")),
     ):
-        run.run_demo("127.0.0.1:1", as_json=False, serve=True)
+        run.run_demo("127.0.0.1:1", serve=True)
