@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 import shutil
@@ -284,33 +283,6 @@ def test_the_rules_for_manifests_hold_of_all_values(
         assert one["metadata"]["name"].startswith("news-stream-dedup"), one["metadata"]
         assert one["metadata"]["labels"]["app.kubernetes.io/instance"] == "news"
         assert one["metadata"]["labels"]["team"] == "crawl"
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        ("ScaledObject", "spec", "triggers", 0, "metadata", "excludePersistentLag"),
-        ("ScaledObject", "spec", "maxReplicaCount"),
-        ("ScaledObject", "spec", "scaleTargetRef", "name"),
-        ("KafkaTopic", "spec", "partitions"),
-        ("KafkaUser", "spec", "authorization", "acls"),
-        ("TriggerAuthentication", "spec", "secretTargetRef"),
-        ("PodMonitor", "spec", "podMetricsEndpoints"),
-        ("PrometheusRule", "spec", "groups"),
-    ],
-    ids=lambda change: f"{change[0]} {change[-1]}",
-)
-def test_a_broken_resource_of_an_operator_is_noticed(
-    change: tuple[Any, ...], production: list[Manifest]
-) -> None:
-    kind, *path, last = change
-    manifests = [copy.deepcopy(one) for one in production]
-    broken: Any = next(one for one in manifests if one["kind"] == kind)
-    whole = broken
-    for step in path:
-        broken = broken[step]
-    broken[last] = False
-    assert rules.schema([whole]) or rules.scaled(manifests)
 
 
 def test_a_user_need_not_be_named() -> None:

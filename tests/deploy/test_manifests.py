@@ -38,140 +38,37 @@ def at(kind: str, name: str, path: str, value: object) -> Callable[[list[Manifes
     return change
 
 
-worker, index, search = (
-    partial(at, "StatefulSet", f"stream-dedup-{role}") for role in ("worker", "index", "search")
-)
-
-
-def without(kind: str, name: str) -> Callable[[list[Manifest]], None]:
-    return lambda manifests: manifests.remove(find(manifests, kind, name))
+worker, index = (partial(at, "StatefulSet", f"stream-dedup-{role}") for role in ("worker", "index"))
 
 
 POD, CONTAINER = "spec/template/spec", "spec/template/spec/containers/0"
 SECURITY = f"{CONTAINER}/securityContext"
 PEER = "podSelector/matchLabels"
-BROKEN: dict[str, list[Callable[[list[Manifest]], None]]] = {
-    "schema": [
-        worker("spec/podManagementPolicy", 3),
-        worker(f"{POD}/hostNetwrok", True),
-        at("PodDisruptionBudget", "stream-dedup-index", "apiVersion", "policy/v1beta1"),
-    ],
-    "restricted": [
-        worker(f"{POD}/hostNetwork", True),
-        worker(f"{POD}/volumes/0", {"name": "key", "hostPath": {"path": "/"}}),
-        worker(f"{SECURITY}/privileged", True),
-        worker(f"{SECURITY}/allowPrivilegeEscalation", ...),
-        worker(f"{SECURITY}/capabilities/add", ["SYS_ADMIN"]),
-        worker(f"{SECURITY}/capabilities/drop", ["NET_RAW"]),
-        worker(f"{POD}/securityContext/runAsNonRoot", ...),
-        worker(f"{SECURITY}/runAsUser", 0),
-        worker(f"{POD}/securityContext/seccompProfile", {"type": "Unconfined"}),
-        worker(f"{CONTAINER}/ports/0/hostPort", 8080),
-    ],
-    "sealed": [
-        worker(f"{SECURITY}/readOnlyRootFilesystem", False),
-        worker(f"{POD}/automountServiceAccountToken", ...),
-        worker(f"{POD}/enableServiceLinks", True),
-    ],
-    "labelled": [at("Service", "stream-dedup-index", "metadata/labels", {})],
-    "probed": [
-        worker(f"{CONTAINER}/livenessProbe/httpGet/path", "/readyz"),
-        index(f"{CONTAINER}/startupProbe/httpGet/path", "/startupz"),
-        index(f"{CONTAINER}/readinessProbe", {"tcpSocket": {"port": "http"}}),
-        search(f"{CONTAINER}/startupProbe/httpGet/path", "/startupz"),
-    ],
-    "sized": [
-        worker(f"{CONTAINER}/resources", {}),
-        index(f"{CONTAINER}/resources/limits/memory", "9Gi"),
-        worker(f"{CONTAINER}/resources/limits/cpu", "1"),
-    ],
-    "pinned": [
-        worker(f"{CONTAINER}/image", "stream-dedup"),
-        worker(f"{CONTAINER}/image", "stream-dedup:latest"),
-    ],
-    "joined": [
-        worker("spec/selector/matchLabels", {"app.kubernetes.io/component": "index"}),
-        at("Service", "stream-dedup-index", "spec/selector", {"app": "other"}),
-        at(
-            "PodDisruptionBudget",
-            "stream-dedup-index",
-            "spec/selector/matchLabels",
-            {"app": "other"},
-        ),
-        index("spec/serviceName", "other"),
-    ],
-    "drained": [
-        worker(f"{POD}/terminationGracePeriodSeconds", 30),
-        without("PodDisruptionBudget", "stream-dedup-worker"),
-        without("PodDisruptionBudget", "stream-dedup-search"),
-        at("PodDisruptionBudget", "stream-dedup-index", "spec/maxUnavailable", 0),
-        index(f"{POD}/topologySpreadConstraints", []),
-        index(
-            f"{POD}/topologySpreadConstraints/0/labelSelector", {"matchLabels": {"app": "other"}}
-        ),
-    ],
-    "walled": [
-        without("NetworkPolicy", "stream-dedup-default-deny"),
-        without("NetworkPolicy", "stream-dedup-names"),
-        at("NetworkPolicy", "stream-dedup-kafka", "spec/egress/0/ports", []),
-        at("NetworkPolicy", "stream-dedup-names", "spec/egress/0/to/1/ipBlock/cidr", "10.0.0.0/8"),
-        at(
-            "NetworkPolicy",
-            "stream-dedup-names",
-            "spec/egress/1/ports",
-            [{"protocol": "UDP", "port": 53}],
-        ),
-        at("NetworkPolicy", "stream-dedup-asked", "spec/ingress/0/from", []),
-    ],
-    "opened": [
-        at(
-            "NetworkPolicy",
-            "stream-dedup-names",
-            f"spec/egress/0/to/0/{PEER}/app.kubernetes.io~1name",
-            "stream-dedup",
-        ),
-        at(
-            "NetworkPolicy",
-            "stream-dedup-asked",
-            f"spec/ingress/0/from/0/{PEER}/app.kubernetes.io~1component",
-            "box",
-        ),
-    ],
-    "probed_by_name": [
-        at("Service", "stream-dedup-index", "spec/publishNotReadyAddresses", ...),
-        at("Service", "stream-dedup-index-api", "spec/publishNotReadyAddresses", True),
-    ],
-    "stored": [
-        index("spec/volumeClaimTemplates/0/spec/accessModes", ["ReadWriteOnce"]),
-        index("spec/volumeClaimTemplates/0/metadata/name", "other"),
-        search("spec/volumeClaimTemplates/0/metadata/name", "other"),
-        index(f"{CONTAINER}/env", [{"name": "STREAM_DEDUP_STATE_DIR", "value": "/tmp"}]),
-    ],
-    "identified": [
-        worker("spec/podManagementPolicy", "OrderedReady"),
-        worker(f"{CONTAINER}/env", []),
-        worker("kind", "Deployment"),
-    ],
-    "configured": [
-        worker(f"{CONTAINER}/env/0", {"name": "STREAM_DEDUP_WORKER_IDD", "value": "a"}),
-        worker(f"{CONTAINER}/volumeMounts", [{"name": "tmp", "mountPath": "/tmp"}]),
-        index(f"{CONTAINER}/env", []),
-        index(f"{CONTAINER}/resources/limits/memory", "256Mi"),
-        search(
-            f"{CONTAINER}/env/0",
-            {"name": "STREAM_DEDUP_CONSOLE_INDX", "value": "http://stream-dedup-index:8080"},
-        ),
-    ],
-    "keyed": [
-        index(f"{POD}/volumes/0", {"name": "key", "secret": {"secretName": "stream-dedup-key"}}),
-        worker(f"{POD}/volumes", []),
-    ],
-    "referring": [
-        worker(f"{CONTAINER}/envFrom/0/configMapRef/name", "other"),
-        worker(f"{POD}/serviceAccountName", "other"),
-        worker(f"{POD}/volumes/2/secret/secretName", "other"),
-    ],
+BROKEN: dict[str, Callable[[list[Manifest]], None]] = {
+    "schema": worker(f"{POD}/hostNetwrok", True),
+    "restricted": worker(f"{SECURITY}/capabilities/drop", ["NET_RAW"]),
+    "sealed": worker(f"{SECURITY}/readOnlyRootFilesystem", False),
+    "labelled": at("Service", "stream-dedup-index", "metadata/labels", {}),
+    "probed": index(f"{CONTAINER}/startupProbe/httpGet/path", "/startupz"),
+    "sized": index(f"{CONTAINER}/resources/limits/memory", "9Gi"),
+    "pinned": worker(f"{CONTAINER}/image", "stream-dedup:latest"),
+    "joined": at("Service", "stream-dedup-index", "spec/selector", {"app": "other"}),
+    "drained": worker(f"{POD}/terminationGracePeriodSeconds", 30),
+    "walled": at("NetworkPolicy", "stream-dedup-asked", "spec/ingress/0/from", []),
+    "opened": at(
+        "NetworkPolicy",
+        "stream-dedup-asked",
+        f"spec/ingress/0/from/0/{PEER}/app.kubernetes.io~1component",
+        "box",
+    ),
+    "probed_by_name": at("Service", "stream-dedup-index", "spec/publishNotReadyAddresses", ...),
+    "stored": index("spec/volumeClaimTemplates/0/spec/accessModes", ["ReadWriteOnce"]),
+    "identified": worker("spec/podManagementPolicy", "OrderedReady"),
+    "configured": index(f"{CONTAINER}/resources/limits/memory", "256Mi"),
+    "keyed": worker(f"{POD}/volumes", []),
+    "referring": worker(f"{CONTAINER}/envFrom/0/configMapRef/name", "other"),
 }
+"""For each rule a change that breaks it."""
 
 
 @pytest.mark.parametrize(
@@ -182,15 +79,14 @@ BROKEN: dict[str, list[Callable[[list[Manifest]], None]]] = {
 def test_a_rule_holds_and_notices(
     rule: Callable[[list[Manifest]], list[str]], manifests: list[Manifest]
 ) -> None:
-    """The manifests keep it; each broken set is noticed."""
+    """The manifests keep it; broken ones are noticed."""
     assert rule(manifests) == []
 
-    for number, break_it in enumerate(BROKEN[rule.__name__]):
-        broken = copy.deepcopy(manifests)
-        break_it(broken)
-        if rule is rules.schema:  # takes long, and looks at each by itself
-            broken = [one for one in broken if one not in manifests]
-        assert rule(broken), f"{rule.__name__} does not notice broken manifest {number}"
+    broken = copy.deepcopy(manifests)
+    BROKEN[rule.__name__](broken)
+    if rule is rules.schema:  # takes long, and looks at each by itself
+        broken = [one for one in broken if one not in manifests]
+    assert rule(broken)
 
 
 def peers_of(policies: list[Manifest], direction: str) -> list[Any]:
