@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -60,6 +60,21 @@ class Row(NamedTuple):
     damaged: bool = False
 
 
+def short(name: str, value: bytes, headers: Headers | None = None, **more: Any) -> Row:
+    """Return a row that leaves as too short to be compared."""
+    return Row(name, value, "unique", "too-short", headers or [], **more)
+
+
+def exact(name: str, value: bytes) -> Row:
+    """Return a row that is an exact copy."""
+    return Row(name, value, "duplicates", "exact")
+
+
+def undecodable(name: str, value: bytes | None, headers: Headers | None = None, **more: Any) -> Row:
+    """Return a row that cannot be decoded."""
+    return Row(name, value, "dead", "decode", headers or [], **more)
+
+
 def text(content: str) -> bytes:
     return json.dumps({"text": content}).encode()
 
@@ -76,7 +91,7 @@ def table() -> list[Row]:
     distinct = " ".join(map(str, range(1_000_000)))
     return [
         Row("null value", None, "unique", "tombstone"),
-        Row("empty value", b"", "dead", "decode"),
+        undecodable("empty value", b""),
         Row("empty text", text(""), "unique", "empty"),
         Row("white space only", text(" \n\t\u3000"), "unique", "empty"),
         Row(
@@ -85,27 +100,18 @@ def table() -> list[Row]:
             "unique",
             "empty",
         ),
-        Row("fewer features than the floor", text("two words"), "unique", "too-short"),
-        Row("other short text", text("other words"), "unique", "too-short"),
-        Row("the same short text", text("two words"), "duplicates", "exact"),
-        Row("all bytes zero", b"\0" * 1000, "dead", "decode"),
-        Row("a megabyte of one letter", text("a" * 1_000_000), "unique", "too-short"),
-        Row("the same megabyte", text("a" * 1_000_000), "duplicates", "exact"),
+        short("fewer features than the floor", text("two words")),
+        short("other short text", text("other words")),
+        exact("the same short text", text("two words")),
+        undecodable("all bytes zero", b"\0" * 1000),
+        short("a megabyte of one letter", text("a" * 1_000_000)),
+        exact("the same megabyte", text("a" * 1_000_000)),
         Row("invalid UTF-8", b'{"text": "caf\xe9 ' + LONG.encode() + b'"}', "unique", "new"),
-        Row(
-            "the same invalid UTF-8",
-            b'{"text": "caf\xe9 ' + LONG.encode() + b'"}',
-            "duplicates",
-            "exact",
-        ),
-        Row(
-            "a byte order mark", b"\xef\xbb\xbf" + text("caf\ufffd " + LONG), "duplicates", "exact"
-        ),
-        Row(
+        exact("the same invalid UTF-8", b'{"text": "caf\xe9 ' + LONG.encode() + b'"}'),
+        exact("a byte order mark", b"\xef\xbb\xbf" + text("caf\ufffd " + LONG)),
+        exact(
             "zero-width characters inserted",
             text("caf\ufffd " + LONG.replace("stone", "st\u200bone")),
-            "duplicates",
-            "exact",
         ),
         Row(
             "homoglyphs",
@@ -113,141 +119,65 @@ def table() -> list[Row]:
             "duplicates",
             "near",
         ),
-        Row("right-to-left override", text("caf\ufffd \u202e" + LONG), "duplicates", "exact"),
-        Row(
+        exact("right-to-left override", text("caf\ufffd \u202e" + LONG)),
+        undecodable(
             "another encoding",
             b'{"text": "' + ("Совет закрыл причал. " * 9).encode("cp1251") + b'"}',
-            "dead",
-            "decode",
         ),
-        Row(
-            "a character cut in the middle",
-            b'{"text": "' + "é".encode()[:1] + b'"}',
-            "unique",
-            "too-short",
-        ),
-        Row("overlong bytes", b'{"text": "\xc0\xaf\xe0\x80\xaf and words"}', "unique", "too-short"),
-        Row("UTF-16 instead of UTF-8", utf_16, "dead", "decode"),
-        Row("a lone surrogate", b'{"text": "\\ud800 lone"}', "unique", "too-short"),
-        Row(
-            "a NUL and control characters",
-            b'{"text": "\\u0000\\u0007\\u202e"}',
-            "unique",
-            "too-short",
-        ),
-        Row("100,000 combining marks", text("a" + "\u0300\u0323" * 50_000), "unique", "too-short"),
-        Row("what expands eighteenfold", text("\ufdfa" * 100_000), "unique", "too-short"),
-        Row("10 MB of one letter", text("a" * 10_000_000), "unique", "too-short"),
-        Row("a word of 5 MB", text("ab" * 2_500_000), "unique", "too-short"),
+        short("a character cut in the middle", b'{"text": "' + "é".encode()[:1] + b'"}'),
+        short("overlong bytes", b'{"text": "\xc0\xaf\xe0\x80\xaf and words"}'),
+        undecodable("UTF-16 instead of UTF-8", utf_16),
+        short("a lone surrogate", b'{"text": "\\ud800 lone"}'),
+        short("a NUL and control characters", b'{"text": "\\u0000\\u0007\\u202e"}'),
+        short("100,000 combining marks", text("a" + "\u0300\u0323" * 50_000)),
+        short("what expands eighteenfold", text("\ufdfa" * 100_000)),
+        short("10 MB of one letter", text("a" * 10_000_000)),
+        short("a word of 5 MB", text("ab" * 2_500_000)),
         Row("a million distinct words", text(distinct), "unique", "new"),
         Row("a megabyte of Han without spaces", text(han), "unique", "new"),
-        Row("a megabyte of one rare Han character", text("龘" * 330_000), "unique", "too-short"),
-        Row("a megabyte of digits", text("0123456789" * 100_000), "unique", "too-short"),
-        Row("broken JSON", b'{"text": "never closed', "dead", "decode"),
-        Row("JSON nested too deep", b"[" * 200_000, "dead", "decode"),
-        Row(
-            "a whole number of 5,000 digits",
-            b'{"text": "words", "n": ' + b"7" * 5000 + b"}",
-            "dead",
-            "decode",
+        short("a megabyte of one rare Han character", text("龘" * 330_000)),
+        short("a megabyte of digits", text("0123456789" * 100_000)),
+        undecodable("broken JSON", b'{"text": "never closed'),
+        undecodable("JSON nested too deep", b"[" * 200_000),
+        undecodable(
+            "a whole number of 5,000 digits", b'{"text": "words", "n": ' + b"7" * 5000 + b"}"
         ),
-        Row("not a number", b'{"text": "some words here", "n": NaN}', "unique", "too-short"),
-        Row(
-            "the same key twice",
-            b'{"text": "first", "text": "the second wins"}',
-            "unique",
-            "too-short",
-        ),
+        short("not a number", b'{"text": "some words here", "n": NaN}'),
+        short("the same key twice", b'{"text": "first", "text": "the second wins"}'),
         Row("no text field", b'{"title": "x"}', "dead", "field"),
         Row("text is a number", b'{"text": 7}', "dead", "field"),
         Row("text is null", b'{"text": null}', "dead", "field"),
-        Row(
-            "text is a list of texts",
-            b'{"text": ["one part", "and another"]}',
-            "unique",
-            "too-short",
-        ),
+        short("text is a list of texts", b'{"text": ["one part", "and another"]}'),
         Row("text is a list of anything", b'{"text": ["one part", 7]}', "dead", "field"),
         Row("not an object", b"[1, 2]", "dead", "field"),
-        Row("forged headers", text("quite another text " * 3), "unique", "too-short", FORGED),
-        Row(
-            "ten thousand headers",
-            text("many headers"),
-            "unique",
-            "too-short",
-            [("h", b"1")] * 10_000,
+        short("forged headers", text("quite another text " * 3), FORGED),
+        short("ten thousand headers", text("many headers"), [("h", b"1")] * 10_000),
+        short("a header of a megabyte", text("large header"), [("h", b"x" * 1_000_000)]),
+        short(
+            "a header with line breaks", text("broken lines"), [("x\r\n", b"a\r\nb: c\xff\x1b[2J")]
         ),
-        Row(
-            "a header of a megabyte",
-            text("large header"),
-            "unique",
-            "too-short",
-            [("h", b"x" * 1_000_000)],
-        ),
-        Row(
-            "a header with line breaks",
-            text("broken lines"),
-            "unique",
-            "too-short",
-            [("x\r\n", b"a\r\nb: c\xff\x1b[2J")],
-        ),
-        Row(
+        short(
             "headers without a value, and one name twice",
             text("odd headers"),
-            "unique",
-            "too-short",
             [("a", None), ("a", b"")],
         ),
-        Row("an empty key", text("the key is empty"), "unique", "too-short", key=b""),
-        Row(
-            "a binary key",
-            text("the key is binary"),
-            "unique",
-            "too-short",
-            key=b"\xff\x00\x1b[31m\n",
+        short("an empty key", text("the key is empty"), key=b""),
+        short("a binary key", text("the key is binary"), key=b"\xff\x00\x1b[31m\n"),
+        short("a huge key", text("the key is huge"), key=b"k" * 100_000),
+        short(
+            "a time far in the future", text("from the future"), timestamp_ms=253_402_300_800_000
         ),
-        Row("a huge key", text("the key is huge"), "unique", "too-short", key=b"k" * 100_000),
-        Row(
-            "a time far in the future",
-            text("from the future"),
-            "unique",
-            "too-short",
-            timestamp_ms=253_402_300_800_000,
+        short("no time", text("without a time"), timestamp_ms=-1),
+        short("a time before all times", text("from before all times"), timestamp_ms=-5),
+        undecodable("a dead letter without a time", b"no JSON", timestamp_ms=-1),
+        undecodable(
+            "a header's name that is not UTF-8", text("Latin-1"), [("a", b"1"), (LATIN1, b"x")]
         ),
-        Row("no time", text("without a time"), "unique", "too-short", timestamp_ms=-1),
-        Row(
-            "a time before all times",
-            text("from before all times"),
-            "unique",
-            "too-short",
-            timestamp_ms=-5,
-        ),
-        Row("a dead letter without a time", b"no JSON", "dead", "decode", timestamp_ms=-1),
-        Row(
-            "a header's name that is not UTF-8",
-            text("Latin-1"),
-            "dead",
-            "decode",
-            [("a", b"1"), (LATIN1, b"x")],
-        ),
-        Row("many such names", text("many"), "dead", "decode", [(LATIN1, b"")] * 200),
-        Row("the same without a value", None, "dead", "decode", [(LATIN1, b"x")]),
-        Row(
-            "the same, no JSON",
-            b"{",
-            "dead",
-            "decode",
-            [(LATIN1, b"x" * 100_000)],
-            key=b"k" * 100_000,
-        ),
-        Row(
-            "no name, and a long one",
-            text("odd names"),
-            "unique",
-            "too-short",
-            [("", b"1"), ("n" * 100_000, b"")],
-        ),
-        Row("a time long ago", text("from long ago"), "unique", "too-short", timestamp_ms=1),
+        undecodable("many such names", text("many"), [(LATIN1, b"")] * 200),
+        undecodable("the same without a value", None, [(LATIN1, b"x")]),
+        undecodable("the same, no JSON", b"{", [(LATIN1, b"x" * 100_000)], key=b"k" * 100_000),
+        short("no name, and a long one", text("odd names"), [("", b"1"), ("n" * 100_000, b"")]),
+        short("a time long ago", text("from long ago"), timestamp_ms=1),
         # 250 MB in 243 kB: no setting of a broker or a client limits what gzip expands to, only the
         # topic's size of a batch.
         Row(
@@ -260,30 +190,10 @@ def table() -> list[Row]:
         # It fills a fetch: what follows is expanded in another one, or the memory of both would be
         # measured at once.
         Row("larger than the outputs take", text("b" * 11_900_000), "dead", "size"),
-        Row(
-            "ten of 5 MB in one batch",
-            text("c" * 5_000_000),
-            "unique",
-            "too-short",
-            codec="gzip",
-            copies=10,
-        ),
+        short("ten of 5 MB in one batch", text("c" * 5_000_000), codec="gzip", copies=10),
         # More than receive.message.max.bytes, which librdkafka does hold zstd to.
-        Row(
-            "one record that zstd made a thousandth",
-            b"\0" * 150_000_000,
-            "dead",
-            "decode",
-            codec="zstd",
-        ),
-        Row(
-            "three records of a damaged batch",
-            text("damaged"),
-            "dead",
-            "decode",
-            damaged=True,
-            copies=3,
-        ),
+        undecodable("one record that zstd made a thousandth", b"\0" * 150_000_000, codec="zstd"),
+        undecodable("three records of a damaged batch", text("damaged"), damaged=True, copies=3),
         Row(
             "a last good one",
             text("caf\ufffd " + LONG.replace("stone", "brick")),
@@ -331,11 +241,9 @@ def large_table() -> list[Row]:
             [("h", b"x" * 3_000_000)],
             codec="zstd",
         ),
-        Row(
+        undecodable(
             "a large header with a name that is not UTF-8",
             b"{",
-            "dead",
-            "decode",
             [(LATIN1, b"x" * 3_000_000)],
             codec="zstd",
         ),
@@ -347,25 +255,13 @@ def large_table() -> list[Row]:
             [(LATIN1, b"")],
             codec="zstd",
         ),
-        Row(
-            "all headers that leave room for ours",
-            text("so many"),
-            "unique",
-            "too-short",
-            [("", b"")] * 99_980,
-        ),
+        short("all headers that leave room for ours", text("so many"), [("", b"")] * 99_980),
         Row(
             "all headers that the client reads", text("more"), "dead", "size", [("", b"")] * 100_000
         ),
         # What the client does not say nobody knows: see docs/reference/headers.md.
-        Row(
-            "more headers than the client reads",
-            text("most"),
-            "unique",
-            "too-short",
-            [("", b"")] * 100_001,
-        ),
-        Row("a last good one", text("the last one"), "unique", "too-short"),
+        short("more headers than the client reads", text("most"), [("", b"")] * 100_001),
+        short("a last good one", text("the last one")),
     ]
 
 
