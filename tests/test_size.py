@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 33_744
+WHOLE = 33_752
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -21,7 +21,7 @@ CEILINGS = {
     "console": 1_620,
     "demo": 510,
     "domain": 1_831,
-    "files": 2_569,
+    "files": 2_574,
     "fingerprinting": 2_812,
     "index": 5_552,
     "indexer": 670,
@@ -36,7 +36,7 @@ CEILINGS = {
     "search": 1_402,
     "serving": 1_310,
     "settings": 755,
-    "worker": 1_972,
+    "worker": 1_975,
     "": 44,
 }
 """Statements of each package; "" is the modules beside them. Lower a ceiling with each step that

@@ -64,19 +64,7 @@ def decode_documents(
             identifier = (raw.name if key is None else key).encode("utf-8", "surrogatepass")
             decoded: DecodedDocument | DeadLetter | Reason
             if raw.is_page or raw.form == "warc":
-                page = pages.read(raw)
-                decoded = (
-                    page
-                    if isinstance(page, DeadLetter)
-                    else DecodedDocument(
-                        page.text,
-                        shorten_id(identifier),
-                        scope=0,
-                        time_ms=time_ms_of(raw.time) or 0 if raw.form == "warc" else 0,
-                        site=site_of(identifier),
-                        title=page.title,
-                    )
-                )
+                decoded = _decode_page(raw, identifier, pages)
             else:
                 decoded = (json_decoder if is_json else text_decoder).decode(
                     Message("file", 0, number, identifier, raw.raw, None, [])
@@ -106,6 +94,21 @@ def decode_documents(
                 raise InvariantError(
                     f"{raw.name} was passed on as {decoded.label}, which no file can request."
                 )
+
+
+def _decode_page(raw: RawDocument, identifier: bytes, pages: Pages) -> DecodedDocument | DeadLetter:
+    """Return a web page by its main text."""
+    page = pages.read(raw)
+    if isinstance(page, DeadLetter):
+        return page
+    return DecodedDocument(
+        page.text,
+        shorten_id(identifier),
+        scope=0,
+        time_ms=time_ms_of(raw.time) or 0 if raw.form == "warc" else 0,
+        site=site_of(identifier),
+        title=page.title,
+    )
 
 
 def is_row(target: str) -> bool:

@@ -143,12 +143,10 @@ class _Start(NamedTuple):
 
 def _assemble(start: _Start, running: RunningRole, dependencies: WorkerDependencies) -> Worker:
     """Create the parts of a worker, and the worker."""
-    settings, context, clients, budget = (
-        start.settings,
-        start.context,
-        start.clients,
-        start.budget,
-    )
+    settings = start.settings
+    context = start.context
+    clients = start.clients
+    budget = start.budget
     allowance = Allowance(Amount(settings.batch_documents, budget.part_bytes))
     delivers = settings.judging_mode.delivers
     written = WrittenFormat(start.cluster.format)

@@ -230,7 +230,7 @@ def test_older_copies_exact_ones_and_releases_are_known(place: Finder, engine: T
     assert place.released("documents-0@7") == "unique-0@9"
 
 
-def test_a_group_is_found_by_a_long_id(place: FinderHolder, engine: TextIndex) -> None:
+def test_a_group_is_found_by_a_long_id(place: Finder, engine: TextIndex) -> None:
     """The log shortens an id of more than 512 bytes; a page's whole address names the group."""
     kept_id, copy_id = (f"https://a.example/{letter * 2000}" for letter in "ko")
     short = shorten_id(kept_id.encode()).decode()
