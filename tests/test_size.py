@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 33_752
+WHOLE = 33_762
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -18,7 +18,7 @@ CEILINGS = {
     "audit": 1_797,
     "broker": 459,
     "cli": 1_331,
-    "console": 1_620,
+    "console": 1_630,
     "demo": 510,
     "domain": 1_831,
     "files": 2_574,

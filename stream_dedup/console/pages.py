@@ -25,6 +25,7 @@ from stream_dedup.console.nouns import (
 )
 from stream_dedup.console.recent import BINS, FILTERS, KEEP, SPANS, filter_of
 from stream_dedup.console.sources import ConsoleSources
+from stream_dedup.console.tables import TABLES
 from stream_dedup.domain import differences
 from stream_dedup.domain.document import DUPLICATES, SAME_ID
 from stream_dedup.domain.errors import InputError, StreamDedupError
@@ -40,7 +41,8 @@ ROWS: Final = 50
 REMARKS: Final = 12
 FOUND_ROWS: Final = 20
 FOUND_MAX: Final = 10_000
-GROUPS_MAX: Final = 200
+GROUPS_MAX: Final = 1000
+_GROUPS_OF_PAGE: Final = TABLES["groups"].shown
 SEARCH_CHARACTERS_MAX: Final = 8_000
 POSITION: Final = re.compile(r"[A-Za-z0-9._-]{1,249}-\d{1,9}@\d{1,18}\Z", re.ASCII)
 _EMPTY: Final = (
@@ -407,32 +409,44 @@ def _notices_of_find(found: FoundDocuments, *, has_snippets: bool) -> list[str]:
 
 
 async def groups(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
-    """Answer with the largest groups of copies, or the newest."""
+    """Answer with a page of the groups of copies, the largest or the newest first."""
+    return await _groups(sources, query, call, max(1, _number(query, "page") or 1))
+
+
+async def all_groups(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
+    """Answer with the first `GROUPS_MAX` groups of copies, for CSV."""
+    return await _groups(sources, query, call, None)
+
+
+async def _groups(
+    sources: ConsoleSources, query: Query, call: Calling, page: int | None
+) -> dict[str, Any]:
     order = query.get("order", "largest")
     if order not in ("largest", "newest"):
         raise InputError(f"order must be largest or newest, not {order!r:.40}.")
     notices, _ = await _begin(sources, call)
+    first = _GROUPS_OF_PAGE * ((page or 1) - 1)
+    limit = _GROUPS_OF_PAGE + 1 if page else GROUPS_MAX  # one more: whether a page follows
     listing = sources.groups
     listed_groups: Sequence[DocumentGroup] = []
     if listing is None:
-        listed_groups = [group for group in sources.recent.groups(order) if group.copies][
-            :GROUPS_MAX
-        ]
+        with_copies = [group for group in sources.recent.groups(order) if group.copies]
+        listed_groups = with_copies[first : first + limit]
     else:
-        listed_groups = list(
-            await _asked(
-                notices,
-                call,
-                lambda: listing(order, GROUPS_MAX),
-                "",
-                "The groups are not known",
-                listed_groups,
-            )
+        listed_groups = await _asked(
+            notices,
+            call,
+            lambda: listing(order, limit, first),
+            "",
+            "The groups are not known",
+            listed_groups,
         )
     return {
         "notices": notices,
         "order": order,
-        "groups": list(listed_groups),
+        "groups": list(listed_groups[:_GROUPS_OF_PAGE] if page else listed_groups),
+        "page_number": page,
+        "is_last": len(listed_groups) < limit,
         "is_whole": listing is not None,
         "remembered": sources.recent.remembered,
     }
@@ -581,7 +595,7 @@ PAGES: Final[dict[str, PageAnswer]] = {
     "dead-letters": dead_letters,
     "index": index,
 }
-WHOLE: Final[dict[str, PageAnswer]] = {"decisions": listed, "find": find_all}
+WHOLE: Final[dict[str, PageAnswer]] = {"decisions": listed, "find": find_all, "groups": all_groups}
 """The answers for the CSV of tables with more rows than their page shows."""
 _OF_DECISIONS: Final = (*FILTERS, "before")
 _OF_FIND: Final = ("q", "page", "order", "host")
@@ -592,7 +606,8 @@ _PARAMETERS: Final[dict[PageAnswer, tuple[str, ...]]] = dict.fromkeys(PAGES.valu
     decision: ("at",),
     find: _OF_FIND,
     find_all: _OF_FIND,
-    groups: ("order",),
+    groups: ("order", "page"),
+    all_groups: ("order", "page"),
     group: ("at",),
     copies: ("host",),
 }

@@ -47,8 +47,8 @@ class TextAnswers(Protocol):
     def group(self, named: str) -> DocumentGroup | None:
         """Return the group of an id or position, or None."""
 
-    def groups(self, order: str, limit: int) -> Sequence[DocumentGroup]:
-        """Return at most `limit` groups, the `largest` or `newest` first."""
+    def groups(self, order: str, limit: int, offset: int = 0) -> Sequence[DocumentGroup]:
+        """Return at most `limit` groups, the `largest` or `newest` first, after `offset` others."""
 
     def pairs(self, host: str) -> HostPairs:
         """Return which hosts copied which, of `host` if it is given."""
@@ -71,7 +71,7 @@ class ConsoleSources:
     `away` returns why Kafka does not answer, or an empty text; a page calls it first, and nothing
     else of Kafka if it does not answer. `trouble` returns at once why decisions are missing, or an
     empty text. `opened` returns the record at a position, with its text or why there is none.
-    `groups` takes `largest` or `newest` and a limit, `pairs` a host or an empty text, `released` a
+    `groups` takes `largest` or `newest`, a limit and an offset, `pairs` a host or an empty text, `released` a
     source position. `lag`: the number of source records of each partition that no worker has
     committed. `events`: those of each host, None without signals; `unwatched`: a sentence if
     insights stopped. `plans`: those in force and before, None before the first.
@@ -83,7 +83,7 @@ class ConsoleSources:
     opened: Callable[[str], Opened] | None = None
     find: FindDocuments | None = None
     group: Callable[[str], DocumentGroup | None] | None = None
-    groups: Callable[[str, int], Sequence[DocumentGroup]] | None = None
+    groups: Callable[[str, int, int], Sequence[DocumentGroup]] | None = None
     pairs: Callable[[str], HostPairs] | None = None
     released: Callable[[str], str] | None = None
     events: Callable[[], Mapping[str, Sequence[HostEvent]] | None] | None = None

@@ -231,13 +231,13 @@ class Finder:
             (facts.group for facts in self._engine.facts_of_id(identifier) if facts.group), ""
         )
 
-    def groups(self, order: str, limit: int) -> list[DocumentGroup]:
-        """Return the `largest` groups, or the `newest`, each with its newest `LISTED_MEMBERS`
-        copies.
+    def groups(self, order: str, limit: int, offset: int = 0) -> list[DocumentGroup]:
+        """Return the `largest` groups, or the `newest`, after `offset` others, each with its newest
+        `LISTED_MEMBERS` copies.
         """
         return [
             self._to_group(group, self._engine.copies_of(group.position, LISTED_MEMBERS))
-            for group in self._engine.groups(order, limit)
+            for group in self._engine.groups(order, limit, offset)
         ]
 
     def pairs(self, host: str) -> HostPairs:

@@ -654,16 +654,24 @@ class TextIndex:
                 copies[pair] = TextFacts(*fields)
         return copies
 
-    def groups(self, order: str, limit: int) -> list[GroupFacts]:
-        """Return the groups with the most copies, or (`newest`) with the newest."""
+    def groups(self, order: str, limit: int, offset: int = 0) -> list[GroupFacts]:
+        """Return the groups with the most copies, or (`newest`) with the newest, after `offset`
+        others.
+        """
         by = "newest" if order == "newest" else "copies"
         return [
             GroupFacts(*fields)
-            for fields in self._facts_in_order(self._term("kind", _GROUP), by, limit)
+            for fields in self._facts_in_order(self._term("kind", _GROUP), by, limit, offset=offset)
         ]
 
     def _facts_in_order(
-        self, query: tantivy.Query, field: str, limit: int | None, *, ascending: bool = False
+        self,
+        query: tantivy.Query,
+        field: str,
+        limit: int | None,
+        *,
+        ascending: bool = False,
+        offset: int = 0,
     ) -> list[list[Any]]:
         """Return the facts of the documents that a query finds, the highest or the lowest first;
         all without a limit.
@@ -671,7 +679,9 @@ class TextIndex:
         searcher = self._index.searcher()
         limit = max(1, self._count_of(query)) if limit is None else limit
         order = tantivy.Order.Asc if ascending else tantivy.Order.Desc
-        hits = searcher.search(query, limit, count=False, order_by_field=field, order=order).hits
+        hits = searcher.search(
+            query, limit, count=False, order_by_field=field, offset=offset, order=order
+        ).hits
         return [json.loads(_bytes_of(searcher.doc(address))) for _, address in hits]
 
     def _first_facts(self, field: str, value: str) -> bytes | None:

@@ -7,6 +7,7 @@ import csv
 import html
 import http.client
 import io
+import itertools
 import json
 import re
 import threading
@@ -560,6 +561,29 @@ def test_groups_tell_copies_from_pages_fetched_again() -> None:
         )
         == group
     )
+
+
+def test_groups_have_pages() -> None:
+    """50 groups on each, with links to the neighbours; the CSV file has all."""
+    given = sources(0)
+    given.recent.saw(
+        [decision(place, "near", of_position=f"documents-1@{place}") for place in range(120)]
+    )
+
+    def listed(address: str) -> list[str]:
+        return [group["position"] for group in read(address, given)["groups"]]
+
+    parts = [listed(f"groups.json?page={page}") for page in (1, 2, 3, 4)]
+    assert list(map(len, parts)) == [50, 50, 20, 0]
+    assert len(set(itertools.chain.from_iterable(parts))) == 120
+    assert listed("groups.json") == parts[0]
+    first, last = shown("groups", given), shown("groups?page=3", given)
+    assert 'rel="next" href="groups?page=2"' in first
+    assert 'rel="prev"' not in first
+    assert 'rel="prev" href="groups?page=2"' in last
+    assert 'rel="next"' not in last
+    assert "This page is after the last one." in shown("groups?page=4", given)
+    assert len(shown("groups.csv", given).splitlines()) == 121
 
 
 def test_a_page_that_was_only_fetched_again_has_no_copies() -> None:

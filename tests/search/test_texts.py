@@ -183,6 +183,7 @@ def test_groups_count_every_copy_once_over_commits(make_engine: Callable[..., Te
         f"documents-0@{group}": (count, 100 * count, f"kept{group}")
         for group, count in counts.items()
     }
+    assert engine.groups("largest", 1, 1) == largest[1:2]
     assert [one.position for one in engine.groups("newest", 2)] == [
         "documents-0@4",
         "documents-0@3",
