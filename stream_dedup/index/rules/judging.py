@@ -218,7 +218,6 @@ def _judge_new(
     duplicates, names_entry = np.flatnonzero(is_duplicate), is_duplicate | (judged.sibling >= 0)
     named_entries = judged.entry[duplicates]
     all_named = np.where(is_duplicate, judged.entry, judged.sibling)[names_entry]
-    entries.prefetch(all_named)
     new_rows = np.flatnonzero(outcome <= OUTCOME_SHORT)
     if len(new_rows):
         added_places, is_short = places[new_rows], outcome[new_rows] == OUTCOME_SHORT

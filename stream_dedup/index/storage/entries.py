@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -48,7 +48,6 @@ from stream_dedup.index.storage.layout import (
 from stream_dedup.index.storage.pages import EntryPage, Gathered, gather, select_ids
 from stream_dedup.index.storage.tags import Tags, crcs_of
 
-_PAGES_CACHED: Final = 512
 _PAGES_AT_ONCE: Final = 256
 NO_TAG: Final = 0
 _SEGMENTS_AT_ONCE: Final = 64
@@ -259,9 +258,7 @@ class Entries:
         self._open_pages: dict[int, EntryPage] = {}
         self._changed: set[int] = set()
         self._dropped: list[int] = []
-        self._cached_pages: dict[int, bytes] = {}
         self._reader = ThreadPoolExecutor(1)
-        self._prefetched: tuple[list[int], Future[list[bytes | None]]] | None = None
         self._first_page = 0  # the first that is not deleted
         self.count = 0
 
@@ -397,19 +394,6 @@ class Entries:
             self.count += end - added
             added, begin_byte = end, end_byte
 
-    def prefetch(self, numbers: NDArray[np.int64]) -> None:
-        """Start reading the pages of these entries in the background.
-
-        Entries that are not yet appended are skipped.
-        """
-        self._trim_cache()
-        missing = self._missing(np.unique(numbers[numbers < self.count] // PAGE_ENTRIES).tolist())
-        if missing:
-            self._prefetched = (
-                missing,
-                self._reader.submit(self._store.get_many, list(map(page_key, missing))),
-            )
-
     def representatives(self, numbers: NDArray[np.int64]) -> RepresentativeColumns:
         """Return the fields of the entries of these numbers, in their order."""
         gathered = self._gather(numbers, _REPRESENTATIVE)
@@ -534,12 +518,9 @@ class Entries:
                         columns, len(rows) // len(page_numbers), bytes(self._open_pages[number].ids)
                     ),
                 )
-                self._cached_pages.pop(number, None)
         for number in full:
             del self._open_pages[number]
         self._changed.clear()
-        for number in self._dropped:
-            self._cached_pages.pop(number, None)
         self._dropped.clear()
         self._tags.add_writes(writes)
 
@@ -579,35 +560,14 @@ class Entries:
         )
 
     def _pages(self, wanted: Sequence[int]) -> list[EntryPage | bytes]:
-        """Return pages by number; recently read ones are cached, because a batch often asks for a
-        page twice.
-        """
-        if self._prefetched is None:
-            self._trim_cache()
-        else:
-            (expected_pages, reading), self._prefetched = self._prefetched, None
-            self._cache_pages(expected_pages, reading.result())
-        missing = self._missing(wanted)
-        if missing:
-            self._cache_pages(missing, self._store.get_many(list(map(page_key, missing))))
-        return [self._open_pages.get(number) or self._cached_pages[number] for number in wanted]
-
-    def _trim_cache(self) -> None:
-        if len(self._cached_pages) > _PAGES_CACHED:
-            self._cached_pages.clear()
-
-    def _missing(self, wanted: Iterable[int]) -> list[int]:
-        return [
-            number
-            for number in wanted
-            if number not in self._open_pages and number not in self._cached_pages
-        ]
-
-    def _cache_pages(self, numbers: Sequence[int], values: Sequence[bytes | None]) -> None:
-        for number, value in zip(numbers, values, strict=True):
-            if value is None:
-                raise FormatError(_PAGE_MISSING)
-            self._cached_pages[number] = value
+        """Return pages by number, unwritten changes included."""
+        stored = [number for number in wanted if number not in self._open_pages]
+        values = dict(zip(stored, self._store.get_many(list(map(page_key, stored))), strict=True))
+        pages = [self._open_pages.get(number) or values[number] for number in wanted]
+        found = [page for page in pages if page is not None]
+        if len(found) < len(pages):
+            raise FormatError(_PAGE_MISSING)
+        return found
 
 
 def _split_ids(rows: NDArray[Any], ids: bytes) -> list[bytes]:
