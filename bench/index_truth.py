@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from bench.stream import FEATURES, RECORD_DOCUMENTS, PrintStream, StreamRecord
+from stream_dedup.audit.scan import ComparedText, Reach
 from stream_dedup.domain.document import Verdict
 from stream_dedup.domain.errors import InvariantError
 from stream_dedup.fingerprinting import number_of
@@ -88,6 +89,9 @@ class AnswerChecker:
         both = record.sketches[place].tobytes(), sketches[its_place].tobytes()
         plan = self._stream.plan
         return (
-            plan.within_reach(own, other, (FEATURES, FEATURES), both)
+            Reach(plan).is_near(
+                ComparedText.of_number(own, FEATURES, both[0]),
+                ComparedText.of_number(other, FEATURES, both[1]),
+            )
             and plan.distance(own, other) == judgement.distance
         )

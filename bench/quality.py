@@ -46,6 +46,7 @@ from bench.corpus import (
 from bench.peers import PeerMethod, Peers
 from bench.prose import Dice
 from bench.templates import Templates, template_language, template_pages
+from stream_dedup.audit.scan import ComparedText, Reach
 from stream_dedup.demo.score import Pair, TrueJudgement, score_verdicts
 from stream_dedup.domain.document import Verdict
 from stream_dedup.domain.errors import ConfigurationError, StreamDedupError
@@ -472,7 +473,7 @@ def near_pairs(
         for row in range(len(places))
     ]
     counts = features.tolist()
-    found = set()
+    found, reach = set(), Reach(plan)
     step = max(1, _PAIRS_AT_ONCE // max(1, len(places)))
     for first in range(0, len(places), step):
         distances = sum(
@@ -490,9 +491,9 @@ def near_pairs(
         for row, other in zip(*map(np.ndarray.tolist, np.nonzero(may_be_near)), strict=True):
             one = first + row
             a, b = int(places[one]), int(places[other])
-            both = (sketches[a].tobytes(), sketches[b].tobytes())
-            if one < other and plan.within_reach(
-                numbers[one], numbers[other], (counts[a], counts[b]), both, _TWO_SITES
+            if one < other and reach.is_near(
+                ComparedText.of_number(numbers[one], counts[a], sketches[a].tobytes(), (1, 0, 0)),
+                ComparedText.of_number(numbers[other], counts[b], sketches[b].tobytes(), (2, 0, 0)),
             ):
                 found.add((a, b))
     return found

@@ -31,6 +31,7 @@ from stream_dedup import (
     page_text,
     prints,
 )
+from stream_dedup.audit.scan import ComparedText, Reach
 from stream_dedup.domain.errors import ConfigurationError, InputError, StoreError
 from stream_dedup.domain.hosts import site_of
 from stream_dedup.domain.plan import PLANS, parse
@@ -303,11 +304,9 @@ def test_an_index_on_a_path_judges_by_what_is_asked_later(
         near = [
             name
             for name, one in kept.items()
-            if plan.within_reach(
-                int(added.hex, 16),
-                int(one.hex, 16),
-                (added.features, one.features),
-                (added.sketch, one.sketch),
+            if Reach(plan).is_near(
+                ComparedText.of_number(int(added.hex, 16), added.features, added.sketch),
+                ComparedText.of_number(int(one.hex, 16), one.features, one.sketch),
             )
         ]
         expected.append(("near", near[0]) if near else ("new", None))

@@ -37,6 +37,7 @@ from stream_dedup.domain.sketch import SKETCH_VALUES
 from stream_dedup.log.records import Batch
 
 LIMB_BITS: Final = 64
+_FINGERPRINT_BYTES_MAX: Final = 32
 _KEY_BITS_MIN: Final = 16  # too many rows share a shorter key: a plain scan is quicker
 _DEAD_MAX: Final = 64  # with more dead rows under a key, they are removed from its list
 _KEY_BITS_MAX: Final = 8 * SKETCH_VALUES
@@ -72,6 +73,14 @@ class ComparedText(NamedTuple):
             sketch=batch.sketches[place],
             origin=(int(batch.site[place]), int(batch.title[place]), id_crc),
         )
+
+    @classmethod
+    def of_number(
+        cls, fingerprint: int, features: int, sketch: bytes, origin: TextOrigin = (0, 0, 0)
+    ) -> Self:
+        """Return the text of a fingerprint that is given as a number, in the common scope."""
+        limbs = np.frombuffer(fingerprint.to_bytes(_FINGERPRINT_BYTES_MAX, "little"), "<u8")
+        return cls(limbs, features, 0, np.frombuffer(sketch, np.uint8), origin)
 
 
 @dataclass(frozen=True, slots=True)

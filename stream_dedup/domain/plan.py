@@ -23,8 +23,8 @@ Four more parts use the sketches of both texts, or limit the number of candidate
 From a similarity of `SURE` per cent the sketches alone decide: repetition in a text changes many
 bits of its fingerprint, so the number of differing bits is ignored.
 
-The predicate `Plan.within_reach`, and `Plan.scan` with the limit `asked`, are the specification: an
-index may use any tables, and its answers equal those of a plain scan with the predicate.
+An index may use any tables: its answers equal those of a plain scan with these conditions, which
+`index.tables.near_kernels` and `audit.scan` implement.
 Blocks and tables of several blocks: Manku, Jain and Das Sarma, "Detecting near-duplicates for web
 crawling", WWW 2007, section 3. Blocks of sketches (there called bands): Leskovec, Rajaraman and
 Ullman, "Mining of Massive Datasets", section 3.4. Probing keys within a radius: Norouzi, Punjani
@@ -47,9 +47,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final
 
-from stream_dedup.domain.errors import ConfigurationError, InvariantError
-from stream_dedup.domain.related import UNKNOWN, Origin, Relation, relation_of
-from stream_dedup.domain.sketch import SKETCH_VALUES, SURE, alike, alike_min
+from stream_dedup.domain.errors import ConfigurationError
+from stream_dedup.domain.sketch import SKETCH_VALUES, alike_min
 
 WIDTH_MAX: Final = 256
 BLOCKS_MAX: Final = 64
@@ -240,11 +239,6 @@ class Plan(metaclass=_ParsesText):
         return tuple(itertools.combinations(self.bounds, self.key_blocks))
 
     @property
-    def judges_length(self) -> bool:
-        """Whether the predicate compares the numbers of features."""
-        return bool(self.by_length or self.ratio)
-
-    @property
     def threshold_max(self) -> int:
         """Largest threshold of bits for any number of features."""
         return max(self.threshold, *(threshold for _, threshold in self.by_length), 0)
@@ -297,80 +291,6 @@ class Plan(metaclass=_ParsesText):
         return next(
             (threshold for below, threshold in self.by_length if features < below), self.threshold
         )
-
-    def within_reach(
-        self,
-        fingerprint: int,
-        other_fingerprint: int,
-        features: tuple[int, int] | None = None,
-        sketches: tuple[bytes, bytes] | None = None,
-        origins: tuple[Origin, Origin] = (UNKNOWN, UNKNOWN),
-    ) -> bool:
-        """Return whether two texts are near: they share a key or a block of their sketches, and
-        `likeness` is true.
-
-        Pass `features` if the plan `judges_length`, and `sketches` if it `needs_sketch`.
-
-        Raises:
-            InvariantError: `features` or `sketches` is missing.
-        """
-        if self.likeness(fingerprint, other_fingerprint, features, sketches, origins) is not True:
-            return False
-        sketch, other_sketch = sketches or (b"", b"")
-        if any(sketch[first:end] == other_sketch[first:end] for first, end in self.sketch_bounds):
-            return True
-        if not self.keys:
-            return False
-        difference = fingerprint ^ other_fingerprint
-        inside = sorted(
-            ((difference >> first) & ((1 << (end - first)) - 1)).bit_count()
-            for first, end in self.bounds
-        )
-        return (
-            sum(inside[: self.key_blocks]) <= self.radius
-        )  # the blocks that differ least make the best key
-
-    def likeness(
-        self,
-        fingerprint: int,
-        other_fingerprint: int,
-        features: tuple[int, int] | None = None,
-        sketches: tuple[bytes, bytes] | None = None,
-        origins: tuple[Origin, Origin] = (UNKNOWN, UNKNOWN),
-    ) -> bool | None:
-        """Return whether the lengths, the distance and the similarity of two texts are within the
-        plan's thresholds, without regard to keys; None for siblings: two texts of one site that
-        only the threshold for their site or titles excludes.
-
-        Raises:
-            InvariantError: `features` or `sketches` is missing.
-        """
-        threshold = self.threshold
-        if self.judges_length:
-            if features is None:
-                raise InvariantError(
-                    f"The plan {self.id} judges lengths, and two fingerprints were compared "
-                    "without their numbers of features."
-                )
-            smaller, larger = sorted(features)
-            threshold = self.threshold_of(smaller)
-            if 100 * smaller < self.ratio * larger:
-                return False
-        if self.needs_sketch and sketches is None:
-            raise InvariantError(
-                f"The plan {self.id} compares sketches, and two texts were compared without "
-                "their sketches."
-            )
-        is_far = self.distance(fingerprint, other_fingerprint) > threshold
-        if not any(self.alike_mins):
-            return not is_far
-        share = alike(*(sketches or (b"", b"")))
-        if share < self.alike_mins[Relation.FREE] or (is_far and share < alike_min(SURE)):
-            return False
-        relation = relation_of(*origins)
-        if share >= self.alike_mins[relation]:
-            return True
-        return None if relation.is_one_site else False
 
     def to_fields(self) -> dict[str, Any]:
         """Return the plan as the JSON object in control records, without unused optional parts."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stream_dedup.audit.scan import ComparedText, Reach
 from stream_dedup.domain.better import BetterRule, beats
 from stream_dedup.domain.document import Reason
 from stream_dedup.domain.plan import Plan
@@ -169,8 +170,11 @@ def _reason(
     least, share = plan.similarities[relation], per_cent(first.sketch, second.sketch)
     sites = first.document.site, second.document.site
     alike = in_words(share, relation, least, sites, has_same_id=same_id) if least else ""
-    sketches, features = (first.sketch, second.sketch), (first.features, second.features)
-    if plan.within_reach(first.number, second.number, features, sketches, origins):
+    texts = [
+        ComparedText.of_number(side.number, side.features, side.sketch, side.origin)
+        for side in (first, second)
+    ]
+    if Reach(plan).is_near(*texts):
         limit = (
             f"at most {threshold} may differ"
             if distance <= threshold

@@ -183,7 +183,7 @@ def _assemble(start: _Start, running: RunningRole, dependencies: WorkerDependenc
         assignment,
         _make_preparer(start, dependencies, written),
         dependencies.make_thread("preparing"),
-        budget,
+        start.budget,
         allowance,
         lambda batch: worker.take_in(batch),
         dependencies.pace,

@@ -19,6 +19,7 @@ from bench.peers import Peers
 from bench.prose import Dice, Writer, language
 from bench.quality import QualityOptions, near_pairs, run_quality
 from bench.templates import template_pages
+from stream_dedup.audit.scan import ComparedText, Reach
 from stream_dedup.demo.score import GREY_FROM
 from stream_dedup.domain.errors import StreamDedupError
 from stream_dedup.domain.plan import Plan
@@ -100,8 +101,9 @@ def test_a_scan_takes_what_the_plan_takes() -> None:
             (a, b)
             for a, b in itertools.combinations(range(60), 2)
             if min(features[a], features[b]) >= 48
-            and plan.within_reach(
-                numbers[a], numbers[b], (features[a], features[b]), (told[a], told[b])
+            and Reach(plan).is_near(
+                ComparedText.of_number(numbers[a], features[a], told[a]),
+                ComparedText.of_number(numbers[b], features[b], told[b]),
             )
         }
         assert expected

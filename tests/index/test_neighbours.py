@@ -39,7 +39,7 @@ from stream_dedup.index.tables.blocks import compiled, table_count, to_limbs
 from stream_dedup.index.tables.neighbours import Neighbours
 from stream_dedup.index.tables.rows import OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_NEW, OUTCOME_SHORT
 from tests.index.logs import random_sketch
-from tests.index.oracle import near, siblings
+from tests.index.oracle import likeness, near, siblings
 from tests.index.oracle import shared as oracle_keys
 
 PLANS_TRIED = [
@@ -83,6 +83,7 @@ ROW_BYTES = SKETCH_BYTES + ORIGIN_BYTES
 )
 def test_compiled_tables_and_reach_equal_plain_python(plan: Plan) -> None:
     chance, tables = random.Random(os.environ["TEST_SEED"]), compiled(plan)
+    fields = plan.to_fields()
     for _ in range(200):
         number, other = [chance.getrandbits(256)] * 2
         for bit in chance.sample(
@@ -118,14 +119,13 @@ def test_compiled_tables_and_reach_equal_plain_python(plan: Plan) -> None:
             for table in range(table_count(tables))
         ]
         assert (keys[0] == keys[1]).tolist() == shared
-        likeness = plan.likeness(number, other, features, sketches, (origins[0], origins[1]))
         found = near_kernels.near_distance(tables, pair, 0, pair, 1) if any(shared) else -1
-        is_found = plan.within_reach(number, other, features, sketches, (origins[0], origins[1]))
-        texts = zip((number, other), features, sketches, origins, strict=True)
-        if is_found:
+        one, two = zip((number, other), features, sketches, origins, strict=True)
+        said = likeness(fields, one, two) if oracle_keys(fields, one, two) else ""
+        if said == "near":
             assert found == plan.distance(number, other)
-        elif any(shared) and oracle_keys(plan.to_fields(), *texts):
-            assert found == (-2 if likeness is None else -1)
+        elif said == "sibling":
+            assert found == -2
         else:
             assert found == -1
 

@@ -2,7 +2,7 @@
 
 `finder` stores the tables, `blocks` chooses them.
 
-Invariant: they find exactly what `Plan.scan` over the live entries finds.
+Invariant: they find exactly what a plain scan (`audit.scan.PlainScan`) over the live entries finds.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ skipped. If fewer match, nothing is counted.
 `search_before_batch` finds the near entries before the batch for all documents at once. Under a cap
 its result only says which documents may have a near entry, because some of a block's last entries
 may be in the batch. `collect_in_order` then finds the near entries of these documents, in order:
-`Plan.scan`, over the tables.
+a plain scan, over the tables.
 
 It merges the tables of one document. In each table a cursor visits the rows whose key seems to
 equal the document's. The earliest row of all cursors is compared once, even if several tables

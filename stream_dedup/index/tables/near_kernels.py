@@ -277,8 +277,7 @@ def find_relation(rows: Any, row: int, other_rows: Any, other_row: int) -> int:
 
 @kernel
 def near_distance(plan: Any, rows: Any, row: int, batch: Any, doc: int) -> int:
-    """Return the distance of a row and a document, or -1 if they are not near: `Plan.likeness`,
-    compiled.
+    """Return the distance of a row and a document, or -1 if they are not near.
 
     Returns -2 if only site or title keeps them apart.
     """
