@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 33_706
+WHOLE = 33_708
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -30,7 +30,7 @@ CEILINGS = {
     "kafka": 1_905,
     "kernels": 283,
     "loading": 260,
-    "log": 1_256,
+    "log": 1_258,
     "orders": 1_222,
     "preflight": 818,
     "search": 1_402,

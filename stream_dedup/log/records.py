@@ -154,19 +154,28 @@ class Release:
     unique_from: int
 
 
-# The columns of a batch with one value for each document, besides its partition and id.
-_COLUMNS: Final = (
-    "offset",
-    "value_digest",
-    "text_digest",
-    "prints",
-    "sketches",
-    "features",
-    "scope",
-    "site",
-    "title",
-    "time_ms",
-)
+@lru_cache(maxsize=2 * DOCUMENTS_MAX)
+def _columns_of(count: int, limbs: int, sketch_bytes: int) -> np.dtype[Any]:
+    """Return the layout of the columns of `count` documents."""
+    columns: list[tuple[str, str, tuple[int, ...]]] = [
+        ("source", "<u2", (count,)),
+        ("offset", "<i8", (count,)),
+        ("value_digest", "<u8", (count,)),
+        ("text_digest", "u1", (count, DIGEST_BYTES)),
+        ("prints", "<u8", (count, limbs)),
+        ("sketches", "u1", (count, sketch_bytes)),
+        ("features", "<u4", (count,)),
+        ("scope", "<u8", (count,)),
+        ("site", "<u8", (count,)),
+        ("title", "<u8", (count,)),
+        ("time_ms", "<i8", (count,)),
+        ("id_bytes", "<u2", (count,)),
+    ]
+    return np.dtype(columns)
+
+
+# The columns that `Batch` has under the same name: all but `id_bytes`.
+_COLUMNS: Final = (_columns_of(1, 1, 0).names or ())[:-1]
 
 LogRecord: TypeAlias = Batch | Control | Seed | Release
 
@@ -179,9 +188,8 @@ def document_of(batch: Batch, place: int) -> Batch:
     return replace(
         batch,
         sources=(Source(source.topic, source.topic_id, source.partition, 0, 0),),
-        source=np.zeros(1, np.uint16),
         ids=batch.ids[rows],
-        **columns,
+        **(columns | {"source": np.zeros(1, np.uint16)}),
     )
 
 
@@ -252,21 +260,9 @@ def _batch_body(batch: Batch) -> bytes:
             _SOURCE.pack(source.topic_id, source.partition, source.epoch, source.committed),
         )
     parts.append(_U32.pack(count))
-    parts += (
-        batch.source.astype("<u2").tobytes(),
-        batch.offset.astype("<i8").tobytes(),
-        batch.value_digest.astype("<u8").tobytes(),
-        np.ascontiguousarray(batch.text_digest, dtype=np.uint8).tobytes(),
-        np.ascontiguousarray(batch.prints).astype("<u8").tobytes(),
-        np.ascontiguousarray(batch.sketches, dtype=np.uint8).tobytes(),
-        batch.features.astype("<u4").tobytes(),
-        batch.scope.astype("<u8").tobytes(),
-        batch.site.astype("<u8").tobytes(),
-        batch.title.astype("<u8").tobytes(),
-        batch.time_ms.astype("<i8").tobytes(),
-        ids.sizes.astype("<u2").tobytes(),
-        ids.joined,
-    )
+    layout = _columns_of(count, limbs, sketch_bytes)
+    parts += [getattr(batch, name).astype(layout[name].base).tobytes() for name in _COLUMNS]
+    parts += (ids.sizes.astype("<u2").tobytes(), ids.joined)
     return b"".join(parts)
 
 
@@ -407,43 +403,9 @@ def _decode_batch(reader: Reader, what: str) -> Batch:
         nonce,
         number,
         tuple(sources),
-        *(
-            source,
-            columns["offset"],
-            columns["value_digest"],
-            columns["text_digest"],
-            columns["prints"],
-            columns["sketches"],
-        ),
-        *(
-            columns["features"],
-            columns["scope"],
-            columns["site"],
-            columns["title"],
-            columns["time_ms"],
-        ),
-        ids,
+        ids=ids,
+        **{name: columns[name] for name in _COLUMNS},
     )
-
-
-@lru_cache(maxsize=2 * DOCUMENTS_MAX)
-def _columns_of(count: int, limbs: int, sketch_bytes: int) -> np.dtype[Any]:
-    """Return the layout of the columns of `count` documents."""
-    columns: list[tuple[str, str, tuple[int, ...]]] = [
-        ("source", "<u2", (count,)),
-        ("offset", "<i8", (count,)),
-        ("value_digest", "<u8", (count,)),
-        ("text_digest", "u1", (count, DIGEST_BYTES)),
-        ("prints", "<u8", (count, limbs)),
-        ("sketches", "u1", (count, sketch_bytes)),
-        ("features", "<u4", (count,)),
-        ("scope", "<u8", (count,)),
-        ("site", "<u8", (count,)),
-        ("title", "<u8", (count,)),
-        ("time_ms", "<i8", (count,)),
-        ("id_bytes", "<u2", (count,)),
-    ]
-    return np.dtype(columns)
 
 
 def _decode_release(reader: Reader, what: str) -> Release:
