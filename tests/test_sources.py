@@ -139,6 +139,10 @@ class IterableDataset:
 FRAME = Frame(TABLE)
 
 
+def keeps_rows_of(kind: type) -> Callable[[Any], bool]:
+    return lambda found: type(found) is kind and found.table["id"].to_pylist() == [10, 11]
+
+
 @pytest.mark.parametrize(
     ("source", "kept"),
     [
@@ -149,22 +153,13 @@ FRAME = Frame(TABLE)
         ),
         (TABLE["text"].combine_chunks(), lambda found: found.to_pylist() == TEXTS[:2]),
         (Series(TEXTS), lambda found: isinstance(found, Series) and found.values == TEXTS[:2]),
-        (
-            FRAME,
-            lambda found: isinstance(found, Frame) and found.table["id"].to_pylist() == [10, 11],
-        ),
-        (
-            FRAME.lazy(),
-            lambda found: isinstance(found, Frame) and found.table["id"].to_pylist() == [10, 11],
-        ),
+        (FRAME, keeps_rows_of(Frame)),
+        (FRAME.lazy(), keeps_rows_of(Frame)),
         (
             Pandas({"text": TEXTS, "odd": [1, "a", None]}),
             lambda found: found.values == {"text": TEXTS[:2], "odd": [1, "a"]},
         ),
-        (
-            Dataset(TABLE),
-            lambda found: isinstance(found, Dataset) and found.table["id"].to_pylist() == [10, 11],
-        ),
+        (Dataset(TABLE), keeps_rows_of(Dataset)),
         (
             IterableDataset(TABLE),
             lambda found: (

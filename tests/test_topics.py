@@ -60,6 +60,11 @@ def as_declared(prefix: str = "") -> dict[str, Found]:
     }
 
 
+def spec(partitions: int, **more: Any) -> dict[str, Any]:
+    """Return the part of a file that declares a topic of one replica."""
+    return {"spec": {"partitions": partitions, "replicas": 1, **more}}
+
+
 def copy_files(folder: Path) -> Path:
     for path in topics.topic_folder().glob("*.yaml"):
         (folder / path.name).write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
@@ -180,28 +185,12 @@ class TestFiles:
             ("unique", "kind: Secret", "does not contain a Strimzi KafkaTopic"),
             ("unique", {"metadata": None}, "does not contain `metadata` or `spec`"),
             ("unique", {"metadata": {"name": "other"}}, "must be 'unique'"),
-            ("unique", {"spec": {"partitions": 0, "replicas": 1}}, "spec.partitions is 0"),
-            ("unique", {"spec": {"partitions": True, "replicas": 1}}, "spec.partitions is True"),
-            (
-                "unique",
-                {"spec": {"partitions": 12, "replicas": 1, "config": ["a"]}},
-                "spec.config must contain",
-            ),
-            (
-                "unique",
-                {"spec": {"partitions": 3, "replicas": 1}},
-                "as many partitions as documents (12)",
-            ),
-            (
-                "verdicts",
-                {"spec": {"partitions": 2, "replicas": 1}},
-                "verdicts must have 1 partition",
-            ),
-            (
-                "fingerprints",
-                {"spec": {"partitions": 1, "replicas": 1}},
-                "fingerprints must have cleanup.policy=delete",
-            ),
+            ("unique", spec(0), "spec.partitions is 0"),
+            ("unique", spec(True), "spec.partitions is True"),
+            ("unique", spec(12, config=["a"]), "spec.config must contain"),
+            ("unique", spec(3), "as many partitions as documents (12)"),
+            ("verdicts", spec(2), "verdicts must have 1 partition"),
+            ("fingerprints", spec(1), "fingerprints must have cleanup.policy=delete"),
         ],
     )
     def test_files_that_cannot_be(self, tmp_path: Path, kind: str, change: Any, says: str) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeAlias, cast
@@ -298,23 +298,15 @@ class Fingerprinter:
         return self.fingerprint([as_vector(vector) for vector in vectors])
 
 
-class Digester:
-    """Keyed digests of texts; `key` has 1 to 64 bytes."""
-
-    def __init__(self, key: bytes) -> None:
-        self._hash = hashlib.blake2b(digest_size=DIGEST_BYTES, key=key)
-
-    def of(self, data: NDArray[np.uint8], bounds: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """Return the digests (n, 16) of texts in UTF-8; text i is `data[bounds[i]:bounds[i + 1]]`,
-        `bounds` (n + 1,).
-        """
-        digests, texts = bytearray(), data.data
-        for start, end in itertools.pairwise(bounds.tolist()):
-            # The key is hashed as a block before the text: the copy saves hashing it again.
-            digest = self._hash.copy()
-            digest.update(texts[start:end])
-            digests += digest.digest()
-        return np.frombuffer(digests, np.uint8).reshape(-1, DIGEST_BYTES)
+def _digest_each(keyed: hashlib.blake2b, parts: Iterable[bytes | memoryview]) -> NDArray[np.uint8]:
+    """Return the digest of each part, (n, 16); `keyed` has hashed the key and nothing else."""
+    digests = bytearray()
+    for part in parts:
+        # The key is hashed as a block before the part: the copy saves hashing it again.
+        digest = keyed.copy()
+        digest.update(part)
+        digests += digest.digest()
+    return np.frombuffer(digests, np.uint8).reshape(-1, DIGEST_BYTES)
 
 
 class _Maker:
@@ -333,7 +325,7 @@ class _Maker:
         if method.cuts_words:
             _ = self._languages.dictionary  # read it now, not with the first batch
         digest_key = hashlib.blake2b(key, person=b"text digest").digest()
-        self._digester = Digester(digest_key)
+        self._text_digest = hashlib.blake2b(digest_size=DIGEST_BYTES, key=digest_key)
         self._vector_digest = hashlib.blake2b(
             digest_size=DIGEST_BYTES, key=digest_key, person=b"vector digest"
         )
@@ -358,7 +350,11 @@ class _Maker:
 
     def fingerprint_texts(self, texts: Sequence[str]) -> Prints:
         (normalised, offsets), (data, bounds) = self.make_forms(texts)
-        digests = self._digester.of(normalised, offsets)  # before words are spelt in place
+        edges = itertools.pairwise(offsets.tolist())
+        # Before words are spelt in place.
+        digests = _digest_each(
+            self._text_digest, (normalised.data[start:stop] for start, stop in edges)
+        )
         prints = np.zeros((len(texts), self._words), np.uint64)
         sketching = sketch.sketching(
             self._sketch_secrets, len(texts), is_wanted=self._method.makes_sketches
@@ -430,14 +426,15 @@ class _Maker:
         features = np.fromiter(
             (np.count_nonzero(vector) for vector in vectors), np.uint32, len(vectors)
         )
-        digests = []
-        for vector in vectors:
-            digest = self._vector_digest.copy()
-            digest.update(vector.astype("<f8").tobytes())
-            digests.append(digest.digest())
-        rows = np.frombuffer(b"".join(digests), np.uint8).reshape(-1, DIGEST_BYTES)
+        digests = _digest_each(
+            self._vector_digest, (vector.astype("<f8").tobytes() for vector in vectors)
+        )
         return Prints(
-            prints, np.zeros((len(vectors), 0), np.uint8), features, rows, bounds[1:] == bounds[:-1]
+            prints,
+            np.zeros((len(vectors), 0), np.uint8),
+            features,
+            digests,
+            bounds[1:] == bounds[:-1],
         )
 
 

@@ -46,7 +46,6 @@ from stream_dedup.fingerprinting.jieba_data import (
     FNV_OFFSET,
     FNV_PRIME,
     Dictionary,
-    dictionary,
 )
 from stream_dedup.fingerprinting.spellings import IS_WORD, STAYS, spell, spelling_of
 from stream_dedup.fingerprinting.variants.segmenter import BEGINS
@@ -356,18 +355,12 @@ def _spans(data: Any, kinds: Any, written: Any, dictionary: Any, scratch: Any) -
 
 
 def spans(
-    normalised: bytes, using: Dictionary | None = None, marks: NDArray[np.uint8] | None = None
+    normalised: bytes, dictionary: Dictionary, marks: NDArray[np.uint8] | None
 ) -> list[tuple[int, int]]:
-    """Return the (start, stop) byte positions of the words of a normalised text in UTF-8."""
-    using = dictionary() if using is None else using
+    """Return the (start, stop) byte positions of the words of a normalised text in UTF-8; `marks`
+    are those of a segmenter.
+    """
     data = np.frombuffer(bytearray(normalised), np.uint8)
-    starts, stops = _spans(data, characters.table(), spellings.written(), using, scratch(marks))
+    buffers = scratch(marks)
+    starts, stops = _spans(data, characters.table(), spellings.written(), dictionary, buffers)
     return list(zip(starts.tolist(), stops.tolist(), strict=True))
-
-
-def words(
-    normalised: str, using: Dictionary | None = None, marks: NDArray[np.uint8] | None = None
-) -> list[str]:
-    """Return the words of a normalised text, in text order; `using` None is jieba's dictionary."""
-    data = normalised.encode()
-    return [data[start:stop].decode() for start, stop in spans(data, using, marks)]

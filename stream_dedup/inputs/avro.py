@@ -31,53 +31,48 @@ class AvroSchema(NamedTuple):
     is_deep: bool
 
 
-class AvroSchemas:
-    """Parser of Avro schemas, and readers of their values."""
+def require_library() -> None:
+    """Raise `ImportError` if the library is not installed."""
+    import fastavro  # noqa: F401, PLC0415 - an extra
 
-    def __init__(self) -> None:
-        """Check that the library is installed.
 
-        Raises:
-            ImportError: it is not.
-        """
-        from fastavro import _read_py  # noqa: F401, PLC0415 - an extra
+def parse_avro_schema(text: str, references: Mapping[str, str]) -> AvroSchema:
+    """Return a parsed schema; `references` are the texts of the schemas that it refers to, which
+    are found by the names of their types.
 
-    def parse(self, text: str, references: Mapping[str, str]) -> AvroSchema:
-        """Return a parsed schema; `references` are the texts of the schemas that it refers to, which
-        are found by the names of their types.
+    Raises:
+        ValueError: it is too large or too deep, or could encode any number of items in a few
+        bytes; fastavro raises other errors.
+    """
+    import fastavro  # noqa: PLC0415 - an extra
 
-        Raises:
-            ValueError: it is too large or too deep, or could encode any number of items in a few
-            bytes; fastavro raises other errors.
-        """
-        import fastavro  # noqa: PLC0415 - an extra
+    known: dict[str, Any] = {}
+    for reference in references.values():
+        fastavro.parse_schema(_check_schema(reference), named_schemas=known)
+    schema = fastavro.parse_schema(_check_schema(text), named_schemas=known)
+    if len(known) > TYPES_MAX:
+        raise ValueError(f"it has {len(known)} named types, and {TYPES_MAX} are read at most")
+    _refuse_unbounded(schema, known)
+    # The library parses any schema but a record again for each value, without its references.
+    hints = {"__fastavro_parsed": True, "__named_schemas": known}
+    wrapped = {
+        "type": "record",
+        "name": "of.a.value",
+        "fields": [{"name": _VALUE, "type": schema}],
+        **hints,
+    }
+    return AvroSchema(wrapped, _is_deep(schema, known))
 
-        known: dict[str, Any] = {}
-        for reference in references.values():
-            fastavro.parse_schema(_check_schema(reference), named_schemas=known)
-        schema = fastavro.parse_schema(_check_schema(text), named_schemas=known)
-        if len(known) > TYPES_MAX:
-            raise ValueError(f"it has {len(known)} named types, and {TYPES_MAX} are read at most")
-        _refuse_unbounded(schema, known)
-        # The library parses any schema but a record again for each value, without its references.
-        hints = {"__fastavro_parsed": True, "__named_schemas": known}
-        wrapped = {
-            "type": "record",
-            "name": "of.a.value",
-            "fields": [{"name": _VALUE, "type": schema}],
-            **hints,
-        }
-        return AvroSchema(wrapped, _is_deep(schema, known))
 
-    def reader(self, schema: AvroSchema) -> Callable[[bytes], Any]:
-        """Return a function that reads a value of the schema."""
-        import fastavro  # noqa: PLC0415 - an extra
-        from fastavro import _read_py  # noqa: PLC0415 - an extra
+def reader_of(schema: AvroSchema) -> Callable[[bytes], Any]:
+    """Return a function that reads a value of the schema."""
+    import fastavro  # noqa: PLC0415 - an extra
+    from fastavro import _read_py  # noqa: PLC0415 - an extra
 
-        # The compiled reader crashes the process on a value nested a million deep; the other reader
-        # raises RecursionError.
-        read: Any = _read_py.schemaless_reader if schema.is_deep else fastavro.schemaless_reader
-        return lambda body: read(io.BytesIO(body), schema.wrapped, None)[_VALUE]
+    # The compiled reader crashes the process on a value nested a million deep; the other reader
+    # raises RecursionError.
+    read: Any = _read_py.schemaless_reader if schema.is_deep else fastavro.schemaless_reader
+    return lambda body: read(io.BytesIO(body), schema.wrapped, None)[_VALUE]
 
 
 def _check_schema(text: str) -> Any:

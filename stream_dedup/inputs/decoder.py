@@ -48,7 +48,7 @@ from stream_dedup.inputs.fields import (
     scope_number,
     time_ms_of,
 )
-from stream_dedup.inputs.html import Extractor, Failure
+from stream_dedup.inputs.html import Extractor
 from stream_dedup.inputs.html_child import Page
 from stream_dedup.inputs.registry import SchemaRegistry, unframe
 from stream_dedup.log.headers import BYPASS
@@ -524,10 +524,9 @@ class Decoder:
                 return DeadLetter("decode", "Base64", f"The text is not base64: {error}.")
         if self._extractor is None:
             return Page(encoded if isinstance(encoded, str) else encoded.decode("utf-8", "replace"))
-        found = self._extractor.extract(
+        return self._extractor.extract(
             encoded if isinstance(encoded, str) else decode_page(encoded)
         )
-        return DeadLetter("fingerprint", *found) if isinstance(found, Failure) else found
 
     def _text_of(self, fields: Any) -> str | bytes | DeadLetter:
         found = field_at(fields, self._text_field)

@@ -7,7 +7,7 @@ of CPU for each page, and is replaced if the kernel ends it.
 
 Invariants: the result depends on the page and not on the load of the machine: the limit is CPU time.
 A page is given up when it reaches the limit, or crashed the process twice. A slower machine may give
-up a page that another extracts; `Failure.is_timed` marks this, the worker retracts such a page, and
+up a page that another extracts; `is_timed` marks this, the worker retracts such a page, and
 remembers it until the process ends. No page reaches the limit by its size: 1 MB needs about 100 ms.
 """
 
@@ -21,7 +21,7 @@ import subprocess
 import sys
 import threading
 from collections import OrderedDict
-from typing import IO, NamedTuple, cast
+from typing import IO, Final, cast
 
 from stream_dedup.domain.document import DeadLetter
 from stream_dedup.domain.errors import ConfigurationError, ExtractorAwayError
@@ -33,16 +33,9 @@ from stream_dedup.inputs.sources import RawDocument
 
 CPU_SECONDS = 2  # for one page; one of 1 MB takes 0.05 s
 _TRIES = 2
+_STAGE: Final = "fingerprint"
 _REMEMBERED = 10_000
 _MEMORY_BYTES = 2 << 30
-
-
-class Failure(NamedTuple):
-    """The reason why a page has no text. `is_timed`: it was given up, and might succeed elsewhere."""
-
-    kind: str
-    message: str
-    is_timed: bool = False
 
 
 class Extractor:
@@ -74,10 +67,10 @@ class Extractor:
         self._cpu_seconds = cpu_seconds
         self._returncode: int | None = None  # of the last process that ended
         self._lock = threading.Lock()
-        self._given_up: OrderedDict[bytes, Failure] = OrderedDict()
+        self._given_up: OrderedDict[bytes, DeadLetter] = OrderedDict()
 
-    def extract(self, page: str) -> Page | Failure:
-        """Return the text and the title of a page, or the reason of the failure.
+    def extract(self, page: str) -> Page | DeadLetter:
+        """Return the text and the title of a page, or a dead letter with the reason of the failure.
 
         Raises:
             ExtractorAwayError: the process cannot be started now.
@@ -96,7 +89,9 @@ class Extractor:
                 if self._returncode == -signal.SIGPROF:
                     why = f"needed more than {self._cpu_seconds:g} s of CPU of the extractor"
                     break
-            failure = Failure("PageGivenUp", f"The page {why}, and was given up.", is_timed=True)
+            failure = DeadLetter(
+                _STAGE, "PageGivenUp", f"The page {why}, and was given up.", is_timed=True
+            )
             self._given_up[digest] = failure
             if len(self._given_up) > _REMEMBERED:
                 self._given_up.popitem(last=False)
@@ -107,7 +102,7 @@ class Extractor:
         with self._lock:
             self._stop()
 
-    def _ask(self, raw: bytes) -> Page | Failure | None:
+    def _ask(self, raw: bytes) -> Page | DeadLetter | None:
         """Return the answer for a page; None if the process ended before it."""
         if self._child is None:
             pipes = {
@@ -138,7 +133,8 @@ class Extractor:
         if header[0] == TEXT:
             title, _, text = text.partition("\n")
             return Page(text, title)
-        return Failure(
+        return DeadLetter(
+            _STAGE,
             text,
             f"The extractor failed on the page: {text}.",
             is_timed=text == MemoryError.__name__,
@@ -180,8 +176,8 @@ class Pages:
             if self._extractor is None:
                 self._extractor = Extractor()
             found = self._extractor.extract(page.text)
-            if isinstance(found, Failure):
-                return DeadLetter("fingerprint", *found)
+            if isinstance(found, DeadLetter):
+                return found
             page = found
         why = lost_letters(page.text)
         return DeadLetter("decode", "OtherEncoding", why) if why else page

@@ -19,7 +19,7 @@ from stream_dedup.domain.document import DeadLetter
 from stream_dedup.domain.errors import ConfigurationError, RegistryAwayError
 from stream_dedup.domain.extras import install_command
 from stream_dedup.domain.printable import printable
-from stream_dedup.inputs.avro import AvroSchemas
+from stream_dedup.inputs.avro import parse_avro_schema, reader_of, require_library
 from stream_dedup.settings.properties import without_login
 from stream_dedup.settings.settings import Settings
 
@@ -71,7 +71,7 @@ class SchemaRegistry:
         try:
             from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - an extra
 
-            self._schemas = AvroSchemas()
+            require_library()
         except ImportError as error:
             raise ConfigurationError(
                 "STREAM_DEDUP_VALUE_FORMAT=avro needs libraries that are not installed; run: "
@@ -128,7 +128,7 @@ class SchemaRegistry:
             schema = self._load(number)
             if schema is not None:
                 if not isinstance(schema, DeadLetter):
-                    schema = self._try_schema(number, partial(self._schemas.reader, schema))
+                    schema = self._try_schema(number, partial(reader_of, schema))
                 self._readers[number] = schema
                 return schema
             if len(self._unknown_until) >= _SCHEMAS_MAX:
@@ -164,7 +164,7 @@ class SchemaRegistry:
     def _parsed(self, schema: Any) -> Any:
         references: dict[str, str] = {}
         self._add_references(schema, references, set())
-        return self._schemas.parse(self._count_text(schema, references), references)
+        return parse_avro_schema(self._count_text(schema, references), references)
 
     @staticmethod
     def _try_schema(number: int, make: Callable[[], Any]) -> Any | DeadLetter:

@@ -15,7 +15,6 @@ from stream_dedup.kafka.append import (
     VerdictWriter,
 )
 from stream_dedup.kafka.bulk import RecordColumns, warm_up_writer
-from stream_dedup.kafka.client import STATISTICS_EVENT
 from stream_dedup.kafka.readers import (
     LogReader,
     PartitionsReader,
@@ -49,7 +48,6 @@ from stream_dedup.kafka.transaction import (
 
 __all__ = [
     "LINGER_MS",
-    "STATISTICS_EVENT",
     "Admin",
     "Bounds",
     "BoundsReader",

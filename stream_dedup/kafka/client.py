@@ -7,7 +7,6 @@ lists them); operators may set every other librdkafka property.
 from __future__ import annotations
 
 import difflib
-import json
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +37,6 @@ SOCKET_TIMEOUT_SECONDS = 10.0
 SESSION_MS = 10_000
 HEARTBEAT_MS = 1_000
 POLL_MS = 45_000
-STATISTICS_EVENT = "librdkafka statistics"
 
 Acl = str | Mapping[int, str]
 
@@ -164,8 +162,8 @@ def consumer_config(
         "enable.partition.eof": False,
         "allow.auto.create.topics": False,
     }
-    fixed = protocol | dict(fixed or {}) | _statistics(settings)
-    return _without(_PRODUCER_ONLY, base_config(settings, client, defaults, fixed))
+    config = base_config(settings, client, defaults, protocol | dict(fixed or {}))
+    return _without(_PRODUCER_ONLY, config)
 
 
 def producer_config(
@@ -180,7 +178,7 @@ def producer_config(
         settings,
         client,
         defaults,
-        {"enable.idempotence": True, "acks": "all"} | dict(fixed) | _statistics(settings),
+        {"enable.idempotence": True, "acks": "all"} | dict(fixed),
     )
     return _without(_CONSUMER_ONLY, config)
 
@@ -270,21 +268,6 @@ def check_each_property(kafka: Mapping[str, str], origins: Mapping[str, ValueOri
                     f"be{why}."
                 )
     return problems
-
-
-def _statistics(settings: Settings) -> dict[str, Any]:
-    """Return the callback that logs librdkafka's statistics, if they are enabled; not for admin
-    clients, which rarely poll.
-    """
-    return (
-        {"stats_cb": _log_statistics}
-        if settings.kafka.get("statistics.interval.ms", "0") != "0"
-        else {}
-    )
-
-
-def _log_statistics(text: str) -> None:
-    LOGGER.info(STATISTICS_EVENT, extra={"statistics": json.loads(text)})
 
 
 def _unconnected(config: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from stream_dedup.domain.errors import (
     BrokerError,
@@ -98,13 +98,6 @@ _ANSWER = "an answer"
 T = TypeVar("T")
 
 
-class KafkaProbe(Protocol):
-    """The interface of `Admin` that `Watch` uses."""
-
-    def silence(self, topic: str, seconds: float) -> str:
-        """Return why no broker answered a request about a topic; "" if one did."""
-
-
 class Watch:
     """Asks Kafka regularly in a second thread whether it answers; a context manager."""
 
@@ -113,7 +106,7 @@ class Watch:
         settings: Settings,
         topic: str,
         waits: Waits,
-        make: Callable[[Settings], KafkaProbe] = Admin,
+        make: Callable[[Settings], Admin] = Admin,
     ) -> None:
         """Create the watch; the role may describe `topic`."""
         self._settings = settings
@@ -185,7 +178,7 @@ class Watch:
                 return made
 
     def _run(self) -> None:
-        admin: KafkaProbe | None = None
+        admin: Admin | None = None
         while not self._ended.is_set():
             try:
                 admin = admin or self._make(self._settings)

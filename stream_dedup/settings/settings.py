@@ -495,26 +495,14 @@ class Settings(BaseModel):
         return f"{similarity / 100:.2f}"
 
     @field_validator(
-        "text_field", "id_field", "time_field", "scope_field", "site_field", "title_field"
+        *("text_field", "text_at", "id_field", "time_field"),
+        *("scope_field", "site_field", "title_field"),
     )
     @classmethod
     def _check_needs_json(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is not None and info.data.get("value_format") == "raw":
+        is_field = value is not None and not value.startswith(HEADER_PLACE)
+        if is_field and info.data.get("value_format") == "raw":
             raise ValueError(f"needs {PREFIX}VALUE_FORMAT=json, because a raw value has no fields")
-        return value
-
-    @field_validator("text_at")
-    @classmethod
-    def _check_has_fields(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if (
-            value is not None
-            and not value.startswith(HEADER_PLACE)
-            and info.data.get("value_format") == "raw"
-        ):
-            raise ValueError(
-                f"needs {PREFIX}VALUE_FORMAT=json, or names a header as in header:text-uri: a raw "
-                "value has no fields"
-            )
         return value
 
     @model_validator(mode="after")

@@ -7,72 +7,46 @@ import pytest
 from stream_dedup.domain.related import Relation, in_words
 
 SHOP = ("shop.example", "shop.example")
-SENTENCES = {
-    (
-        78,
-        Relation.UNKNOWN_TITLE,
-        85,
-        SHOP,
-    ): "Similarity 0.78, both on shop.example. Pages of one site "
-    "are copies from 0.85, so this one was kept.",
-    (
-        85,
-        Relation.UNKNOWN_TITLE,
-        85,
-        ("", ""),
-    ): "Similarity 0.85, both on one site. Pages of one site "
-    "are copies from 0.85, so this one is a copy.",
-    (
-        78,
-        Relation.FREE,
-        65,
-        ("shop.example", "xn--bcher-kva.example"),
-    ): "Similarity 0.78, on different "
-    "sites (shop.example and bücher.example). Pages of different sites are copies from 0.65, so "
-    "this one is a copy.",
-    (
-        64,
-        Relation.FREE,
-        65,
-        ("", ""),
-    ): "Similarity 0.64, on different sites. Pages of different sites "
-    "are copies from 0.65, so this one was kept.",
-    (
-        78,
-        Relation.SAME_TITLE,
-        70,
-        SHOP,
-    ): "Similarity 0.78, both on shop.example with one title. Pages of "
-    "one site and one title are copies from 0.70, so this one is a copy.",
-    (
-        96,
-        Relation.OTHER_TITLE,
-        97,
-        SHOP,
-    ): "Similarity 0.96, both on shop.example with different titles. "
-    "Pages of one site with different titles are copies from 0.97, so this one was kept.",
-    (
-        70,
-        Relation.UNKNOWN_SITE,
-        70,
-        ("shop.example", ""),
-    ): "Similarity 0.70, and the site of one is "
-    "unknown. Documents that may be of one site are copies from 0.70, so this one is a copy.",
-    (
-        7,
-        Relation.UNKNOWN_SITE,
-        70,
-        ("", ""),
-    ): "Similarity 0.07, of unknown sites. Documents that may be "
-    "of one site are copies from 0.70, so this one was kept.",
-}
+BOOKS = ("shop.example", "xn--bcher-kva.example")
+NAMED = "different sites (shop.example and bücher.example)"
+TITLES = "with different titles. Pages of one site with different titles"
 
 
-@pytest.mark.parametrize(("given", "sentence"), SENTENCES.items())
+@pytest.mark.parametrize(
+    ("similarity", "relation", "threshold", "sites", "where", "result"),
+    [
+        (78, Relation.UNKNOWN_TITLE, 85, SHOP, "both on shop.example. Pages of one site", "kept"),
+        (85, Relation.UNKNOWN_TITLE, 85, ("", ""), "both on one site. Pages of one site", "copy"),
+        (78, Relation.FREE, 65, BOOKS, f"on {NAMED}. Pages of different sites", "copy"),
+        (64, Relation.FREE, 65, ("", ""), "on different sites. Pages of different sites", "kept"),
+        (
+            *(78, Relation.SAME_TITLE, 70, SHOP),
+            *("both on shop.example with one title. Pages of one site and one title", "copy"),
+        ),
+        (96, Relation.OTHER_TITLE, 97, SHOP, f"both on shop.example {TITLES}", "kept"),
+        (
+            *(70, Relation.UNKNOWN_SITE, 70, ("shop.example", "")),
+            *("and the site of one is unknown. Documents that may be of one site", "copy"),
+        ),
+        (
+            *(7, Relation.UNKNOWN_SITE, 70, ("", "")),
+            *("of unknown sites. Documents that may be of one site", "kept"),
+        ),
+    ],
+)
 def test_one_sentence_for_each_relation(
-    given: tuple[int, Relation, int, tuple[str, str]], sentence: str
+    similarity: int,
+    relation: Relation,
+    threshold: int,
+    sites: tuple[str, str],
+    where: str,
+    result: str,
 ) -> None:
-    assert in_words(*given) == sentence
+    ending = {"copy": "is a copy", "kept": "was kept"}[result]
+    assert in_words(similarity, relation, threshold, sites) == (
+        f"Similarity {similarity / 100:.2f}, {where} are copies from {threshold / 100:.2f}, so this "
+        f"one {ending}."
+    )
 
 
 def test_versions_of_one_document_are_called_so() -> None:

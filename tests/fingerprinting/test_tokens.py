@@ -14,12 +14,17 @@ from jieba.posseg.char_state_tab import P as STATES_OF
 from jieba.posseg.viterbi import viterbi
 
 from stream_dedup.domain.errors import ConfigurationError
-from stream_dedup.fingerprinting import Fingerprinter, Recipe, characters, jieba_data
-from stream_dedup.fingerprinting.tokens import words
+from stream_dedup.fingerprinting import Fingerprinter, Languages, Recipe, characters, jieba_data
 from stream_dedup.fingerprinting.variants.keywords import Tags
 from tests.fingerprinting import reference
 from tests.fingerprinting.cost import seconds
 from tests.fingerprinting.texts import dice, strings
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a text as it is, whether or not it is normalised."""
+    data = text.encode()
+    return [data[start:stop].decode() for start, stop in Languages().spans(data)]
 
 
 @pytest.mark.parametrize(

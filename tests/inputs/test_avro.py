@@ -16,7 +16,7 @@ import fastavro
 import pytest
 
 from stream_dedup.domain.errors import ConfigurationError, RegistryAwayError
-from stream_dedup.inputs.avro import TYPES_MAX, AvroSchemas
+from stream_dedup.inputs.avro import TYPES_MAX, parse_avro_schema
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.settings.layers import load_settings
 from tests.inputs.registry_server import SchemaServer, message, read, refused
@@ -306,7 +306,7 @@ def test_what_is_done_with_a_schema_grows_with_its_text_and_not_faster() -> None
         text = json.dumps(page_of(*kinds))
         sys.setprofile(note)
         try:
-            AvroSchemas().parse(text, {})
+            parse_avro_schema(text, {})
         finally:
             sys.setprofile(None)
         return count

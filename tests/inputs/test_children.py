@@ -18,7 +18,7 @@ from stream_dedup.domain.errors import ConfigurationError, ExtractorAwayError
 from stream_dedup.inputs import html
 from stream_dedup.inputs.children import start_child
 from stream_dedup.inputs.decoder import DecodedDocument, Decoder
-from stream_dedup.inputs.html import Extractor, Failure
+from stream_dedup.inputs.html import Extractor
 from stream_dedup.inputs.html_child import Page
 from stream_dedup.settings.layers import load_settings
 
@@ -108,7 +108,7 @@ def extractor() -> Iterator[Extractor]:
     one.close()
 
 
-def extracted_by(program: str) -> Page | Failure:
+def extracted_by(program: str) -> Page | DeadLetter:
     """Return what becomes of a page where a program takes the place of the extractor's own."""
     extractor = Extractor(command=(sys.executable, "-c", program))
     found = extractor.extract("<p>page</p>")
@@ -120,8 +120,11 @@ def test_a_page_for_which_there_was_no_memory_is_retracted() -> None:
     found = extracted_by(
         r"import sys; sys.stdin.buffer.read(8); sys.stdout.buffer.write(b'\1\0\0\0\x0bMemoryError')"
     )
-    assert found == Failure(
-        "MemoryError", "The extractor failed on the page: MemoryError.", is_timed=True
+    assert found == DeadLetter(
+        "fingerprint",
+        "MemoryError",
+        "The extractor failed on the page: MemoryError.",
+        is_timed=True,
     )
 
 
@@ -135,7 +138,7 @@ def test_a_page_that_ends_the_process_is_tried_twice_unless_it_used_its_time_up(
 ) -> None:
     log = tmp_path / "starts"
     found = extracted_by(f"import os, signal, sys; open({str(log)!r}, 'a').write('x'); {end}")
-    assert isinstance(found, Failure)
+    assert isinstance(found, DeadLetter)
     assert log.read_text() == "x" * starts
 
 
@@ -150,7 +153,7 @@ def test_a_page_that_the_process_does_not_read_is_a_failure_and_no_error(
         return child
 
     monkeypatch.setattr(html, "start_child", start)
-    assert isinstance(extracted_by(""), Failure)
+    assert isinstance(extracted_by(""), DeadLetter)
 
 
 # The work grows with the square of the depth: 5,000 take a second, these more than five minutes.
@@ -192,7 +195,7 @@ def test_a_hung_page_is_given_up_and_the_next_goes_on() -> None:
     assert child is not None
     assert child.returncode == -signal.SIGPROF
     working = extractor._child
-    assert isinstance(extractor.extract(HANGS), Failure)
+    assert isinstance(extractor.extract(HANGS), DeadLetter)
     assert extractor._child is working  # nobody was asked
     extractor.close()
     assert Extractor()._command[-1] == "2"
