@@ -15,14 +15,13 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import structlog
 import uvicorn
 from anyio import CapacityLimiter, to_thread
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
+from prometheus_client import CollectorRegistry, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -79,7 +78,7 @@ _TROUBLE_SECONDS: Final = 60.0
 # because each is an open file. The kernel's queue may be longer.
 _ACCEPTED_AT_ONCE: Final = 32
 _QUEUED: Final = 1024
-_FORMATS_MAX: Final = 8
+_METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class HttpServer:
@@ -99,28 +98,17 @@ class HttpServer:
         self._host = host
         self._wanted_port = port
 
-        async def livez(_: Request) -> Response:
-            return _probe(health.live_state(), "live")
+        scrape = KeptAnswer(lambda: generate_latest(registry))
 
-        async def readyz(_: Request) -> Response:
-            return _probe(health.ready_state(), "ready")
+        async def metrics(_: Request) -> Response:
+            return Response(await scrape.get(), headers={"Content-Type": _METRICS_TYPE})
 
-        async def startupz(_: Request) -> Response:
-            return _probe(health.startup_state(), "started")
-
-        scrapes: dict[str, KeptAnswer[bytes]] = {}
-
-        async def metrics(request: Request) -> Response:
-            encode, content_type = choose_encoder(request.headers.get("accept", ""))
-            if content_type not in scrapes:
-                if len(scrapes) >= _FORMATS_MAX:
-                    scrapes.clear()
-                scrapes[content_type] = KeptAnswer(lambda: encode(registry))
-            return Response(
-                await scrapes[content_type].get(), headers={"Content-Type": content_type}
-            )
-
-        probes = {"/livez": livez, "/readyz": readyz, "/startupz": startupz, "/metrics": metrics}
+        probes = {
+            "/livez": _probe(health.live_state, "live"),
+            "/readyz": _probe(health.ready_state, "ready"),
+            "/startupz": _probe(health.startup_state, "started"),
+            "/metrics": metrics,
+        }
         all_routes = [
             *(Route(path, endpoint, methods=["GET"]) for path, endpoint in probes.items()),
             *routes,
@@ -239,13 +227,18 @@ class _Server(uvicorn.Server):
             )
 
 
-def _probe(state: RoleState, what: str) -> JSONResponse:
-    body: dict[str, object] = {what: state.ok, "text": state.sentence}
-    if state.progress is not None:
-        body["progress"] = round(state.progress, 4)
-    return JSONResponse(
-        body, status_code=200 if state.ok else 503, headers={"Cache-Control": "no-store"}
-    )
+def _probe(ask: Callable[[], RoleState], what: str) -> Callable[[Request], Awaitable[Response]]:
+    """Return the endpoint of a probe, which answers with the state that `ask` returns."""
+
+    async def answer(_: Request) -> Response:
+        state = ask()
+        body: dict[str, object] = {what: state.ok, "text": state.sentence}
+        if state.progress is not None:
+            body["progress"] = round(state.progress, 4)
+        status = 200 if state.ok else 503
+        return JSONResponse(body, status, headers={"Cache-Control": "no-store"})
+
+    return answer
 
 
 def _refusal(error: Exception, paths: Sequence[str]) -> Response:

@@ -108,15 +108,11 @@ def test_probes_follow_the_health(server: HttpServer, health: Health, clock: Clo
     assert ask_json(server, "/readyz")[0] == 200
 
 
-def test_metrics_in_both_formats(server: HttpServer) -> None:
+def test_metrics_are_text(server: HttpServer) -> None:
     status, body, headers = ask(server, "/metrics")
     assert status == 200
     assert b"turns_total 3.0" in body
     assert headers["Content-Type"].startswith("text/plain")
-
-    _, body, headers = ask(server, "/metrics", headers={"Accept": "application/openmetrics-text"})
-    assert headers["Content-Type"].startswith("application/openmetrics-text")
-    assert body.endswith(b"# EOF\n")
 
 
 def test_head_has_no_body_and_other_methods_are_refused(server: HttpServer) -> None:
