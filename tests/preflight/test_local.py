@@ -32,6 +32,10 @@ def of(findings: Sequence[CheckFinding], check: str) -> CheckFinding:
     return one
 
 
+PLAIN = {"sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "p"}
+TLS = {"security.protocol": "ssl"}
+
+
 class TestClients:
     def test_every_wrong_property_is_named_at_once_with_the_nearest(self) -> None:
         environ = {
@@ -117,27 +121,18 @@ class TestClients:
             ("kafka:9092", {}, "warning", "unencrypted."),
             (
                 "kafka:9092",
-                {
-                    "security.protocol": "SASL_PLAINTEXT",
-                    "sasl.mechanism": "PLAIN",
-                    "sasl.username": "u",
-                    "sasl.password": "p",
-                },
+                {"security.protocol": "SASL_PLAINTEXT"} | PLAIN,
                 "warning",
                 "and the password",
             ),
-            ("kafka:9093", {"security.protocol": "ssl"}, "ok", "verified"),
+            ("kafka:9093", TLS, "ok", "verified"),
             (
-                "k:1",
-                {"security.protocol": "ssl", "ssl.endpoint.identification.algorithm": "none"},
-                "warning",
-                "host name",
+                *("k:1", TLS | {"ssl.endpoint.identification.algorithm": "none"}),
+                *("warning", "host name"),
             ),
             (
-                "k:1",
-                {"security.protocol": "ssl", "enable.ssl.certificate.verification": "false"},
-                "warning",
-                "certificate",
+                *("k:1", TLS | {"enable.ssl.certificate.verification": "false"}),
+                *("warning", "certificate"),
             ),
         ],
     )
