@@ -16,8 +16,7 @@ from bench.prose import LANGUAGES
 from stream_dedup.demo.crawl import CrawledPage, read_crawl
 from stream_dedup.demo.score import DUPLICATE_FROM, GREY_FROM, Pair, TrueVerdict, is_judged
 from stream_dedup.domain.errors import InputError
-from stream_dedup.fingerprinting import tokens
-from stream_dedup.fingerprinting.normalise import normalise
+from stream_dedup.fingerprinting import Languages
 from tests.tiers import few
 
 UNSPACED = ("zh", "zh-Hant", "ja", "th")
@@ -163,7 +162,7 @@ def test_words_are_split_as_the_recipe_splits_them() -> None:
     assert len(texts) > 100
 
     for text in texts:
-        assert len(truth.words(text)) == len(tokens.words(normalise(text))), text[:200]
+        assert len(truth.words(text)) == len(Languages().words(text)), text[:200]
 
 
 @pytest.mark.parametrize(
