@@ -328,6 +328,12 @@ def test_a_whole_number_is_an_id() -> None:
         assert index.remove(7) == 1
 
 
+def test_a_plan_is_made_of_its_name_as_a_recipe_is() -> None:
+    assert Plan("bands") is PLANS["bands"]  # type: ignore[call-arg, arg-type]
+    with pytest.raises(ConfigurationError, match="did you mean 'bands'"):
+        Plan("bandz")  # type: ignore[call-arg, arg-type]
+
+
 def test_an_index_tells_what_it_keeps_and_lets_go(tmp_path: Path) -> None:
     """Ids in their order, also after it was opened again; what was removed is not found any more,
     and may come again."""

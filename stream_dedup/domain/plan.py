@@ -70,8 +70,18 @@ _BY_SITE: Final = ("unsure", "same_site", "other_title")
 _OPTIONAL: Final = ("key_blocks", "by_length", "ratio", "bands", "similarity", *_BY_SITE, "asked")
 
 
+class _ParsesText(type):
+    """Let `Plan("bands")` parse a text, as `Recipe("words")` does."""
+
+    def __call__(cls, *numbers: Any, **named: Any) -> Any:
+        """Return the plan that a single text describes, or the plan with these numbers."""
+        if len(numbers) == 1 and not named and isinstance(numbers[0], str):
+            return parse(numbers[0])
+        return super().__call__(*numbers, **named)
+
+
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(metaclass=_ParsesText):
     """How candidates are found and which of them count as near (see the module).
 
     `width`, `blocks`, `radius`, `threshold` and `key_blocks` concern the bits of fingerprints;
