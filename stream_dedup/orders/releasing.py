@@ -8,7 +8,7 @@ document that cannot be released is counted with its reason, and does not affect
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -188,18 +188,19 @@ class ReleaseOrder:
                 )
 
     def _released_on_unique(self, traces: Sequence[Trace]) -> set[str]:
-        """Return the log places named by records of `unique` since these releases."""
+        """Return which releases of these documents are named by records of `unique` since then."""
         starts: defaultdict[int, list[int]] = defaultdict(list)
         for trace in traces:
             starts[trace.partition] += [unique_from for _, unique_from in trace.releases]
-        places = set()
-        for partition, offsets in starts.items():
-            end = self.admin.end_offset(self.names.unique, partition)
-            records = self.dependencies.read_partition(
-                self.settings, self.names.unique, partition, min(offsets), until=end
-            )
-            places |= {headers.text_of(record.headers, headers.LOG) for record in records}
-        return places
+        reads = {
+            partition: {
+                "start": min(offsets),
+                "until": self.admin.end_offset(self.names.unique, partition),
+            }
+            for partition, offsets in starts.items()
+        }
+        wanted = {place for trace in traces for place in trace.released_at}
+        return _named_places(self, self.names.unique, reads, wanted)
 
     def _output(self, message: Message, trace: Trace) -> Output:
         document, recipe = trace.judged[-1][2], self.recipe.id
@@ -354,16 +355,32 @@ def _releasable(
 
 
 def _log_places_on_output(order: ReleaseOrder, topic: str, dropped: Sequence[Dropped]) -> set[str]:
-    """Return the log places named by records of an output since the timestamps of these documents."""
+    """Return which log places of these documents are named by records of an output since the
+    documents' timestamps.
+    """
     times_by_partition: defaultdict[int, list[int]] = defaultdict(list)
     for document in dropped:
         times_by_partition[document.trace.partition].append(document.timestamp_ms or 0)
+    reads = {partition: {"since_ms": min(times)} for partition, times in times_by_partition.items()}
+    wanted = {place for document in dropped for place in document.trace.verdicts_at}
+    return _named_places(order, topic, reads, wanted)
+
+
+def _named_places(
+    order: ReleaseOrder,
+    topic: str,
+    reads: Mapping[int, Mapping[str, int]],
+    wanted: Collection[str],
+) -> set[str]:
+    """Return which of the log places `wanted` are named by records of a topic. `reads`: where to
+    read, by partition, in the words of `read_partition`.
+    """
     places = set()
-    for partition, times in times_by_partition.items():
-        records = order.dependencies.read_partition(
-            order.settings, topic, partition, since_ms=min(times)
-        )
-        places |= {headers.text_of(record.headers, headers.LOG) for record in records}
+    for partition, limits in reads.items():
+        for record in order.dependencies.read_partition(order.settings, topic, partition, **limits):
+            place = headers.text_of(record.headers, headers.LOG)
+            if place in wanted:  # the others may be too many for the memory
+                places.add(place)
     return places
 
 
