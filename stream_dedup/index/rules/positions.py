@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -139,9 +139,13 @@ class Sources:
 Spans = dict[int, tuple[int, int]]
 """By source: the lowest and the highest offset of some documents."""
 
-_IS_UNIQUE = np.isin(
-    np.arange(256), [reason for reason in Reason if reason.verdict is Verdict.UNIQUE]
-)
+
+def _reasons_of(verdict: Verdict) -> NDArray[np.bool_]:
+    """Return which numbers are those of reasons with a verdict, (256,)."""
+    return np.isin(np.arange(256), [reason for reason in Reason if reason.verdict is verdict])
+
+
+_IS_UNIQUE, _IS_DUPLICATE = _reasons_of(Verdict.UNIQUE), _reasons_of(Verdict.DUPLICATE)
 
 
 class CachedRecord:
@@ -149,13 +153,13 @@ class CachedRecord:
 
     `handles` are those of the representatives that the verdicts are about. `is_kept` is false for
     verdicts that were dropped one by one; those that a watermark passed are dropped with the
-    record, once `remaining`, the number of sources that have not passed it, is 0. `reach` is, by
-    source, the highest offset of this record and those before it in `Positions`.
+    record, once `remaining`, the number of sources that have not passed it, is 0. `reasons`
+    are those of the verdicts, `reach` is, by source, the highest offset of this record and those before it in `Positions`.
     """
 
     __slots__ = (
-        "handles", "is_kept", "is_stored", "log_offset", "offsets", "reach", "remaining", "sources",
-        "spans", "value_digests", "verdicts",
+        "_replaced", "_verdicts", "handles", "is_kept", "is_stored", "log_offset", "offsets",
+        "reach", "reasons", "remaining", "sources", "spans", "value_digests",
     )  # fmt: skip
 
     def __init__(
@@ -164,7 +168,9 @@ class CachedRecord:
         self.log_offset = log_offset
         self.sources, self.offsets = columns.sources, columns.offsets
         self.value_digests = columns.value_digests
-        self.verdicts, self.handles = verdicts, handles
+        self._verdicts, self.handles = verdicts, handles
+        self._replaced: dict[int, Judgement] = {}
+        self.reasons = verdicts.reasons.copy()
         self.is_kept = np.ones(len(handles), np.bool_)
         self.is_stored = False
         self.reach: dict[int, int] = {}
@@ -182,18 +188,29 @@ class CachedRecord:
         rows = np.flatnonzero(is_same & (self.value_digests == np.uint64(value_digest)))
         return int(rows[0]) if len(rows) else None
 
-    def replace(self, changed: Mapping[int, Judgement]) -> None:
-        """Replace the verdicts of some rows."""
-        judgements = self.verdicts.judgements()
-        self.verdicts = Verdicts.of(
-            [changed.get(row, judgement) for row, judgement in enumerate(judgements)]
-        )
+    def replace(self, row: int, judgement: Judgement) -> None:
+        """Replace the verdict of a row."""
+        self._replaced[row] = judgement
+        self.reasons[row] = judgement.reason
+
+    @property
+    def verdicts(self) -> Verdicts:
+        """The verdicts. The columns are made anew at the first access after `replace`, because an
+        order may replace many.
+        """
+        if self._replaced:
+            judgements = enumerate(self._verdicts.judgements())
+            replaced, self._replaced = self._replaced, {}
+            self._verdicts = Verdicts.of(
+                [replaced.get(row, judgement) for row, judgement in judgements]
+            )
+        return self._verdicts
 
     def append(self, part: CachedRecord) -> None:
         """Add the documents of a later part of the same log record."""
-        for name in ("sources", "offsets", "value_digests", "handles", "is_kept"):
+        for name in ("sources", "offsets", "value_digests", "handles", "is_kept", "reasons"):
             setattr(self, name, np.concatenate([getattr(self, name), getattr(part, name)]))
-        self.verdicts = Verdicts.joined([self.verdicts, part.verdicts])
+        self._verdicts = Verdicts.joined([self.verdicts, part.verdicts])
         self._update_spans()
 
     def _update_spans(self) -> None:
@@ -243,7 +260,7 @@ class Positions:
             # A lower offset may be above the new watermark: what only the old one excluded must not
             # come back.
             for record in [record for record in self._records.values() if source in record.spans]:
-                is_dropped = (record.offsets < old[1]) | ~_IS_UNIQUE[record.verdicts.reasons]
+                is_dropped = (record.offsets < old[1]) | ~_IS_UNIQUE[record.reasons]
                 self._drop(record, is_dropped & (record.sources == source))
         self._watermarks[source] = (epoch, committed)
         self._changed_watermarks.add(source)
@@ -302,7 +319,7 @@ class Positions:
         """
         self._replace(key, judgement)
         for record in [] if handle is None else self._records_naming(handle):
-            self._drop(record, (record.handles == handle) & record.verdicts.are_duplicates)
+            self._drop(record, (record.handles == handle) & _IS_DUPLICATE[record.reasons])
 
     def replace(self, key: Key, handle: int, judgement: Judgement) -> None:
         """Replace the cached verdict on a released document, if there is one."""
@@ -317,13 +334,10 @@ class Positions:
         """
         for record in self._records.values():
             if any(representative.id in ids for representative in record.verdicts.named):
-                record.replace(
-                    {
-                        row: judgement._replace(of=judgement.of._replace(id=b""))
-                        for row, judgement in enumerate(record.verdicts)
-                        if judgement.of is not None and judgement.of.id in ids
-                    }
-                )
+                for row, judgement in enumerate(record.verdicts):
+                    if judgement.of is not None and judgement.of.id in ids:
+                        forgotten = judgement.of._replace(id=b"")
+                        record.replace(row, judgement._replace(of=forgotten))
                 self._changed[record.log_offset] = record
 
     def add_writes(self, writes: Writes) -> None:
@@ -383,7 +397,7 @@ class Positions:
         for record in self._overlapping({source: (offset, offset)}):
             row = record.find(key)
             if row is not None and offset >= self._watermarks[source][1]:
-                record.replace({row: judgement})
+                record.replace(row, judgement)
                 self._changed[record.log_offset] = record
                 return record, row
         return None
@@ -401,7 +415,7 @@ class Positions:
         )
         for log_offset in reversed(new_offsets):
             record = self._records[log_offset]
-            named = set(record.handles[record.verdicts.are_duplicates].tolist())
+            named = set(record.handles[_IS_DUPLICATE[record.reasons]].tolist())
             self._handles_by_offset[log_offset] = list(named)
             for named_handle in named:
                 self._offsets_by_handle.setdefault(named_handle, set()).add(log_offset)
