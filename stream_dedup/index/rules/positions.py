@@ -514,6 +514,9 @@ class Positions:
         )
         record.is_stored = True
         self._add(record)
+        if not record.remaining:
+            # The next write deletes it: a lower watermark of a later epoch must not revive it.
+            self._changed[log_offset] = record
 
 
 def _first_offset_of(source: int) -> Callable[[CachedRecord], int]:
