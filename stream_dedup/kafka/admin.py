@@ -43,10 +43,9 @@ from stream_dedup.kafka.retries import retry_request
 from stream_dedup.settings.settings import Settings
 
 _TIMEOUT_SECONDS = 20.0
-_EARLIEST, _LATEST, _MAX_TIMESTAMP = (
+_EARLIEST, _LATEST = (
     OffsetSpec.earliest(),  # type: ignore[no-untyped-call]
     OffsetSpec.latest(),  # type: ignore[no-untyped-call]
-    OffsetSpec.max_timestamp(),  # type: ignore[no-untyped-call]
 )
 _POLL_SECONDS = 0.05
 _LOG_AFTER_SECONDS = 3.0
@@ -199,11 +198,6 @@ class Admin:
             else (int(offset.offset), int(offset.timestamp))
             for key, offset in offsets.items()
         }
-
-    def last_timestamp_ms(self, key: TopicPartitionKey) -> int | None:
-        """Return the highest timestamp of a partition's records; None without records."""
-        newest = self._list_offsets([key], _MAX_TIMESTAMP)[key]
-        return int(newest.timestamp) if newest.offset >= 0 and newest.timestamp >= 0 else None
 
     def _list_offsets(
         self,

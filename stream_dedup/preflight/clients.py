@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator, Mapping
 
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.topics import TopicNames, TopicState
 from stream_dedup.kafka.client import (
     check_each_property,
-    consumer_config,
-    producer_config,
     property_problems,
 )
 from stream_dedup.log.records import RECORD_BYTES_MAX
 from stream_dedup.preflight.finding import CheckFinding, Problems, not_checked, ok, refused, warning
+from stream_dedup.preflight.machine import is_local_host
 from stream_dedup.settings.layers import CheckedSettings
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
@@ -43,7 +41,6 @@ def check_clients(
     """Return the findings about the clients; `topics` is None if the cluster does not answer."""
     return [
         *_properties(settings),
-        *_delivery(settings),
         *_sizes(settings, names, topics),
         *_encryption(settings),
     ]
@@ -56,51 +53,6 @@ def _properties(settings: Settings) -> Iterator[CheckFinding]:
         yield ok(
             "properties", f"librdkafka knows all {len(settings.kafka)} properties that are set."
         )
-
-
-def _delivery(settings: Settings) -> Iterator[CheckFinding]:
-    """Check the final properties of the clients, in case the settings fail to refuse one."""
-    reads, writes = (
-        consumer_config(settings, "check", settings.group),
-        producer_config(settings, "check", {}, {}),
-    )
-    wanted = (
-        (
-            reads,
-            "isolation.level",
-            "read_committed",
-            "documents of aborted transactions would be judged",
-        ),
-        (
-            reads,
-            "enable.auto.commit",
-            False,
-            "documents would be committed before they are written to an output",
-        ),
-        (reads, "auto.offset.reset", "error", "workers would guess where to begin"),
-        (writes, "enable.idempotence", True, "a retry could write a document twice"),
-        (
-            writes,
-            "acks",
-            "all",
-            "records that one broker acknowledged could be lost with that broker",
-        ),
-    )
-    wrong = [
-        refused(
-            "delivery",
-            f"The clients get {name}={config.get(name)!r} instead of {value!r}: {why}. Report "
-            "this.",
-        )
-        for config, name, value, why in wanted
-        if config.get(name) != value
-    ]
-    yield from wrong or [
-        ok(
-            "delivery",
-            "Clients read committed records only, and write each once, to all in-sync replicas.",
-        )
-    ]
 
 
 def _sizes(
@@ -169,7 +121,7 @@ def _encryption(settings: Settings) -> Iterator[CheckFinding]:
                 "encryption",
                 "Connections are encrypted, and the brokers' certificates are verified.",
             )
-    elif all(_is_here(broker) for broker in settings.kafka_bootstrap_servers.split(",")):
+    elif all(map(_is_here, settings.kafka_bootstrap_servers.split(","))):
         yield ok("encryption", "Connections are not encrypted, and stay on this machine.")
     else:
         more = (
@@ -189,11 +141,7 @@ def _is_plain(properties: Mapping[str, str]) -> bool:
 
 
 def _is_here(broker: str) -> bool:
-    host = broker.strip().rpartition(":")[0].strip("[]")
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return is_local_host(broker.strip().rpartition(":")[0].strip("[]"))
 
 
 def _bytes(settings: Settings, name: str, default: int) -> int:

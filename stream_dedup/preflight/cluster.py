@@ -23,7 +23,7 @@ from stream_dedup.domain.topics import (
 from stream_dedup.log import epochs
 from stream_dedup.log.records import DOCUMENTS_MAX, RECORD_BYTES_MAX
 from stream_dedup.preflight.declaration import check_reading
-from stream_dedup.preflight.finding import CheckFinding, Problems, ok, refused, warning
+from stream_dedup.preflight.finding import CheckFinding, Problems, ok, refused
 from stream_dedup.settings.settings import Settings
 
 # The broker compares a whole record batch with max.message.bytes; its header is 61 bytes, a
@@ -36,7 +36,6 @@ ANSWER_BYTES_MAX: Final = DOCUMENTS_MAX * (14 + 34 + 255 + 20 + ID_BYTES_MAX)
 _APPLY = "Run `stream-dedup topics apply`."
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
-_CLOCK_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +45,7 @@ class Facts:
     `committed`: (offset, metadata) of the group, None if not requested; `source`: (first stored
     offset, end) of each partition of `documents`. `begun`: the begun partitions of `documents`, None
     if they are not recorded yet; `known`: those with a committed offset, or one in an open
-    transaction. `appended_ms`: the broker's clock at the last write to the log or the verdicts, if
-    any; `now_ms`: this machine's clock, read after that. `oldest_ms`: the timestamp of the oldest
+    transaction. `now_ms`: this machine's clock. `oldest_ms`: the timestamp of the oldest
     record of `documents`. `reading`: how documents are read, if it is recorded. `waiting`: the
     number of records of `documents` that the group has not committed.
     """
@@ -56,7 +54,6 @@ class Facts:
     topics: Mapping[str, TopicState]
     brokers: int = 1
     log: tuple[int, int] | None = None
-    appended_ms: int | None = None
     now_ms: int = 0
     oldest_ms: int | None = None
     committed: Mapping[int, tuple[int, str | None]] | None = None
@@ -109,14 +106,14 @@ def written_safely(settings: Settings, names: TopicNames, facts: Facts) -> Itera
     """Check that acknowledged records survive a broker: replicas, in-sync replicas, elections."""
     del settings
     problems = Problems("replicas")
-    safe: list[str] = []
     unsafe: list[str] = []
     for name in (names.fingerprints, names.verdicts, names.begun, *names.outputs):
         topic = facts.topics.get(name)
         if topic is None:
             continue
         in_sync = _number(topic, "min.insync.replicas", 1)
-        (safe if in_sync > 1 else unsafe).append(name)
+        if in_sync < 2:
+            unsafe.append(name)
         if in_sync > topic.replicas:
             problems.refuse(
                 f"The topic {name} has {counted(topic.replicas, 'replica')} and "
@@ -143,23 +140,8 @@ def written_safely(settings: Settings, names: TopicNames, facts: Facts) -> Itera
                 f"The topic {name} has unclean.leader.election.enable=true: a broker that lags "
                 f"could become its leader, and acknowledged records would be lost. {_APPLY}"
             )
-    yield from problems.findings or _how_safely(safe, unsafe)
-
-
-def _how_safely(safe: list[str], unsafe: list[str]) -> Iterator[CheckFinding]:
-    """Yield which of the existing topics have acknowledged records on several brokers."""
-    if not unsafe and safe:
-        yield ok("replicas", "Acknowledged records are on more than one broker.")
-    elif unsafe and safe:
-        yield ok(
-            "replicas",
-            f"Acknowledged records are on more than one broker; in {', '.join(unsafe)} they may be "
-            "on only one.",
-        )
-    elif unsafe:
-        yield ok(
-            "replicas", f"Acknowledged records may be on only one broker: {', '.join(unsafe)}."
-        )
+    on_one = f"; in {', '.join(unsafe)} they may be on only one" if unsafe else ""
+    yield from problems.or_ok(f"Acknowledged records are on more than one broker{on_one}.")
 
 
 def log_takes_our_records(
@@ -368,29 +350,6 @@ def read_as_before(settings: Settings, names: TopicNames, facts: Facts) -> Itera
         yield check_reading(settings, facts.reading)
 
 
-def clocks_agree(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
-    """Check that this machine's clock is not behind the broker's. No verdict depends on it, but
-    latencies and new timestamps do.
-    """
-    del settings, names
-    if facts.appended_ms is None:
-        return
-    behind_ms = facts.appended_ms - facts.now_ms
-    if behind_ms > _CLOCK_MS:
-        yield warning(
-            "clock",
-            f"This machine's clock is at least {behind_ms / 1000:.0f} s behind the broker's. No "
-            "verdict depends on it, but "
-            "latency figures and the times in logs do. Let NTP set both.",
-        )
-    else:
-        yield ok(
-            "clock",
-            "This machine's clock is not behind the broker's (reading cannot show whether it "
-            "is ahead).",
-        )
-
-
 CLUSTER_CHECKS: Final[
     tuple[Callable[[Settings, TopicNames, Facts], Iterator[CheckFinding]], ...]
 ] = (
@@ -402,7 +361,6 @@ CLUSTER_CHECKS: Final[
     outputs_keep_the_input,
     offsets_are_ours,
     read_as_before,
-    clocks_agree,
 )
 
 

@@ -32,7 +32,7 @@ from stream_dedup.settings.settings import Settings
 _OWN_CHECKS = ("declaration", "sites", "roles")
 _CLUSTER_CHECKS = (
     *("topics", "log", "replicas", "log sizes", "output sizes", "retention"),
-    *("offsets", "reading", "clock"),
+    *("offsets", "reading"),
 )
 
 

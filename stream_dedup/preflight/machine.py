@@ -72,14 +72,7 @@ def _open_files() -> Iterator[CheckFinding]:
 
 
 def _probes(settings: Settings) -> Iterator[CheckFinding]:
-    try:
-        is_local = (
-            settings.http_host == "localhost"
-            or ipaddress.ip_address(settings.http_host).is_loopback
-        )
-    except ValueError:
-        is_local = False
-    if is_local and "KUBERNETES_SERVICE_HOST" in os.environ:
+    if is_local_host(settings.http_host) and "KUBERNETES_SERVICE_HOST" in os.environ:
         yield warning(
             "probes",
             f"Probes and metrics are served on {settings.http_host} only, where the kubelet and "
@@ -91,6 +84,14 @@ def _probes(settings: Settings) -> Iterator[CheckFinding]:
             "probes",
             f"Probes and metrics are served on {settings.http_host} port {settings.http_port}.",
         )
+
+
+def is_local_host(host: str) -> bool:
+    """Return whether only this machine can connect to a host, by its name or address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _folder(check: str, folder: Path, setting: str) -> Iterator[CheckFinding]:

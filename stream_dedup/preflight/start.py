@@ -36,16 +36,12 @@ def read_facts(
         BrokerError: Kafka does not answer, or an ACL is missing.
     """
     topics = admin.describe(asked)
-    logs = [(name, 0) for name in (names.fingerprints, names.verdicts) if name in topics]
+    logs = [(names.fingerprints, 0)] if names.fingerprints in topics else []
     ends: dict[TopicPartitionKey, tuple[int, int]] = {}
-    appended: list[int] = []
     # During an election, or with a broker too old for the request, a role still starts: it asks for
     # the offsets that it needs itself.
     with contextlib.suppress(BrokerError):
         ends = admin.ends(logs)
-        appended = [
-            time_ms for key in logs if (time_ms := admin.last_timestamp_ms(key)) is not None
-        ]
     committed, source, oldest_ms, begun, known = None, {}, None, None, frozenset[int]()
     waiting = 0
     reading: Mapping[str, str | None] | None = None
@@ -79,7 +75,6 @@ def read_facts(
         topics=topics,
         brokers=admin.broker_count(),
         log=ends.get((names.fingerprints, 0)),
-        appended_ms=max(appended, default=None),
         now_ms=int(time.time() * 1000),
         oldest_ms=oldest_ms,
         committed=committed,

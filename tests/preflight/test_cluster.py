@@ -50,9 +50,7 @@ def as_declared() -> dict[str, TopicState]:
 
 
 def facts(**more: object) -> Facts:
-    good = Facts(
-        ASKED, as_declared(), brokers=3, log=(0, 7), now_ms=NOW_MS, appended_ms=NOW_MS - 100
-    )
+    good = Facts(ASKED, as_declared(), brokers=3, log=(0, 7), now_ms=NOW_MS)
     more = {
         "oldest_ms": NOW_MS - DAY_MS,
         "committed": {0: (5, epochs.to_metadata(0))},
@@ -74,7 +72,7 @@ def test_the_declared_topics_are_well() -> None:
         name: topic for name, topic in as_declared().items() if name in ("fingerprints", "verdicts")
     }
     for given, checks in (
-        (facts(), [*of_log, "output sizes", "retention", "offsets", "reading", "clock"]),
+        (facts(), [*of_log, "output sizes", "retention", "offsets", "reading"]),
         (Facts(tuple(of_index), of_index, log=(0, 0), now_ms=NOW_MS), of_log),
     ):
         by_state = found(given)
@@ -309,7 +307,6 @@ def test_a_named_topic_is_for_its_owner_to_change() -> None:
             "refused",
             "no committed offset for documents-1, though",
         ),
-        ({"appended_ms": NOW_MS + 60_000}, {}, "warning", "at least 60 s behind the broker's"),
         (
             {"topics": as_declared() | {"unique": existing(12, 3, {"retention.ms": "9" * 6})}},
             {},
@@ -318,10 +315,10 @@ def test_a_named_topic_is_for_its_owner_to_change() -> None:
         ),
     ],
 )
-def test_offsets_log_and_clock(
+def test_offsets_and_log(
     more: dict[str, object], settings: dict[str, object], state: str, says: str
 ) -> None:
-    """Where the group stands, what is left of the log, and whose clock is behind."""
+    """Where the group stands, and what is left of the log."""
     by_state = found(facts(**more), **settings)
 
     assert any(re.search(says, one.sentence) for one in by_state[CheckState(state)]), by_state
@@ -343,8 +340,7 @@ SEVERAL = "Acknowledged records are on more than one broker"
 @pytest.mark.parametrize(
     ("names", "alone", "told"),
     [
-        ((), (), []),
-        (BOTH, BOTH, ["Acknowledged records may be on only one broker: unique, duplicates."]),
+        (BOTH, BOTH, [f"{SEVERAL}; in unique, duplicates they may be on only one."]),
         (LOG_TOO, (), [f"{SEVERAL}."]),
         (LOG_TOO, ("unique",), [f"{SEVERAL}; in unique they may be on only one."]),
     ],

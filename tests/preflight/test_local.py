@@ -16,7 +16,7 @@ from stream_dedup.fingerprinting import Recipe
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.kafka.client import property_problems
-from stream_dedup.preflight import clients, machine, volume
+from stream_dedup.preflight import machine, volume
 from stream_dedup.preflight.clients import check_clients
 from stream_dedup.preflight.declaration import check_declaration, check_key, check_recipe
 from stream_dedup.preflight.finding import CheckFinding, CheckState
@@ -70,21 +70,6 @@ class TestClients:
         refusals = [one for one in findings if one.check == "properties"]
         assert {one.state for one in refusals} == {CheckState.REFUSED}
         assert all("sasl.username" in one.sentence for one in refusals)
-
-    def test_a_client_that_gets_something_else_is_refused(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Should the code that fixes isolation or idempotence ever be lost, no role starts."""
-        monkeypatch.setattr(
-            clients, "consumer_config", lambda *_: {"isolation.level": "read_uncommitted"}
-        )
-
-        found = [
-            one for one in check_clients(Settings(), TopicNames(), None) if one.check == "delivery"
-        ]
-
-        assert {one.state for one in found} == {CheckState.REFUSED}
-        assert "isolation.level='read_uncommitted' instead of 'read_committed'" in found[0].sentence
 
     @pytest.mark.parametrize(
         ("properties", "state", "says"),
