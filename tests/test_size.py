@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 33_657
+WHOLE = 33_599
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -27,7 +27,7 @@ CEILINGS = {
     "indexer": 670,
     "inputs": 2_869,
     "insights": 490,
-    "kafka": 1_893,
+    "kafka": 1_835,
     "kernels": 283,
     "loading": 260,
     "log": 1_258,

@@ -199,7 +199,7 @@ class Indexer:
                 folder=str(folder),
                 log_end=self._catch_up_to,
             )
-        self._log_reader.start(applied)
+        self._log_reader.start_at(applied)
 
     def _report_restore(self, size_bytes: int) -> None:
         self._health.beat()

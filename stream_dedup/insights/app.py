@@ -42,7 +42,7 @@ from stream_dedup.inputs.decoder import ids_of
 from stream_dedup.insights.metrics import InsightsMetrics
 from stream_dedup.insights.signals import WASTED, HostLedger, Observed, reading_group
 from stream_dedup.kafka import Admin, TopicIds, is_recreated
-from stream_dedup.kafka.security import Security, security_of, ssl_context
+from stream_dedup.kafka.security import Security, security_of
 from stream_dedup.log import headers
 from stream_dedup.serving.running import RoleFrame, RunningRole, run_role
 from stream_dedup.settings.settings import Settings
@@ -407,7 +407,7 @@ def _application(settings: Settings, folder: str) -> Any:
 
 
 def _credentials(security: Security) -> Any:
-    context = ssl_context(security)
+    context = security.ssl_context
     if security.mechanism == "GSSAPI":
         return GSSAPICredentials(
             kerberos_service_name=security.kerberos_service, ssl_context=context, mechanism="GSSAPI"

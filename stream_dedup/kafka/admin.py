@@ -6,8 +6,6 @@ Invariant: only `topics apply` and `rewind` change anything; the roles only read
 from __future__ import annotations
 
 import contextlib
-import socket
-import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
@@ -537,7 +535,6 @@ def _uuid_bytes(uuid: Any) -> bytes:
 # A single failed handshake may mean that a broker is starting; a refused client keeps trying, so the
 # wait is bounded.
 _PATIENCE_SECONDS = 1.5
-_HANDSHAKE_SECONDS = 3.0
 _REFUSED = frozenset(
     {KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED}
 )
@@ -586,7 +583,12 @@ class ConnectionErrors:
         servers = self._settings.kafka_bootstrap_servers
         if _is_tls(self._refused):
             return ConfigurationError(
-                f"No TLS connection to {servers}: {self._explain_tls_error()}"
+                f"No TLS connection to {servers}: {self._refused.str()}. Is the port a TLS "
+                "listener (STREAM_DEDUP_KAFKA_SECURITY_PROTOCOL), is the broker's certificate of "
+                "the CA in STREAM_DEDUP_KAFKA_SSL_CA_LOCATION and for the names in "
+                "STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS, and if the broker asks for a certificate, "
+                "is there one in STREAM_DEDUP_KAFKA_SSL_CERTIFICATE_LOCATION and "
+                "STREAM_DEDUP_KAFKA_SSL_KEY_LOCATION that it trusts?"
             )
         mechanism = self._settings.kafka.get("sasl.mechanism") or self._settings.kafka.get(
             "sasl.mechanisms", "none"
@@ -597,56 +599,6 @@ class ConnectionErrors:
             "Check STREAM_DEDUP_KAFKA_SASL_USERNAME, STREAM_DEDUP_KAFKA_SASL_PASSWORD_FILE and "
             "STREAM_DEDUP_KAFKA_SASL_MECHANISM."
         )
-
-    def _explain_tls_error(self) -> str:
-        text = self._refused.str() if self._refused is not None else ""
-        for server in self._settings.kafka_bootstrap_servers.split(","):
-            host, _, port = server.strip().rpartition(":")
-            try:
-                why = self._try_tls_handshake(host.strip("[]"), int(port))
-            except ssl.SSLCertVerificationError as error:
-                if "ostname" in error.verify_message or "IP address" in error.verify_message:
-                    return (
-                        f"the broker's certificate is not for {host} ({error.verify_message}). "
-                        "Name the broker in "
-                        "STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS as its certificate does, or give the "
-                        "broker a certificate "
-                        "with this name; verification is not to be switched off."
-                    )
-                return (
-                    f"the broker's certificate cannot be trusted ({error.verify_message}). Let "
-                    "STREAM_DEDUP_KAFKA_SSL_CA_LOCATION name the file with the certificate of the "
-                    "CA that signed it."
-                )
-            except (OSError, ValueError) as error:
-                why = str(error)
-            if why:
-                text = f"{text}; {why}"
-        return (
-            f"{text}. Is the port a TLS listener, and does STREAM_DEDUP_KAFKA_SECURITY_PROTOCOL "
-            "(SSL or SASL_SSL) fit it? "
-            "If it asks for a certificate of the client, set "
-            "STREAM_DEDUP_KAFKA_SSL_CERTIFICATE_LOCATION and "
-            "STREAM_DEDUP_KAFKA_SSL_KEY_LOCATION to one that the broker trusts."
-        )
-
-    def _try_tls_handshake(self, host: str, port: int) -> str:
-        properties = self._settings.kafka
-        context = ssl.create_default_context(
-            cafile=properties.get("ssl.ca.location"), cadata=properties.get("ssl.ca.pem")
-        )
-        if properties.get("ssl.certificate.location") and properties.get("ssl.key.location"):
-            with contextlib.suppress(OSError, ssl.SSLError):
-                context.load_cert_chain(
-                    properties["ssl.certificate.location"],
-                    properties["ssl.key.location"],
-                    properties.get("ssl.key.password", ""),
-                )
-        with (
-            socket.create_connection((host, port), _HANDSHAKE_SECONDS) as plain,
-            context.wrap_socket(plain, server_hostname=host),
-        ):
-            return ""
 
 
 def _is_tls(error: KafkaError) -> bool:

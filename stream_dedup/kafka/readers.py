@@ -68,13 +68,6 @@ def open_consumer(
         consumer.close()
 
 
-def take_messages(
-    consumer: Consumer, most: int, timeout_seconds: float, topic: str
-) -> list[Message]:
-    """Return up to `most` records: the available ones, or the first within the timeout."""
-    return messages_of(take_raw(consumer, most, timeout_seconds, topic), topic)
-
-
 def take_raw(
     consumer: Consumer, records_max: int, timeout_seconds: float, topic: str
 ) -> list[RawMessage]:
@@ -185,45 +178,6 @@ class ReadFailures:
         return unreadable
 
 
-class LogReader:
-    """Reads a partition by assignment from a given offset: the log, or any other."""
-
-    def __init__(self, settings: Settings, topic: str, client: str, partition: int = 0) -> None:
-        # librdkafka requires a group id; offsets are never committed to it.
-        config = consumer_config(settings, client, f"{settings.group}-{client}")
-        self._consumer = make_consumer(config)
-        self._topic = topic
-        self._partition = partition
-
-    def watermarks(self) -> tuple[int, int]:
-        """Return (first stored offset, offset of the next record)."""
-        partition = TopicPartition(self._topic, self._partition)
-        low, high = request(
-            lambda seconds: self._consumer.get_watermark_offsets(partition, timeout=seconds),
-            f"reading the first and last offset of {self._topic}",
-            ANSWER_SECONDS,
-            f"Describe on topic {self._topic}",
-        )
-        return int(low), int(high)
-
-    def start(self, offset: int) -> None:
-        """Start reading at `offset`."""
-        self._consumer.assign([TopicPartition(self._topic, self._partition, offset)])
-
-    def take_messages(self, most: int, timeout_seconds: float) -> list[Message]:
-        """Return up to `most` records: the available ones, or the first within the timeout.
-
-        Raises:
-            ConfigurationError: the offset is not in the topic any more, or the topic is missing.
-            BrokerError: the consumer cannot go on.
-        """
-        return take_messages(self._consumer, most, timeout_seconds, self._topic)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._consumer.close()
-
-
 class PartitionsReader:
     """Reads partitions of several topics by assignment from given offsets."""
 
@@ -278,12 +232,37 @@ class PartitionsReader:
         self._consumer.close()
 
 
+class LogReader(PartitionsReader):
+    """Reads one partition by assignment from a given offset: the log, or any other."""
+
+    def __init__(self, settings: Settings, topic: str, client: str, partition: int = 0) -> None:
+        super().__init__(settings, client, {"enable.partition.eof": False})
+        self._key = (topic, partition)
+
+    def watermarks(self) -> tuple[int, int]:
+        """Return (first stored offset, offset of the next record)."""
+        topic, _ = self._key
+        low, high = request(
+            lambda seconds: self._consumer.get_watermark_offsets(
+                TopicPartition(*self._key), timeout=seconds
+            ),
+            f"reading the first and last offset of {topic}",
+            ANSWER_SECONDS,
+            f"Describe on topic {topic}",
+        )
+        return int(low), int(high)
+
+    def start_at(self, offset: int) -> None:
+        """Start reading at `offset`."""
+        self.start({self._key: offset})
+
+
 class VerdictReader(LogReader):
     """Reads the verdicts from the end of the topic at its creation."""
 
     def __init__(self, settings: Settings, topic: str, client: str) -> None:
         super().__init__(settings, topic, client)
-        self.start(self.watermarks()[1])
+        self.start_at(self.watermarks()[1])
 
 
 def follow_topics(

@@ -11,7 +11,7 @@ import pytest
 
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.kafka.client import base_config
-from stream_dedup.kafka.security import Security, security_of, ssl_context
+from stream_dedup.kafka.security import Security, security_of
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.properties import MASK, environment_name
 
@@ -42,7 +42,7 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_nothing_set_is_a_plain_connection() -> None:
-    assert (security_of({}), ssl_context(Security())) == (Security(), None)
+    assert security_of({}) == Security()
 
 
 @pytest.mark.parametrize("name", ["sasl.mechanism", "sasl.mechanisms"])
@@ -56,7 +56,7 @@ def test_sasl_with_a_name_and_a_password(name: str, mechanism: str) -> None:
         "sasl.password": " p",
     }
 
-    assert security_of(properties) == Security("SASL_PLAINTEXT", mechanism, "u", " p")
+    assert security_of(properties) == Security(mechanism, "u", " p")
 
 
 def test_kerberos_passes_the_service_s_name() -> None:
@@ -65,7 +65,7 @@ def test_kerberos_passes_the_service_s_name() -> None:
         {"security.protocol": "SASL_PLAINTEXT", "sasl.kerberos.service.name": "broker"}
     )
 
-    assert found == Security("SASL_PLAINTEXT", "GSSAPI", kerberos_service="broker")
+    assert found == Security("GSSAPI", kerberos_service="broker")
 
 
 def test_tls_verifies_certificate_and_host_unless_told_otherwise(pki: Path) -> None:
@@ -73,9 +73,9 @@ def test_tls_verifies_certificate_and_host_unless_told_otherwise(pki: Path) -> N
     the other way round."""
     tls = {"security.protocol": "ssl", "ssl.ca.location": str(pki / "ca.pem")}
 
-    strict = ssl_context(security_of(tls))
-    no_host = ssl_context(security_of({**tls, "ssl.endpoint.identification.algorithm": "none"}))
-    nothing = ssl_context(security_of({**tls, "enable.ssl.certificate.verification": "false"}))
+    strict = security_of(tls).ssl_context
+    no_host = security_of({**tls, "ssl.endpoint.identification.algorithm": "none"}).ssl_context
+    nothing = security_of({**tls, "enable.ssl.certificate.verification": "false"}).ssl_context
 
     assert strict is not None
     assert no_host is not None
@@ -86,7 +86,7 @@ def test_tls_verifies_certificate_and_host_unless_told_otherwise(pki: Path) -> N
     assert [one["subject"] for one in strict.get_ca_certs()] == [((("commonName", "localhost"),),)]
 
 
-def test_mutual_tls_from_files_and_inline(pki: Path) -> None:
+def test_mutual_tls_from_files(pki: Path) -> None:
     by_file = {
         "security.protocol": "SSL",
         "ssl.ca.location": str(pki / "ca.pem"),
@@ -94,17 +94,16 @@ def test_mutual_tls_from_files_and_inline(pki: Path) -> None:
         "ssl.key.location": str(pki / "key.pem"),
         "ssl.key.password": "open",
     }
-    inline = {
-        "security.protocol": "SSL",
+    plain = {
+        **by_file,
         "ssl.ca.pem": (pki / "ca.pem").read_text(),
-        "ssl.certificate.pem": (pki / "ca.pem").read_text(),
-        "ssl.key.pem": (pki / "plain.pem").read_text(),
+        "ssl.key.location": str(pki / "plain.pem"),
     }
 
-    for properties in (by_file, inline):
-        assert isinstance(ssl_context(security_of(properties)), ssl.SSLContext)
+    for properties in (by_file, plain):
+        assert isinstance(security_of(properties).ssl_context, ssl.SSLContext)
     with pytest.raises(ConfigurationError, match=r"ssl\.key\.password must fit") as caught:
-        ssl_context(security_of({**by_file, "ssl.key.password": "wr0ng"}))
+        security_of({**by_file, "ssl.key.password": "wr0ng"})
     assert "wr0ng" not in str(caught.value)
 
 
@@ -127,7 +126,7 @@ def test_mutual_tls_from_files_and_inline(pki: Path) -> None:
         ),
         (
             {"security.protocol": "SSL", "ssl.keystore.location": "/k.p12"},
-            "give the certificate and key as PEM",
+            "name PEM files: ssl.certificate.location",
         ),
         (
             {"security.protocol": "SSL", "ssl.ca.location": "/does/not/exist"},
@@ -139,7 +138,7 @@ def test_what_the_other_client_cannot_do_is_refused(properties: dict[str, str], 
     """Nothing is left out silently: each is a sentence with the property's name, and exit code
     78."""
     with pytest.raises(ConfigurationError, match=says) as caught:
-        ssl_context(security_of(properties))
+        security_of(properties)
 
     assert caught.value.exit_code == 78
     assert "s3cret" not in str(caught.value)
