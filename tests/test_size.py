@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 33_599
+WHOLE = 33_568
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -35,7 +35,7 @@ CEILINGS = {
     "preflight": 791,
     "search": 1_402,
     "serving": 1_299,
-    "settings": 752,
+    "settings": 721,
     "worker": 1_975,
     "": 44,
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,10 +14,7 @@ from stream_dedup.settings.settings import ValueOrigin
 from stream_dedup.settings.units import PATTERNS, as_text
 
 _SHOWN_NAME = re.compile(r"[\w.-]*")
-_QUOTED = re.compile(r"""\s*(?:'((?:[^'\\]|\\.)*)'|"(?:[^"\\]|\\.)*")""")
-_MARK = re.compile(
-    r"\W|<[a-z ]+>"
-)  # a character or a kind of token, as in a parser's "expected ..."
+_PLACE = re.compile(r"line (\d+), column (\d+)")
 
 
 def sentences(error: ValidationError, origins: Mapping[str, ValueOrigin]) -> Iterator[str]:
@@ -69,23 +65,14 @@ def _must(kind: str, context: Mapping[str, Any], message: str, value: object) ->
 
 
 def mistake(error: Exception) -> str:
-    """Return the error in a file and its position, without the file's words: they may be a
-    password.
+    """Return the position of an error in a file, without the parser's message: it may contain a
+    password of the file.
     """
-    if isinstance(error, yaml.MarkedYAMLError):
-        mark = error.problem_mark or error.context_mark
-        place = "" if mark is None else f", at line {mark.line + 1}, column {mark.column + 1}"
-        return _without_words(error.problem or error.context or "it is not YAML") + place
-    if isinstance(error, yaml.YAMLError | tomllib.TOMLDecodeError):
-        return _without_words(str(error))
-    if isinstance(error, RecursionError):
-        return "it is nested too deeply"
-    return "a value does not match its tag (!!int, !!timestamp)"
-
-
-def _without_words(text: str) -> str:
-    unquoted = _QUOTED.sub(lambda match: match[0] if _MARK.fullmatch(match[1] or "") else "", text)
-    return " ".join(re.sub(r"\([\s,]*\)", "", unquoted).split())
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"line {mark.line + 1}, column {mark.column + 1} is not valid YAML"
+    place = _PLACE.search(str(error))
+    return f"line {place[1]}, column {place[2]} is not valid TOML" if place else "it is not valid"
 
 
 def shown_name(text: str) -> str:
