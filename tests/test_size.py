@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 33_568
+WHOLE = 33_522
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -34,7 +34,7 @@ CEILINGS = {
     "orders": 1_226,
     "preflight": 791,
     "search": 1_402,
-    "serving": 1_299,
+    "serving": 1_253,
     "settings": 721,
     "worker": 1_975,
     "": 44,

@@ -2,13 +2,12 @@
 the standard library.
 
 While a broker is unreachable, librdkafka and aiokafka log a line for each attempt of each client,
-several thousand a minute. Instead one line is written at once, and then one a minute with the
-addresses tried.
+several thousand a minute. Instead one line is written at once, and then one a minute.
 
 Invariants: logs go to standard error, results to standard output; an external value (an id, a topic,
 a librdkafka message) is escaped before it reaches a terminal and never breaks a line; a traceback
 never shows local variables, because they may contain secrets and documents. Only lines about
-connections are suppressed, and none at level `debug`; the next summary contains each address tried.
+connections are suppressed, and none at level `debug`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import logging
 import re
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, MutableMapping
 from typing import Any, Literal, TextIO
 
@@ -139,11 +137,8 @@ _AIOKAFKA = re.compile(
     r"Heartbeat send request failed|Group Coordinator Request failed|Marking the coordinator dead|Heartbeat session expired|"
     r"OffsetCommit failed|Error sending \w+ to node|Got error produce response|Failed to connect to|Topic .* is not available"
 )
-_AIOKAFKA_CONNECT = re.compile(
-    r"\[Errno \d+\] (?P<why>Connect call failed|.*?) \('(?P<host>[^']+)', (?P<port>\d+)\)"
-)
-_GONE = re.compile(
-    r"NodeNotReady|ConnectionError|RequestTimedOut|CoordinatorNotAvailable|coordinator"
+_AWAY = re.compile(
+    r"Unable|\[Errno \d+\]|NodeNotReady|ConnectionError|RequestTimedOut|CoordinatorNotAvailable|coordinator"
 )
 
 
@@ -160,14 +155,9 @@ def reason_of(line: str) -> tuple[str, str] | None:
     return ("", "") if _NOWHERE.search(why) else None
 
 
-def reason_of_aiokafka(line: str) -> tuple[str, str] | None:
-    """Return the same for a line of aiokafka."""
-    if not _AIOKAFKA.match(line):
-        return None
-    connect = _AIOKAFKA_CONNECT.search(line)
-    if connect is not None:
-        return f"{connect['host']}:{connect['port']}", connect["why"]
-    return ("", "") if line.startswith("Unable") or _GONE.search(line) else None
+def is_about_connection(line: str) -> bool:
+    """Return whether a line of aiokafka is about a connection; librdkafka reports the same."""
+    return _AIOKAFKA.match(line) is not None and _AWAY.search(line) is not None
 
 
 class ConnectionLineFilter(logging.Filter):
@@ -178,9 +168,7 @@ class ConnectionLineFilter(logging.Filter):
     def __init__(self, now_seconds: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._now_seconds = now_seconds
-        self._tried: Counter[str] = Counter()
-        self._why = ""
-        self._last_line_seconds: float | None = None
+        self._quiet_until = 0.0
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether to write the line; it may have been rewritten."""
@@ -188,41 +176,24 @@ class ConnectionLineFilter(logging.Filter):
             # A client's fatal error, for example when another one takes over its id; a role that ends
             # because of it logs that as critical.
             record.levelno, record.levelname = logging.WARNING, "WARNING"
-        is_ours, is_theirs = record.name == KAFKA_LOGGER, record.name.startswith("aiokafka")
-        if not (is_ours or is_theirs) or logging.getLogger(record.name).isEnabledFor(logging.DEBUG):
+        is_debug = logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
+        if record.name.startswith("aiokafka"):
+            return is_debug or not is_about_connection(record.getMessage())
+        if record.name != KAFKA_LOGGER or is_debug:
             return True
-        reason = (
-            reason_of(record.getMessage()) if is_ours else reason_of_aiokafka(record.getMessage())
-        )
+        reason = reason_of(record.getMessage())
         if reason is None:
             return True
-        if record.levelno <= logging.INFO:
-            # a broker closed a connection, which is normal; if it stays away, the next line reports
-            # that
+        address, why = reason
+        # Without an address it is a consequence. At INFO a broker closed a connection, which is
+        # normal; if it stays away, the next line reports that.
+        if not address or record.levelno <= logging.INFO or self._now_seconds() < self._quiet_until:
             return False
-        return self._summarise(record, *reason)
-
-    def _summarise(self, record: logging.LogRecord, address: str, why: str) -> bool:
-        now = self._now_seconds()
-        if address:
-            self._tried[address] += 1
-        if why:
-            self._why = why
-        elif not self._tried:
-            return False  # a consequence: the client that tried an address logs the reason
-        passed = None if self._last_line_seconds is None else now - self._last_line_seconds
-        if passed is not None and passed < REPEAT_SECONDS:
-            return False
-        if passed is None or passed > 2 * REPEAT_SECONDS:
-            where = ", ".join(self._tried)
-            text = f"{self._why}: no connection to Kafka at {where}. Retries continue and are logged once a minute."
-        else:
-            tried = " and ".join(
-                f"{count:,} times at {server}" for server, count in self._tried.most_common()
-            )
-            text = f"{self._why}: no connection to Kafka in the last {passed:.0f} s, tried {tried}."
-        record.msg, record.args = text, ()
+        self._quiet_until = self._now_seconds() + REPEAT_SECONDS
+        record.args = ()
+        record.msg = (
+            f"{why}: no connection to Kafka at {address}. Retries continue and are logged once a "
+            "minute."
+        )
         record.levelno, record.levelname = logging.WARNING, "WARNING"
-        self._last_line_seconds = now
-        self._tried.clear()
         return True

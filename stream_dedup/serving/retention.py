@@ -41,7 +41,9 @@ class Loss(NamedTuple):
 
 
 class RetentionWatch:
-    """Checks the topics in a second thread; a context manager."""
+    """Checks the log, and with `SourceRetentionMetrics` also `documents`, which a worker reads, in a
+    second thread; a context manager.
+    """
 
     def __init__(
         self,
@@ -54,6 +56,7 @@ class RetentionWatch:
         self._settings = settings
         self._names = settings.topic_names
         self._unkept = metrics.unkept
+        self._of_source = metrics if isinstance(metrics, SourceRetentionMetrics) else None
         self._logger = logger
         self._make_admin = make_admin
         self._losses: tuple[Loss, ...] = ()
@@ -89,7 +92,11 @@ class RetentionWatch:
         Raises:
             BrokerError: Kafka does not answer.
         """
-        losses = (*self._losses_of_log(admin), *self._losses_of_source(admin))
+        losses = tuple(self._losses_of_log(admin))
+        topics = [self._names.fingerprints]
+        if self._of_source is not None:
+            losses += tuple(self._losses_of_source(admin, self._of_source))
+            topics.append(self._names.documents)
         now = time.monotonic()
         if losses != self._losses or now >= self._next_log:
             for loss in losses:
@@ -98,11 +105,8 @@ class RetentionWatch:
                 self._logger.warning("Kafka keeps again what this role needs")
             self._next_log = now + _LOG_SECONDS
         self._losses = losses
-        for topic in self._topics():
+        for topic in topics:
             self._unkept.labels(topic).set(any(loss.topic == topic for loss in losses))
-
-    def _topics(self) -> tuple[str, ...]:
-        return (self._names.fingerprints,)
 
     def _losses_of_log(self, admin: Admin) -> Iterator[Loss]:
         log = self._names.fingerprints
@@ -115,35 +119,12 @@ class RetentionWatch:
         if low:
             yield Loss(log, removed_from_log(log, low), blocks=False)
 
-    def _losses_of_source(self, admin: Admin) -> Iterator[Loss]:
-        del admin
-        yield from ()
-
-
-class SourceRetentionWatch(RetentionWatch):
-    """The checks of a worker, which also reads `documents`."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        health: Health,
-        metrics: SourceRetentionMetrics,
-        logger: FilteringBoundLogger,
-        make_admin: Callable[[Settings], Admin] = Admin,
-    ) -> None:
-        super().__init__(settings, health, metrics, logger, make_admin)
-        self._oldest_unread = metrics.oldest_unread
-        self._retention = metrics.retention
-
-    def _topics(self) -> tuple[str, ...]:
-        return (*super()._topics(), self._names.documents)
-
-    def _losses_of_source(self, admin: Admin) -> Iterator[Loss]:
+    def _losses_of_source(self, admin: Admin, metrics: SourceRetentionMetrics) -> Iterator[Loss]:
         topic, group = self._names.documents, self._settings.group
         state = admin.describe([topic]).get(topic)
         if state is None:
             return
-        self._retention.set(_retention_seconds(state))
+        metrics.retention.set(_retention_seconds(state))
         ends = admin.ends([(topic, part) for part in range(state.partitions)])
         committed = {
             (topic, part): owned.offset
@@ -167,7 +148,7 @@ class SourceRetentionWatch(RetentionWatch):
                 )
             if max(offset, low) < end:
                 unread[key] = (max(offset, low), end)
-        self._oldest_unread.set(self._oldest_seconds(unread))
+        metrics.oldest_unread.set(self._oldest_seconds(unread))
 
     def _oldest_seconds(self, unread: Mapping[TopicPartitionKey, tuple[int, int]]) -> float:
         """Return the age in seconds of the oldest first record of some spans, by its timestamp; 0

@@ -10,7 +10,6 @@ Insights and search are restarted when they end: no document waits for them.
 from __future__ import annotations
 
 import contextlib
-import http.client
 import subprocess
 import sys
 import threading
@@ -21,7 +20,6 @@ from typing import IO
 
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.extras import lacking
-from stream_dedup.serving import asking
 from stream_dedup.serving.ports import PORT_OFFSETS, AddressedRole, address_of
 from stream_dedup.serving.process import how_ended, stop_on_signals
 from stream_dedup.settings.settings import Settings
@@ -31,8 +29,6 @@ _GRACE_SECONDS = 60.0
 _LAST_LINES_SECONDS = 1.0
 _CONFIGURATION = ConfigurationError.exit_code
 _RESTART_SECONDS = 10.0
-_ASK_SECONDS = 1.0
-_READY_SECONDS = 2.0
 _COLOURS = {"index": "\033[36m", "worker": "\033[35m", "insights": "\033[33m", "search": "\033[32m"}
 # The roles that no document waits for.
 _OPTIONAL_ROLES = frozenset({"insights", "search"})
@@ -78,11 +74,6 @@ def supervise(
         try:
             for role, arguments in options.items():
                 children.append(_start(role, arguments, is_console=is_console))
-            if with_search and is_console and settings.http_port:
-                console = address_of(settings, "search")
-                threading.Thread(
-                    target=_announce_console, args=(console, stop), name="console", daemon=True
-                ).start()
             ended = _wait(children, stop, is_console=is_console)
             if ended is not None:
                 ended.reader.join(_LAST_LINES_SECONDS)
@@ -120,16 +111,6 @@ def options_of(
     if with_search and settings.console_index is None and ports["index"]:
         options["search"] += ["--set", f"console_index={address_of(settings, 'index')}"]
     return options
-
-
-def _announce_console(console: str, stop: threading.Event) -> None:
-    """Print the address of the console as soon as the search is ready."""
-    while not stop.wait(_READY_SECONDS):
-        with contextlib.suppress(*asking.NO_ANSWER):
-            status, _ = asking.ask(console, "/readyz", _ASK_SECONDS, 65_536)
-            if status == http.client.OK:
-                _print_line(f"The console, with Find and Groups: {console}/")
-                return
 
 
 def _start(role: str, arguments: Sequence[str], *, is_console: bool) -> _Child:

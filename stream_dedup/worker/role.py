@@ -14,7 +14,7 @@ from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.kafka import LogAppender, RetryPolicy, TransactionalOutput, VerdictReader
 from stream_dedup.orders.beginnings import Beginnings
 from stream_dedup.serving.process import FreedMemory
-from stream_dedup.serving.retention import SourceRetentionWatch
+from stream_dedup.serving.retention import RetentionWatch
 from stream_dedup.serving.running import RoleFrame, RunningRole, run_role
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
@@ -53,7 +53,7 @@ def run(
         resolved.logger,
         failpoint=resolved.failpoint,
         make_watch=resolved.make_watch,
-        make_retention_watch=lambda health: SourceRetentionWatch(
+        make_retention_watch=lambda health: RetentionWatch(
             settings, health, metrics, resolved.logger
         ),
     )

@@ -15,9 +15,7 @@ import pytest
 
 from stream_dedup.domain.extras import install_command
 from stream_dedup.serving import supervise
-from stream_dedup.serving.health import Health
 from stream_dedup.settings.settings import Settings
-from tests.serving.serving import serving
 
 
 def options_of(
@@ -188,31 +186,3 @@ def test_a_role_that_is_killed_is_named_at_once_and_ends_the_others(
     for child in started:
         child.reader.join(20)
     assert capfd.readouterr().err.count("its last line") >= 1
-
-
-def test_the_console_is_named_once_it_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervise, "_READY_SECONDS", 0.01)
-    said: list[str] = []
-    monkeypatch.setattr(supervise, "_print_line", said.append)
-    health, stop, asked = Health(), threading.Event(), threading.Event()
-    asking = supervise.asking.ask
-
-    def ask(*given: Any) -> Any:
-        answer = asking(*given)
-        asked.set()
-        return answer
-
-    monkeypatch.setattr(supervise.asking, "ask", ask)
-    with serving(health=health) as server:
-        address = f"http://127.0.0.1:{server.port}"
-        thread = threading.Thread(target=supervise._announce_console, args=(address, stop))
-        thread.start()
-        try:
-            assert asked.wait(20)
-            assert said == []
-            health.set_ready(True, "it is")
-            thread.join(20)
-            assert said == [f"The console, with Find and Groups: {address}/"]
-        finally:
-            stop.set()
-            thread.join(20)

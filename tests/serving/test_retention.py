@@ -18,7 +18,7 @@ from stream_dedup.kafka import CommittedOffset
 from stream_dedup.serving import retention
 from stream_dedup.serving.health import Health
 from stream_dedup.serving.metrics import RetentionMetrics, SourceRetentionMetrics
-from stream_dedup.serving.retention import RetentionWatch, SourceRetentionWatch
+from stream_dedup.serving.retention import RetentionWatch
 from stream_dedup.settings.settings import Settings
 
 LOG = ("fingerprints", 0)
@@ -80,9 +80,9 @@ def of_index(health: Health) -> tuple[RetentionWatch, RetentionMetrics]:
     return RetentionWatch(SETTINGS, health, metrics, structlog.get_logger()), metrics
 
 
-def of_worker(health: Health) -> tuple[SourceRetentionWatch, SourceRetentionMetrics]:
+def of_worker(health: Health) -> tuple[RetentionWatch, SourceRetentionMetrics]:
     metrics = SourceRetentionMetrics()
-    return SourceRetentionWatch(SETTINGS, health, metrics, structlog.get_logger()), metrics
+    return RetentionWatch(SETTINGS, health, metrics, structlog.get_logger()), metrics
 
 
 def is_unkept(metrics: RetentionMetrics, topic: str) -> float | None:
