@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 33_522
+WHOLE = 33_465
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -22,7 +22,7 @@ CEILINGS = {
     "demo": 510,
     "domain": 1_793,
     "files": 2_575,
-    "fingerprinting": 2_800,
+    "fingerprinting": 2_743,
     "index": 5_545,
     "indexer": 670,
     "inputs": 2_869,

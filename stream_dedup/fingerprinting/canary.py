@@ -47,7 +47,7 @@ FROZEN = {
     "fingerprints": "79974c139180837f",
     "digests": "a143f880a0259913",
     "sketches": "3f2456a3d4708f79",
-    "hashes": "98e517b890331422",
+    "hashes": "183925b465de2560",
     "planes": "f65878058f782c93",
     "chars prints": "c7837a51fbe4c838",
     "shingles prints": "61896a993eec7f56",

@@ -7,7 +7,7 @@ fingerprints are computed.
     features   = any of "words" "bigrams" "shingles:N" "chars:N", each perhaps with "*" SCALE
                | "keywords:N" | "textrank:N" | "vector"
     weights    = "one" | "count" | "log" | "tfidf" | "rank" | "value"
-    hash       = "keyed" | "xxh3" | "fnv1a" | "md5" | "sha1" | "sha256" | "jenkins" | "none"
+    hash       = "keyed" | "xxh3" | "fnv1a" | "md5" | "sha1" | "sha256" | "none"
     projection = "signs:" WIDTH | "planes:" WIDTH | "planes:" WIDTH ":" SEED
 
 Invariants: every `RecipeMethod` can compute fingerprints (stages that cannot be combined are

@@ -10,14 +10,13 @@ because stretching it would add no information.
 | `xxh3` | 64; 128 (XXH3-128) from width 128 | as the library returns it |
 | `fnv1a` | 64 | FNV-1a |
 | `md5`, `sha1`, `sha256` | 128, 160, 256 | the digest, most significant byte first |
-| `jenkins` | 64 | lookup3 `hashlittle2` with both seeds 0: its first result is the low half |
 
 With `keyed`, only those who know the key can make two features collide, or steer a fingerprint;
 with all others anybody can. The cryptographic hashes are supported because tutorials use them; cut
 to a width they are not secure.
 
 Sources: Aumasson, Bernstein, "SipHash: a fast short-input PRF" (INDOCRYPT 2012); Fowler, Noll, Vo,
-RFC 9923; Jenkins, "lookup3.c" (2006, public domain); RFC 1321 (MD5); FIPS 180-4 (SHA-1, SHA-256);
+RFC 9923; RFC 1321 (MD5); FIPS 180-4 (SHA-1, SHA-256);
 the xxHash specification.
 """
 
@@ -48,7 +47,6 @@ BITS: Final = {
     "md5": 128,
     "sha1": 160,
     "sha256": 256,
-    "jenkins": 64,
 }
 
 
@@ -215,71 +213,6 @@ def _fnv1a(data: Any, bounds: Any, out: Any) -> None:
         out[feature, 1] = 0
 
 
-@inlined
-def _rotate_32(value: Any, bits: Any) -> Any:
-    """Rotate a uint32 left by a number of bits, a uint32."""
-    return np.uint32((value << bits) | (value >> (np.uint32(32) - bits)))
-
-
-@inlined
-def _lookup3_mix(a: Any, b: Any, c: Any) -> Any:
-    a = np.uint32(a - c) ^ _rotate_32(np.uint32(c), np.uint32(4))
-    c = np.uint32(c + b)
-    b = np.uint32(b - a) ^ _rotate_32(np.uint32(a), np.uint32(6))
-    a = np.uint32(a + c)
-    c = np.uint32(c - b) ^ _rotate_32(np.uint32(b), np.uint32(8))
-    b = np.uint32(b + a)
-    a = np.uint32(a - c) ^ _rotate_32(np.uint32(c), np.uint32(16))
-    c = np.uint32(c + b)
-    b = np.uint32(b - a) ^ _rotate_32(np.uint32(a), np.uint32(19))
-    a = np.uint32(a + c)
-    c = np.uint32(c - b) ^ _rotate_32(np.uint32(b), np.uint32(4))
-    b = np.uint32(b + a)
-    return a, b, c
-
-
-@inlined
-def _lookup3_final(a: Any, b: Any, c: Any) -> Any:
-    c = np.uint32((c ^ b) - _rotate_32(np.uint32(b), np.uint32(14)))
-    a = np.uint32((a ^ c) - _rotate_32(np.uint32(c), np.uint32(11)))
-    b = np.uint32((b ^ a) - _rotate_32(np.uint32(a), np.uint32(25)))
-    c = np.uint32((c ^ b) - _rotate_32(np.uint32(b), np.uint32(16)))
-    a = np.uint32((a ^ c) - _rotate_32(np.uint32(c), np.uint32(4)))
-    b = np.uint32((b ^ a) - _rotate_32(np.uint32(a), np.uint32(14)))
-    c = np.uint32((c ^ b) - _rotate_32(np.uint32(b), np.uint32(24)))
-    return b, c
-
-
-@inlined
-def _four_bytes(data: Any, place: Any, stop: Any) -> Any:
-    """Return up to four bytes as a uint32, low byte first; missing ones are 0."""
-    block = np.uint32(0)
-    for byte in range(min(4, max(0, stop - place))):
-        block |= np.uint32(data[place + byte]) << np.uint32(8 * byte)
-    return block
-
-
-@kernel
-def _jenkins(data: Any, bounds: Any, out: Any) -> None:
-    for feature in range(len(bounds) - 1):
-        place = bounds[feature]
-        stop = bounds[feature + 1]
-        a = b = c = np.uint32(np.uint32(0xDEADBEEF) + np.uint32(stop - place))
-        while stop - place > 12:
-            a = np.uint32(a + _four_bytes(data, place, stop))
-            b = np.uint32(b + _four_bytes(data, place + 4, stop))
-            c = np.uint32(c + _four_bytes(data, place + 8, stop))
-            a, b, c = _lookup3_mix(a, b, c)
-            place += 12
-        if stop > place:
-            a = np.uint32(a + _four_bytes(data, place, stop))
-            b = np.uint32(b + _four_bytes(data, place + 4, stop))
-            c = np.uint32(c + _four_bytes(data, place + 8, stop))
-            b, c = _lookup3_final(a, b, c)
-        out[feature, 0] = np.uint64(c) | np.uint64(b) << np.uint64(32)
-        out[feature, 1] = 0
-
-
 _BY_LIBRARY: dict[str, Callable[[bytes], Any]] = {
     "md5": partial(hashlib.md5, usedforsecurity=False),
     "sha1": partial(hashlib.sha1, usedforsecurity=False),
@@ -304,8 +237,6 @@ def hash_features(
         _keyed(data, bounds, secrets, out)
     elif name == "fnv1a":
         _fnv1a(data, bounds, out)
-    elif name == "jenkins":
-        _jenkins(data, bounds, out)
     else:
         hash_function = _BY_LIBRARY.get(name) or (xxhash.xxh3_128 if width > 64 else xxhash.xxh3_64)
         content = data.tobytes()

@@ -258,6 +258,15 @@ def with_frequencies(user_words: Sequence[UserWord], folder: Path) -> list[tuple
     """
     if all(user_word.frequency is not None for user_word in user_words):
         return [(user_word.word, user_word.frequency or 0) for user_word in user_words]
+    return tokenizer_with(user_words, folder)[1]
+
+
+def tokenizer_with(
+    user_words: Sequence[UserWord], folder: Path
+) -> tuple[Any, list[tuple[str, int]]]:
+    """Return a tokenizer of jieba with a user's words, added in their order, and the frequency of
+    each.
+    """
     import jieba  # noqa: PLC0415 - rarely needed
 
     tokenizer = jieba.Tokenizer()
@@ -265,7 +274,7 @@ def with_frequencies(user_words: Sequence[UserWord], folder: Path) -> list[tuple
         tokenizer.FREQ, tokenizer.total = tokenizer.gen_pfdict(file)
     tokenizer.initialized = True
     word_frequencies = []
-    for word, given_frequency, _ in user_words:
+    for word, given_frequency, tag in user_words:
         frequency: int = (
             tokenizer.suggest_freq(word) if given_frequency is None else given_frequency
         )
@@ -274,8 +283,10 @@ def with_frequencies(user_words: Sequence[UserWord], folder: Path) -> list[tuple
         tokenizer.total += frequency
         for stop in range(1, len(word)):
             tokenizer.FREQ.setdefault(word[:stop], 0)
+        if tag is not None:
+            tokenizer.user_word_tag_tab[word] = tag
         word_frequencies.append((word, frequency))
-    return word_frequencies
+    return tokenizer, word_frequencies
 
 
 def _hash_of(content: bytes) -> int:

@@ -264,26 +264,15 @@ class Fingerprinter:
         Raises ConfigurationError for texts if the recipe takes vectors, and for vectors if it takes
         texts.
         """
-        if not self.recipe.method.takes_vectors and set(map(type, contents)) == {str}:
-            return self._maker.fingerprint_texts(
-                cast("Sequence[str]", contents)
-            )  # the usual case, which is cheap to detect
-        if not all(
-            isinstance(content, str) is not self.recipe.method.takes_vectors for content in contents
-        ):
-            wanted, actual = (
-                ("vectors", "a text") if self.recipe.method.takes_vectors else ("texts", "a vector")
-            )
+        takes_vectors = self.recipe.method.takes_vectors
+        if any(isinstance(content, str) is takes_vectors for content in contents):
+            wanted, actual = ("vectors", "a text") if takes_vectors else ("texts", "a vector")
             raise ConfigurationError(
                 f"The recipe {self.recipe.id} takes {wanted}, and {actual} was given."
             )
-        if self.recipe.method.takes_vectors:
-            return self._maker.fingerprint_vectors(
-                [content for content in contents if not isinstance(content, str)]
-            )
-        return self._maker.fingerprint_texts(
-            [content for content in contents if isinstance(content, str)]
-        )
+        if takes_vectors:
+            return self._maker.fingerprint_vectors(cast("Sequence[Vector]", contents))
+        return self._maker.fingerprint_texts(cast("Sequence[str]", contents))
 
     def fingerprint_vectors(
         self, vectors: NDArray[np.floating[Any]] | Sequence[NDArray[np.floating[Any]]]

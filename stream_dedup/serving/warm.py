@@ -46,7 +46,7 @@ from stream_dedup.log.schema import Judgement, Verdicts
 
 _DOCUMENTS = 3
 _STAGES = (
-    "nfkc case space punctuation | words | one | jenkins | signs:64",
+    "nfkc case space punctuation | words | one | fnv1a | signs:64",
     "raw | chars:3 | count | keyed | planes:128",
     "case | words bigrams*2 shingles:3 chars:4 | log | md5 | signs:32",
 )

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.fingerprinting import jieba_data
-from stream_dedup.fingerprinting.jieba_data import UserWord, with_frequencies
+from stream_dedup.fingerprinting.jieba_data import UserWord, tokenizer_with
 from stream_dedup.kernels.compiled import kernel
 
 PIECE: Final = 512
@@ -258,19 +258,7 @@ class Analyser:
         jieba_data.dictionary()  # checks the dictionary's digest
         import jieba.analyse  # noqa: PLC0415 - jieba reads its tables on import, for seconds
 
-        tokenizer = jieba.Tokenizer()
-        tokenizer.FREQ, tokenizer.total = tokenizer.gen_pfdict(tokenizer.get_dict_file())
-        tokenizer.initialized = True
-        for user_word, (word, frequency) in zip(
-            user_words, with_frequencies(user_words, folder), strict=True
-        ):
-            # As `Tokenizer.add_word`, without the set of words to split.
-            tokenizer.FREQ[word] = frequency
-            tokenizer.total += frequency
-            for stop in range(1, len(word)):
-                tokenizer.FREQ.setdefault(word[:stop], 0)
-            if user_word.tag is not None:
-                tokenizer.user_word_tag_tab[word] = user_word.tag
+        tokenizer, _ = tokenizer_with(user_words, folder)
         self._tfidf = jieba.analyse.TFIDF()
         self._tfidf.tokenizer = _InPieces(
             tokenizer,
