@@ -10,22 +10,22 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 33_465
+WHOLE = 33_432
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
 CEILINGS = {
     "audit": 1_802,
     "broker": 459,
-    "cli": 1_331,
+    "cli": 1_330,
     "console": 1_630,
     "demo": 510,
-    "domain": 1_793,
-    "files": 2_575,
+    "domain": 1_785,
+    "files": 2_573,
     "fingerprinting": 2_743,
     "index": 5_545,
     "indexer": 670,
-    "inputs": 2_869,
+    "inputs": 2_847,
     "insights": 490,
     "kafka": 1_835,
     "kernels": 283,

@@ -311,9 +311,7 @@ class TestPlan:
         assert cluster.topics["p.duplicates"].partitions == 24
         assert set(cluster.topics) == set(names.all())
         (row,) = (
-            row
-            for row in topics.as_rows(topics.TopicPlan(wanted, [], {}))
-            if row["topic"] == "clean"
+            row for row in topics.as_rows(topics.TopicPlan(wanted, [])) if row["topic"] == "clean"
         )
         assert "is not changed; `stream-dedup doctor`" in str(row["sentence"])
         assert [one.topic.name for one in topics.plan(wanted, {})][:2] == [

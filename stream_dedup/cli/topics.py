@@ -63,14 +63,13 @@ def _print(found: topics.TopicPlan, *, as_json: bool, is_done: bool = False) -> 
     rows = topics.as_rows(found)
     for row in rows:
         name, action, sentence = (str(row[key]) for key in ("topic", "action", "sentence"))
-        size = f"{row['record_bytes']:,} bytes" if "record_bytes" in row else ""
         if is_done and action == topics.Action.CREATE:
             row["sentence"] = sentence = sentence.replace(
                 "does not exist: create it with", "was created with"
             )
         state = Text(_DONE.get(action, action) if is_done else action, _COLOURS[action])
-        table.append([name, state, size, sentence])
+        table.append([name, state, sentence])
     if as_json:
         print_json(rows)
     else:
-        print_table(["topic", "change", "largest record", "result"], table)
+        print_table(["topic", "change", "result"], table)

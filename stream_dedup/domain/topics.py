@@ -394,13 +394,10 @@ _REPLAN_SECONDS = 0.1
 
 
 class TopicPlan(NamedTuple):
-    """The declared topics, the changes that they need, and `max.message.bytes` of the existing
-    topics by full name.
-    """
+    """The declared topics, and the changes that they need."""
 
     declared: Sequence[Topic]
     changes: list[TopicChange]
-    record_bytes: Mapping[str, str]
 
 
 def plan_cluster(
@@ -426,16 +423,10 @@ def plan_cluster(
     brokers = admin.broker_count()
     if fit_brokers:
         declared = fit_to_brokers(declared, brokers)
-    existing = admin.describe([topic.name for topic in declared])
-    changes = plan(declared, existing)
+    changes = plan(declared, admin.describe([topic.name for topic in declared]))
     if problem := replicas_problem(changes, brokers):
         raise ConfigurationError(problem)
-    record_bytes = {
-        name: topic.config[RECORD_BYTES]
-        for name, topic in existing.items()
-        if RECORD_BYTES in topic.config
-    }
-    return TopicPlan(declared, changes, record_bytes)
+    return TopicPlan(declared, changes)
 
 
 def apply_to_cluster(
@@ -494,7 +485,7 @@ def removed_from_log(log: str, low: int) -> str:
 
 def as_rows(topic_plan: TopicPlan) -> list[dict[str, object]]:
     """Return a plan as rows for a table or JSON: one for each change, and one for each topic
-    without changes. `record_bytes` is the largest record of the topic after the changes.
+    without changes.
     """
     rows: list[dict[str, object]] = []
     for topic in topic_plan.declared:
@@ -520,14 +511,6 @@ def as_rows(topic_plan: TopicPlan) -> list[dict[str, object]]:
                     "sentence": f"{topic.name} {_why_left(topic)}.",
                 }
             )
-    record_bytes = dict(topic_plan.record_bytes)
-    record_bytes |= {
-        change.topic.name: change.topic.config.get(RECORD_BYTES, "")
-        for change in topic_plan.changes
-    }
-    for row in rows:
-        limit = record_bytes.get(str(row["topic"]), "")
-        row.update({"record_bytes": int(limit)} if limit.isdigit() else {})
     return rows
 
 

@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from stream_dedup.domain.document import DeadLetter, Reason
 from stream_dedup.domain.printable import counted, printable
@@ -22,7 +21,7 @@ from stream_dedup.files.offline import (
 from stream_dedup.fingerprinting import Content
 from stream_dedup.inputs.charset import REPLACED, looks_like_markup
 from stream_dedup.inputs.fields import field_at, scalar, without_line_number
-from stream_dedup.inputs.sources import DAMAGED_FILE, RawDocument, how_to_read, not_read
+from stream_dedup.inputs.sources import DAMAGED_FILE, HOW_TO_READ, RawDocument, not_read
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 
@@ -213,9 +212,8 @@ class Losses:
         self._unread_count += len(unread_names)
         if unread_names:
             # A name that ends with ")" contains its reason.
-            unknown = [Path(name) for name in unread_names if not name.endswith(")")]
-            hint = f" {unknown[0].name}: {how_to_read(unknown[0])}" if unknown else ""
-            note(not_read(unread_names) + hint)
+            has_unknown = not all(name.endswith(")") for name in unread_names)
+            note(not_read(unread_names) + (f" {HOW_TO_READ}" if has_unknown else ""))
 
     def count_letter(self, letter: DeadLetter) -> None:
         """Count a dead letter without a report."""

@@ -15,7 +15,6 @@ import io
 import itertools
 import os
 import re
-import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -49,21 +48,14 @@ _BY_SUFFIX: dict[str, Format] = {
     ".text": "text",
     **dict.fromkeys(_PAGES, "text"),
     ".warc": "warc",
-    ".arc": "warc",  # which says how to convert it
     ".wet": "warc",
     **dict.fromkeys(SUFFIXES, "columns"),
 }
-_FROM_CSV = (
-    "python -c 'import sys, pyarrow.csv as c, pyarrow.parquet as p; p.write_table(c.read_csv("
-    "sys.argv[1], parse_options=c.ParseOptions({}newlines_in_values=True)), sys.argv[2])' {{}} {{}}"
+HOW_TO_READ = (
+    "Convert a JSON array or CSV to .jsonl or .parquet. Otherwise rename it, or on a command line add "
+    "--format jsonl, text, lines, warc or columns."
 )
-# For files of formats that are not read: the command that converts one, and the suffix of its
-# result.
-_CONVERSIONS = {
-    ".json": ("jq -c '.[]' {} > {}", ".jsonl"),
-    ".csv": (_FROM_CSV.format(""), ".parquet"),
-    ".tsv": (_FROM_CSV.format('delimiter="\\t", '), ".parquet"),
-}
+"""The remedy for a file whose name shows no format that can be read."""
 _HIDDEN = (".", "_")
 # Hugging Face's `save_to_disk` writes these files next to the rows.
 _DESCRIBED = frozenset({"dataset_dict.json", "dataset_info.json"})
@@ -233,28 +225,9 @@ def find_files(target: str, form: str, unread_names: list[str] | None = None) ->
     guessed = form_of(path) if form == "auto" else cast("Format", form)
     if guessed is None:
         raise InputError(
-            f"{path} is not read: its name shows no format that can be read. {how_to_read(path)}"
+            f"{path} is not read: its name shows no format that can be read. {HOW_TO_READ}"
         )
     return [SourceFile(path, path.name, guessed)]
-
-
-def how_to_read(path: Path) -> str:
-    """Return the remedy for a file whose name shows no format that can be read."""
-    suffix, packing = suffixes_of(path)
-    if suffix not in _CONVERSIONS:
-        return "Rename it, or on a command line add --format jsonl, text, lines, warc or columns."
-    command, suffix_after = _CONVERSIONS[suffix]
-    plain = path.with_suffix("") if packing else path
-    source, converted = (
-        shlex.quote(str(name)) for name in (plain, plain.with_suffix(suffix_after))
-    )
-    first = "Unpack and convert it" if packing else "Convert it"
-    or_rename = (
-        f". If each of its lines is an object, rename it to {converted}"
-        if suffix == ".json"
-        else ""
-    )
-    return f"{first}: {command.format(source, converted)}{or_rename}"
 
 
 def require_one_text(path: Path) -> None:
@@ -315,9 +288,7 @@ def _select_files(
             files.append(SourceFile(path, name, guessed, elsewhere))
     if not files:
         kinds = ".jsonl, .ndjson, .parquet, .arrow, .txt, .html, .warc or .wet"
-        listed = (
-            f"; it contains {shorten_names(names)}. {how_to_read(Path(names[0]))}" if names else "."
-        )
+        listed = f"; it contains {shorten_names(names)}. {HOW_TO_READ}" if names else "."
         raise InputError(f"{where} contains no {kinds} files (plain, .gz or .zst){listed}")
     unread_names += names
     return files

@@ -11,7 +11,6 @@ record that cannot be read is a page with `lost` in its place, and all others ar
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from stream_dedup.domain.document import DeadLetter
 from stream_dedup.domain.errors import InputError
 from stream_dedup.inputs.http_body import body_of
-from stream_dedup.inputs.packed import Piece, packing_of, read_pieces, require, suffixes_of
+from stream_dedup.inputs.packed import packing_of, read_pieces, require, suffixes_of
 from stream_dedup.inputs.warc_records import RECORD_BYTES_MAX, WarcBlock, read_blocks
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ _URL = re.compile(
 # Crawlers store their logs, arguments and texts of pages as resources of `urn:` or `metadata:`.
 _SCHEMES_OF_PAGES = ("http", "https", "ftp", "file", "")
 _CONTINUE = re.compile(rb"(?:HTTP/[\d.]+ 1\d\d\b[^\n]*\n(?:[^\r\n]+\r?\n)*\r?\n)+(?=HTTP/)")
-_ARC = b"filedesc://"
 _PAGE = re.compile(rb"\s*<(?:!doctype\s+html|html)[\s>]", re.IGNORECASE)
 
 
@@ -76,9 +74,7 @@ def read_pages(path: Path, name: str, skipped_records: Counter[str]) -> Iterator
         # The name counts only if the first member is damaged: it is often wrong.
         packing = packing_of(first) or ("" if first.startswith(b"WARC/") else suffixes_of(path)[1])
         stream.seek(0)
-        for block in read_blocks(
-            _require_warc(read_pieces(stream, packing), name), is_packed=bool(packing)
-        ):
+        for block in read_blocks(read_pieces(stream, packing), is_packed=bool(packing)):
             if block.lost and not block.head and not is_begun:
                 losses.append(block)
                 continue
@@ -97,19 +93,6 @@ def read_pages(path: Path, name: str, skipped_records: Counter[str]) -> Iterator
             f"{name} contains no readable WARC record: the data at byte {losses[0].offset:,} "
             f"{losses[0].lost}. Is it a WARC file?"
         )
-
-
-def _require_warc(pieces: Iterator[Piece], name: str) -> Iterator[Piece]:
-    """Return the same pieces; raise `InputError` if they are those of an ARC file."""
-    first = next(pieces, None)
-    if first is None:
-        return pieces
-    if first.data.startswith(_ARC):
-        raise InputError(
-            f"{name} is an ARC file, the format before WARC; convert it with: "
-            "pip install warcio && warcio recompress IN.arc.gz OUT.warc.gz"
-        )
-    return itertools.chain([first], pieces)
 
 
 def _page(block: WarcBlock, file: str, skipped_records: Counter[str]) -> WarcPage | None:

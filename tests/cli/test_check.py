@@ -5,13 +5,9 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
 import random
 import re
-import shlex
 import shutil
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +16,6 @@ from typing import Any
 import pytest
 
 from stream_dedup import Index, dedup
-from stream_dedup.domain.errors import InputError
 
 SOURCE = random.Random(20260101)
 WORDS = [f"word{number}" for number in range(600)]
@@ -264,38 +259,6 @@ def test_files_that_cannot_be_read(
     assert ended.code == 1
     assert says in ended.err
     assert "Traceback" not in ended.err
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("a b.json", json.dumps([{"id": 1, "text": "one\ntwo"}])),
-        ("a.csv", 'id,text\n1,"one\ntwo"\n'),
-        ("a.tsv", 'id\ttext\n1\t"one\ntwo"\n'),
-    ],
-)
-def test_the_message_about_another_format_contains_a_command_that_converts_the_file(
-    run: Callable[..., Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    content: str,
-) -> None:
-    """For `check`, and for `dedup`, which has no option --format."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    Path(name).write_text(content)
-
-    with pytest.raises(InputError) as error:
-        dedup(name)
-
-    assert "--format" not in str(error.value)
-    command = str(error.value).split("Convert it: ")[1].split(". If")[0]
-    if command.startswith("jq") and shutil.which("jq") is None:
-        assert command == "jq -c '.[]' 'a b.json' > 'a b.jsonl'"
-        return
-    subprocess.run(command, shell=True, check=True)  # noqa: S602 - as a user pastes it
-    assert run("check", shlex.split(command)[-1]).code == 0
 
 
 @pytest.mark.parametrize("more", [[], ["--json"], ["--keep", "longest"], ["--to", "out"]])

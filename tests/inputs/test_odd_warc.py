@@ -128,23 +128,6 @@ def test_an_address_is_the_whole_line(tmp_path: Path, form: str) -> None:
     assert [one.name for one in read(tmp_path / "a.warc")] == addresses
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_an_arc_file_is_refused_with_the_way_to_convert_it(tmp_path: Path, suffix: str) -> None:
-    """By its content, whatever its name is; the other files of its folder are read."""
-    arc = b"filedesc://a.arc 0.0.0.0 20090101000000 text/plain 76\n1 0 Archive\n\n" + B
-    (tmp_path / "c.warc").write_bytes(RIGHT[1])
-    for name in ("a.arc", "b.warc"):
-        (tmp_path / f"{name}{suffix}").write_bytes(gzip.compress(arc) if suffix else arc)
-
-    found = read(tmp_path)
-
-    assert bodies(found) == [C]
-    for one, name in zip(found[:2], ("a.arc", "b.warc"), strict=True):
-        assert one.lost is not None
-        assert one.lost.message.startswith(f"{name}{suffix} is an ARC file")
-        assert "warcio recompress" in one.lost.message
-
-
 def test_what_a_crawler_says_it_cut_off_is_taken_as_it_is(tmp_path: Path) -> None:
     """WARC-Truncated: a crawler's own limit of size, which most pages of a crawl with one have."""
     for block in (
