@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 33_432
+WHOLE = 33_413
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -34,8 +34,8 @@ CEILINGS = {
     "orders": 1_226,
     "preflight": 791,
     "search": 1_402,
-    "serving": 1_253,
-    "settings": 721,
+    "serving": 1_248,
+    "settings": 707,
     "worker": 1_975,
     "": 44,
 }

@@ -173,7 +173,7 @@ ConfigOption = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="Settings file (TOML or YAML); default STREAM_DEDUP_CONFIG.",
+        help="Settings file (TOML); default STREAM_DEDUP_CONFIG.",
     ),
 ]
 SetOption = Annotated[

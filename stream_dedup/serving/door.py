@@ -44,7 +44,9 @@ _logger.setLevel(logging.ERROR)
 
 
 class Connection(H11Protocol):
-    """A connection. While the client is waited for, a timer runs that closes the connection."""
+    """A connection with a timer, which closes it if the client is waited for when it expires. The
+    timer starts again when the client has a new task: a body, the response, or the next request.
+    """
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
@@ -61,12 +63,11 @@ class Connection(H11Protocol):
             min(others, key=Connection._close_order).abort()
 
     def handle_events(self) -> None:
-        """Process received data; stop the timer once the request is complete."""
+        """Process received data; start the timer for the body once the head is complete."""
         last_cycle = self.cycle
         super().handle_events()
         if self.cycle is not last_cycle:
-            self._start_timer()  # again for the body
-        self._update_timer()
+            self._start_timer()
 
     def on_response_complete(self) -> None:
         """Start the timer for the next request and the unread part of the response."""
@@ -76,12 +77,7 @@ class Connection(H11Protocol):
     def pause_writing(self) -> None:
         """Start the timer, because the client reads its response too slowly."""
         super().pause_writing()
-        self._update_timer()
-
-    def resume_writing(self) -> None:
-        """Continue to send the response."""
-        super().resume_writing()
-        self._update_timer()
+        self._start_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timer."""
@@ -98,34 +94,37 @@ class Connection(H11Protocol):
             )
         self.transport.abort()
 
-    def _update_timer(self) -> None:
+    @property
+    def _is_answering(self) -> bool:
+        """Whether the role, and not the client, is waited for."""
         cycle = self.cycle
-        is_ours = (
+        return (
             cycle is not None
             and not cycle.more_body
             and not cycle.response_complete
             and not self.flow.write_paused
         )
-        if is_ours:
-            self._stop_timer()
-        elif self._timer is None:
-            self._start_timer()
 
     def _close_order(self) -> tuple[bool, float]:
         """Return the sort key of connections to close: those waited for come first, the longest wait
         first.
         """
-        return self._timer is None, self._since
+        return self._is_answering, self._since
 
     def _start_timer(self) -> None:
         self._stop_timer()
         self._since = time.monotonic()
-        self._timer = self.loop.call_later(PATIENCE_SECONDS, self.abort)
+        self._timer = self.loop.call_later(PATIENCE_SECONDS, self._on_timer)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+
+    def _on_timer(self) -> None:
+        if self._is_answering:
+            self._start_timer()
+        else:
+            self.abort()
 
 
 class AllowedHosts:

@@ -1,6 +1,6 @@
 """Read settings from flags, the environment, a file and a preset, by precedence:
 
-    flag  >  environment STREAM_DEDUP_*  >  file (TOML or YAML, STREAM_DEDUP_CONFIG)  >  input preset  >  default
+    flag  >  environment STREAM_DEDUP_*  >  file (TOML, STREAM_DEDUP_CONFIG)  >  input preset  >  default
 
 Invariants: all problems are reported at once, a sentence each; a misspelt setting is an error and
 never ignored.
@@ -16,7 +16,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-import yaml
 from pydantic import ValidationError
 
 from stream_dedup.domain.errors import ConfigurationError
@@ -282,33 +281,13 @@ def _read_file(layer: Layer, path: Path) -> None:
     except (OSError, ValueError, RuntimeError) as error:
         layer.problems.append(f"The configuration file {path} cannot be read: {why(error)}.")
         return
-    content: object
+    if path.suffix.lower() != ".toml":
+        layer.problems.append(f"The configuration file {path} must end in .toml.")
+        return
     try:
-        if path.suffix.lower() == ".toml":
-            content = tomllib.loads(text)
-        elif path.suffix.lower() in (".yaml", ".yml"):
-            content = yaml.safe_load(text)
-        else:
-            layer.problems.append(
-                f"The configuration file {path} must end in .toml, .yaml or .yml."
-            )
-            return
-    except (
-        tomllib.TOMLDecodeError,
-        yaml.YAMLError,
-        RecursionError,
-        ValueError,
-        AttributeError,
-    ) as error:
-        # PyYAML raises AttributeError for a text with the tag of a time that is not a time.
+        content = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         layer.problems.append(f"The configuration file {path} cannot be parsed: {mistake(error)}.")
-        return
-    if content is None:
-        return
-    if not isinstance(content, dict):
-        layer.problems.append(
-            f"The configuration file {path} must hold names and values, as in `group: crawl`."
-        )
         return
     for name, value in content.items():
         where = f"{shown_name(str(name))} in {path}"
@@ -318,8 +297,7 @@ def _read_file(layer: Layer, path: Path) -> None:
         elif name == "kafka":
             layer.problems.append(f"{where} must be a table of Kafka properties.")
         elif name in Settings.model_fields:
-            if value is not None:
-                layer.put(name, value, where)
+            layer.put(name, value, where)
         else:
             layer.problems.append(_unknown(cut(where), str(name), _field_names()))
 

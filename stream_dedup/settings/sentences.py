@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from stream_dedup.settings.settings import ValueOrigin
@@ -65,14 +64,11 @@ def _must(kind: str, context: Mapping[str, Any], message: str, value: object) ->
 
 
 def mistake(error: Exception) -> str:
-    """Return the position of an error in a file, without the parser's message: it may contain a
-    password of the file.
+    """Return the position of an error in a TOML file, without the parser's message: it may contain
+    a password of the file.
     """
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        mark = error.problem_mark
-        return f"line {mark.line + 1}, column {mark.column + 1} is not valid YAML"
     place = _PLACE.search(str(error))
-    return f"line {place[1]}, column {place[2]} is not valid TOML" if place else "it is not valid"
+    return f"line {place[1]}, column {place[2]} is not valid" if place else "it is not valid"
 
 
 def shown_name(text: str) -> str:

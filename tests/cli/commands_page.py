@@ -23,7 +23,7 @@ Exit codes: 0 done, 1 failure, 2 usage, 78 change something first, 130 interrupt
 """
 # By the first name of each: what many commands take, and what it is for.
 _COMMON = {
-    "--config": "Settings file (TOML or YAML); default `STREAM_DEDUP_CONFIG`.",
+    "--config": "Settings file (TOML); default `STREAM_DEDUP_CONFIG`.",
     "--set": "`NAME=VALUE`: any [setting](configuration.md), above environment and file. Repeatable.",
     "-b": "or `--bootstrap-servers HOST:PORT`: bootstrap servers of the Kafka cluster.",
     "--json": "Print JSON instead of a table.",
