@@ -24,6 +24,7 @@ from stream_dedup.demo.crawl import CrawledPage
 from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import StreamDedupError
 from stream_dedup.kafka import LINGER_MS, LoadProducer, RecordColumns, follow_topics
+from stream_dedup.kafka.bulk import BulkWriter
 from stream_dedup.log.header_columns import HeaderColumns
 from stream_dedup.settings.settings import Settings
 
@@ -116,7 +117,7 @@ class _Sender(threading.Thread):
         count = len(self._pages)
         due_ms = np.arange(count) / self._per_second * 1000
         columns = self._columns(np.zeros(count, np.int64))
-        writer = self._producer.bulk_writer(columns)
+        writer = BulkWriter.of(self._producer._producer, columns)
         began, began_ms = time.monotonic(), time.time() * 1000
         columns.timestamps_ms[:] = began_ms + due_ms
         sent = 0

@@ -21,8 +21,8 @@ from stream_dedup.index.storage.contract import Store
 from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.kafka import (
     Admin,
+    LogAppender,
     LogReader,
-    VerdictWriter,
 )
 from stream_dedup.preflight.start import check_topics
 from stream_dedup.settings.settings import Settings
@@ -39,7 +39,7 @@ class IndexerDependencies:
     monotonic: Callable[[], float] = time.monotonic
     make_admin: Callable[[Settings], Admin] = Admin
     make_log_reader: Callable[[Settings, str, str], LogReader] = LogReader
-    make_verdict_writer: Callable[[Settings, str, str], VerdictWriter] = VerdictWriter
+    make_verdict_writer: Callable[[Settings, str, str], LogAppender] = LogAppender
     check_topics: Callable[
         [Literal["index"], Settings, TopicNames, Admin], Mapping[str, TopicState]
     ] = check_topics

@@ -26,7 +26,7 @@ from stream_dedup.indexer.api import IndexApi
 from stream_dedup.indexer.dependencies import IndexerDependencies
 from stream_dedup.indexer.metrics import IndexMetrics
 from stream_dedup.indexer.snapshots import CHILD_BYTES, Snapshots
-from stream_dedup.kafka import LostTopicError, TopicIds, TopicIdWatcher, VerdictWriter, is_recreated
+from stream_dedup.kafka import LogAppender, LostTopicError, TopicIds, TopicIdWatcher, is_recreated
 from stream_dedup.log import answers
 from stream_dedup.log.records import DOCUMENTS_MAX
 from stream_dedup.preflight.volume import other_log_message
@@ -91,7 +91,7 @@ class Indexer:
         health: Health,
         api: IndexApi,
         dependencies: IndexerDependencies,
-        retry: Callable[[Callable[[], VerdictWriter]], VerdictWriter] = lambda make: make(),
+        retry: Callable[[Callable[[], LogAppender]], LogAppender] = lambda make: make(),
     ) -> None:
         """Open the volume and the Kafka clients, and announce the first answered offset if the
         volume is new.
@@ -246,7 +246,7 @@ class Indexer:
             self._log_reader.close()
             self._index.close()
 
-    def _make_writer(self) -> VerdictWriter:
+    def _make_writer(self) -> LogAppender:
         topic = self._settings.topic_names.verdicts
         client = f"{self._name.decode()}-verdicts"
         return self._dependencies.make_verdict_writer(self._settings, topic, client)
@@ -266,7 +266,7 @@ class Indexer:
         """
         self._logger.error("answers cannot be written", reason=str(error))
 
-        def make() -> VerdictWriter:
+        def make() -> LogAppender:
             self._health.beat()
             if not self._fetch_answers_topic():
                 raise GoneError(str(error))

@@ -144,35 +144,31 @@ class Decoder:
                 "STREAM_DEDUP_TEXT_AT, or choose a recipe for texts."
             )
         self._takes_vectors = takes_vectors
-        self._text_at = settings.text_at
+        self._settings = settings
         self._fetcher = _fetcher_of(settings) if fetches and settings.text_at is not None else None
         self._extractor = Extractor() if settings.text_is == "html" and not takes_vectors else None
         self._base64 = settings.text_encoding == "base64"
-        self._text_field = settings.text_field
-        self._id_field = settings.id_field
-        self._time_field = settings.time_field
-        self._scope_field = settings.scope_field
-        self._site_field = settings.site_field
         is_text = settings.title_field == settings.text_field  # then records have no title
         self._title_field = "" if is_text else settings.title_field
         self._sites = HostNames(site_of)
-        self._allow_bypass = settings.allow_bypass
         self._unforeseen = Unforeseen("decode", "decoder")
         # The most common records have a fast path: the value is the text, the key the id, the
         # timestamp the time.
         self._is_wrapped = self._base64 or self._extractor is not None
-        self._is_plain = not (self._json or self._is_wrapped or self._allow_bypass or self._text_at)
+        self._is_plain = not (
+            self._json or self._is_wrapped or settings.allow_bypass or self._settings.text_at
+        )
         # So do JSON objects whose text and id are strings.
         self._is_plain_json = self._json and not (
             self._framed
             or self._registry is not None
             or self._is_wrapped
-            or self._allow_bypass
+            or settings.allow_bypass
             or takes_vectors
-            or self._text_at
-            or self._time_field
-            or self._scope_field
-            or self._site_field
+            or settings.text_at
+            or settings.time_field
+            or settings.scope_field
+            or settings.site_field
             or not self._title_field
             or "." in self._title_field
         )
@@ -298,7 +294,8 @@ class Decoder:
         """Read records that are a JSON object with a text, id and title that are strings; add the
         indexes of all others to `rest`.
         """
-        text_field, id_field, title_field = self._text_field, self._id_field, self._title_field
+        text_field, id_field = self._settings.text_field, self._settings.id_field
+        title_field = self._title_field
         invalid = (msgspec.MsgspecError, ValueError, RecursionError)
         for place, (key, value) in enumerate(zip(messages.keys, messages.values, strict=True)):
             try:
@@ -399,7 +396,7 @@ class Decoder:
         if isinstance(fields, DeadLetter | Reason):
             return fields
         text: Content | bytes | DeadLetter | None = (
-            self._fetched(message, fields, fetched) if self._text_at else None
+            self._fetched(message, fields, fetched) if self._settings.text_at else None
         )
         if text is None:
             text = (message.value or b"") if not self._json else self._content_of(fields)
@@ -441,7 +438,7 @@ class Decoder:
             return _unreadable(message)
         if value is None:
             return Reason.TOMBSTONE
-        if self._allow_bypass and _asks_for_bypass(message):
+        if self._settings.allow_bypass and _asks_for_bypass(message):
             return Reason.BYPASS
         if not self._json:
             return None
@@ -487,7 +484,7 @@ class Decoder:
         """Return the address that a record names, None if it names none; the last of equal headers
         counts.
         """
-        place = self._text_at or ""
+        place = self._settings.text_at or ""
         if place.startswith(HEADER_PLACE):
             name = place.removeprefix(HEADER_PLACE)
             values = (value for header, value in reversed(message.headers) if header == name)
@@ -529,7 +526,7 @@ class Decoder:
         )
 
     def _text_of(self, fields: Any) -> str | bytes | DeadLetter:
-        found = field_at(fields, self._text_field)
+        found = field_at(fields, self._settings.text_field)
         if isinstance(found, str | bytes):  # Avro has bytes
             return found
         if isinstance(found, list) and all(isinstance(part, str) for part in found):
@@ -541,25 +538,27 @@ class Decoder:
                 f"The value is {'a list' if isinstance(fields, list) else kind_of(fields)}; an object is expected.",
             )
         if found is MISSING:
-            nor = f", and no address at {self._text_at!r}" if self._text_at else ""
+            nor = (
+                f", and no address at {self._settings.text_at!r}" if self._settings.text_at else ""
+            )
             return DeadLetter(
                 "field",
                 "MissingField",
-                f"The value has no field {self._text_field!r} for the text{nor}.",
+                f"The value has no field {self._settings.text_field!r} for the text{nor}.",
             )
         return DeadLetter(
             "field",
             "NotText",
-            f"The field {self._text_field!r} contains {kind_of(found)}; a text is expected.",
+            f"The field {self._settings.text_field!r} contains {kind_of(found)}; a text is expected.",
         )
 
     def _vector_of(self, fields: Any) -> Vector | DeadLetter:
-        found = field_at(fields, self._text_field)
+        found = field_at(fields, self._settings.text_field)
         if found is MISSING:
             return DeadLetter(
                 "field",
                 "MissingField",
-                f"The value has no field {self._text_field!r} for the vector.",
+                f"The value has no field {self._settings.text_field!r} for the vector.",
             )
         if not isinstance(found, list) or not all(
             isinstance(number, int | float) and not isinstance(number, bool) for number in found
@@ -568,7 +567,7 @@ class Decoder:
             return DeadLetter(
                 "field",
                 "NotAVector",
-                f"The field {self._text_field!r} contains {kind}; a vector is expected.",
+                f"The field {self._settings.text_field!r} contains {kind}; a vector is expected.",
             )
         try:
             return as_vector(found)
@@ -576,26 +575,32 @@ class Decoder:
             return DeadLetter("field", "NotAVector", str(error))
 
     def _id_of(self, message: Message, fields: Any) -> bytes:
-        found = scalar(field_at(fields, self._id_field)) if self._id_field else None
+        found = (
+            scalar(field_at(fields, self._settings.id_field)) if self._settings.id_field else None
+        )
         return shorten_id(found.encode("utf-8", "surrogatepass") if found else (message.key or b""))
 
     def _time_of(self, message: Message, fields: Any) -> int:
         time_ms = None
-        if self._time_field:
-            found = field_at(fields, self._time_field)
+        if self._settings.time_field:
+            found = field_at(fields, self._settings.time_field)
             time_ms = time_ms_of(found[0] if isinstance(found, list) and found else found)
         if time_ms is None:
             time_ms = message.timestamp_ms or 0
         return min(max(time_ms, 0), _TIME_MS_MAX)
 
     def _scope_of(self, fields: Any) -> int:
-        if not self._scope_field:
+        if not self._settings.scope_field:
             return 0
-        found = scalar(field_at(fields, self._scope_field))
+        found = scalar(field_at(fields, self._settings.scope_field))
         return 0 if found is None else scope_number(found)
 
     def _site_of(self, fields: Any, identifier: bytes) -> str:
-        named = scalar(field_at(fields, self._site_field)) if self._site_field else None
+        named = (
+            scalar(field_at(fields, self._settings.site_field))
+            if self._settings.site_field
+            else None
+        )
         return (named_site(named) if named else "") or self._sites.of(identifier)
 
     def _title_of(self, fields: Any) -> str:

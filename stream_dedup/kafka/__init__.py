@@ -12,7 +12,6 @@ from stream_dedup.kafka.append import (
     LoadProducer,
     LogAppender,
     LostTopicError,
-    VerdictWriter,
 )
 from stream_dedup.kafka.bulk import RecordColumns, warm_up_writer
 from stream_dedup.kafka.readers import (
@@ -71,7 +70,6 @@ __all__ = [
     "TopicIds",
     "TransactionalOutput",
     "VerdictReader",
-    "VerdictWriter",
     "count_records",
     "follow_topics",
     "group_offsets",

@@ -16,7 +16,6 @@ from confluent_kafka import KafkaError, KafkaException
 
 from stream_dedup.domain.document import Headers
 from stream_dedup.domain.errors import AbortableError, BrokerError
-from stream_dedup.kafka.bulk import BulkWriter, RecordColumns
 from stream_dedup.kafka.client import GONE, RESTORE_TOPIC, make_producer, producer_config, translate
 from stream_dedup.kafka.retries import ATTEMPTS_ONLY, RetryPolicy
 from stream_dedup.settings.settings import Settings
@@ -130,8 +129,8 @@ STALLED_SECONDS = 10.0
 
 
 class LogAppender:
-    """An idempotent, non-transactional producer for partition 0 of a topic; workers append to the
-    log with it.
+    """An idempotent, non-transactional producer for partition 0 of a topic: of workers for the log,
+    and of the index for its answers.
     """
 
     def __init__(self, settings: Settings, topic: str, client: str) -> None:
@@ -257,10 +256,6 @@ def _keep_fatal(errors: list[KafkaError], error: KafkaError) -> None:
         errors.append(error)
 
 
-class VerdictWriter(LogAppender):
-    """A `LogAppender` of the index, for its answers to the workers."""
-
-
 # Kafka's default of linger.ms (since 4.0, KIP-1030), a part of a record's age.
 LINGER_MS: Final = 5
 
@@ -333,14 +328,6 @@ class LoadProducer:
             else:
                 self._producer.poll(0)
                 return
-
-    def bulk_writer(self, columns: RecordColumns) -> BulkWriter | None:
-        """Return a writer of these records at a tenth of the cost, or None where only `send` works.
-
-        Failures are not counted; the caller checks that the records arrive, and calls `poll`
-        meanwhile.
-        """
-        return BulkWriter.of(self._producer, columns)
 
     def poll(self) -> None:
         """Serve delivery reports, without waiting."""

@@ -80,33 +80,6 @@ def group_offsets(
     return {part: owned for (_, part), owned in committed.items()}
 
 
-class SilenceTimer:
-    """Measures how long a reader has waited for Kafka without a record.
-
-    Only time inside calls to Kafka counts, and at most a second for each, because the process may be
-    suspended inside a call.
-    """
-
-    def __init__(self, limit_seconds: float) -> None:
-        self.limit_seconds = limit_seconds
-        self._seconds = 0.0
-
-    @contextlib.contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Count the time of a call to Kafka."""
-        began = time.monotonic()
-        yield
-        self._seconds += min(time.monotonic() - began, 5 * _CALL_SECONDS)
-
-    def reset(self) -> None:
-        """Reset the time, because a record arrived."""
-        self._seconds = 0.0
-
-    def is_too_long(self) -> bool:
-        """Return whether no record arrived for longer than the limit."""
-        return self._seconds > self.limit_seconds
-
-
 class SpansReader:
     """Reads spans of offsets of some partitions.
 
@@ -124,6 +97,7 @@ class SpansReader:
         ends_early: bool = False,
     ) -> None:
         """Create a reader of the spans (first offset, end offset) of each partition, in their order.
+        It gives up after `patience_seconds` inside calls to Kafka without a record.
 
         `fixed` are properties of its client. With `ends_early`, its partition's end also
         ends a span; otherwise the reader waits for more records.
@@ -140,7 +114,8 @@ class SpansReader:
         self._topics = ", ".join(sorted({topic for topic, _ in self._remaining}))
         self._reached = {key: key_spans[0][0] for key, key_spans in self._remaining.items()}
         self._at_end: set[TopicPartitionKey] = set()
-        self._silence = SilenceTimer(patience_seconds)
+        self._patience_seconds = patience_seconds
+        self._silent_seconds = 0.0
         self._read_failures = ReadFailures()
 
     def read_messages(self) -> Iterator[list[Message]]:
@@ -157,14 +132,16 @@ class SpansReader:
         ) as consumer:
             consumer.assign([TopicPartition(*key, offset) for key, offset in self._reached.items()])
             while self._remaining:
-                with self._silence.waiting():
-                    raws = consumer.consume(_RECORDS_AT_ONCE, _CALL_SECONDS)
+                began = time.monotonic()
+                raws = consumer.consume(_RECORDS_AT_ONCE, _CALL_SECONDS)
+                # At most a second, because the process may be suspended inside a call.
+                self._silent_seconds += min(time.monotonic() - began, 5 * _CALL_SECONDS)
                 messages = self._take(consumer, raws)
                 for key in list(self._remaining):
                     self._advance(consumer, key)
                 if messages:
                     yield messages
-                if self._remaining and self._silence.is_too_long():
+                if self._remaining and self._silent_seconds > self._patience_seconds:
                     self._give_up()
                     return
 
@@ -199,7 +176,7 @@ class SpansReader:
             else:
                 list(messages_of([raw], self._topics))  # raises errors that must stop the reader
                 continue
-            self._silence.reset()
+            self._silent_seconds = 0.0
         return messages
 
     def _advance(self, consumer: Consumer, key: TopicPartitionKey) -> None:
@@ -223,7 +200,7 @@ class SpansReader:
             raise BrokerError(
                 f"{topic}-{part} could not be read beyond offset {self._reached[silent[0]]} of "
                 f"{self._remaining[silent[0]][-1][1]}: "
-                f"nothing came for {self._silence.limit_seconds:.0f} s. Is its leader up?"
+                f"nothing came for {self._patience_seconds:.0f} s. Is its leader up?"
             )
         self.open_at = {key: self._reached[key] for key in sorted(self._remaining)}
 

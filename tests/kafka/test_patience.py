@@ -16,7 +16,6 @@ from stream_dedup.kafka import (
     RetryPolicy,
     SourceConsumer,
     TransactionalOutput,
-    VerdictWriter,
     append,
     source,
     transaction,
@@ -138,13 +137,12 @@ def test_a_fence_after_the_transactions_own_time_out_is_no_other_worker(
             transactions.run([], [], b"")
 
 
-@pytest.mark.parametrize("appender", [LogAppender, VerdictWriter])
-def test_what_was_appended_waits_for_kafka(monkeypatch: pytest.MonkeyPatch, appender: Any) -> None:
+def test_what_was_appended_waits_for_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     """An append that gave up after a minute ended every worker and index that had asked just before
     Kafka went away."""
     configs: list[dict[str, Any]] = []
     monkeypatch.setattr(append, "make_producer", configs.append)
-    appender(Settings(), "topic", "client")
+    LogAppender(Settings(), "topic", "client")
 
     assert configs[0]["message.timeout.ms"] == 0
 

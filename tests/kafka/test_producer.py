@@ -131,7 +131,7 @@ def test_a_fatal_error_that_python_loses_is_known_to_the_client(
         BrokerError,
         match=r"(?i)cluster authorization failed.* needs the ACL Write on topic verdicts",
     ):
-        append.VerdictWriter(Settings(), "verdicts", "index").flush()
+        append.LogAppender(Settings(), "verdicts", "index").flush()
     assert len(made) == (1 if is_heard else 2)
 
 
@@ -355,7 +355,7 @@ def test_a_topic_deleted_under_a_producer_is_named(
         "poll": lambda _: reports.pop()(KafkaError(code), None),
     }
     put(monkeypatch, append, lambda _: Scripted(**steps))
-    writer = append.VerdictWriter(Settings(), "verdicts", "index")
+    writer = append.LogAppender(Settings(), "verdicts", "index")
     writer.send(b"answer", b"index", print)
 
     with pytest.raises(

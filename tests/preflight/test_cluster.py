@@ -89,159 +89,77 @@ def shape(name: str, **numbers: int) -> Callable[[dict[str, TopicState]], object
     return lambda topics: topics.update({name: replace(topics[name], **numbers)})
 
 
-@pytest.mark.parametrize(
-    ("change", "state", "check", "says"),
-    [
+WRONG: dict[tuple[str, str], list[tuple[Callable[[dict[str, TopicState]], object], str]]] = {
+    ("refused", "topics"): [
         (
             lambda t: t.pop("unique"),
-            "refused",
-            "topics",
             "unique does not exist; create it with: stream-dedup topics apply",
         ),
-        (
-            lambda t: [t.pop("unique"), t.pop("verdicts")],
-            "refused",
-            "topics",
-            "unique, verdicts do not exist",
-        ),
-        (
-            config("fingerprints", retention_ms="1000"),
-            "refused",
-            "log",
-            "retention.ms=1000, and must have -1",
-        ),
-        (
-            config("fingerprints", cleanup_policy="compact"),
-            "refused",
-            "log",
-            "cleanup.policy=compact",
-        ),
-        (
-            config("begun", cleanup_policy="compact"),
-            "refused",
-            "log",
-            "the list of begun partitions would be lost",
-        ),
-        (
-            config("fingerprints", message_timestamp_type="CreateTime"),
-            "refused",
-            "log",
-            "LogAppendTime",
-        ),
-        (
-            shape("fingerprints", partitions=2),
-            "refused",
-            "log",
-            "has 2 partitions and must have one",
-        ),
-        (
-            shape("fingerprints", replicas=1),
-            "refused",
-            "replicas",
-            "1 replica and min.insync.replicas=2",
-        ),
-        (
-            config("fingerprints", min_insync_replicas="1"),
-            "warning",
-            "replicas",
-            "only one broker has acknowledged",
-        ),
-        (
-            config("fingerprints", unclean_leader_election_enable="true"),
-            "refused",
-            "replicas",
-            "unclean.leader.election",
-        ),
-        (shape("unique", replicas=1), "refused", "replicas", "nothing can be written to it"),
-        (
-            config("fingerprints", max_message_bytes="200000"),
-            "refused",
-            "log sizes",
-            "a batch can have 300,101",
-        ),
-        (
-            config("verdicts", max_message_bytes="200000"),
-            "refused",
-            "log sizes",
-            "an answer can have",
-        ),
-        (
-            config("verdicts", cleanup_policy="compact,delete"),
-            "refused",
-            "log sizes",
-            "would wait for ever",
-        ),
-        (config("verdicts", retention_ms="60000"), "warning", "log sizes", "kept for 60 seconds"),
-        (
-            config("unique", max_message_bytes="1048588"),
-            "warning",
-            "output sizes",
-            "larger records become dead letters",
-        ),
+        (lambda t: [t.pop("unique"), t.pop("verdicts")], "unique, verdicts do not exist"),
+    ],
+    ("refused", "log"): [
+        (config("fingerprints", retention_ms="1000"), "retention.ms=1000, and must have -1"),
+        (config("fingerprints", cleanup_policy="compact"), "cleanup.policy=compact"),
+        (config("begun", cleanup_policy="compact"), "the list of begun partitions would be lost"),
+        (config("fingerprints", message_timestamp_type="CreateTime"), "LogAppendTime"),
+        (shape("fingerprints", partitions=2), "has 2 partitions and must have one"),
+    ],
+    ("refused", "replicas"): [
+        (shape("fingerprints", replicas=1), "1 replica and min.insync.replicas=2"),
+        (config("fingerprints", unclean_leader_election_enable="true"), "unclean.leader.election"),
+        (shape("unique", replicas=1), "nothing can be written to it"),
+    ],
+    ("warning", "replicas"): [
+        (config("fingerprints", min_insync_replicas="1"), "only one broker has acknowledged"),
+    ],
+    ("refused", "log sizes"): [
+        (config("fingerprints", max_message_bytes="200000"), "a batch can have 300,101"),
+        (config("verdicts", max_message_bytes="200000"), "an answer can have"),
+        (config("verdicts", cleanup_policy="compact,delete"), "would wait for ever"),
+    ],
+    ("warning", "log sizes"): [
+        (config("verdicts", retention_ms="60000"), "kept for 60 seconds"),
+    ],
+    ("warning", "output sizes"): [
+        (config("unique", max_message_bytes="1048588"), "larger records become dead letters"),
         (
             config("dlq.documents", max_message_bytes="1114124"),
-            "warning",
-            "output sizes",
             "larger records are truncated there",
         ),
-        (
-            config("documents", max_message_bytes="2000000"),
-            "warning",
-            "output sizes",
-            "accepts records of 2,000,000 bytes",
-        ),
-        (
-            shape("duplicates", partitions=3),
-            "warning",
-            "output sizes",
-            "12 partitions and duplicates 3",
-        ),
+        (config("documents", max_message_bytes="2000000"), "accepts records of 2,000,000 bytes"),
+        (shape("duplicates", partitions=3), "12 partitions and duplicates 3"),
+    ],
+    ("warning", "retention"): [
         (
             config("unique", retention_ms="3600000"),
-            "warning",
-            "retention",
             "the oldest document in documents is 24 hours old",
         ),
-        (
-            config("duplicates", message_timestamp_type="LogAppendTime"),
-            "warning",
-            "retention",
-            "lose their original ones",
-        ),
+        (config("duplicates", message_timestamp_type="LogAppendTime"), "lose their original ones"),
         (
             lambda t: t["unique"].config.update({"message.timestamp.before.max.ms": "3600000"}),
-            "warning",
-            "retention",
             "whose timestamps are further from the present",
         ),
         (
             config("unique", cleanup_policy="compact"),
-            "warning",
-            "retention",
             "of several documents with one key only the last",
         ),
-        (
-            config("dlq.documents", retention_ms="60000"),
-            "warning",
-            "retention",
-            "before anybody reads them",
-        ),
+        (config("dlq.documents", retention_ms="60000"), "before anybody reads them"),
         (
             config("documents", retention_ms="3600000"),
-            "warning",
-            "retention",
             "documents that are not judged within that time",
         ),
-        (
-            config("documents", cleanup_policy="compact"),
-            "warning",
-            "retention",
-            "before it is judged",
-        ),
+        (config("documents", cleanup_policy="compact"), "before it is judged"),
     ],
+}
+"""What is wrong with a topic, by the state and the check that report it."""
+
+
+@pytest.mark.parametrize(
+    ("state", "check", "change", "says"),
+    [(*outcome, *case) for outcome, of in WRONG.items() for case in of],
 )
 def test_a_wrong_topic_is_one_sentence(
-    change: Callable[[dict[str, TopicState]], object], state: str, check: str, says: str
+    state: str, check: str, change: Callable[[dict[str, TopicState]], object], says: str
 ) -> None:
     """What endangers documents or stops the filter is refused; what only costs is a warning; each
     ends with what to do."""
@@ -278,48 +196,41 @@ def test_a_named_topic_is_for_its_owner_to_change() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "settings", "state", "says"),
+    ("more", "state", "says"),
     [
-        ({"log": (3, 7)}, {}, "refused", "begins at offset 3, so records of it were removed"),
-        ({"committed": {0: (5, "")}}, {}, "refused", "stream-dedup rewind documents-0@5"),
+        ({"log": (3, 7)}, "refused", "begins at offset 3, so records of it were removed"),
+        ({"committed": {0: (5, "")}}, "refused", "stream-dedup rewind documents-0@5"),
         (
             {"committed": {0: (1, epochs.to_metadata(0))}},
-            {},
             "refused",
             "Kafka deleted 1 record unread",
         ),
         (
             {"committed": {0: (12, epochs.to_metadata(0))}},
-            {},
             "refused",
             r"above the end of documents-0 \(9\)",
         ),
-        ({"committed": {}}, {}, "warning", "a worker ends with code 78"),
+        ({"committed": {}}, "warning", "a worker ends with code 78"),
         (
             {"committed": {}, "begun": frozenset({0, 1})},
-            {},
             "refused",
             "for documents-0, documents-1, though begun records",
         ),
         (
             {"begun": frozenset({0, 1}), "known": frozenset({0})},
-            {},
             "refused",
             "no committed offset for documents-1, though",
         ),
         (
             {"topics": as_declared() | {"unique": existing(12, 3, {"retention.ms": "9" * 6})}},
-            {},
             "warning",
             "17 minutes",
         ),
     ],
 )
-def test_offsets_and_log(
-    more: dict[str, object], settings: dict[str, object], state: str, says: str
-) -> None:
+def test_offsets_and_log(more: dict[str, object], state: str, says: str) -> None:
     """Where the group stands, and what is left of the log."""
-    by_state = found(facts(**more), **settings)
+    by_state = found(facts(**more))
 
     assert any(re.search(says, one.sentence) for one in by_state[CheckState(state)]), by_state
 
@@ -391,9 +302,6 @@ def test_the_largest_answer_is_as_large_as_the_check_says() -> None:
     raw, _ = answers.encode(LogAnswer(1, bytes(16), 1, judgements), answers.CHAIN_START)
 
     assert 0.9 * ANSWER_BYTES_MAX < len(raw) < ANSWER_BYTES_MAX + FRAMING_BYTES
-
-
-# -- topics that no document waits for: never a refusal
 
 
 # -- what waits for a role that is not there is a warning that names the command to start it
