@@ -13,6 +13,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 _DISTRIBUTION: Final = "crawl-dedup"
+_NOT_IN_SETUP: Final = ("gs", "abfs")
 
 # The packages that a role imports, and the extra that installs them. starlette and uvicorn are
 # always installed; they are listed because an installation assembled by hand may lack them.
@@ -43,7 +44,7 @@ def lacking(role: str) -> str:
 @functools.cache
 def install_command(extra: str) -> str:
     """Return the command that installs an extra, from where this package was installed: a folder,
-    such as a clone, or the package index. `make setup`, for its environment, installs all extras.
+    such as a clone, or the package index. `make setup` installs nearly all extras.
     """
     try:
         recorded = importlib.metadata.distribution(_DISTRIBUTION).read_text("direct_url.json")
@@ -53,7 +54,7 @@ def install_command(extra: str) -> str:
     if "dir_info" not in origin:
         return f"pip install '{_DISTRIBUTION}[{extra}]'"
     folder = unquote(urlsplit(origin["url"]).path)
-    if Path(sys.prefix) == Path(folder, ".venv"):
+    if Path(sys.prefix) == Path(folder, ".venv") and extra not in _NOT_IN_SETUP:
         return f"make -C {shlex.quote(folder)} setup"
     return f"pip install {shlex.quote(f'{folder}[{extra}]')}"
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import builtins
 import os
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import strategies as st
 
 from stream_dedup.domain.errors import ConfigurationError
+from stream_dedup.domain.extras import install_command
 from stream_dedup.fingerprinting import (
     Fingerprinter,
     Languages,
@@ -267,7 +269,7 @@ def test_a_missing_segmenter_is_no_silent_fallback(monkeypatch: pytest.MonkeyPat
         return original(name, *rest, **more)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(ConfigurationError, match=r"install crawl-dedup\[segment\]"):
+    with pytest.raises(ConfigurationError, match=re.escape(install_command("segment"))):
         Recipe(languages=Languages(segmenter="icu"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import resource
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 
 from stream_dedup.domain.document import DeadLetter, Message
 from stream_dedup.domain.errors import ConfigurationError, ExtractorAwayError
+from stream_dedup.domain.extras import install_command
 from stream_dedup.inputs import html
 from stream_dedup.inputs.children import start_child
 from stream_dedup.inputs.decoder import DecodedDocument, Decoder
@@ -205,5 +207,5 @@ def test_a_missing_extractor_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> N
     """Without the extra the worker does not start, and says what to install."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
 
-    with pytest.raises(ConfigurationError, match=r"crawl-dedup\[html\]"):
+    with pytest.raises(ConfigurationError, match=re.escape(install_command("html"))):
         Decoder(load_settings({"text_is": "html"}, environ={}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from stream_dedup.domain.addresses import TextAddress, parse_prefixes
 from stream_dedup.domain.document import DeadLetter
 from stream_dedup.domain.errors import ConfigurationError, TextAwayError
+from stream_dedup.domain.extras import install_command
 from stream_dedup.inputs import stores
 from stream_dedup.inputs.elsewhere import Fetched, FetchLimits, TextFetcher
 from stream_dedup.inputs.packed import unpack
@@ -444,7 +446,7 @@ def test_a_zstd_frame_that_asks_for_much_memory_is_refused(pages: Pages) -> None
 
 
 def test_what_is_not_installed_is_said_with_the_remedy() -> None:
-    with pytest.raises(ConfigurationError, match=r"pip install 'crawl-dedup\[gs\]'"):
+    with pytest.raises(ConfigurationError, match=re.escape(install_command("gs"))):
         fetcher("gs://crawl")
 
 
