@@ -1,7 +1,7 @@
 """Checks before documents are processed.
 
     finding      the result of a check: ok, warning, refused, not checked; a sentence with the remedy
-    cluster      topics, their settings and sizes, retention, committed offsets, the clock; pure functions of `Facts`
+    cluster      topics, their settings and sizes, retention, committed offsets; pure functions of `Facts`
     clients      the properties of the clients: known, safe, large enough, encrypted
     machine      disk, open files, memory, folders, the address of the probes
     declaration  key, dictionary, canary texts; the log's declaration; how documents are read
