@@ -39,11 +39,13 @@ from stream_dedup.files import offline
 from stream_dedup.files.offline import PrintedBatch
 from stream_dedup.files.parts import Pending, replace_file
 from stream_dedup.fingerprinting import Prints, Recipe
+from stream_dedup.inputs.addressed import is_address
 from stream_dedup.inputs.columnar import columns_of, read_rows
 from stream_dedup.inputs.sources import SourceFile, find_files, shorten_names
 
 PRINTS = ".parquet"
 _MADE_OF = b"stream_dedup.made_of"
+_SOURCE = b"stream_dedup.source"
 _JUDGED_BY = b"stream_dedup.judged_by"
 _GROUP_BATCHES = 20
 _REQUIRED_COLUMNS = (
@@ -266,11 +268,12 @@ def write_prints(
     pending: Pending,
     recipe: Recipe,
     source_identity: str,
+    source: str,
 ) -> int:
     """Write a file of prints atomically; return the number of its documents that can be judged.
 
-    `pending` contains the outcomes of a batch when `batches` yields it. `source_identity`: see
-    `is_up_to_date`.
+    `pending` contains the outcomes of a batch when `batches` yields it. `source_identity` and
+    `source`: see `is_up_to_date`.
     """
     no_documents = PrintedBatch.empty(recipe)
     count = 0
@@ -285,7 +288,7 @@ def write_prints(
 
     def write(temporary: Path) -> None:
         schema = table_of(recipe, no_documents, [], []).schema.with_metadata(
-            {_MADE_OF: source_identity}
+            {_MADE_OF: source_identity, _SOURCE: os.fsencode(source)}
         )
         remaining = tables()
         with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
@@ -296,18 +299,25 @@ def write_prints(
     return count
 
 
-def is_up_to_date(path: Path, source_identity: str) -> bool:
+def is_up_to_date(path: Path, source_identity: str, source: str) -> bool:
     """Return whether `write_prints` wrote the file at `path` with the same `source_identity`, which
-    identifies source, recipe and settings.
+    identifies source, recipe and settings. `source` is the absolute path or the address.
 
     Raises:
-        InputError: `path` is not a file of prints.
+        InputError: `path` is not a file of prints, or contains those of another existing source.
     """
     schema = _existing_schema(path, "print", "prints")
+    metadata = {} if schema is None else schema.metadata or {}
+    other = os.fsdecode(metadata.get(_SOURCE, os.fsencode(source)))
+    if other != source and (is_address(other) or Path(other).exists()):
+        raise InputError(
+            f"{path} contains the prints of {other}, and {source} has the same name; name another "
+            "folder with --to, or run prints once, over a folder that contains both."
+        )
     return (
         schema is not None
         and set(_REQUIRED_COLUMNS) <= set(schema.names)
-        and (schema.metadata or {}).get(_MADE_OF) == source_identity.encode()
+        and metadata.get(_MADE_OF) == source_identity.encode()
     )
 
 

@@ -57,7 +57,8 @@ def write_prints_of_files(
     """Write the prints of files of format `form` into the folder `to`; return the exit code.
 
     Raises:
-        InputError: a file has no name, or two have the same name.
+        InputError: a file has no name, two have the same name, or a file in `to` contains the
+        prints of another source.
     """
     require_outside(request.targets, to)
     unread_names: list[str] = []
@@ -72,8 +73,9 @@ def write_prints_of_files(
     task = CheckTask(request, settings_for(files, overrides, config), files)
     writer = _PrintsWriter(task, to)
     due = [file for file in files if not writer.is_done(file)]
-    if len(due) < len(files):
-        note(f"{len(files) - len(due):,} files of prints exist and are up to date.")
+    if done := len(files) - len(due):
+        exist = "file of prints exists and is" if done == 1 else "files of prints exist and are"
+        note(f"{done:,} {exist} up to date.")
     lost, remarks, count = Losses(request.rows_max), Remarks(task.settings), 0
     lost.count_unread(unread_names)
     what = f"fingerprinting {' '.join(request.targets)}"
@@ -95,7 +97,7 @@ def write_prints_of_files(
     )
     lost.close()
     remarks.close()
-    return lost.exit_code(count or len(files) - len(due), is_strict=request.is_strict)
+    return lost.exit_code(count or done, is_strict=request.is_strict)
 
 
 def judge_files(request: FileRequest, settings: Settings) -> int:
@@ -200,14 +202,18 @@ class _PrintsWriter:
             pending,
             self.task.recipe,
             self._source_identity(file),
+            file.location,
         )
         return _PrintedFile(count, letters, remarks)
 
     def is_done(self, file: SourceFile) -> bool:
         """Return whether the prints of the current contents of the file exist, made with these
         settings.
+
+        Raises:
+            InputError: see `is_up_to_date`.
         """
-        return is_up_to_date(self._path(file), self._source_identity(file))
+        return is_up_to_date(self._path(file), self._source_identity(file), file.location)
 
     def report_orphans(self, files: Sequence[SourceFile]) -> None:
         """Report the files of prints in the folder that belong to none of these files."""

@@ -102,6 +102,13 @@ class SourceFile:
             return self.remote.stamp
         return self.path.stat().st_mtime_ns if self.path else 0
 
+    @property
+    def location(self) -> str:
+        """The absolute path, without links, or the address; `name` for standard input."""
+        if self.remote is not None:
+            return self.remote.address
+        return self.name if self.path is None else str(self.path.resolve())
+
     @contextlib.contextmanager
     def local_copy(self) -> Iterator[SourceFile]:
         """Yield the file on this machine; of a file elsewhere, a temporary copy.

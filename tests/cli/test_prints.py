@@ -543,3 +543,29 @@ def test_what_is_made_of_files_lies_below_its_folder(
     ended = run("judge", tmp_path / "a", tmp_path / "b", "--to", tmp_path / "v")
     assert (ended.code, (tmp_path / "v").exists()) == (1, False)
     assert "two of these files have the same name" in ended.words
+
+
+def test_prints_of_another_source_of_that_name_are_not_overwritten(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The same source, changed, is fingerprinted again; another one is refused, unless the first
+    no longer exists."""
+    for name, page in (("en", PAGES[0]), ("de", PAGES[1])):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.jsonl").write_text(json.dumps({"id": name, "text": page.text}) + "\n")
+    first, second, to = tmp_path / "en" / "a.jsonl", tmp_path / "de" / "a.jsonl", tmp_path / "to"
+    run("prints", first, "--to", to)
+    before = tree(to)
+
+    again = run("prints", first, "--to", to)
+    refused = run("prints", second, "--to", to)
+
+    assert "1 file of prints exists and is up to date." in again.err
+    assert (refused.code, tree(to)) == (1, before)
+    assert f"contains the prints of {first}, and {second} has the same name" in refused.words
+    assert "name another folder with --to" in refused.words
+    first.write_text(first.read_text() * 2)
+    assert json.loads(run("prints", first, "--to", to, "--json").out)["documents"] == 2
+    first.unlink()
+    assert run("prints", second, "--to", to).code == 0
+    assert judge(to)["is_duplicate"] == [False]
