@@ -178,6 +178,16 @@ class CheckTask:
                 f"There is no document in {shorten_names([file.name for file in self.files])}."
             )
 
+    def report(self, remarks: Remarks, lost: Losses) -> None:
+        """Print the notes at the end of a command."""
+        lost.close()
+        if self.request.index is not None and (known := remarks.count_if_all_known()) > 1:
+            note(
+                f"The index {self.request.index} already contained all {known:,} documents, from an "
+                "earlier run. To keep them again, leave out --index, or name another folder."
+            )
+        remarks.close()
+
     def judge_by_rank(self, remarks: Remarks, lost: Losses, advance: Advance) -> list[Judged]:
         """Read all documents once and return their verdicts; report only on the old files."""
         index = self.open_index(MemoryStore())
@@ -353,8 +363,7 @@ def check_files(
         print_json({"verdicts": dict(result.verdicts), "unreadable": lost.count})
     elif result.reports_letters:
         _print(result)
-    lost.close()
-    remarks.close()
+    task.report(remarks, lost)
     count = sum(result.verdicts.values())
     task.require_documents(count + lost.count)
     return lost.exit_code(
@@ -416,8 +425,7 @@ def check_into(task: CheckTask, folder: Path, part_format: PartFormat) -> int:
     # The counts of `output` include those of earlier runs.
     lost.count, lost.damaged = counts["unreadable"] + old_lost.count, output.counts["damaged"]
     old_lost.close()
-    lost.close()
-    remarks.close()
+    task.report(remarks, lost)
     task.require_documents(sum(counts.values()))
     return lost.exit_code(
         counts["kept"] + counts["duplicates"],

@@ -100,12 +100,19 @@ class Remarks:
         for judged in verdicts:
             self._counts["judged"] += 1
             self.repeated_ids.count(judged)
+            is_known = judged.reason is Reason.UNCHANGED and judged.of_number is None
+            self._counts["known"] += is_known
             self._counts["too short"] += judged.reason is Reason.TOO_SHORT
             if judged.sibling is not None:
                 self._counts["siblings"] += 1
                 if judged.sibling.similarity > self._sibling_similarity:
                     self._most_similar, self._sibling_similarity = judged, judged.sibling.similarity
             yield judged
+
+    def count_if_all_known(self) -> int:
+        """Return the number of documents if all are unchanged since an earlier run, else 0."""
+        known = self._counts["known"]
+        return known if known == self._counts["judged"] else 0
 
     def merge(self, other: Remarks) -> None:
         """Add the notes of another process or an earlier run."""

@@ -381,6 +381,22 @@ def test_an_index_grows_from_run_to_run(run: Callable[..., Any], tmp_path: Path)
         assert verdicts(near.out) == [("g", "unique", "new", None)]
 
 
+def test_an_index_that_contains_all_documents_is_named(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
+    """A second run keeps no document; a note says why."""
+    source, index = tmp_path / "a.jsonl", tmp_path / "index"
+    source.write_text(jsonl([{"id": "a", "text": PAGE}, {"id": "b", "text": OTHER}]))
+    sentence = f"The index {index} already contained all 2 documents"
+    assert sentence not in run("check", source, "--index", index).words
+
+    for to in ([], ["--to", tmp_path / "out"]):
+        assert sentence in run("check", source, "--index", index, *to).words
+    assert "already contained" not in run("check", source, "--against", source).words
+    source.write_text(source.read_text() + jsonl([{"id": "c", "text": "new " * 9}]))
+    assert "already contained" not in run("check", source, "--index", index).words
+
+
 def test_short_texts_are_compared_and_what_is_below_the_floor_is_counted(
     run: Callable[..., Any], tmp_path: Path
 ) -> None:
