@@ -480,7 +480,9 @@ def _parse_line(line: bytes) -> dict[str, Any]:
 
 
 def _table_of_lines(lines: Sequence[dict[str, Any]]) -> Any:
-    """Return JSON objects as a table; a column with values of several types has their JSON."""
+    """Return JSON objects as a table; a column with values of several types is a
+    column of texts, in which other values are their JSON.
+    """
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
     names = dict.fromkeys(name for line in lines for name in line)
@@ -499,6 +501,5 @@ def _to_column(values: Sequence[Any], name: str) -> Any:
     try:
         return pa.array(values, kinds.get(name, added))
     except (pa.ArrowException, OverflowError, TypeError):
-        return pa.array(
-            [None if value is None else json_of(value) for value in values], pa.string()
-        )
+        texts = (value if isinstance(value, str | None) else json_of(value) for value in values)
+        return pa.array(list(texts), pa.string())

@@ -259,7 +259,7 @@ def test_one_format_of_output(run: Callable[..., Any], tmp_path: Path) -> None:
         )
         assert {path.suffix for path in (tmp_path / written_as).glob("*/*")} == {f".{written_as}"}
     kept = pq.read_table(tmp_path / "parquet" / "kept" / "part-00000.parquet").to_pylist()
-    assert [one["stars"] for one in kept] == ["2", None, '"many"']
+    assert [one["stars"] for one in kept] == ["2", None, "many"]
     assert [one["more"] for one in kept] == [None, None, [1]]
     dropped = pq.read_table(tmp_path / "parquet" / "duplicates" / "part-00001.parquet").to_pylist()
     assert [(one["id"], one["dedup_of"]) for one in dropped] == [("e", "c")]
@@ -272,6 +272,20 @@ def test_one_format_of_output(run: Callable[..., Any], tmp_path: Path) -> None:
     (read,) = pq.read_table(max((tmp_path / "parquet" / "kept").iterdir())).to_pylist()
     unknown = "\N{REPLACEMENT CHARACTER}"
     assert read == {"id": "z" + 2 * unknown, "text": "a", unknown: ["\N{GRINNING FACE}"]}
+
+
+def test_a_text_of_a_column_of_mixed_types_stays_a_text(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
+    """So that `dedup_of` equals an id of a kept row."""
+    rows = [{"id": "b", "text": PAGE}, {"id": 3, "text": OTHER}, {"id": "c", "text": PAGE}]
+    (tmp_path / "a.jsonl").write_bytes(lines(rows))
+
+    run("check", tmp_path / "a.jsonl", "--to", tmp_path / "to", "--as", "parquet")
+
+    kept, dropped = (pq.read_table(tmp_path / "to" / kind) for kind in ("kept", "duplicates"))
+    assert kept["id"].to_pylist() == ["b", "3"]
+    assert dropped["dedup_of"].to_pylist() == ["b"]
 
 
 EVERY_TYPE = {
