@@ -284,8 +284,9 @@ class PartedOutput:
             if name.startswith(_NOT_JSON)
         ]
         return (
-            f"JSON has no value for bytes that are no text, NaN and infinity, so the JSON lines in "
-            f"{self.folder} lack {', '.join(names)}. --as parquet keeps them."
+            "JSON lines have no value for bytes that are no text, NaN, infinity and nanoseconds, and "
+            f"one column of each name, so those in {self.folder} lack {', '.join(names)}. --as "
+            "parquet keeps them."
             if names
             else ""
         )
@@ -414,11 +415,24 @@ def _columns_without_json(raw: RawDocument) -> list[str]:
     """Return the columns of a row whose value JSON cannot express."""
     if raw.row is None or raw.fields is None:
         return []
+    batch, row = raw.row
+    names = batch.schema.names
     return [
         name
-        for name in raw.row[0].schema.names
-        if raw.omits_bytes(name) or not _is_finite(raw.fields.get(name))
+        for name in dict.fromkeys(names)
+        if raw.omits_bytes(name)
+        or not _is_finite(raw.fields.get(name))
+        or len(places := batch.schema.get_all_field_indices(name)) > 1
+        or _has_nanoseconds(batch.column(places[0]), row)
     ]
+
+
+def _has_nanoseconds(column: Any, row: int) -> bool:
+    """Return whether a time in a column is no whole number of microseconds."""
+    if getattr(column.type, "unit", "") != "ns":
+        return False
+    nanoseconds = column[row].value
+    return nanoseconds is not None and nanoseconds % 1000 != 0
 
 
 def _is_finite(value: object) -> bool:

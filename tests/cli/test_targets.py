@@ -400,6 +400,33 @@ def test_times_and_decimals_are_written_as_iso_text_and_numbers(
         assert {name: row[name] for name in names} == expected
 
 
+def test_what_json_lines_lack_of_columns_is_counted(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Nanoseconds, and columns of one name except the last."""
+    columns = {
+        "id": pa.array(["1", "2"]),
+        "text": pa.array([PAGE, OTHER]),
+        "stamp": pa.array([1_000, 1_001], pa.timestamp("ns", "UTC")),
+        "clock": pa.array([None, 1], pa.time64("ns")),
+        "span": pa.array([1, 2], pa.duration("ns")),
+        "whole": pa.array([1_000, None], pa.timestamp("ns")),
+    }
+    table = pa.table([*columns.values(), columns["id"]], names=[*columns, "stamp"])
+    pq.write_table(table, tmp_path / "twice.parquet")
+    pq.write_table(pa.table(columns), tmp_path / "once.parquet")
+
+    once = run("check", tmp_path / "once.parquet", "--as", "jsonl", "--to", tmp_path / "to")
+    twice = run("check", tmp_path / "twice.parquet", "--as", "jsonl", "--to", tmp_path / "2")
+    kept = run("check", tmp_path / "twice.parquet", "--to", tmp_path / "columns")
+
+    assert "lack span of 2 rows, stamp of 1 row, clock of 1 row. --as parquet" in once.words
+    assert "lack stamp of 2 rows, span of 2 rows, clock of 1 row. --as parquet" in twice.words
+    assert "JSON lines have no value" not in kept.words
+    written = pq.read_schema(tmp_path / "columns" / "kept" / "part-00000.parquet")
+    assert written.names == table.column_names
+
+
 def test_kept_parquet_has_the_compression_of_its_source(
     run: Callable[..., Any], tmp_path: Path
 ) -> None:
