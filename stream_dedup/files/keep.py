@@ -22,6 +22,7 @@ from stream_dedup.inputs.sources import RawDocument, SourceFile
 
 FIRST, LONGEST, NEWEST = "first", "longest", "newest"
 _WORDS = (FIRST, LONGEST, NEWEST)
+_OPPOSITES = ("oldest", "shortest")
 _NO_RANK = float("-inf")
 
 
@@ -59,7 +60,8 @@ def check_keep(keep: str, files: Sequence[SourceFile], time_field: str | None) -
             except (InputError, OSError):
                 return  # reported where it is read
         if not {path, path.split(".", maxsplit=1)[0]} & columns.keys():
-            _refuse(f"{path!r} is {no_word}no column; the columns are {', '.join(columns)}.")
+            more = f" {_other_use(keep)}" if keep in _OPPOSITES else ""
+            _refuse(f"{path!r} is {no_word}no column; the columns are {', '.join(columns)}.{more}")
     elif forms <= {"text", "lines", "warc"}:
         _refuse(f"{path!r} is {no_word}no column: the files contain texts without columns.")
     elif keep.lower() in _WORDS:
@@ -115,11 +117,22 @@ class Ranks:
                 f"; the first one has the fields {', '.join(self._names)}" if self._names else ""
             )
             hint = "" if names or path else "; make the prints with --set time_field=PATH"
-            _refuse(f"None of {self._documents:,} documents has a {what}{in_field}{names}{hint}.")
+            sentence = f"None of {self._documents:,} documents has a {what}{in_field}{names}{hint}."
+            _refuse(sentence if self.keep in _WORDS else f"{sentence} {_other_use(self.keep)}")
         note(
             f"--keep {printable(self.keep)}: {self._without:,} of {self._documents:,} documents "
             f"have no {what}{in_field}; they rank last."
         )
+
+
+def _other_use(keep: str) -> str:
+    """Return the remedy for a `--keep` that names no column of numbers."""
+    if keep in _OPPOSITES:
+        return (
+            "Choose first, longest or newest, or name a column with numbers; the copy with the "
+            "greatest number is kept."
+        )
+    return f"If {keep!r} contains times: --keep newest --set time_field={keep}."
 
 
 def _number(value: object) -> float:

@@ -149,6 +149,22 @@ def test_which_copy_is_kept(run: Callable[..., Any], tmp_path: Path, keep: str, 
             ["--set", "time_field=nosuch"],
             "the columns are id, text, stars, when",
         ),
+        ("parquet", "day", [], "If 'day' contains times: --keep newest --set time_field=day."),
+        ("parquet", "oldest", [], "'oldest' is none of first, longest, newest, and no column"),
+        (
+            "parquet",
+            "oldest",
+            [],
+            "name a column with numbers; the copy with the greatest",
+        ),
+        ("jsonl", "when", [], "If 'when' contains times: --keep newest --set time_field=when."),
+        (
+            "jsonl",
+            "shortest",
+            [],
+            "has a number in 'shortest'; the first one has the fields id, text",
+        ),
+        ("jsonl", "shortest", [], "name a column with numbers"),
         ("txt", "stars", [], "the files contain texts without columns"),
         ("jsonl", "LONGEST", [], "did you mean longest"),
         (
@@ -169,6 +185,9 @@ def test_a_copy_that_nothing_tells_is_asked_for_in_vain(
     path = tmp_path / f"a.{kind}"
     if kind == "parquet":
         pq.write_table(pa.Table.from_pylist(ROWS), path)
+        if keep == "day":
+            days = pa.array([dt.datetime(2026, 1, 1, tzinfo=dt.UTC)] * len(ROWS))
+            pq.write_table(pq.read_table(path).append_column("day", days), path)
     else:
         path.write_bytes(lines(ROWS))
 
