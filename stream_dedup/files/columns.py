@@ -203,7 +203,7 @@ def rows_of(table: Any, recipe: Recipe, what: str) -> Iterator[PrintedRows]:
         ids = [_stored_id(part["id"][row]) for row in rows]
         places = part.get("where") or [f"{what}:{start + row}" for row in range(count)]
         yield PrintedRows(
-            part["id"],
+            _ids_for_callers(part),
             list(zip(places, letters, strict=True)),
             PrintedBatch(
                 ids, prints, scopes, sites, titles, lengths, times, ranks=np.zeros(len(ids))
@@ -381,6 +381,15 @@ def write_verdicts(path: Path, rows: Iterator[Mapping[str, object]], judged_by: 
                 writer.write_table(pa.Table.from_pylist(group, schema=schema))
 
     replace_file(path, write)
+
+
+def _ids_for_callers(part: Mapping[str, Sequence[Any]]) -> Sequence[Any]:
+    """Return the ids of rows, those of a file of the command `prints` as texts: it stores bytes,
+    because the end of a shortened id can be part of a character.
+    """
+    if "where" not in part:
+        return part["id"]
+    return [id_.decode("utf-8", "replace") if isinstance(id_, bytes) else id_ for id_ in part["id"]]
 
 
 def _stored_id(identifier: object) -> bytes:

@@ -569,3 +569,17 @@ def test_prints_of_another_source_of_that_name_are_not_overwritten(
     first.unlink()
     assert run("prints", second, "--to", to).code == 0
     assert judge(to)["is_duplicate"] == [False]
+
+
+def test_ids_of_files_of_prints_are_texts(run: Callable[..., Any], tmp_path: Path) -> None:
+    """As those of a table of `prints`, whose ids of other types stay as they are."""
+    rows = [{"id": "é", "text": PAGES[0].text}, {"id": 7, "text": PAGES[1].text}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run("prints", tmp_path / "a.jsonl", "--to", tmp_path / "prints")
+
+    judged = judge(tmp_path / "prints")
+
+    assert judged["id"] == ["é", "7"]
+    assert judged["id"] == dedup(tmp_path / "a.jsonl")["id"]
+    table = pa.table({"id": [b"\xff"], "text": [PAGES[0].text]})
+    assert judge(prints(table, id="id"))["id"] == [b"\xff"]
