@@ -502,7 +502,7 @@ def settings_for(
 
     Raises:
         ConfigurationError: a setting is not valid, or an extra is not installed.
-        InputError: a file has no column for a field that is set.
+        InputError: a file has no column for a field that is set, or several of its name.
     """
     format_override = {"value_format": "json"} if contain_objects(files) else {}
     settings = load_settings({**format_override, **overrides}, config)
@@ -517,6 +517,7 @@ def settings_for(
     for what, path in needed.items():
         if path:
             require_columns(files, path, what)
+    require_single_columns(files, settings)
     return settings
 
 
@@ -540,16 +541,42 @@ def reading_settings(settings: Settings) -> dict[str, str]:
 def require_columns(files: Sequence[SourceFile], field_path: str, what: str) -> None:
     """Raise `InputError` if a file with columns has none for a field, such as the text or the id."""
     for file in files:
-        if file.form == "columns" and file.path is not None and file.remote is None:
-            try:
-                names = columns_of(file.path)
-            except (InputError, OSError):
-                continue  # reported when the file is read
-            if not {field_path, field_path.split(".", maxsplit=1)[0]} & set(names):
+        names = _columns(file)
+        if names and not {field_path, field_path.split(".", maxsplit=1)[0]} & set(names):
+            raise InputError(
+                f"{file.name} has no column {field_path!r}; its columns are "
+                f"{', '.join(names)}. Name the one with the {what} by --{what}-field."
+            )
+
+
+def require_single_columns(
+    files: Sequence[SourceFile], settings: Settings, key_field: str | None = None
+) -> None:
+    """Raise `InputError` if a file has several columns with the name of the text, id, site or title:
+    each row would have the value of the last.
+    """
+    paths = [settings.text_at or settings.text_field, settings.site_field, settings.title_field]
+    paths.append(key_field or settings.id_field or "id")
+    for file in files:
+        names = _columns(file)
+        for path in filter(None, paths):
+            name = path if path in names else path.split(".", maxsplit=1)[0]
+            if (count := names.count(name)) > 1:
                 raise InputError(
-                    f"{file.name} has no column {field_path!r}; its columns are "
-                    f"{', '.join(names)}. Name the one with the {what} by --{what}-field."
+                    f"{file.name} has {count} columns {name!r}; give one of them another name."
                 )
+
+
+def _columns(file: SourceFile) -> list[str]:
+    """Return the columns of a file on this machine; none if it has none, or cannot be read, which
+    is reported later.
+    """
+    if file.form != "columns" or file.path is None or file.remote is not None:
+        return []
+    try:
+        return columns_of(file.path)
+    except (InputError, OSError):
+        return []
 
 
 def _as_json(where: str, judged: Judged) -> dict[str, object]:

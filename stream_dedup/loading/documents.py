@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 from stream_dedup.domain.errors import BrokerError, ConfigurationError
 from stream_dedup.domain.terminal import note, print_counts, progress
+from stream_dedup.files.checking import require_single_columns
 from stream_dedup.files.remarks import Losses, report_skipped_records
 from stream_dedup.inputs.charset import decode_page
 from stream_dedup.inputs.sources import (
@@ -65,6 +66,7 @@ class Loading:
 
     def run(self, files: Sequence[SourceFile], *, as_json: bool) -> int:
         """Send the documents of the files, print the totals and return the exit code."""
+        require_single_columns(files, self.settings, self.key_field)
         is_interrupted = False
         self.acknowledged = self.skip
         began = self._checkpoint = time.monotonic()

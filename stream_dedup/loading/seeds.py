@@ -20,6 +20,7 @@ from stream_dedup.domain.document import NONCE_BYTES, DeadLetter, Message, Reaso
 from stream_dedup.domain.errors import ConfigurationError, InputError
 from stream_dedup.domain.printable import printable
 from stream_dedup.domain.terminal import note, print_counts, progress
+from stream_dedup.files.checking import require_single_columns
 from stream_dedup.files.remarks import Losses, report_skipped_records
 from stream_dedup.fingerprinting import Fingerprinter
 from stream_dedup.inputs.decoder import Decoder
@@ -122,6 +123,7 @@ def _of_files(
 ) -> Iterator[tuple[Source, Iterator[Message]]]:
     unread_names: list[str] = []
     files = find_files(target, form, unread_names)
+    require_single_columns(files, settings, key_field)
     totals.lost.count_unread(unread_names)
     if settings.value_format == "raw" and any(file.form == "jsonl" for file in files):
         note(

@@ -225,6 +225,30 @@ def test_an_id_field_that_is_not_there_is_said(run: Callable[..., Any], tmp_path
     assert "1 of 2 documents have no 'key' (STREAM_DEDUP_ID_FIELD, --id-field)" in lines.err
 
 
+@pytest.mark.parametrize("column", ["text", "id", "title"])
+def test_a_column_that_a_file_has_twice_is_refused(
+    run: Callable[..., Any], tmp_path: Path, column: str
+) -> None:
+    """By `check`, `load` and `seed`; other columns can have one name."""
+    table = pa.table({"text": [text()], "id": ["1"], "title": ["t"], "n": [1]})
+    path = tmp_path / "files" / "a.parquet"
+    path.parent.mkdir()
+    pq.write_table(table.append_column(column, table[column]), path)
+    sentence = f"a.parquet has 2 columns '{column}'; give one of them another name."
+
+    assert sentence in run("check", path).words
+    with pytest.raises(InputError, match=sentence):
+        loaded(tmp_path, Broker())
+    with pytest.raises(InputError, match=sentence):
+        list(
+            seeds._of_files(
+                load_settings({}, environ={}), str(path), "auto", None, seeds.SeedTotals()
+            )
+        )
+    pq.write_table(table.append_column("n", table["n"]), path)
+    assert run("check", path).code == 0
+
+
 def article(number: int, comments: int = 0) -> str:
     """Return a page of a site whose menu is longer than its articles; `comments` of readers stand
     below."""
