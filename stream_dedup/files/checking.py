@@ -46,7 +46,7 @@ from stream_dedup.fingerprinting import Recipe
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.storage.contract import Store
 from stream_dedup.index.storage.memory import MemoryStore
-from stream_dedup.inputs.columnar import columns_of, require_pyarrow
+from stream_dedup.inputs.columnar import columns_of, paths_to, require_pyarrow
 from stream_dedup.inputs.sources import (
     RawDocument,
     SourceFile,
@@ -543,9 +543,11 @@ def require_columns(files: Sequence[SourceFile], field_path: str, what: str) -> 
     for file in files:
         names = _columns(file)
         if names and not {field_path, field_path.split(".", maxsplit=1)[0]} & set(names):
+            nested = paths_to(file.path, field_path) if file.path else []
+            example = f", such as {nested[0]}" if nested else ""
             raise InputError(
                 f"{file.name} has no column {field_path!r}; its columns are "
-                f"{', '.join(names)}. Name the one with the {what} by --{what}-field."
+                f"{', '.join(names)}. Name the one with the {what} by --{what}-field{example}."
             )
 
 

@@ -70,14 +70,29 @@ def columns_of(path: Path) -> list[str]:
         InputError: pyarrow is not installed, or the file is damaged or of another format.
         OSError: it cannot be read.
     """
+    return list(_schema_of(path).names)
+
+
+def paths_to(path: Path, name: str) -> list[str]:
+    """Return the paths of the fields `name` within the structs of a file, such as `page.text`; errors
+    are those of `columns_of`.
+    """
+    return [
+        f"{column.name}.{name}"
+        for column in _schema_of(path)
+        if str(column.type).startswith("struct<") and column.type.get_field_index(name) >= 0
+    ]
+
+
+def _schema_of(path: Path) -> Any:
     require_pyarrow("Parquet and Arrow files")
     import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
 
     with _raise_as_input_error(path):
         if _is_parquet(path):
-            return list(pq.read_schema(path).names)
+            return pq.read_schema(path)
         with _open_arrow(path) as opened:
-            return list(opened.schema.names)
+            return opened.schema
 
 
 def read_rows(path: Path, first: int = 0) -> Iterator[ColumnarRows]:

@@ -225,6 +225,18 @@ def test_an_id_field_that_is_not_there_is_said(run: Callable[..., Any], tmp_path
     assert "1 of 2 documents have no 'key' (STREAM_DEDUP_ID_FIELD, --id-field)" in lines.err
 
 
+def test_a_text_in_a_struct_is_offered(run: Callable[..., Any], tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": [1], "page": [{"text": text()}]}), tmp_path / "a.parquet")
+
+    ended = run("check", tmp_path / "a.parquet")
+
+    assert ended.code == 1
+    assert (
+        "are n, page. Name the one with the text by --text-field, such as page.text." in ended.words
+    )
+    assert run("check", tmp_path / "a.parquet", "--text-field", "page.text").code == 0
+
+
 @pytest.mark.parametrize("column", ["text", "id", "title"])
 def test_a_column_that_a_file_has_twice_is_refused(
     run: Callable[..., Any], tmp_path: Path, column: str
