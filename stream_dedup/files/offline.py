@@ -243,9 +243,13 @@ def open_store(path: str | os.PathLike[str] | None) -> Store:
         cause, setting, _ = str(error).partition("STREAM_DEDUP_STATE_DIR")
         if not setting:
             raise
+        remedy = (
+            "Close it there, or name another folder"
+            if "another process" in cause
+            else "Name a folder that can be written"
+        )
         raise type(error)(
-            f"{cause.partition('; ')[0]}. If another process has it open, close it there; "
-            "otherwise name a folder that can be written with --index, --to or Index(path)."
+            f"{cause.partition('; ')[0]}. {remedy} with --index, --to or Index(path)."
         ) from error
 
 

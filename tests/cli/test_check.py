@@ -381,6 +381,24 @@ def test_an_index_grows_from_run_to_run(run: Callable[..., Any], tmp_path: Path)
         assert verdicts(near.out) == [("g", "unique", "new", None)]
 
 
+def test_an_index_that_is_open_or_cannot_be_made_is_a_sentence(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "a.jsonl").write_text(jsonl([{"id": "a", "text": PAGE}]))
+    with Index(tmp_path / "index"):
+        ended = run("check", tmp_path / "a.jsonl", "--index", tmp_path / "index")
+    remedy = "--index, --to or Index(path)."
+
+    assert ended.code == 1
+    assert ended.words.endswith(
+        f"{tmp_path / 'index'}: another process has it open. Close it there, or name another folder "
+        f"with {remedy}"
+    )
+    (tmp_path / "file").touch()
+    refused = run("check", tmp_path / "a.jsonl", "--index", tmp_path / "file" / "index")
+    assert f". Name a folder that can be written with {remedy}" in refused.words
+
+
 def test_an_index_that_contains_all_documents_is_named(
     run: Callable[..., Any], tmp_path: Path
 ) -> None:
