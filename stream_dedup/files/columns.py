@@ -41,7 +41,7 @@ from stream_dedup.files.parts import Pending, replace_file
 from stream_dedup.fingerprinting import Prints, Recipe
 from stream_dedup.inputs.addressed import is_address
 from stream_dedup.inputs.columnar import columns_of, read_rows
-from stream_dedup.inputs.sources import SourceFile, find_files, shorten_names
+from stream_dedup.inputs.sources import SourceFile, find_files, once, shorten_names
 
 PRINTS = ".parquet"
 _MADE_OF = b"stream_dedup.made_of"
@@ -228,7 +228,7 @@ def find_prints(targets: Sequence[str], unread_names: list[str] | None = None) -
         InputError: there are no files of prints, or a table contains something else.
     """
     names: list[str] = []
-    files = [file for target in targets for file in find_files(target, "auto", names)]
+    files = once(file for target in targets for file in find_files(target, "auto", names))
     tables = [file for file in files if file.form == "columns"]
     if targets and not tables:
         raise InputError(

@@ -42,7 +42,7 @@ from stream_dedup.files.keep import FIRST, Ranks, require_no_index, require_word
 from stream_dedup.files.offline import PrintedBatch
 from stream_dedup.files.parts import Pending
 from stream_dedup.files.remarks import Losses, Remarks
-from stream_dedup.inputs.sources import SourceFile, find_files, shorten_names
+from stream_dedup.inputs.sources import SourceFile, find_files, once, shorten_names
 from stream_dedup.settings.settings import Settings
 
 
@@ -62,7 +62,9 @@ def write_prints_of_files(
     """
     require_outside(request.targets, to)
     unread_names: list[str] = []
-    files = [file for target in request.targets for file in find_files(target, form, unread_names)]
+    files = once(
+        file for target in request.targets for file in find_files(target, form, unread_names)
+    )
     names = [file.name for file in files]
     if not all(file.can_be_read_again for file in files):
         raise InputError(

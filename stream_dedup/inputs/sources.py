@@ -25,6 +25,7 @@ from typing import Any, BinaryIO, Literal, TypeAlias, cast
 from stream_dedup.domain.document import DeadLetter
 from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.printable import counted, printable
+from stream_dedup.domain.terminal import note
 from stream_dedup.inputs.addressed import GLOB, RemoteFile, download, is_address, list_files
 from stream_dedup.inputs.columnar import SUFFIXES, json_of_rows, read_rows, require_pyarrow
 from stream_dedup.inputs.fields import field_at, parse_json, scalar, without_line_number
@@ -328,16 +329,22 @@ def _why_no_file(path: Path) -> str:
 def find_all(
     targets: Sequence[str], form: str, unread_names: list[str] | None = None
 ) -> list[SourceFile]:
-    """Return the files of several targets, in their order; of more than one target, each file has its
-    whole path as name.
+    """Return the files of several targets, in their order, each once; of more than one target, each
+    file has its whole path as name.
 
     `unread_names` and errors are those of `find_files`.
     """
-    if len(targets) == 1:
-        return find_files(targets[0], form, unread_names)
-    return [
-        whole_name(file) for target in targets for file in find_files(target, form, unread_names)
-    ]
+    found = [file for target in targets for file in find_files(target, form, unread_names)]
+    return once(found if len(targets) == 1 else map(whole_name, found))
+
+
+def once(found: Iterable[SourceFile]) -> list[SourceFile]:
+    """Return the files without those that are there twice, by two targets or a link; report these."""
+    files: dict[str, SourceFile] = {}
+    repeated = [file.name for file in found if files.setdefault(file.location, file) is not file]
+    if repeated:
+        note(f"Each file is read once; these were named again: {shorten_names(repeated)}.")
+    return list(files.values())
 
 
 def whole_name(file: SourceFile) -> SourceFile:

@@ -98,6 +98,31 @@ def test_patterns_and_several_targets(run: Callable[..., Any], tmp_path: Path) -
     assert "as a pattern, contains no" in run("check", f"{tmp_path}/*/b.jsonl").err
 
 
+def test_a_file_is_read_once(run: Callable[..., Any], tmp_path: Path) -> None:
+    """Also if two targets name it, or a link in a folder does; `--against` may name it again."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes(lines([ROWS[0], ROWS[2]]))
+    (folder / "b.jsonl").symlink_to(folder / "a.jsonl")
+    file = folder / "a.jsonl"
+
+    for targets, again in (
+        ([file, file], file),
+        ([file, f"{folder}/a.*"], file),
+        ([folder], "b.jsonl"),
+    ):
+        for to in ([], ["--to", tmp_path / f"{again}-{len(targets)}".replace("/", "-")]):
+            ended = run("check", *targets, "--strict", *to)
+            assert f"Each file is read once; these were named again: {again}." in ended.words
+            assert ended.code == 0
+        assert json.loads(run("check", *targets, "--json").out.splitlines()[-1])["reason"] == "new"
+    made = run("prints", file, file, "--to", tmp_path / "prints", "--json")
+    assert json.loads(made.out)["documents"] == 2
+    judged = run("judge", tmp_path / "prints", tmp_path / "prints" / "a.jsonl.parquet", "--json")
+    assert len(judged.out.splitlines()) == 2
+    assert "read once" not in run("check", file, "--against", file).words
+
+
 @pytest.mark.parametrize(
     ("keep", "kept"), [("first", "ac"), ("longest", "bc"), ("newest", "bc"), ("stars", "cd")]
 )
