@@ -57,6 +57,7 @@ HOW_TO_READ = (
     "--format jsonl, text, lines, warc or columns."
 )
 """The remedy for a file whose name shows no format that can be read."""
+_OTHER_PACKINGS = {".bz2": "bzip2", ".xz": "xz", ".zip": "zip"}
 _HIDDEN = (".", "_")
 # Hugging Face's `save_to_disk` writes these files next to the rows.
 _DESCRIBED = frozenset({"dataset_dict.json", "dataset_info.json"})
@@ -232,8 +233,11 @@ def find_files(target: str, form: str, unread_names: list[str] | None = None) ->
         raise InputError(f"{path} does not exist; name a file, a folder, or - for standard input.")
     guessed = form_of(path) if form == "auto" else cast("Format", form)
     if guessed is None:
+        packing = _OTHER_PACKINGS.get(path.suffix.lower())
         raise InputError(
-            f"{path} is not read: its name shows no format that can be read. {HOW_TO_READ}"
+            f"{path} is {packing}: unpack it, or pack it with gzip or zstd."
+            if packing
+            else f"{path} is not read: its name shows no format that can be read. {HOW_TO_READ}"
         )
     return [SourceFile(path, path.name, guessed)]
 

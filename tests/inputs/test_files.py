@@ -342,6 +342,17 @@ def test_a_missing_library_and_a_warc_file_from_a_pipe_are_sentences(
             list(read_documents(find_files(str(tmp_path / name), "auto")))
 
 
+@pytest.mark.parametrize(("suffix", "what"), [("bz2", "bzip2"), ("xz", "xz"), ("zip", "zip")])
+def test_a_file_that_must_be_unpacked_is_called_so_by_its_name(
+    tmp_path: Path, suffix: str, what: str
+) -> None:
+    path = tmp_path / f"a.jsonl.{suffix}"
+    path.write_bytes(b"")
+
+    with pytest.raises(InputError, match=f"^{path} is {what}: unpack it, or pack it with gzip or"):
+        find_files(str(path), "auto")
+
+
 @pytest.mark.parametrize(
     ("raw", "what"),
     [
