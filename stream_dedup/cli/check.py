@@ -62,7 +62,7 @@ def check_command(
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Find the duplicates in files, without Kafka. With --json print one object for each document."""
+    """Find duplicates in files without Kafka. --json prints each document, with --to the totals."""
     request = FileRequest(
         targets=targets,
         against=against or [],
