@@ -26,11 +26,10 @@ from stream_dedup.files.offline import OfflineDocument, RepeatedIds, exceeds_one
 from stream_dedup.fingerprinting import Vector, as_vector
 from stream_dedup.inputs.charset import looks_like_markup, lost_letters
 from stream_dedup.inputs.columnar import decoded_parts, require_pyarrow
-from stream_dedup.inputs.fields import scalar
+from stream_dedup.inputs.fields import MISSING, field_at, scalar
 from stream_dedup.inputs.html import Pages
 from stream_dedup.inputs.sources import RawDocument, find_files, key_of, read_documents
 
-_MISSING: Final = object()
 _NULL: Final = object()
 
 
@@ -76,6 +75,7 @@ class DocumentRows:
     unread_names: list[str] = field(default_factory=list)
     repeated_ids: RepeatedIds = field(default_factory=RepeatedIds)
     _markup: int = 0
+    _without_id: int = 0
     _first_markup: str = ""
     _vector_lengths: VectorLengths = field(default_factory=VectorLengths)
 
@@ -114,7 +114,7 @@ class DocumentRows:
                     site=self._site_of(fields, identifier),
                     title=self._title_of(fields) or title,
                 )
-        self._warn_of_markup()
+        self._warn()
 
     def _read(self, number: int, row: object, where: str, pages: Pages) -> tuple[Any, Any, str]:
         """Return the id and content of a row, and the title if it is a web page."""
@@ -165,16 +165,21 @@ class DocumentRows:
         if self.allows_nulls and _is_null(value):
             return _NULL
         if not self.takes_vectors:
+            if isinstance(value, bytes):
+                try:
+                    return value.decode()
+                except UnicodeDecodeError as error:
+                    raise InputError(f"{where}: {bytes_problem(self.content)}") from error
             if not isinstance(value, str):
                 remedy = (
                     ' Or use dedup(nulls="drop") or dedup(nulls="keep").' if _is_null(value) else ""
                 )
                 raise InputError(_text_problem(where, value, self.content) + remedy)
             return value
-        if isinstance(value, str) or value is _MISSING or _is_null(value):
+        if isinstance(value, str) or value is MISSING or _is_null(value):
             what = (
                 f"has no column {self.content!r}"
-                if value is _MISSING
+                if value is MISSING
                 else f"contains {kind_of(value)} instead of a vector"
             )
             raise InputError(f"{where} {what}; name the column of vectors with vector=.")
@@ -204,21 +209,31 @@ class DocumentRows:
             return row.name, page.text, page.title
         if row.fields is None:
             raise InputError(row.problem or f"{row.name} is no JSON object.")
-        value = _value_at(row.fields, self.content)
         if row.omits_bytes(self.content):
             raise InputError(f"{row.name}: {bytes_problem(self.content)}")
+        value = field_at(row.fields, self.content)
+        if (
+            not self.takes_vectors
+            and isinstance(value, list)
+            and all(isinstance(part, str) for part in value)
+        ):
+            value = "\n".join(value)
         if not self.takes_vectors and not isinstance(value, str):
             raise InputError(_text_problem(row.name, value, self.content))
         content = self._content(row.name, value)
-        if self.identifier is None:
+        key = key_of(row.fields, self.identifier) if self.identifier else None
+        if key is None:
+            self._without_id += self.identifier is not None
             key = key_of(row.fields, None)
-            return row.name if key is None else str(key), content, ""
-        identifier = _value_at(row.fields, self.identifier)
-        if not isinstance(identifier, str | int):
-            raise InputError(_id_problem(row.name, identifier))
-        return str(identifier), content, ""
+        return row.name if key is None else key, content, ""
 
-    def _warn_of_markup(self) -> None:
+    def _warn(self) -> None:
+        """Warn of texts that look like web pages, and of rows of files without an id."""
+        if self._without_id:
+            warn_caller(
+                f"{self._without_id:,} of {counted(len(self.ids), 'row')} have no "
+                f"{self.identifier!r}; their id, url or place in the file is used instead."
+            )
         if self._markup and exceeds_one_percent(self._markup, len(self.ids)):
             warn_caller(
                 f"{self._markup:,} of {counted(len(self.ids), 'row')} look like web pages, and are "
@@ -375,7 +390,7 @@ def _encode_id(name: object) -> bytes:
 
 
 def _id_problem(where: str, value: object) -> str:
-    what = "has no id" if value is _MISSING else f"has the id {value!r}"
+    what = "has no id" if value is MISSING else f"has the id {value!r}"
     return f"{where} {what}; a text or a whole number is expected in the column that id= names."
 
 
@@ -388,7 +403,7 @@ def _text_problem(where: str, value: object, column: str) -> str:
     kind = "null" if _is_null(value) else kind_of(value)
     what = (
         f"has no column {column!r}"
-        if value is _MISSING
+        if value is MISSING
         else f"contains {kind} instead of a text in {column!r}"
     )
     return f"{where} {what}; remove such rows first, or name another column with text=."
@@ -405,5 +420,5 @@ def _value_at(fields: Mapping[Any, Any], path: str) -> object:
         return fields[path]
     value: object = fields
     for name in path.split("."):
-        value = value.get(name, _MISSING) if isinstance(value, Mapping) else _MISSING
+        value = value.get(name, MISSING) if isinstance(value, Mapping) else MISSING
     return value

@@ -525,8 +525,8 @@ def test_dedup_gives_a_row_for_what_cannot_be_read(tmp_path: Path) -> None:
         dedup(tmp_path / "bad")
 
 
-def test_dedup_takes_a_row_of_a_file_without_an_id_as_unreadable(tmp_path: Path) -> None:
-    """Nor does a line without the field, without a text or without JSON cost the others."""
+def test_dedup_takes_a_row_of_a_file_without_an_id_by_its_place(tmp_path: Path) -> None:
+    """A line without a text or without JSON does not cost the others."""
     lines = [
         {"key": 1, "text": text()},
         {"text": text()},
@@ -537,15 +537,14 @@ def test_dedup_takes_a_row_of_a_file_without_an_id_as_unreadable(tmp_path: Path)
         "".join(json.dumps(one) + "\n" for one in lines) + "no JSON\n"
     )
 
-    with pytest.warns(
-        UserWarning, match=r"^3 of 5 rows cannot be read, the first: a\.jsonl:2 has no id"
+    with (
+        pytest.warns(UserWarning, match="^1 of 5 rows have no 'key'"),
+        pytest.warns(UserWarning, match=r"^2 of 5 rows cannot be read, the first: a\.jsonl:3 con"),
     ):
         found = dedup(tmp_path / "a.jsonl", id="key")
 
-    assert found["reason"] == ["new", "unreadable", "unreadable", "new", "unreadable"]
+    assert found["reason"] == ["new", "new", "unreadable", "new", "unreadable"]
     assert found["id"] == ["1", "a.jsonl:2", "a.jsonl:3", "3", "a.jsonl:5"]
-    with pytest.raises(InputError, match=r"^No row can be read: a\.jsonl:1 has no id"):
-        dedup(tmp_path / "a.jsonl", id="nosuch")
 
 
 def test_load_sends_what_is_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,62 @@
+"""Columns with odd names, values and ids: `check` and the Python API agree on them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from stream_dedup import dedup
+from stream_dedup.domain.errors import InputError
+from tests.cli.test_check import OTHER, PAGE, jsonl
+
+
+def written(path: Path, rows: list[dict[str, Any]]) -> Path:
+    """Write rows as JSONL or Parquet, by the suffix; return the path."""
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_text(jsonl(rows))
+    return path
+
+
+def checked(run: Callable[..., Any], path: Path, *options: str) -> list[tuple[str, str]]:
+    ended = run("check", path, "--json", *options)
+    return [(row["id"], row["reason"]) for row in map(json.loads, ended.out.splitlines())]
+
+
+def found(source: Any, **names: Any) -> list[tuple[str, str]]:
+    columns = dedup(source, **names)
+    return list(zip(columns["id"], columns["reason"], strict=True))
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_check_and_dedup_read_a_file_alike(
+    run: Callable[..., Any], tmp_path: Path, suffix: str
+) -> None:
+    """A text of several parts, and rows whose id is missing, null or a float."""
+    parts = [{"id": "a", "text": [PAGE, "and more"]}, {"id": "b", "text": [OTHER]}]
+    path = written(tmp_path / f"parts.{suffix}", parts)
+    assert checked(run, path) == found(path) == [("a", "new"), ("b", "new")]
+
+    rows = [{"k": None, "text": PAGE}, {"k": 1.5, "text": OTHER}, {"k": None, "text": PAGE}]
+    path = written(tmp_path / f"nulls.{suffix}", rows)
+    with pytest.warns(UserWarning, match="^2 of 3 rows have no 'k'; their id, url or place in"):
+        ids = found(path, id="k")
+    assert checked(run, path, "--id-field", "k") == ids
+    assert [reason for _, reason in ids] == ["new", "new", "exact"]
+    assert ids[1][0] == "1.5"
+    assert ids[0][0].startswith("nulls.")
+    with pytest.warns(UserWarning, match="^3 of 3 rows have no 'foo'"):
+        assert [reason for _, reason in found(path, id="foo")] == ["new", "new", "exact"]
+
+
+def test_a_column_of_bytes_is_text_if_it_is_utf_8() -> None:
+    assert found(pa.table({"text": [PAGE.encode()] * 2})) == [("0", "new"), ("1", "exact")]
+    with pytest.raises(InputError, match=r"^Row 0: The column 'text' contains bytes that are no"):
+        dedup(pa.table({"text": [b"\xff\xfe"]}))
