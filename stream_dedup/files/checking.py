@@ -41,7 +41,7 @@ from stream_dedup.files.offline import (
     open_store,
 )
 from stream_dedup.files.parts import KINDS, PartedOutput, PartFormat, Pending
-from stream_dedup.files.remarks import Losses, Remarks, content_kind
+from stream_dedup.files.remarks import Losses, Remarks, content_kind, optional_fields
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.storage.contract import Store
@@ -512,7 +512,7 @@ def settings_for(
     needed = {
         content: settings.text_field if settings.text_at is None else settings.text_at,
         "id": settings.id_field,
-        "site": settings.site_field,
+        **optional_fields(settings),
     }
     for what, path in needed.items():
         if path:

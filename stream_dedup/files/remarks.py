@@ -20,7 +20,7 @@ from stream_dedup.files.offline import (
 )
 from stream_dedup.fingerprinting import Content
 from stream_dedup.inputs.charset import REPLACED, looks_like_markup
-from stream_dedup.inputs.fields import field_at, scalar, without_line_number
+from stream_dedup.inputs.fields import MISSING, field_at, scalar, without_line_number
 from stream_dedup.inputs.sources import DAMAGED_FILE, HOW_TO_READ, RawDocument, not_read
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
@@ -43,6 +43,10 @@ class Remarks:
     _sentences: dict[str, str] = field(default_factory=dict)
     _last_file_read: str = ""
     _file_without_text: str = ""
+    _optional_fields: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._optional_fields = optional_fields(self.settings)
 
     def add_refused(self, raw: RawDocument, letter: DeadLetter) -> None:
         """Add a document that cannot be judged; if no document of a file has a text, the note names
@@ -81,6 +85,8 @@ class Remarks:
             self._count_note("no UTF-8", raw)
         self._counts["rows"] += raw.form == "jsonl"
         self._counts["without a site"] += raw.form == "jsonl" and not site
+        for what, path in self._optional_fields.items():
+            self._counts[f"{what} fields"] += field_at(raw.fields, path) is not MISSING
         if raw.form == "jsonl" and self.settings.id_field:
             self._counts["documents"] += 1
             identifier = scalar(field_at(raw.fields, self.settings.id_field))
@@ -149,6 +155,12 @@ class Remarks:
                 "instead."
             )
         settings = self.settings
+        for what, path in self._optional_fields.items():
+            if counts["rows"] and not counts[f"{what} fields"]:
+                note(
+                    f"No row of JSONL, Parquet or Arrow has the field {path!r} with the {what}: "
+                    f"correct --{what}-field (STREAM_DEDUP_{what.upper()}_FIELD)."
+                )
         if (
             counts["without a site"] > counts["rows"] // 2
             and counts["rows"] >= 20
@@ -182,6 +194,13 @@ def _printable_id(identifier: bytes) -> str:
 
 def _threshold_text(settings: Settings, relation: Relation) -> str:
     return as_text(settings.judging_plan.similarities[relation])
+
+
+def optional_fields(settings: Settings) -> dict[str, str]:
+    """Return the fields of site and title that a user named, by what they contain."""
+    default = type(settings).model_fields["title_field"].default
+    paths = {"site": settings.site_field, "title": settings.title_field}
+    return {what: path for what, path in paths.items() if path and path != default}
 
 
 def content_kind(settings: Settings) -> str:

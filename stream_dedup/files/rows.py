@@ -76,6 +76,8 @@ class DocumentRows:
     repeated_ids: RepeatedIds = field(default_factory=RepeatedIds)
     _markup: int = 0
     _without_id: int = 0
+    _found_names: set[str] = field(default_factory=set)
+    _first_names: str = ""
     _first_markup: str = ""
     _vector_lengths: VectorLengths = field(default_factory=VectorLengths)
 
@@ -221,6 +223,10 @@ class DocumentRows:
         if not self.takes_vectors and not isinstance(value, str):
             raise InputError(_text_problem(row.name, value, self.content))
         content = self._content(row.name, value)
+        self._first_names = self._first_names or ", ".join(row.fields)
+        for path in {self.site, self.title} - self._found_names - {None}:
+            if field_at(row.fields, str(path)) is not MISSING:
+                self._found_names.add(str(path))
         key = key_of(row.fields, self.identifier) if self.identifier else None
         if key is None:
             self._without_id += self.identifier is not None
@@ -228,7 +234,17 @@ class DocumentRows:
         return row.name if key is None else key, content, ""
 
     def _warn(self) -> None:
-        """Warn of texts that look like web pages, and of rows of files without an id."""
+        """Warn of texts that look like web pages, and of rows of files without an id.
+
+        Raises:
+            InputError: no row of the files has the field of the site or title.
+        """
+        for what, path in {"site": self.site, "title": self.title}.items():
+            if path and self._first_names and path not in self._found_names:
+                raise InputError(
+                    f"No row has the field {path!r} that {what}= names; the fields of the first "
+                    f"row are {self._first_names}."
+                )
         if self._without_id:
             warn_caller(
                 f"{self._without_id:,} of {counted(len(self.ids), 'row')} have no "

@@ -60,3 +60,29 @@ def test_a_column_of_bytes_is_text_if_it_is_utf_8() -> None:
     assert found(pa.table({"text": [PAGE.encode()] * 2})) == [("0", "new"), ("1", "exact")]
     with pytest.raises(InputError, match=r"^Row 0: The column 'text' contains bytes that are no"):
         dedup(pa.table({"text": [b"\xff\xfe"]}))
+
+
+def test_a_field_that_no_row_has_is_reported(run: Callable[..., Any], tmp_path: Path) -> None:
+    rows = [{"id": "a", "text": PAGE, "host": "a.example"}, {"id": "b", "text": OTHER}]
+    lines, table = (written(tmp_path / f"a.{suffix}", rows) for suffix in ("jsonl", "parquet"))
+
+    for what in ("site", "title"):
+        option = f"--{what}-field"
+        ended = run("check", lines, option, "hots")
+        assert ended.err == (
+            f"No row of JSONL, Parquet or Arrow has the field 'hots' with the {what}: correct "
+            f"{option} (STREAM_DEDUP_{what.upper()}_FIELD).\n"
+        )
+        assert run("check", lines, option, "host").err == ""
+        refused = run("check", table, option, "hots")
+        assert refused.code == 1
+        assert (
+            f"a.parquet has no column 'hots'; its columns are id, text, host. Name the one with the {what}"
+            in refused.err
+        )
+        for path in (lines, table):
+            with pytest.raises(
+                InputError, match=f"^No row has the field 'hots' that {what}= names"
+            ):
+                dedup(path, **{what: "hots"})
+            assert found(path, **{what: "host"}) == [("a", "new"), ("b", "new")]
