@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
+import math
 import re
 from typing import Any, Final
 
@@ -92,16 +93,16 @@ def field_at(fields: Any, path: str) -> Any:
 
 
 def scalar(found: Any) -> str | None:
-    """Return a text or number, or the first item of a list of them, as text; None for other
+    """Return a text or finite number, or the first item of a list of them, as text; None for other
     values.
     """
     if isinstance(found, list) and found:
         found = found[0]
     if isinstance(found, str):
         return found
-    if isinstance(found, int | float) and not isinstance(found, bool):
-        return str(found)
-    return None
+    if isinstance(found, bool) or (isinstance(found, float) and not math.isfinite(found)):
+        return None
+    return str(found) if isinstance(found, int | float) else None
 
 
 def time_ms_of(found: Any) -> int | None:

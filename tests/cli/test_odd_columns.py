@@ -86,3 +86,24 @@ def test_a_field_that_no_row_has_is_reported(run: Callable[..., Any], tmp_path: 
             ):
                 dedup(path, **{what: "hots"})
             assert found(path, **{what: "host"}) == [("a", "new"), ("b", "new")]
+
+
+def test_nan_and_infinity_are_no_ids(run: Callable[..., Any], tmp_path: Path) -> None:
+    texts = [PAGE, OTHER, PAGE]
+    numbers = [float("nan"), float("inf"), 2.0]
+    table = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": numbers, "text": texts}), table)
+    lines = tmp_path / "a.jsonl"
+    lines.write_text(
+        "".join(
+            f'{{"id": {number}, "text": "{one}"}}\n'
+            for number, one in zip(("NaN", "Infinity", 2.0), texts, strict=True)
+        )
+    )
+
+    for path, first in ((table, 0), (lines, 1)):
+        ids = [f"{path.name}:{first}", f"{path.name}:{first + 1}", "2.0"]
+        assert [name for name, _ in checked(run, path)] == ids
+        assert [name for name, _ in found(path)] == ids
+        ended = run("check", path, "--id-field", "id")
+        assert "2 of 3 documents have no 'id'" in ended.err
