@@ -220,8 +220,6 @@ class DocumentRows:
             and all(isinstance(part, str) for part in value)
         ):
             value = "\n".join(value)
-        if not self.takes_vectors and not isinstance(value, str):
-            raise InputError(_text_problem(row.name, value, self.content))
         content = self._content(row.name, value)
         self._first_names = self._first_names or ", ".join(row.fields)
         for path in {self.site, self.title} - self._found_names - {None}:

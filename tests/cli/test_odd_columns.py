@@ -107,3 +107,14 @@ def test_nan_and_infinity_are_no_ids(run: Callable[..., Any], tmp_path: Path) ->
         assert [name for name, _ in found(path)] == ids
         ended = run("check", path, "--id-field", "id")
         assert "2 of 3 documents have no 'id'" in ended.err
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_rows_of_a_file_can_have_null_as_text(tmp_path: Path, suffix: str) -> None:
+    path = written(tmp_path / f"a.{suffix}", [{"id": "a", "text": PAGE}, {"id": "b", "text": None}])
+
+    for nulls, mask in (("keep", [True, True]), ("drop", [True, False])):
+        assert found(path, nulls=nulls) == [("a", "new"), ("b", "missing")]
+        assert dedup(path, nulls=nulls, returns="mask").tolist() == mask
+    with pytest.warns(UserWarning, match="the first: a.*contains null.* Or use dedup"):
+        assert found(path)[1][1] == "unreadable"
