@@ -8,45 +8,41 @@ from typing import Annotated, Any
 
 import typer
 
-from stream_dedup.cli.options import (
-    CommandLine,
-    DocumentFormat,
-    FormatOption,
-    JsonOption,
-    command,
-)
+from stream_dedup.cli.options import CommandLine, DocumentFormat, FormatOption, JsonOption, command
+from stream_dedup.cli.setting_options import HOW_TO_JUDGE, HOW_TO_READ
 from stream_dedup.domain.document import DeadLetter
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.domain.terminal import console, note, print_json, print_table, progress
 from stream_dedup.files.checking import settings_for
 from stream_dedup.files.decoding import decode_documents
 from stream_dedup.files.threshold import DOCUMENTS_MIN, THRESHOLDS, analyse_sample, histogram_rows
-from stream_dedup.inputs.sources import find_files, not_read, read_documents
+from stream_dedup.inputs.sources import find_all, not_read, read_documents, shorten_names
 from stream_dedup.settings.recipe import recipe_of
 
 
-@command("calibrate", example="stream-dedup calibrate pages.jsonl", flags=("text_field",))
+@command(
+    "calibrate",
+    example="stream-dedup calibrate pages.jsonl",
+    flags=(*HOW_TO_READ, *HOW_TO_JUDGE),
+)
 def calibrate_command(
     command_line: CommandLine,
-    path: Annotated[str, typer.Argument(metavar="FILE|DIR|-", help="Documents as for `check`.")],
+    targets: Annotated[
+        list[str], typer.Argument(metavar="FILE|DIR|-...", help="Documents as for `check`.")
+    ],
     document_format: FormatOption = DocumentFormat.AUTO,
     documents: Annotated[
         int,
-        typer.Option(
-            "--documents",
-            min=DOCUMENTS_MIN,
-            max=50_000,
-            help="Number of documents to read.",
-        ),
+        typer.Option(min=DOCUMENTS_MIN, max=50_000, help="Number of documents to read."),
     ] = 20_000,
     as_json: JsonOption = False,
 ) -> int:
     """Show how similar documents are, what each threshold drops, and pairs on either side of it."""
     unread_names, results = list[str](), deque[tuple[str, DeadLetter | None]]()
-    files = find_files(path, document_format.value, unread_names)
+    files = find_all(targets, document_format.value, unread_names)
     settings = settings_for(files, command_line.overrides(), command_line.config)
     plan = settings.judging_plan if settings.judging_plan.needs_sketch else PLANS["bands"]
-    with progress(f"reading {path}", None):
+    with progress(f"reading {shorten_names(targets)}", None):
         sample = list(islice(decode_documents(read_documents(files), settings, results), documents))
         report = analyse_sample(sample, recipe_of(settings), plan)
     if unread_names:

@@ -134,3 +134,22 @@ def test_what_says_nothing_is_told_in_a_sentence(
 
     assert ended.code == code
     assert re.search(says, ended.words)
+
+
+def test_documents_are_read_as_check_reads_them(
+    run: Callable[..., Any], pages: Path, tmp_path: Path
+) -> None:
+    """Sites of a field, and of several files."""
+    rows = [json.loads(line) for line in pages.read_text().splitlines()]
+    paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    for path, part in zip(paths, (rows[:250], rows[250:]), strict=True):
+        path.write_text(
+            "".join(json.dumps(row | {"host": f"{n}.example"}) + "\n" for n, row in enumerate(part))
+        )
+
+    said = json.loads(
+        run("calibrate", *paths, "--text-field", "body", "--site-field", "host", "--json").out
+    )
+
+    assert said["documents"] == 500
+    assert sum(said["one_site"]) < sum(said["two_sites"])
