@@ -9,9 +9,17 @@ from pathlib import Path
 
 from stream_dedup.domain.document import DeadLetter, Message, Reason
 from stream_dedup.domain.errors import InputError
+from stream_dedup.domain.terminal import note
 from stream_dedup.files.decoding import is_row, read_row
+from stream_dedup.files.remarks import is_utf8
+from stream_dedup.inputs.charset import lost_letters
 from stream_dedup.inputs.decoder import PLAIN_TEXT, DecodedDocument, Decoder
-from stream_dedup.inputs.sources import STANDARD_INPUT, SourceFile, require_one_text
+from stream_dedup.inputs.sources import (
+    STANDARD_INPUT,
+    SourceFile,
+    read_documents,
+    require_one_text,
+)
 from stream_dedup.orders.orders import OrderDependencies, record_at
 from stream_dedup.orders.rewind import POSITION_FORM
 from stream_dedup.settings.recipe import recipe_of
@@ -40,7 +48,10 @@ def read_text(settings: Settings, target: str, *, as_text: bool) -> DecodedDocum
         require_one_text(path)
         document = read_document(settings, path, takes_vectors=False)
         return document if path.suffix == ".json" else document._replace(id=b"")
-    return DecodedDocument(_plain_text(target, as_text=as_text), b"", 0, 0)
+    text = _plain_text(target, as_text=as_text)
+    if problem := lost_letters(text):
+        raise InputError(f"{target:.200}: {problem}")
+    return DecodedDocument(text, b"", 0, 0)
 
 
 def _is_file(path: Path) -> bool:
@@ -64,11 +75,26 @@ def _plain_text(target: str, *, as_text: bool) -> str:
                 )
             return target
         require_one_text(Path(target))
-        return Path(target).read_bytes().decode("utf-8", "replace")
+        return _bytes_of(Path(target)).decode("utf-8", "replace")
     except OSError as error:
         if isinstance(error, FileNotFoundError) or "too long" in str(error):
             return target
         raise InputError(f"{target} cannot be read: {error.strerror or error}.") from error
+
+
+def _bytes_of(path: Path) -> bytes:
+    """Return the bytes of a file with one text, with a remark if some are not UTF-8.
+
+    Raises:
+        InputError: it cannot be read, or is of another format, such as UTF-16.
+    """
+    file = SourceFile(path, str(path), "text")
+    raw = next(read_documents([file]))
+    if raw.lost is not None:
+        raise InputError(raw.lost.message)
+    if not file.is_page and not is_utf8(raw.raw):
+        note(f"Bytes of {path} that are not UTF-8 were read as U+FFFD.")
+    return raw.raw
 
 
 def _resembles_path(target: str) -> bool:
@@ -93,9 +119,7 @@ def read_document(settings: Settings, path: Path, *, takes_vectors: bool) -> Dec
     )
     if SourceFile(path, path.name, "text").is_page:
         form = {**form, "text_is": "html"}
-    message = Message(
-        "file", 0, 0, str(path).encode("utf-8", "replace"), path.read_bytes(), None, []
-    )
+    message = Message("file", 0, 0, str(path).encode("utf-8", "replace"), _bytes_of(path), None, [])
     return decode_one(
         settings.model_copy(update=form), message, str(path), takes_vectors=takes_vectors
     )

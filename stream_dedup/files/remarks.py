@@ -80,7 +80,7 @@ class Remarks:
             and REPLACED in text
             and not raw.is_page
             and raw.form != "warc"
-            and not _is_utf8(raw.raw)
+            and not is_utf8(raw.raw)
         ):
             self._count_note("no UTF-8", raw)
         self._counts["rows"] += raw.form == "jsonl"
@@ -212,7 +212,8 @@ def _file_of(raw: RawDocument) -> str:
     return raw.name.rpartition(":")[0] or raw.name
 
 
-def _is_utf8(raw: bytes) -> bool:
+def is_utf8(raw: bytes) -> bool:
+    """Return whether bytes are valid UTF-8."""
     try:
         raw.decode()
     except UnicodeDecodeError:

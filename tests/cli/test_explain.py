@@ -333,3 +333,24 @@ def test_rows_are_named_as_check_prints_them(
     assert (lost.code, lost.err) == (1, f"{path}:77 cannot be read: there is no such row.\n")
     wrong = run("explain", *names)
     assert "has no field 'text'" in wrong.err
+
+
+def test_a_file_in_another_encoding_is_reported(run: Callable[..., Any], tmp_path: Path) -> None:
+    """By `explain` and `similar`, as by `check`."""
+    path, other = tmp_path / "a.txt", tmp_path / "b.txt"
+    other.write_text(OTHER)
+    index = tmp_path / "index"
+    run("check", other, "--index", index)
+
+    path.write_text(PAGE, "utf-16")
+    for command in (("explain", other, path), ("similar", path, "--volume", index)):
+        ended = run(*command)
+        assert (ended.code, f"{path} is UTF-16: turn it into UTF-8" in ended.err) == (1, True)
+    path.write_text(f"{PAGE} café", "latin-1")
+    for command in (("explain", other, path), ("similar", path, "--volume", index)):
+        ended = run(*command)
+        remark = f"Bytes of {path} that are not UTF-8 were read as U+FFFD."
+        assert (ended.code, remark in ended.err) == (0, True)
+    path.write_text("ü" * 90, "latin-1")
+    ended = run("similar", path, "--volume", index)
+    assert "90 of the 90 characters of the text are not UTF-8" in ended.err
