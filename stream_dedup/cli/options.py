@@ -235,7 +235,10 @@ TitleOption = Annotated[
 ]
 TextArgument = Annotated[
     str,
-    typer.Argument(metavar="TEXT|FILE|-", help="A text, a file with one, or - for standard input."),
+    typer.Argument(
+        metavar="TEXT|FILE|-",
+        help="A text, a file with one, a row (pages.jsonl:12), or - for stdin.",
+    ),
 ]
 AsTextOption = Annotated[
     bool, typer.Option("--text", help="Use the argument as text even if a file has that name.")

@@ -32,19 +32,23 @@ def read_text(settings: Settings, target: str, *, as_text: bool) -> DecodedDocum
     """Return `target` as a document, or the contents of the file of that name, or standard input
     for `-`.
 
-    A web page and a .json file are read by `document_in`; only a .json file gives id, scope, site
-    and title.
+    A row of a file (`pages.jsonl:12`) is read by `read_row`, a web page and a .json file by
+    `read_document`; a page gives no id.
 
     Raises:
         InputError: the file cannot be read.
     """
     path = Path(target)
+    takes_vectors = recipe_of(settings).method.takes_vectors
+    if not as_text and not _is_file(path) and is_row(target):
+        settings = settings.model_copy(update={"value_format": "json"})
+        return read_row(settings, target, takes_vectors=takes_vectors)
     is_record = not as_text and (
         path.suffix == ".json"
         or settings.text_is == "html"
         or SourceFile(path, path.name, "text").is_page
     )
-    if is_record and _is_file(path) and not recipe_of(settings).method.takes_vectors:
+    if is_record and _is_file(path) and not takes_vectors:
         require_one_text(path)
         document = read_document(settings, path, takes_vectors=False)
         return document if path.suffix == ".json" else document._replace(id=b"")

@@ -58,8 +58,9 @@ class LookUp:
             InputError: the text is empty after normalisation; or the recipe expects vectors, and it
             is none.
         """
-        recipe, text = recipe_of(settings), str(document.text)
-        content = _vector_of(text) if recipe.method.takes_vectors else text
+        recipe, content = recipe_of(settings), document.text
+        if recipe.method.takes_vectors and isinstance(content, str):
+            content = _vector_of(content)
         prints = Fingerprinter(recipe).fingerprint([content])
         if prints.empty[0]:
             raise InputError(

@@ -264,3 +264,24 @@ def test_what_cannot_be_asked_is_a_sentence(
     assert "no address of an index" in run("similar", PAGE, "--index", "ftp://x").err
     assert f"--volume {volume}" in run("similar", PAGE, "--index", volume).err
     assert "contains no index; name" in run("similar", PAGE, "--volume", tmp_path).err
+
+
+@pytest.mark.parametrize("recipe", ["words", "vector"])
+def test_a_row_is_looked_up_as_explain_reads_it(
+    run: Callable[..., Any], tmp_path: Path, recipe: str
+) -> None:
+    pages, index = tmp_path / "pages.jsonl", tmp_path / "index"
+    chance = random.Random(1)
+    rows = [
+        {"id": name, "text": one if recipe == "words" else [chance.gauss(0, 1) for _ in range(64)]}
+        for name, one in (("a", PAGE), ("b", OTHER))
+    ]
+    pages.write_text(jsonl(rows))
+    given = ("--set", f"recipe={recipe}")
+    run("check", pages, "--index", index, *given)
+
+    assert found(run("similar", f"{pages}:2", "--volume", index, "--json", *given)) == [("b", 0)]
+    assert run("similar", "word " * 400 + ":2", "--volume", index, "--text").code == (
+        0 if recipe == "words" else 78
+    )
+    assert "there is no such row" in run("similar", f"{pages}:3", "--volume", index, *given).err
