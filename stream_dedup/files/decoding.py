@@ -127,7 +127,9 @@ def read_row(settings: Settings, target: str, *, takes_vectors: bool) -> Decoded
     """
     name, _, number = target.rpartition(":")
     file = find_files(name, "auto")[0]
-    rows = (raw for raw in read_documents([file]) if raw.name == f"{file.name}:{number}")
+    # A file that cannot be read is a lost document with the name of the file.
+    names = {file.name, f"{file.name}:{number}"}
+    rows = (raw for raw in read_documents([file]) if raw.name in names)
     pending: Pending = deque()
     document = next(decode_documents(rows, settings, pending, takes_vectors=takes_vectors), None)
     if document is not None:
@@ -139,6 +141,7 @@ def read_row(settings: Settings, target: str, *, takes_vectors: bool) -> Decoded
             document.site,
             document.title,
         )
-    letter = pending[0][1] if pending else None
-    why = "there is no such row." if letter is None else letter.message
+    letter = pending[-1][1] if pending else None
+    numbered = "lines are numbered from 1, rows of Parquet and Arrow from 0."
+    why = f"there is no such row; {numbered}" if letter is None else letter.message
     raise InputError(f"{target} cannot be read: {why}")

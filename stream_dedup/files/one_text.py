@@ -17,6 +17,7 @@ from stream_dedup.inputs.decoder import PLAIN_TEXT, DecodedDocument, Decoder
 from stream_dedup.inputs.sources import (
     STANDARD_INPUT,
     SourceFile,
+    form_of,
     read_documents,
     require_one_text,
 )
@@ -105,7 +106,7 @@ def _resembles_path(target: str) -> bool:
     """Return whether a text is probably a path: one word with a suffix or a folder, and no URL."""
     is_word = len(target.split()) == 1 and "://" not in target
     return is_word and (
-        re.fullmatch(r".*\w\.[A-Za-z]\w{0,5}", target) is not None
+        re.fullmatch(r".*\w\.[A-Za-z]\w{0,5}(:\d+)?", target) is not None
         or target.startswith(("/", "./", "../", "~/"))
     )
 
@@ -167,6 +168,9 @@ def read_compared(settings: Settings, target: str, *, takes_vectors: bool) -> De
         raise InputError(f"{target} cannot be read: {error.strerror or error}.") from error
     match = POSITION_FORM.match(target)
     if match is None:
+        name, _, number = target.rpartition(":")
+        if number.isdecimal() and form_of(Path(name)):
+            raise InputError(f"There is no file {name}; name one that exists, and a row in it.")
         raise InputError(
             f"{target!r:.200} is neither a file, nor a row of one (pages.jsonl:12), nor the "
             "position of a record (documents-3@8812 or 3@8812)."

@@ -330,7 +330,13 @@ def test_rows_are_named_as_check_prints_them(
     assert (found["verdict"], found["distance"]) == ("duplicate", second["distance"])
     assert [document["id"] for document in found["documents"]] == ["u0", "u1"]
     lost = run("explain", names[0], f"{path}:77", "--text-field", "body")
-    assert (lost.code, lost.err) == (1, f"{path}:77 cannot be read: there is no such row.\n")
+    assert (lost.code, lost.err) == (
+        1,
+        (
+            f"{path}:77 cannot be read: there is no such row; lines are "
+            "numbered from 1, rows of Parquet and Arrow from 0.\n"
+        ),
+    )
     wrong = run("explain", *names)
     assert "has no field 'text'" in wrong.err
 
@@ -354,3 +360,18 @@ def test_a_file_in_another_encoding_is_reported(run: Callable[..., Any], tmp_pat
     path.write_text("ü" * 90, "latin-1")
     ended = run("similar", path, "--volume", index)
     assert "90 of the 90 characters of the text are not UTF-8" in ended.err
+
+
+def test_a_file_of_rows_that_cannot_be_read_is_reported(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
+    path, other = tmp_path / "a.jsonl", tmp_path / "b.txt"
+    path.write_bytes(b"\x1f\x8b packed")
+    other.write_text(OTHER)
+
+    assert (
+        f"{path}:1 cannot be read: a.jsonl is gzip: unpack it"
+        in run("explain", f"{path}:1", other).err
+    )
+    missing = run("explain", tmp_path / "no.jsonl:2", other)
+    assert f"There is no file {tmp_path / 'no.jsonl'}; name one that exists" in missing.err
