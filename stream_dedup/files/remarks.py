@@ -18,9 +18,10 @@ from stream_dedup.files.offline import (
     exceeds_one_percent,
     short_texts_note,
 )
+from stream_dedup.files.rows import named_id
 from stream_dedup.fingerprinting import Content
 from stream_dedup.inputs.charset import REPLACED, looks_like_markup
-from stream_dedup.inputs.fields import MISSING, field_at, scalar, without_line_number
+from stream_dedup.inputs.fields import MISSING, field_at, without_line_number
 from stream_dedup.inputs.sources import DAMAGED_FILE, HOW_TO_READ, RawDocument, not_read
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
@@ -89,8 +90,7 @@ class Remarks:
             self._counts[f"{what} fields"] += field_at(raw.fields, path) is not MISSING
         if raw.form == "jsonl" and self.settings.id_field:
             self._counts["documents"] += 1
-            identifier = scalar(field_at(raw.fields, self.settings.id_field))
-            self._counts["without an id"] += identifier is None
+            self._counts["without an id"] += named_id(raw, self.settings.id_field) is None
         self.repeated_ids.add_document(self._last_file_read)
         is_extracted = raw.is_page or (self.settings.text_is == "html" and raw.form != "warc")
         self._counts["texts"] += 1

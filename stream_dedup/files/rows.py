@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
@@ -26,11 +27,14 @@ from stream_dedup.files.offline import OfflineDocument, RepeatedIds, exceeds_one
 from stream_dedup.fingerprinting import Vector, as_vector
 from stream_dedup.inputs.charset import looks_like_markup, lost_letters
 from stream_dedup.inputs.columnar import decoded_parts, require_pyarrow
-from stream_dedup.inputs.fields import MISSING, field_at, scalar
+from stream_dedup.inputs.fields import MISSING, field_at, parse_json, scalar
 from stream_dedup.inputs.html import Pages
-from stream_dedup.inputs.sources import RawDocument, find_files, key_of, read_documents
+from stream_dedup.inputs.sources import RawDocument, find_files, form_of, key_of, read_documents
 
 _NULL: Final = object()
+_HOW_TO_NAME_FILES: Final = (
+    "Give files as the path of a folder, or as a pattern such as data/*.jsonl."
+)
 
 
 @dataclass(slots=True)
@@ -146,7 +150,9 @@ class DocumentRows:
                 isinstance(row, tuple | list) and row and isinstance(row[0], int | float)
             )
             raise InputError(
-                what + ('. Vectors need recipe=Recipe("vector").' if is_numbers else ".")
+                what
+                + ('. Vectors need recipe=Recipe("vector").' if is_numbers else ".")
+                + (f" {_HOW_TO_NAME_FILES}" if isinstance(row, os.PathLike) else "")
             )
         if not isinstance(name, str | int | bytes | UUID):
             raise InputError(_id_problem(where, name))
@@ -225,7 +231,7 @@ class DocumentRows:
         for path in {self.site, self.title} - self._found_names - {None}:
             if field_at(row.fields, str(path)) is not MISSING:
                 self._found_names.add(str(path))
-        key = key_of(row.fields, self.identifier) if self.identifier else None
+        key = named_id(row, self.identifier) if self.identifier else None
         if key is None:
             self._without_id += self.identifier is not None
             key = key_of(row.fields, None)
@@ -258,6 +264,11 @@ class DocumentRows:
     def _rows(self) -> Iterable[object]:
         if isinstance(self.source, str | os.PathLike):
             return read_documents(find_files(os.fspath(self.source), "auto", self.unread_names))
+        if isinstance(self.source, list) and self.source and all(map(_is_file, self.source)):
+            warn_caller(
+                f"All {counted(len(self.source), 'text')} are names of files, such as "
+                f"{self.source[0]}, and are judged as texts. {_HOW_TO_NAME_FILES}"
+            )
         return self._rows_of(self.source)
 
     def _rows_of(self, source: Any) -> Iterator[object]:
@@ -351,6 +362,13 @@ def warn_caller(sentence: str) -> None:
     warnings.warn(sentence, stacklevel=level)
 
 
+def _is_file(text: object) -> bool:
+    """Return whether a text is the name of a file of documents."""
+    return (
+        isinstance(text, str) and form_of(Path(text)) is not None and os.path.isfile(text)  # noqa: PTH113 - False for a text that is too long
+    )
+
+
 def column_values(source: Any) -> list[Any] | None:
     """Return a column of any library as a list, None if `source` is not a column."""
     dimensions = getattr(source, "ndim", 1)
@@ -389,6 +407,14 @@ def rows_in(values: Any, needed: str) -> Iterator[Any]:
 def is_table(source: object) -> bool:
     """Return whether an object has the attributes of a table of any library."""
     return any(hasattr(source, name) for name in ("columns", "column_names", "schema"))
+
+
+def named_id(row: RawDocument, path: str) -> str | None:
+    """Return the id of a row of a file at a path as the decoder reads it; None if it has none."""
+    found = scalar(field_at(row.fields, path))
+    if found is None and row.row is not None:  # a time of a column is a text in its JSON
+        found = scalar(field_at(parse_json(row.raw), path))
+    return found
 
 
 def _is_null(value: object) -> bool:

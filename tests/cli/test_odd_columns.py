@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -118,3 +119,25 @@ def test_rows_of_a_file_can_have_null_as_text(tmp_path: Path, suffix: str) -> No
         assert dedup(path, nulls=nulls, returns="mask").tolist() == mask
     with pytest.warns(UserWarning, match="the first: a.*contains null.* Or use dedup"):
         assert found(path)[1][1] == "unreadable"
+
+
+def test_a_time_is_an_id(run: Callable[..., Any], tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    times = [datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2)]
+    pq.write_table(pa.table({"when": times, "text": [PAGE, OTHER]}), path)
+
+    ended = run("check", path, "--id-field", "when", "--json")
+    ids = [json.loads(line)["id"] for line in ended.out.splitlines()]
+    assert (ids, ended.err) == (["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"], "")
+    assert found(path, id="when") == [(name, "new") for name in ids]
+
+
+def test_a_list_of_names_of_files_is_reported(tmp_path: Path) -> None:
+    paths = [written(tmp_path / name, [{"text": PAGE}]) for name in ("a.jsonl", "b.jsonl")]
+
+    with pytest.warns(UserWarning, match=r"^All 2 texts are names of files, such as .*a\.jsonl"):
+        dedup([str(path) for path in paths])
+    with pytest.raises(
+        InputError, match=r"was given\. Give files as the path of a folder, or as a"
+    ):
+        dedup(paths)
