@@ -24,8 +24,7 @@ def print_explanation(found: dict[str, Any]) -> None:
         ["", *columns[1:]],
         [[str(document[name]) for name in columns] for document in found["documents"]],
     )
-    page.print()
-    print_table(["", ""], rows_of(found))
+    print_table(["", ""], rows_of(found))  # the empty headings are a blank line
     if found["differing"]:
         page.print()
         rows = [

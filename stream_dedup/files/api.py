@@ -30,7 +30,7 @@ from stream_dedup.domain.errors import ConfigurationError, InputError, Invariant
 from stream_dedup.domain.hosts import named_site, site_of
 from stream_dedup.domain.plan import Plan
 from stream_dedup.domain.printable import counted
-from stream_dedup.domain.sketch import SKETCH_BYTES
+from stream_dedup.domain.sketch import SKETCH_BYTES, per_cent
 from stream_dedup.domain.sketch import similarity as sketch_similarity
 from stream_dedup.files.offline import (
     PrintedBatch,
@@ -668,7 +668,7 @@ def _name(stored: bytes) -> str:
 
 
 def _similarity(sketch: bytes, other: bytes) -> float | None:
-    return sketch_similarity(sketch, other) if sketch and other else None
+    return per_cent(sketch, other) / 100 if sketch and other else None
 
 
 def _answer(name: str, print_: Print, judgement: Judgement | None) -> Answer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -375,3 +376,10 @@ def test_a_file_of_rows_that_cannot_be_read_is_reported(
     )
     missing = run("explain", tmp_path / "no.jsonl:2", other)
     assert f"There is no file {tmp_path / 'no.jsonl'}; name one that exists" in missing.err
+
+
+def test_one_blank_line_separates_the_tables(
+    run: Callable[..., Any], files: Callable[[str, str], tuple[Path, Path]]
+) -> None:
+    lines = [line.strip() for line in run("explain", *files(PAGE, OTHER)).out.splitlines()]
+    assert [pair for pair in itertools.pairwise(lines) if not any(pair)] == []
