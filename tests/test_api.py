@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import stream_dedup
@@ -659,3 +660,18 @@ def test_a_copy_that_is_fetched_again_is_a_copy_again() -> None:
         "b": ["exact", "exact"],
         "c": ["near", "near"],
     }
+
+
+def test_a_match_has_the_similarity_of_the_answer() -> None:
+    other = LONG.replace("word7 ", "another ")
+    index = Index()
+    index.add("a", LONG)
+    (match,) = index.query(other)
+    assert match.similarity == index.add("b", other).similarity == round(match.similarity, 2)
+
+
+def test_a_table_and_a_missing_page_are_sentences() -> None:
+    with pytest.raises(InputError, match=r"^A page must be a text or bytes, and None was given"):
+        page_text(None)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"a Table was given; pass its columns to add_columns\."):
+        Index().add_many(pa.table({"id": ["a"], "text": [LONG]}))  # type: ignore[arg-type]

@@ -39,7 +39,7 @@ from stream_dedup.files.offline import (
     open_index,
     open_store,
 )
-from stream_dedup.files.rows import column_of, rows_in
+from stream_dedup.files.rows import column_of, is_table, rows_in
 from stream_dedup.fingerprinting import (
     Content,
     Fingerprinter,
@@ -179,8 +179,10 @@ def page_text(page: str | bytes, encoding: str | None = None) -> str:
     Raises:
         ConfigurationError: the extractor is not installed.
         InputError: the extractor fails on the page or takes more than two seconds of CPU, or the
-        page is not in the encoding that it declares.
+        page is not in the encoding that it declares, or is neither a text nor bytes.
     """
+    if not isinstance(page, str | bytes):
+        raise InputError(f"A page must be a text or bytes, and {given_kind(page)}.")
     raw, charset = (
         (page.encode("utf-8", "replace"), "utf-8") if isinstance(page, str) else (page, encoding)
     )
@@ -316,6 +318,11 @@ class Index:
         scope_hash = _hash_scope(scope)
         names: list[str] = []
         prints: list[Print] = []
+        if is_table(documents):
+            raise InputError(
+                f"Documents must be pairs of an id and a text, and {given_kind(documents)}; pass its "
+                "columns to add_columns."
+            )
         source = rows_in(documents, "Documents must be pairs of an id and a text or Print")
         while batch := list(islice(source, records.DOCUMENTS_MAX)):
             pairs = [
