@@ -21,7 +21,7 @@ from stream_dedup.files.offline import (
 from stream_dedup.files.rows import named_id
 from stream_dedup.fingerprinting import Content
 from stream_dedup.inputs.charset import REPLACED, looks_like_markup
-from stream_dedup.inputs.fields import MISSING, field_at, without_line_number
+from stream_dedup.inputs.fields import MISSING, field_at
 from stream_dedup.inputs.sources import DAMAGED_FILE, HOW_TO_READ, RawDocument, not_read
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
@@ -279,7 +279,7 @@ class Losses:
 
 def letter_sentence(where: str, letter: DeadLetter) -> str:
     """Return the message of a dead letter, with its place in front if the message lacks it."""
-    message = without_line_number(letter.message)
+    message = letter.message
     return message if message.startswith(where) else f"{where}: {message}"
 
 

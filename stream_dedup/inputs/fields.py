@@ -27,9 +27,8 @@ def parse_or_letter(value: bytes) -> Any | DeadLetter:
     try:
         return parse_json(value)
     except (ValueError, RecursionError) as error:
-        return DeadLetter(
-            "decode", type(error).__name__, f"The value is not JSON that can be read: {error}."
-        )
+        why = without_line_number(f"The value is not JSON that can be read: {error}.")
+        return DeadLetter("decode", type(error).__name__, why)
 
 
 def parse_json(value: bytes) -> Any:

@@ -217,6 +217,7 @@ def test_rude_input_is_reported_line_by_line_and_the_rest_is_judged(
     assert "unreadable  6 (decode 3, field 3)" in as_text.out
     assert "rude.jsonl:1: The value is not JSON" in as_text.err
     assert re.search(r"at character \d", as_text.err) is not None
+    assert "line 1 column" not in as_json.out
     assert "line 1" not in as_text.err
     *letters, remark = as_text.err.splitlines()
     assert len(letters) == 6
