@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 33_541
+WHOLE = 33_544
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -25,7 +25,7 @@ CEILINGS = {
     "fingerprinting": 2_743,
     "index": 5_545,
     "indexer": 670,
-    "inputs": 2_863,
+    "inputs": 2_866,
     "insights": 490,
     "kafka": 1_815,
     "kernels": 283,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -560,6 +561,8 @@ class Decoder:
                 "MissingField",
                 f"The value has no field {self._settings.text_field!r} for the vector.",
             )
+        if isinstance(found, list):  # the JSON of a row of Parquet has null for NaN
+            found = [math.nan if number is None else number for number in found]
         if not isinstance(found, list) or not all(
             isinstance(number, int | float) and not isinstance(number, bool) for number in found
         ):

@@ -159,6 +159,7 @@ def as_vector(values: Sequence[float] | NDArray[np.floating[Any]]) -> Vector:
         )
     if not bool(np.all(np.abs(vector) <= _LARGEST)):
         raise InputError(
-            "A vector holds a number that is not finite or greater than 1e150; give finite numbers."
+            "A vector holds a number that is not finite (also null) or greater than 1e150; give "
+            "finite numbers."
         )
     return vector + 0.0
