@@ -424,12 +424,12 @@ def test_a_print_keeps_its_value() -> None:
         ),
         (
             lambda index: index.add(b"id", "a text"),
-            "^An id must be a text or a whole number, and a bytes was given",
+            "^An id must be a text or a whole number, and a bytes object was given",
         ),
         (lambda index: index.add("id", None), "^A text or a Print is expected, and None was given"),
         (
             lambda index: index.add("id", b"a text"),
-            "^A text or a Print is expected, and a bytes was given",
+            "^A text or a Print is expected, and a bytes object was given",
         ),
         (
             lambda index: index.add("id", "a text", scope=5),
@@ -466,7 +466,7 @@ def test_a_print_keeps_its_value() -> None:
         ),
         (
             lambda index: index.query("a text", scope=b"x"),
-            "^A scope must be a text or None, and a bytes was given",
+            "^A scope must be a text or None, and a bytes object was given",
         ),
         (
             lambda index: index.add_many([("a", "b"), "ab"]),

@@ -266,7 +266,9 @@ def test_vectors_are_judged_as_texts_are(tmp_path: Path) -> None:
             index.add("d", "a text")
         with pytest.raises(InputError, match=r"^Row 0: A vector holds a number that is not finite"):
             index.add_many([("d", np.array([np.inf]))])
-    with pytest.raises(InputError, match=r"ndarray was given. A vector needs a recipe for vectors"):
+    with pytest.raises(
+        InputError, match=r"NumPy array was given. A vector needs a recipe for vectors"
+    ):
         fingerprint(one)
     with pytest.raises(ConfigurationError, match="expects texts, and vector= names vectors"):
         dedup(table, vector="at", recipe=Recipe())
@@ -291,7 +293,7 @@ def test_vectors_are_judged_as_texts_are(tmp_path: Path) -> None:
         dedup(tmp_path / "b.jsonl", vector="at")
     with pytest.raises(
         InputError,
-        match=r'^Row 0: .* and a ndarray was given\. Vectors need recipe=Recipe\("vector"\)\.$',
+        match=r'^Row 0: .* and a NumPy array was given\. Vectors need recipe=Recipe\("vector"\)\.$',
     ):
         dedup([rows[0], "a text"])
     assert dedup({"at": [rows[0], None]}, vector="at", nulls="drop", returns="mask").tolist() == [

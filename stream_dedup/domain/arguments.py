@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from stream_dedup.domain.errors import InputError
 
 T = TypeVar("T")
+_WORDS: Final = {"bytes": "a bytes object", "ndarray": "a NumPy array"}
 
 
 def kind_of(value: object) -> str:
     """Return the name of the type of a value with its article: `None`, `an int`, `a dict`."""
     name = type(value).__name__
+    if name in _WORDS:
+        return _WORDS[name]
     return "None" if value is None else f"an {name}" if name[0].lower() in "aeiou" else f"a {name}"
 
 

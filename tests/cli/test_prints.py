@@ -168,6 +168,9 @@ def test_a_run_goes_on_and_sees_what_has_changed(
 
     assert json.loads(again.out)["files"] == 2
     assert "3 files of prints exist and are up to date" in again.err
+    one = ("prints", data / "z.jsonl", "--to", tmp_path / "one")
+    run(*one)
+    assert "1 file of prints exists and is up to date" in run(*one).err
     after = tree(tmp_path / "prints")
     assert {name for name in after if after[name] != before[name]} == {"z.jsonl.parquet"}
     assert json.loads(run(*command, "--recipe", "chars").out)["files"] == 5
