@@ -235,10 +235,7 @@ TitleOption = Annotated[
 ]
 TextArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="TEXT|FILE|-",
-        help="A text, a file with one, a row (pages.jsonl:12), or - for stdin.",
-    ),
+    typer.Argument(metavar="TEXT|FILE|-", help="Text, file, row (a.jsonl:9), or - for stdin."),
 ]
 AsTextOption = Annotated[
     bool, typer.Option("--text", help="Use the argument as text even if a file has that name.")
