@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 33_547
+WHOLE = 33_554
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -21,7 +21,7 @@ CEILINGS = {
     "console": 1_630,
     "demo": 510,
     "domain": 1_789,
-    "files": 2_700,
+    "files": 2_707,
     "fingerprinting": 2_743,
     "index": 5_545,
     "indexer": 670,

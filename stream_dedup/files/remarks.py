@@ -27,6 +27,7 @@ from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 
 _FIELDS_NAMED = 20
+_SIMILARITY_USUAL_MIN = 50
 _DIGITS = re.compile(r"0x[0-9a-f]+|\d+")
 
 
@@ -155,12 +156,7 @@ class Remarks:
                 "instead."
             )
         settings = self.settings
-        for what, path in self._optional_fields.items():
-            if counts["rows"] and not counts[f"{what} fields"]:
-                note(
-                    f"No row of JSONL, Parquet or Arrow has the field {path!r} with the {what}: "
-                    f"correct --{what}-field (STREAM_DEDUP_{what.upper()}_FIELD)."
-                )
+        self._note_settings()
         if (
             counts["without a site"] > counts["rows"] // 2
             and counts["rows"] >= 20
@@ -187,6 +183,22 @@ class Remarks:
             note(sentence)
         report_skipped_records(self.skipped_records)
 
+    def _note_settings(self) -> None:
+        """Print the notes on settings that cannot have the intended effect."""
+        counts, plan = self._counts, self.settings.judging_plan
+        for what, path in self._optional_fields.items():
+            if counts["rows"] and not counts[f"{what} fields"]:
+                note(
+                    f"No row of JSONL, Parquet or Arrow has the field {path!r} with the {what}: "
+                    f"correct --{what}-field (STREAM_DEDUP_{what.upper()}_FIELD)."
+                )
+        if plan.bands and counts["judged"] and plan.similarity < _SIMILARITY_USUAL_MIN:
+            note(
+                f"The plan {plan.name} finds few pairs below similarity 0.6, so "
+                f"{as_text(plan.similarity)} (--similarity, STREAM_DEDUP_SIMILARITY) finds hardly "
+                "more copies than 0.5 does."
+            )
+
 
 def _printable_id(identifier: bytes) -> str:
     return printable(identifier.decode("utf-8", "replace")) or "(no id)"
@@ -197,7 +209,7 @@ def _threshold_text(settings: Settings, relation: Relation) -> str:
 
 
 def optional_fields(settings: Settings) -> dict[str, str]:
-    """Return the fields of site and title that a user named, by what they contain."""
+    """Return the fields of `site` and `title` that a user named, by these names."""
     default = type(settings).model_fields["title_field"].default
     paths = {"site": settings.site_field, "title": settings.title_field}
     return {what: path for what, path in paths.items() if path and path != default}

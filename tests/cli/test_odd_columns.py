@@ -148,3 +148,12 @@ def test_nan_in_a_vector_is_reported(run: Callable[..., Any], tmp_path: Path, su
     path = written(tmp_path / f"a.{suffix}", [{"v": [1.0, float("nan")]}])
     ended = run("check", path, "--vector-field", "v", "--set", "recipe=vector")
     assert "A vector holds a number that is not finite" in ended.err
+
+
+def test_a_similarity_that_the_bands_miss_is_remarked(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
+    path = written(tmp_path / "a.jsonl", [{"id": "a", "text": PAGE}])
+    assert run("check", path, "--similarity", "0.5").err == ""
+    said = run("check", path, "--similarity", "0.3").err
+    assert "finds few pairs below similarity 0.6, so 0.30 (--similarity" in said
