@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 33_554
+WHOLE = 33_572
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -18,14 +18,14 @@ CEILINGS = {
     "audit": 1_802,
     "broker": 459,
     "cli": 1_330,
-    "console": 1_630,
+    "console": 1_632,
     "demo": 510,
     "domain": 1_789,
-    "files": 2_707,
+    "files": 2_717,
     "fingerprinting": 2_743,
     "index": 5_545,
     "indexer": 670,
-    "inputs": 2_866,
+    "inputs": 2_872,
     "insights": 490,
     "kafka": 1_815,
     "kernels": 283,

@@ -336,7 +336,7 @@ def release_command(decision: Decision) -> str:
 
 async def find(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
     """Answer with a page of the documents that contain a text."""
-    return await _found(sources, query, call, max(1, _number(query, "page") or 1))
+    return await _found(sources, query, call, _page_number(query))
 
 
 async def find_all(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
@@ -410,7 +410,7 @@ def _notices_of_find(found: FoundDocuments, *, has_snippets: bool) -> list[str]:
 
 async def groups(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
     """Answer with a page of the groups of copies, the largest or the newest first."""
-    return await _groups(sources, query, call, max(1, _number(query, "page") or 1))
+    return await _groups(sources, query, call, _page_number(query))
 
 
 async def all_groups(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
@@ -566,6 +566,10 @@ def _position(query: Query) -> str:
     if not POSITION.match(at):
         raise InputError(f"at must be a position such as duplicates-3@17, not {at!r:.80}.")
     return at
+
+
+def _page_number(query: Query) -> int:
+    return max(1, _number(query, "page") or 1)
 
 
 def _number(query: Query, name: str) -> int | None:

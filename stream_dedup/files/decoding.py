@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -20,6 +19,7 @@ from stream_dedup.inputs.html import Pages
 from stream_dedup.inputs.sources import (
     RawDocument,
     find_files,
+    is_file,
     key_of,
     read_documents,
 )
@@ -116,7 +116,7 @@ def is_row(target: str) -> bool:
     counted from 1, or a row of Parquet or Arrow, counted from 0.
     """
     name, _, number = target.rpartition(":")
-    return number.isdecimal() and os.path.isfile(name)  # noqa: PTH113 - also of a long text
+    return number.isdecimal() and is_file(name)
 
 
 def read_row(settings: Settings, target: str, *, takes_vectors: bool) -> DecodedDocument:
@@ -127,9 +127,10 @@ def read_row(settings: Settings, target: str, *, takes_vectors: bool) -> Decoded
     """
     name, _, number = target.rpartition(":")
     file = find_files(name, "auto")[0]
+    first = int(number) if file.form == "columns" else 0  # lines are not numbered without reading
     # A file that cannot be read is a lost document with the name of the file.
     names = {file.name, f"{file.name}:{number}"}
-    rows = (raw for raw in read_documents([file]) if raw.name in names)
+    rows = (raw for raw in read_documents([file], first=first) if raw.name in names)
     pending: Pending = deque()
     document = next(decode_documents(rows, settings, pending, takes_vectors=takes_vectors), None)
     if document is not None:

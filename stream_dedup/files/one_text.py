@@ -18,6 +18,7 @@ from stream_dedup.inputs.sources import (
     STANDARD_INPUT,
     SourceFile,
     form_of,
+    is_file,
     read_documents,
     require_one_text,
 )
@@ -41,7 +42,7 @@ def read_text(settings: Settings, target: str, *, as_text: bool) -> DecodedDocum
     """
     path = Path(target)
     takes_vectors = recipe_of(settings).method.takes_vectors
-    if not as_text and not _is_file(path) and is_row(target):
+    if not as_text and not is_file(target) and is_row(target):
         settings = settings.model_copy(update={"value_format": "json"})
         return read_row(settings, target, takes_vectors=takes_vectors)
     is_record = not as_text and (
@@ -49,7 +50,7 @@ def read_text(settings: Settings, target: str, *, as_text: bool) -> DecodedDocum
         or settings.text_is == "html"
         or SourceFile(path, path.name, "text").is_page
     )
-    if is_record and _is_file(path) and not takes_vectors:
+    if is_record and is_file(target) and not takes_vectors:
         require_one_text(path)
         document = read_document(settings, path, takes_vectors=False)
         return document if path.suffix == ".json" else document._replace(id=b"")
@@ -57,13 +58,6 @@ def read_text(settings: Settings, target: str, *, as_text: bool) -> DecodedDocum
     if problem := lost_letters(text):
         raise InputError(f"{target:.200}: {problem}")
     return DecodedDocument(text, b"", 0, 0)
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:
-        return False  # a text that is too long for a name
 
 
 def _plain_text(target: str, *, as_text: bool) -> str:

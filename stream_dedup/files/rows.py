@@ -27,9 +27,16 @@ from stream_dedup.files.offline import OfflineDocument, RepeatedIds, exceeds_one
 from stream_dedup.fingerprinting import Vector, as_vector
 from stream_dedup.inputs.charset import looks_like_markup, lost_letters
 from stream_dedup.inputs.columnar import decoded_parts, require_pyarrow
-from stream_dedup.inputs.fields import MISSING, field_at, parse_json, scalar
+from stream_dedup.inputs.fields import MISSING, field_at, joined_texts, parse_json, scalar
 from stream_dedup.inputs.html import Pages
-from stream_dedup.inputs.sources import RawDocument, find_files, form_of, key_of, read_documents
+from stream_dedup.inputs.sources import (
+    RawDocument,
+    find_files,
+    form_of,
+    is_file,
+    key_of,
+    read_documents,
+)
 
 _NULL: Final = object()
 _HOW_TO_NAME_FILES: Final = (
@@ -220,12 +227,8 @@ class DocumentRows:
         if row.omits_bytes(self.content):
             raise InputError(f"{row.name}: {bytes_problem(self.content)}")
         value = field_at(row.fields, self.content)
-        if (
-            not self.takes_vectors
-            and isinstance(value, list)
-            and all(isinstance(part, str) for part in value)
-        ):
-            value = "\n".join(value)
+        if not self.takes_vectors:
+            value = joined_texts(value)
         content = self._content(row.name, value)
         self._first_names = self._first_names or ", ".join(row.fields)
         for path in {self.site, self.title} - self._found_names - {None}:
@@ -364,9 +367,7 @@ def warn_caller(sentence: str) -> None:
 
 def _is_file(text: object) -> bool:
     """Return whether a text is the name of a file of documents."""
-    return (
-        isinstance(text, str) and form_of(Path(text)) is not None and os.path.isfile(text)  # noqa: PTH113 - False for a text that is too long
-    )
+    return isinstance(text, str) and form_of(Path(text)) is not None and is_file(text)
 
 
 def column_values(source: Any) -> list[Any] | None:

@@ -43,6 +43,7 @@ from stream_dedup.inputs.fields import (
     MISSING,
     decode_json,
     field_at,
+    joined_texts,
     kind_of,
     parse_or_letter,
     scalar,
@@ -527,11 +528,9 @@ class Decoder:
         )
 
     def _text_of(self, fields: Any) -> str | bytes | DeadLetter:
-        found = field_at(fields, self._settings.text_field)
+        found = joined_texts(field_at(fields, self._settings.text_field))
         if isinstance(found, str | bytes):  # Avro has bytes
             return found
-        if isinstance(found, list) and all(isinstance(part, str) for part in found):
-            return "\n".join(found)
         if found is MISSING and not isinstance(fields, dict):
             return DeadLetter(
                 "field",

@@ -91,6 +91,13 @@ def field_at(fields: Any, path: str) -> Any:
     return fields
 
 
+def joined_texts(found: Any) -> Any:
+    """Return a list of texts as one text, a line for each, and anything else unchanged."""
+    if isinstance(found, list) and all(isinstance(part, str) for part in found):
+        return "\n".join(found)
+    return found
+
+
 def scalar(found: Any) -> str | None:
     """Return a text or finite number, or the first item of a list of them, as text; None for other
     values.

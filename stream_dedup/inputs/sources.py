@@ -135,6 +135,11 @@ class SourceFile:
         return self.path is not None and suffixes_of(self.path)[0] in _PAGES
 
 
+def is_file(text: str) -> bool:
+    """Return whether a text is the path of a file; False for one that is too long for a path."""
+    return os.path.isfile(text)  # noqa: PTH113 - Path.is_file raises for a text that is too long
+
+
 def contain_objects(files: Iterable[SourceFile]) -> bool:
     """Return whether some of the files contain JSON objects: lines of JSONL, or rows."""
     return any(file.form in ("jsonl", "columns") for file in files)
@@ -172,8 +177,8 @@ class RawDocument:
         return (
             self.row is not None
             and self.fields is not None
-            and column in self.row[0].schema.names
             and column not in self.fields
+            and column in self.row[0].schema.names
         )
 
 
