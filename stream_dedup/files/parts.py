@@ -19,10 +19,11 @@ import contextlib
 import errno
 import json
 import math
+import re
 import secrets
 import shutil
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -44,6 +45,8 @@ PART_ROWS, PART_BYTES = 20_000, 64 << 20
 KINDS = ("kept", "duplicates", "unreadable")
 _PROGRESS = "progress.json"
 _NOT_JSON = "not_json_"
+# Of the types of Arrow: numbers that can be NaN, bytes, nanoseconds, and types that wrap others.
+_LACKS_JSON = re.compile("float|double|binary|ns|extension")
 
 Pending = deque[tuple[str, DeadLetter | None]]
 Decode = Callable[[Iterator[RawDocument], Pending], Iterator[OfflineDocument]]
@@ -246,9 +249,7 @@ class PartedOutput:
                         partial(_write_table, _to_table(rows), codec),
                     )
                 elif rows:
-                    self.counts.update(
-                        _NOT_JSON + name for row in rows for name in _columns_without_json(row.raw)
-                    )
+                    self.counts.update(_NOT_JSON + name for name in _columns_without_json(rows))
                     replace_file(self.folder / kind / f"{name}.jsonl", partial(_write_lines, rows))
         self.counts["damaged"] += sum(
             row.raw.lost is not None and row.raw.lost.error_class == DAMAGED_FILE for row in part
@@ -411,20 +412,35 @@ def _has_value(raw: RawDocument, name: str) -> bool:
     return has_value or raw.omits_bytes(name)
 
 
-def _columns_without_json(raw: RawDocument) -> list[str]:
-    """Return the columns of a row whose value JSON cannot express."""
-    if raw.row is None or raw.fields is None:
-        return []
-    batch, row = raw.row
-    names = batch.schema.names
-    return [
-        name
-        for name in dict.fromkeys(names)
-        if raw.omits_bytes(name)
-        or not _is_finite(raw.fields.get(name))
-        or len(places := batch.schema.get_all_field_indices(name)) > 1
-        or _has_nanoseconds(batch.column(places[0]), row)
-    ]
+def _columns_without_json(rows: Iterable[_Row]) -> Iterator[str]:
+    """Yield, row by row, the columns whose value JSON cannot express."""
+    last_batch, columns = None, dict[str, bool]()
+    for raw in (row.raw for row in rows):
+        if raw.row is None or raw.fields is None:
+            continue
+        batch, index = raw.row
+        if batch is not last_batch:  # types are those of a batch: not looked up for each row
+            last_batch, columns = batch, _columns_that_may_lack_json(batch.schema)
+        for name, is_repeated in columns.items():
+            if (
+                is_repeated
+                or raw.omits_bytes(name)
+                or not _is_finite(raw.fields.get(name))
+                or _has_nanoseconds(batch.column(name), index)
+            ):
+                yield name
+
+
+def _columns_that_may_lack_json(schema: Any) -> dict[str, bool]:
+    """Return the columns some values of which JSON cannot express, by their type, and whether several
+    columns have the name.
+    """
+    count = Counter(schema.names)
+    return {
+        column.name: count[column.name] > 1
+        for column in schema
+        if count[column.name] > 1 or _LACKS_JSON.search(str(column.type))
+    }
 
 
 def _has_nanoseconds(column: Any, row: int) -> bool:
