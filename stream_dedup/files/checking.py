@@ -514,10 +514,11 @@ def settings_for(
         "id": settings.id_field,
         **optional_fields(settings),
     }
+    columns = _columns_of_each(files)
     for what, path in needed.items():
         if path:
-            require_columns(files, path, what)
-    require_single_columns(files, settings)
+            _require_column(columns, path, what)
+    _require_single_columns(columns, settings)
     return settings
 
 
@@ -538,10 +539,24 @@ def reading_settings(settings: Settings) -> dict[str, str]:
     return {name: str(getattr(settings, name)) for name in names} | location
 
 
-def require_columns(files: Sequence[SourceFile], field_path: str, what: str) -> None:
-    """Raise `InputError` if a file with columns has none for a field, such as the text or the id."""
+_Columns: TypeAlias = list[tuple[SourceFile, list[str]]]
+
+
+def _columns_of_each(files: Sequence[SourceFile]) -> _Columns:
+    """Return the columns of each file that has some and is on this machine; without files that cannot
+    be read, which is reported later.
+    """
+    columns: _Columns = []
     for file in files:
-        names = _columns(file)
+        if file.form == "columns" and file.path is not None and file.remote is None:
+            with contextlib.suppress(InputError, OSError):
+                columns.append((file, columns_of(file.path)))
+    return columns
+
+
+def _require_column(columns: _Columns, field_path: str, what: str) -> None:
+    """Raise `InputError` if a file has no column for a field, such as the text or the id."""
+    for file, names in columns:
         if names and not {field_path, field_path.split(".", maxsplit=1)[0]} & set(names):
             nested = paths_to(file.path, field_path) if file.path else []
             example = f", such as {nested[0]}" if nested else ""
@@ -557,28 +572,21 @@ def require_single_columns(
     """Raise `InputError` if a file has several columns with the name of the text, id, site or title:
     each row would have the value of the last.
     """
+    _require_single_columns(_columns_of_each(files), settings, key_field)
+
+
+def _require_single_columns(
+    columns: _Columns, settings: Settings, key_field: str | None = None
+) -> None:
     paths = [settings.text_at or settings.text_field, settings.site_field, settings.title_field]
     paths.append(key_field or settings.id_field or "id")
-    for file in files:
-        names = _columns(file)
+    for file, names in columns:
         for path in filter(None, paths):
             name = path if path in names else path.split(".", maxsplit=1)[0]
             if (count := names.count(name)) > 1:
                 raise InputError(
                     f"{file.name} has {count} columns {name!r}; give one of them another name."
                 )
-
-
-def _columns(file: SourceFile) -> list[str]:
-    """Return the columns of a file on this machine; none if it has none, or cannot be read, which
-    is reported later.
-    """
-    if file.form != "columns" or file.path is None or file.remote is not None:
-        return []
-    try:
-        return columns_of(file.path)
-    except (InputError, OSError):
-        return []
 
 
 def _as_json(where: str, judged: Judged) -> dict[str, object]:
