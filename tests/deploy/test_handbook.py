@@ -278,7 +278,7 @@ def test_capacity_counts_what_fills_the_brokers() -> None:
     """By the retention and the replicas of the topics' own files, and by the page's own
     assumptions."""
     page = (tools.ROOT / "docs" / "explanation" / "capacity.md").read_text(encoding="utf-8")
-    section = page.partition("## What fills the brokers")[2].partition("\n## ")[0]
+    section = page.partition("## Disk space on the brokers")[2].partition("\n## ")[0]
     specs = {
         name: yaml.safe_load((tools.ROOT / "topics" / f"{name}.yaml").read_text())["spec"]
         for name in ("documents", "unique", "duplicates", "fingerprints")
@@ -304,7 +304,7 @@ def test_capacity_counts_what_fills_the_brokers() -> None:
 
 def test_capacity_promises_no_more_than_one_log_can_number() -> None:
     page = (tools.ROOT / "docs" / "explanation" / "capacity.md").read_text(encoding="utf-8")
-    table = page.partition("## What fills the brokers")[0]
+    table = page.partition("## Disk space on the brokers")[0]
     rows = [re.split(r"\s*\|\s*", line) for line in table.splitlines() if line.startswith("| 10^")]
     assert len(rows) == 4
     for cells in rows:
