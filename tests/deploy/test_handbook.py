@@ -288,7 +288,7 @@ def test_capacity_counts_what_fills_the_brokers() -> None:
     weeks = specs["documents"]["config"]["retention.ms"] / (30 * 86_400_000)
     page_kb, headers_kb, log_bytes = 5.0, 0.25, 193
     assert f"pages of {page_kb:g} kB" in section
-    assert f"{log_bytes} bytes a document" in PAGES[0].read_text(encoding="utf-8")
+    assert f"{log_bytes} bytes per document" in PAGES[0].read_text(encoding="utf-8")
     rows = [line for line in section.splitlines() if line.startswith("| 10^")]
     assert len(rows) == 3
     for row in rows:
