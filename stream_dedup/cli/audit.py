@@ -40,7 +40,7 @@ def audit_command(
     work: WorkOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Check all topics, also while the filter runs: each record left once, in order, unchanged.
+    """Check all topics, also while the filter runs: each record was delivered once, in order, unchanged.
 
     Exits with 1 and prints a sentence for each violation.
     """

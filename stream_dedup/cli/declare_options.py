@@ -22,22 +22,20 @@ PlanOption = Annotated[
 ]
 SimilarityOption = Annotated[
     str | None,
-    typer.Option(
-        "--similarity", metavar="SHARE", help="New least similarity of copies, such as 0.7."
-    ),
+    typer.Option("--similarity", metavar="SHARE", help="New minimum similarity of copies: 0.7."),
 ]
 UnsureOption = Annotated[
     str | None,
     typer.Option(
         "--unsure",
         metavar="SHARE",
-        help="The same for pages of one site with equal titles, or of an unknown site.",
+        help="The same for pages of one site with equal titles, or if a site is unknown.",
     ),
 ]
 SameSiteOption = Annotated[
     str | None,
     typer.Option(
-        "--same-site", metavar="SHARE", help="The same for pages of one site if one has no title."
+        "--same-site", metavar="SHARE", help="The same for pages of one site if a title is unknown."
     ),
 ]
 OtherTitleOption = Annotated[
@@ -77,7 +75,7 @@ FormOption = Annotated[
 ReadingOption = Annotated[
     bool,
     typer.Option(
-        "--reading", help="Read documents with the present input settings. Restart the workers."
+        "--reading", help="Read documents with the current input settings. Restart the workers."
     ),
 ]
 IndexOption = Annotated[

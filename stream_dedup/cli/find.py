@@ -35,7 +35,7 @@ def find_command(
         typer.Option(
             "--least",
             metavar="SHARE",
-            help="Least share of the query that a document contains, 0 to 1.  [default: 0.5; 0.4"
+            help="Minimum share of the query that a document contains, 0 to 1.  [default: 0.5; 0.4"
             " for up to eleven words]",
         ),
     ] = None,

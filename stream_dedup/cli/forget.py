@@ -58,7 +58,7 @@ def forget_command(
         note("Nothing was written (--dry-run).")
     if settings.log_ids == "plain":
         note(
-            "This log contains ids, and keeps them; a log that is begun with "
+            "This log contains ids, and keeps them; a log that is started with "
             "STREAM_DEDUP_LOG_IDS=digest contains none."
         )
     return 0

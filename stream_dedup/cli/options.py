@@ -38,7 +38,7 @@ def local_folder(text: str) -> Path:
     path = text.removeprefix("file://")
     if "://" in path:
         raise typer.BadParameter(
-            f"{printable(text)} is an address; files are written to a folder on this machine only."
+            f"{printable(text)} is a URL; files are written to a folder on this machine only."
         )
     if os.path.lexists(path) and not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir can raise
         raise typer.BadParameter(f"{printable(text)} exists and is no folder.")
@@ -245,7 +245,7 @@ SearchOption = Annotated[
     typer.Option(
         "--search",
         metavar="URL",
-        help="Address of a running search.  [default: on this machine]",
+        help="URL of a running search.  [default: on this machine]",
     ),
 ]
 WithSearchOption = Annotated[
@@ -269,7 +269,7 @@ LogFormatOption = Annotated[
 IndexUrlOption = Annotated[
     str | None,
     typer.Option(
-        "--index", metavar="URL", help="Address of a running index.  [default: on this machine]"
+        "--index", metavar="URL", help="URL of a running index.  [default: on this machine]"
     ),
 ]
 OpenVolumeOption = Annotated[
@@ -282,9 +282,7 @@ OpenVolumeOption = Annotated[
 ]
 SiteOption = Annotated[
     str | None,
-    typer.Option(
-        "--site", help="Web site of the text: a host or an address.  [default: the file's]"
-    ),
+    typer.Option("--site", help="Web site of the text: a host or a URL.  [default: the file's]"),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 FitOption = Annotated[

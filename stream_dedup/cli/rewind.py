@@ -38,7 +38,7 @@ def rewind_command(
 ) -> int:
     """Set the offsets from which workers read `documents` again. Stop the workers first.
 
-    Documents that left already leave again. Do not set the group's offsets with other tools.
+    Documents that were already delivered are delivered again. Do not set the group's offsets with other tools.
     """
     if bool(positions) == from_outputs:
         raise typer.BadParameter(
@@ -69,8 +69,8 @@ def _print(topic: str, changes: Sequence[OffsetChange], *, is_written: bool, as_
             note(f"{topic}-{change.partition}: {change.warning}")
     if is_written and any(change.is_change for change in changes):
         note(
-            "Written. The workers start there; documents that they read again leave again, and "
-            "their duplicates are counted again in dedup.copies."
+            "Written. The workers start there; documents that they read again are delivered "
+            "again, and their duplicates are counted again in dedup.copies."
         )
     else:
         note("Nothing was written." if is_written else "Nothing was written (--dry-run).")

@@ -46,7 +46,7 @@ def run_command(
 ) -> int:
     """Run a role until SIGTERM or Ctrl-C; `all` runs index, worker and search as processes.
 
-    `all` ends when index or worker ends, and restarts the other roles.
+    `all` exits when index or worker exits, and restarts the other roles.
 
     `worker` fingerprints documents, and writes each to `unique` or `duplicates`.
 

@@ -51,8 +51,8 @@ SETTING_OPTIONS: dict[str, Any] = {
         typer.Option(
             "--floor",
             min=0,
-            help="Least number of features of a text that is compared for similarity.  [default:"
-            " the recipe's]",
+            help="Minimum number of features of a text that is compared for similarity.  "
+            "[default: the recipe's]",
         ),
     ],
     "plan": Annotated[
@@ -64,7 +64,7 @@ SETTING_OPTIONS: dict[str, Any] = {
         typer.Option(
             "--similarity",
             metavar="SHARE",
-            help="Least similarity of copies: 0.65, or 65%. Pages of one site have their own "
+            help="Minimum similarity of copies: 0.65, or 65%. Pages of one site have their own "
             "thresholds.",
         ),
     ],

@@ -17,7 +17,7 @@ PlaceArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="PLACE",
-        help="Folder or address of snapshots.  [default: SNAPSHOTS]",
+        help="Folder or URL of snapshots.  [default: SNAPSHOTS]",
         show_default=False,
     ),
 ]
@@ -32,8 +32,7 @@ def place_of(settings: Settings, argument: str | None) -> str:
     place = argument or settings.snapshots
     if place is None:
         raise ConfigurationError(
-            "No place for snapshots is set. Name a folder or an address, or set "
-            "STREAM_DEDUP_SNAPSHOTS."
+            "No place for snapshots is set. Name a folder or a URL, or set STREAM_DEDUP_SNAPSHOTS."
         )
     with raise_as(place):
         return place

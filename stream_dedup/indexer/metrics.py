@@ -15,7 +15,7 @@ _CANDIDATE_BUCKETS = tuple(2**power - 1 for power in range(21))
 _FIGURES = {
     "numbers_used": (
         "stream_dedup_index_numbers_used",
-        ("Numbers in use, of 4,294,967,280; at 4.2 billion an index without a window ends."),
+        ("Numbers in use, of 4,294,967,280; at 4.2 billion an index without a window exits."),
     ),
     "bytes_on_disk": ("stream_dedup_index_size_bytes", "Bytes of the index on its volume."),
     "applied": (
@@ -67,7 +67,7 @@ class IndexMetrics(RetentionMetrics):
         )
         self.threshold = gauge(
             "stream_dedup_similarity_threshold",
-            "Least similarity of copies, 0 to 1; 0 without sketches.",
+            "Minimum similarity of copies, 0 to 1; 0 without sketches.",
         )
         self._snapshot_taken = math.nan
         gauge(

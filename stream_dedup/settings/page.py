@@ -43,15 +43,15 @@ Write times as `250ms`, `30s`, `15m`, `12h`, `30d`; sizes as `500MB` (10^6) or `
 """
 
 TEN = {
-    "kafka_bootstrap_servers": "address of Kafka",
+    "kafka_bootstrap_servers": "bootstrap servers of Kafka",
     "kafka": "TLS and SASL",
     "topic_prefix": "for a second filter on the cluster, or one prefixed ACL",
     "input_preset": "for records of Nutch, Scrapy Cluster or ACHE",
     "value_format": "for JSON or Avro",
     "text_field": "path of the text",
-    "id_field": "path of the address, if it is not the key",
+    "id_field": "path of the URL, if it is not the key",
     "key_file": "secret key, set before the first document",
-    "similarity": "threshold of copies",
+    "similarity": "minimum similarity of copies",
     "window": "limit of the index by age",
 }
 """The settings that nearly every filter sets, and their purpose; the first list of the page."""

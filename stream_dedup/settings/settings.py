@@ -137,26 +137,26 @@ class Settings(BaseModel):
     )
     mode: Literal["enforce", "annotate", "shadow"] = Field(
         default="enforce",
-        description="`enforce`: duplicates leave on `duplicates`. `annotate`: every document leaves"
-        " on `unique`, with its verdict in headers. `shadow`: nothing leaves; verdicts "
-        "are in metrics and in a separate log, `shadow.fingerprints`.",
+        description="`enforce`: duplicates are written to `duplicates`. `annotate`: every document "
+        "is written to `unique`, with its verdict in headers. `shadow`: no document is "
+        "written; verdicts are in metrics and in a separate log, `shadow.fingerprints`.",
     )
     fail_open: (
         Annotated[Duration, within("1s", "1d", "at least 1 second and at most 1 day")] | None
     ) = Field(
         default=None,
-        description="How long a document waits for its verdict before it leaves as unique, with the"
-        " reason `fail-open`. Without it documents wait.",
+        description="How long a document waits for its verdict before it is delivered as unique, "
+        "with the reason `fail-open`. Without it documents wait.",
     )
     allow_bypass: bool = Field(
         default=False,
-        description="Accept a producer's header `dedup.bypass: true`: the record leaves as unique "
-        "without being judged.",
+        description="Accept a producer's header `dedup.bypass: true`: the record is delivered as "
+        "unique without being judged.",
     )
     topic_prefix: Annotated[str, AfterValidator(normalise_prefix)] = Field(
         default="",
-        description="Prefix of every topic name (`crawl` gives `crawl.documents`). Another prefix "
-        "starts an empty filter.",
+        description="Prefix of every topic name, as in `crawl.documents`. Another prefix starts an "
+        "empty filter.",
     )
     group: Name = Field(
         default_factory=lambda data: data["topic_prefix"] + "stream-dedup",
@@ -195,7 +195,7 @@ class Settings(BaseModel):
     input_preset: Literal["raw", "nutch", "scrapy-cluster", "ache"] = Field(
         default="raw",
         description="Defaults for a crawler's records. `nutch`: its JSON. `scrapy-cluster`: the "
-        "page in `body` (with KAFKA_BASE_64_ENCODE set `text_encoding`). `ache`: the "
+        "page in `body` (if it sets KAFKA_BASE_64_ENCODE, set `text_encoding`). `ache`: the "
         "page in `content`, as base64. The last two need `crawl-dedup[html]`.",
     )
     value_format: Literal["raw", "json", "confluent-json", "avro"] = Field(
@@ -212,27 +212,27 @@ class Settings(BaseModel):
     )
     text_at: TextPlace | None = Field(
         default=None,
-        description="Field or header (`header:text-uri`) with the address of the text (`https://`, "
+        description="Field or header (`header:text-uri`) with the URL of the text (`https://`, "
         "`s3://`, `gs://`, `abfs://`, `file:///`). Needs `crawl-dedup[fetch]`, or the "
         "extra `s3`, `gs`, `abfs`.",
     )
     text_prefixes: TextPrefixes | None = Field(
         default=None,
-        description="Allowed addresses: those below one of these, separated by commas, as in "
+        description="Allowed URLs: those below one of these, separated by commas, as in "
         "`s3://crawl/pages,https://store.example/`.",
     )
     text_bytes: Annotated[Size, Field(ge=1 << 10, le=1 << 30)] = Field(
         default=10_000_000,
-        description="Largest text that is fetched, also decompressed; a larger one becomes a dead "
+        description="Maximum size of a fetched text, also decompressed; a larger one becomes a dead "
         "letter.",
         json_schema_extra={"default_text": "`10MB`"},
     )
     registry_url: str | None = Field(
         default=None,
         repr=False,
-        description="Address of the schema registry for `avro`, also with `user:password@`; "
+        description="URL of the schema registry for `avro`, optionally with `user:password@`; "
         "separate several with commas. `STREAM_DEDUP_REGISTRY_URL_FILE` names a file "
-        "with it, `SSL_CERT_FILE` a private authority.",
+        "with it, `SSL_CERT_FILE` the certificate of a private CA.",
     )
     text_is: Literal["text", "html"] = Field(
         default="text",
@@ -261,9 +261,9 @@ class Settings(BaseModel):
     )
     site_field: FieldPath | None = Field(
         default=None,
-        description="Dotted path of the document's web site: a host, an address or any other name. "
+        description="Dotted path of the document's web site: a host, a URL or any other name. "
         "Without a value the site is the host of the id, if that is an `http` or "
-        "`https` address.",
+        "`https` URL.",
     )
     title_field: FieldPath = Field(
         default="title",
@@ -278,12 +278,10 @@ class Settings(BaseModel):
     )
     floor: Annotated[int, Field(ge=0, lt=1 << 32)] | None = Field(
         default=None,
-        description="Least number of distinct features of a text that is compared for similarity; "
-        "shorter texts are only compared for equality. A change needs a new "
+        description="Minimum number of distinct features of a text that is compared for "
+        "similarity; shorter texts are only compared for equality. A change needs a new "
         "`fingerprints` topic.",
-        json_schema_extra={
-            "default_text": "the recipe's own: 14 for `words`, as in 8 English words"
-        },
+        json_schema_extra={"default_text": "the recipe's: 14 for `words`, as in 8 English words"},
     )
     plan: str | None = Field(
         default=None,
@@ -296,10 +294,10 @@ class Settings(BaseModel):
     )
     similarity: str | None = Field(
         default=None,
-        description="Least similarity of copies of different sites, or of one id: `0.7` drops less "
-        "than the `0.62` of `bands` (see `stream-dedup calibrate`). Needs a plan with "
+        description="Minimum similarity of copies on different sites, or of one id: `0.7` drops "
+        "fewer than the `0.62` of `bands` (see `stream-dedup calibrate`). Needs a plan with "
         "sketches. Set and changed like `plan`.",
-        json_schema_extra={"default_text": "the plan's own"},
+        json_schema_extra={"default_text": "the plan's"},
     )
     similarity_unsure: str | None = Field(
         default=None,
@@ -307,25 +305,25 @@ class Settings(BaseModel):
             "The same for pages of one site with equal titles, or if the site of one is unknown: "
             "`0.70` with `bands`."
         ),
-        json_schema_extra={"default_text": "the plan's own"},
+        json_schema_extra={"default_text": "the plan's"},
     )
     similarity_same_site: str | None = Field(
         default=None,
         description="The same for pages of one site if the title of one is unknown: `0.85` with "
         "`bands`.",
-        json_schema_extra={"default_text": "the plan's own"},
+        json_schema_extra={"default_text": "the plan's"},
     )
     similarity_other_title: str | None = Field(
         default=None,
         description="The same for pages of one site with different titles: `0.97` with `bands`.",
-        json_schema_extra={"default_text": "the plan's own"},
+        json_schema_extra={"default_text": "the plan's"},
     )
     window: Annotated[str | None, BeforeValidator(check_window)] = Field(
         default=None,
         description="How long, by log time, a kept document stays in the index: `30d`. A later copy"
         " is unique again. `30d,refresh` counts from the last duplicate. Set and "
         "changed like `plan`.",
-        json_schema_extra={"default_text": "none, for ever"},
+        json_schema_extra={"default_text": "none: forever"},
     )
     better: Literal["longest", "newest"] = Field(
         default="longest",
@@ -335,7 +333,7 @@ class Settings(BaseModel):
     )
     count_copies: bool = Field(
         default=False,
-        description="Write the number of copies so far to `dedup.copies`; costs the index some 5 % "
+        description="Write the number of copies so far to `dedup.copies`; costs the index about 5 % "
         "of its CPU. It cannot change later.",
     )
     key_file: ReadableFile | None = Field(
@@ -350,17 +348,17 @@ class Settings(BaseModel):
     )
     user_dictionary: ReadableFile | None = Field(
         default=None,
-        description="Words for jieba, one a line: `word [frequency] [tag]`. Part of the recipe.",
+        description="Words for jieba, one per line: `word [frequency] [tag]`. Part of the recipe.",
     )
     stop_words: ReadableFile | None = Field(
         default=None,
         description=(
-            "Words that fingerprints ignore, one a line; `#` begins a comment. Part of the recipe."
+            "Words that fingerprints ignore, one per line; `#` starts a comment. Part of the recipe."
         ),
     )
     languages: Annotated[str, AfterValidator(check_languages)] = Field(
         default="",
-        description="Further rules, separated by commas. `icu`: ICU's dictionaries for Japanese, "
+        description="Additional rules, separated by commas. `icu`: ICU's dictionaries for Japanese, "
         "Thai, Lao, Khmer and Burmese, at a fifth of the speed, instead of pairs of "
         "characters; needs `crawl-dedup[segment]`. `same-han`: traditional Han is read "
         "as simplified, also for `exact`. Part of the recipe.",
@@ -370,14 +368,14 @@ class Settings(BaseModel):
         default=8000,
         ge=1,
         le=100_000,
-        description="Largest number of documents in one transaction; fewer if they are large.",
+        description="Maximum number of documents in one transaction; fewer if they are large.",
     )
     memory: Annotated[Size, Field(ge=384 << 20)] | None = Field(
         default=None,
         description="Memory limit of this role, such as `8GB`. A worker without it uses the limit "
         "of the pod or container, else a quarter of the machine, at most 1 GiB. An "
-        "index with it keeps the rest in files in `state_dir`, which is slower; if less"
-        " than the minimum fits (with `bands` a third), it stops.",
+        "index keeps the rest in files in `state_dir`, which is slower; if less than "
+        "the minimum fits (with `bands` a third), it exits.",
         json_schema_extra={"default_text": "a worker: the pod's limit; an index: no limit"},
     )
     state_dir: Folder = Field(
@@ -395,14 +393,14 @@ class Settings(BaseModel):
         default=8080,
         ge=0,
         le=65535,
-        description="Port of probes and metrics; 0 uses any free port and logs it. `run all` gives "
-        "the index the next one, insights the one after, a search the third.",
+        description="Port of probes and metrics; 0 uses any free port and logs it. With `run all` "
+        "the index uses the next one, insights the one after, a search the third.",
     )
     http_allowed_hosts: str = Field(
         default="",
         pattern=HOSTS,
         description=(
-            "Further names of the console and API, separated by commas, such as a proxy's; "
+            "Additional host names of the console and API, separated by commas, such as a proxy's; "
             "`*.example.org` allows all below it, `*` any; `tools.example/dedup` also names the "
             "path that a proxy keeps. Requests for other names are refused, so that pages of "
             "other sites cannot read the texts."
@@ -411,7 +409,7 @@ class Settings(BaseModel):
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
-        description="Least level that is logged. `debug` also shows librdkafka's messages.",
+        description="Minimum log level. `debug` also shows librdkafka's messages.",
     )
     snapshots: Place | None = Field(
         default=None,
@@ -437,7 +435,7 @@ class Settings(BaseModel):
     console_index: str | None = Field(
         default=None,
         pattern=WEB_ADDRESS,
-        description="Address of the index, such as `http://index:8080`, for the console's page "
+        description="URL of the index, such as `http://index:8080`, for the console's page "
         "about it.",
     )
 

@@ -52,7 +52,7 @@ class WorkerMetrics(SourceRetentionMetrics, DecodingMetrics):
         )
         self._documents = counter(
             "stream_dedup_documents",
-            "Documents that left with a verdict.",
+            "Documents delivered with a verdict.",
             ["verdict", "reason"],
         )
         self._bytes = counter(
@@ -68,7 +68,7 @@ class WorkerMetrics(SourceRetentionMetrics, DecodingMetrics):
         )
         self._rebalances = counter(
             "stream_dedup_rebalances",
-            "Times that the group moved partitions of this worker.",
+            "Rebalances that moved partitions of this worker.",
         )
         self._lag = gauge(
             "stream_dedup_consumer_lag_records",
@@ -86,7 +86,7 @@ class WorkerMetrics(SourceRetentionMetrics, DecodingMetrics):
         )
         self.allowed = gauge(
             "stream_dedup_transaction_documents_max",
-            "Present limit of documents in a transaction; lower if outputs are slow.",
+            "Current limit of documents in a transaction; lower if outputs are slow.",
         )
         self.unemitted = gauge(
             "stream_dedup_unemitted_representatives",
