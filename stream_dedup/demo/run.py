@@ -470,8 +470,8 @@ class _Outcome:
             f"{total.grey} grey"
         )
         out.print(
-            "grey: .5 to .8 like a page before it (to .97 with another title on its site), so neither "
-            "called a copy nor counted as another page"
+            "grey: similarity .5 to .8 to an earlier page (to .97 with another title on its site), so "
+            "counted neither as a copy nor as another page"
         )
         out.print()
         explain.show_languages(out, self.score.by_language)
