@@ -43,19 +43,18 @@ def group_sentence(answer: dict[str, Any], shown: int) -> str:
     copies, again, in_log = answer["copies"], answer["fetched_again"], answer["counted"]
     total, best = copies + again, answer["best"]
     parts = [
-        f"{_name(answer)} was kept, and {copies:,} {'copy' if copies == 1 else 'copies'} of it judged "
-        f"{'a duplicate' if copies == 1 else 'duplicates'}"
+        f"{_name(answer)} was kept and has {copies:,} {'copy' if copies == 1 else 'copies'}"
         + (f"; it was fetched again {counted(again, 'time')}" if again else "")
         + (f"; the newest {shown} are shown (--limit)" if total > shown else "")
         + ".",
         f"Its position is {answer['position']}.",
     ]
     if in_log is not None and in_log != total:
-        parts.append(f"The log's own count is {in_log:,}.")
+        parts.append(f"The log counted {in_log:,}.")
     newest = time_of(answer["newest_ms"])
     if answer["oldest_ms"]:
-        times = f"It came at {newest}." if total == 1 else ""
-        parts.append(times or f"All came from {time_of(answer['oldest_ms'])} to {newest}.")
+        times = f"Time of the copy: {newest}." if total == 1 else ""
+        parts.append(times or f"Times of the copies: {time_of(answer['oldest_ms'])} to {newest}.")
     if best is not None:
         rule = printable(str(best["better"]), 40)
         parts.append(f"The best copy so far, by the rule {rule}, is {_name(best)}.")

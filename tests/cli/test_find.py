@@ -119,8 +119,8 @@ def test_a_group_and_the_groups_are_shown(ask: Callable[..., Any]) -> None:
     ):
         assert part in shown.out
     assert (
-        "kept was kept, and 1 copy of it judged a duplicate. Its position is documents-0@3. The log's own "
-        "count is 3. It came at "
+        "kept was kept and has 1 copy. Its position is documents-0@3. The log counted 3. "
+        "Time of the copy: "
         "2023-11-14 "
         "22:13:20Z. The best copy so far, by the rule longest, is https://b.example/."
     ) in " ".join((shown.out + shown.err).split())
@@ -139,7 +139,7 @@ def test_a_group_is_shown_as_far_as_asked_for(ask: Callable[..., Any]) -> None:
     said = " ".join((shown.out + shown.err).split())
     assert [f"duplicates-2@{offset}" in said for offset in range(3)] == [False, True, True]
     assert (
-        "kept was kept, and 2 copies of it judged duplicates; it was fetched again 1 time; the "
+        "kept was kept and has 2 copies; it was fetched again 1 time; the "
         "newest 2 are shown (--limit). Its position is documents-0@5."
     ) in said
     assert "1 of 2 groups (--limit)" in " ".join(ask("group", "--limit", "1")[1:])
