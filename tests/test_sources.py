@@ -264,7 +264,9 @@ def test_vectors_are_judged_as_texts_are(tmp_path: Path) -> None:
             InputError, match=r"^A vector or a Print is expected, and a str was given"
         ):
             index.add("d", "a text")
-        with pytest.raises(InputError, match=r"^Row 0: A vector holds a number that is not finite"):
+        with pytest.raises(
+            InputError, match=r"^Row 0: A vector contains a number that is not finite"
+        ):
             index.add_many([("d", np.array([np.inf]))])
     with pytest.raises(
         InputError, match=r"NumPy array was given. A vector needs a recipe for vectors"
@@ -274,7 +276,9 @@ def test_vectors_are_judged_as_texts_are(tmp_path: Path) -> None:
         dedup(table, vector="at", recipe=Recipe())
     with pytest.raises(InputError, match=r"^Row 0 contains a str instead of a vector"):
         dedup(table, vector="id")
-    with pytest.raises(InputError, match=r"^Row 1: A vector holds something that is not a number"):
+    with pytest.raises(
+        InputError, match=r"^Row 1: A vector contains something that is not a number"
+    ):
         dedup([[1.0, 2.0, 3.0], ["a", 1.0, 2.0]], recipe=recipe)
     for given, named in (
         ([rows[0], rows[1][:-1]], {"recipe": recipe}),

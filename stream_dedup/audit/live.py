@@ -61,8 +61,8 @@ Advance = Callable[[int, int], None]
 
 _REMARKS = {
     SOURCE_TRIMMED: "outputs have source records that the source topic does not contain any more",
-    EARLIER_TOPIC: "outputs are of an earlier topic of the source's name",
-    REDELIVERED: "records left again because of a rewind",
+    EARLIER_TOPIC: "outputs belong to an earlier topic with the source's name",
+    REDELIVERED: "records were delivered again because of a rewind",
     OUTPUTS_TRIMMED: "source records may have outputs that retention or compaction has removed",
     RELEASED: "documents were released",
 }
@@ -70,7 +70,7 @@ _REMARKS = {
 
 @dataclass(slots=True)
 class AuditReport:
-    """The result of an audit: the violations in `findings`, and figures that are no violations."""
+    """The result of an audit: the violations in `findings`, and figures that are not violations."""
 
     findings: Findings
     scan: str = "none"
@@ -89,7 +89,7 @@ class AuditReport:
 
     @property
     def is_clean(self) -> bool:
-        """Whether no promise was violated."""
+        """Whether no guarantee was violated."""
         return not self.findings.counts
 
     def to_fields(self) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class AuditReport:
         return rows
 
     def remark_sentences(self) -> list[str]:
-        """Return a sentence for each figure that is no violation."""
+        """Return a sentence for each figure that is not a violation."""
         return [f"{count:,} {_REMARKS[name]}." for name, count in sorted(self.remarks.items())]
 
     def _waiting_text(self, waiting: Waiting) -> str:
@@ -187,7 +187,7 @@ def examine(
     work: Path | None = None,
     advance: Advance = lambda _documents, _bytes: None,
 ) -> AuditReport:
-    """Check a filter's topics against its promises.
+    """Check the guarantees of a filter on its topics.
 
     `is_finished`: the group must have committed all source records. `shown_max`: the number of
     violations of each kind to store. `scan_max`: do not judge a log of more documents again.

@@ -108,7 +108,7 @@ class AuditedOutputs:
         topic, part, offset = (headers.text_of(error_headers, name) for name in names)
         self.reasons[f"dead:{headers.text_of(error_headers, headers.ERROR_STAGE)}"] += 1
         if topic != self.source[0] or not (_is_number(part) and _is_number(offset)):
-            predicate = f"does not say in its headers which record of {self.source[0]} it was."
+            predicate = f"has no headers that name its source record on {self.source[0]} it was."
             self.findings.add_finding(Kind.NOWHERE, message.position, predicate)
             return
         partition = (*self.source, int(part))
@@ -160,13 +160,13 @@ class AuditedOutputs:
         expected = self._expected_headers(dedup_headers, reason, document)
         if expected is None:
             predicate = (
-                f"left as {reason!r}, and log {document.log} gives it no verdict of that kind."
+                f"was delivered as {reason!r}, but log {document.log} contains no such verdict."
             )
             self.findings.add_finding(Kind.VERDICT, message.position, predicate)
         else:
             self.compared += 1
             if difference := differences(dedup_headers, expected):
-                predicate = f"({_position_text(*position)}, log {document.log}) is not what the log gives: {difference}."
+                predicate = f"({_position_text(*position)}, log {document.log}) differs from the log: {difference}."
                 self.findings.add_finding(Kind.VERDICT, message.position, predicate)
         if headers.text_of(dedup_headers, headers.VERDICT) == Verdict.DUPLICATE.value:
             self._check_duplicate(message, dedup_headers, reason, document)
@@ -183,7 +183,7 @@ class AuditedOutputs:
             self.findings.add_finding(
                 Kind.VERDICT,
                 message.position,
-                f"says {verdict!r}, which does not belong on that topic.",
+                f"has the verdict {verdict!r}, which does not belong on that topic.",
             )
 
     def _expected_headers(
@@ -227,7 +227,7 @@ class AuditedOutputs:
         text = headers.text_of(dedup_headers, headers.OF_POSITION)
         representative = self._find_representative(document, text)
         if representative is None:
-            predicate = f"is a duplicate of {text!r}, and the log has no document there."
+            predicate = f"is a duplicate of {text!r}, but the log has no document there."
             self.findings.add_finding(Kind.REPRESENTATIVE, message.position, predicate)
             return
         self._named_positions.setdefault(
@@ -235,7 +235,7 @@ class AuditedOutputs:
         )
         if why := self._not_within_reach(dedup_headers, reason, document, representative):
             self.findings.add_finding(
-                Kind.REACH, message.position, f"is called {reason} to {text}: {why}."
+                Kind.REACH, message.position, f"is {reason} to {text}, but {why}."
             )
 
     def _find_representative(self, document: LoggedDocument, text: str) -> LoggedDocument | None:
@@ -272,25 +272,25 @@ class AuditedOutputs:
     ) -> str:
         distance = headers.text_of(dedup_headers, headers.DISTANCE)
         if reason in OUTCOMES and OUTCOMES[reason].has_same_text:
-            return (
-                ""
-                if document.text == representative.text
-                else "their texts are not the same, or of different scopes"
-            )
+            return "" if document.text == representative.text else "their texts or scopes differ"
         plan = self.outline.plan_at(document.log.offset)
         if plan is None or document.text[0] != representative.text[0]:
-            return "they are of different scopes"
+            return "their scopes differ"
         texts = document.compared, representative.compared
         bits = plan.distance(*texts)
         if distance != str(bits):
-            return f"they differ in {bits} bits, and dedup.distance is {distance!r}"
+            return f"they differ in {bits} bits, not {distance!r} as in dedup.distance"
         sketches = [text.sketch for text in texts]
         computed = as_text(per_cent(*sketches)) if all(map(len, sketches)) else ""
         similarity = headers.text_of(dedup_headers, headers.SIMILARITY)
         if similarity != computed:
-            return f"their sketches are {computed or 'not'} alike, and dedup.similarity is {similarity!r}"
+            return f"their similarity is {computed or 'unknown'}, not {similarity!r} as in dedup.similarity"
         is_near = plan.is_near(*texts)
-        return "" if is_near else f"at {bits} bits they are beyond the reach of the plan in force"
+        return (
+            ""
+            if is_near
+            else f"they differ in {bits} bits, and are not near under the plan in force"
+        )
 
     # -- the end
 

@@ -1,7 +1,7 @@
 """The broker's files: a Java runtime, and the pinned jars of Apache Kafka.
 
 Invariants: the SHA-256 of each jar is compared with `jars.lock` at every start before it is put on
-the class path (reading all of them takes some 30 ms); a file appears in the cache complete or not at
+the class path (reading all of them takes about 30 ms); a file appears in the cache complete or not at
 all, because it is fetched and verified in another folder and then moved; two processes that need the
 cache at the same time fetch once.
 
@@ -183,7 +183,7 @@ def _fetch_missing(jars: Sequence[Jar], folder: Path, log: Callable[[str], None]
 
 
 def _fetch_all(jars: Sequence[Jar], incoming: Path, folder: Path) -> None:
-    """Fetch several jars at once; a failure, or Ctrl-C, cancels those that have not begun."""
+    """Fetch several jars at once; a failure, or Ctrl-C, cancels those that have not started."""
     with trust_system_certificates(), ThreadPoolExecutor(FETCHED_AT_ONCE) as threads:
         list(threads.map(lambda jar: _fetch(jar, incoming, folder / jar.file_name), jars))
 
@@ -219,10 +219,9 @@ def _fetch(jar: Jar, incoming: Path, destination: Path) -> None:
             time.sleep(attempt)
     if not jar.matches(fetched):
         raise LocalBrokerError(
-            f"What was fetched as {jar.coordinate} does not have the SHA-256 that jars.lock pins "
-            "and was thrown away; "
-            "try again, and if it stays so, ask the operator of the proxy or mirror between here "
-            "and Maven Central."
+            f"The download of {jar.coordinate} does not have the SHA-256 that jars.lock pins, and "
+            "was deleted; try again. If it fails again, ask the operator of the proxy or mirror "
+            "in front of Maven Central."
         )
     fetched.replace(destination)
 

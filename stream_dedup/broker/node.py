@@ -93,11 +93,11 @@ class LocalBroker:
             folder: the folder of data, settings and log; None uses a temporary one, which `stop`
                 deletes.
             port: the port for clients on 127.0.0.1; None uses any free one.
-            heap_mb: the maximum of the Java heap in MB; the process needs some 150 MB more.
+            heap_mb: the maximum of the Java heap in MB; the process needs about 150 MB more.
             settings: server properties that extend or replace those of `node_settings`.
             cluster_id: the id of a new cluster, the same for all its nodes; None creates one.
             is_for_long: use all compiler optimisations, as Kafka's scripts do; this takes CPU in the
-                first minutes, and saves a busy broker some 15 % afterwards.
+                first minutes, and saves a busy broker about 15 % afterwards.
             log: called with a sentence about each slow step.
 
         Raises:
@@ -156,13 +156,13 @@ class LocalBroker:
         progress: a broker that loads its logs may take longer on a busy machine.
 
         Raises:
-            LocalBrokerError: it runs already; Java or jars are missing or damaged; the port is in
-            use; the folder cannot be written or is in use; the broker ended or did not answer in time
-            (with the end of its log).
+            LocalBrokerError: it is already running; Java or jars are missing or damaged; the port
+            is in use; the folder cannot be written or is in use; the broker ended or did not answer
+            in time (with the end of its log).
         """
         if self._child is not None and self._child.is_alive():
             raise LocalBrokerError(
-                f"The broker at {self.bootstrap} runs already; stop it before starting it again."
+                f"The broker at {self.bootstrap} is already running; stop it before starting it again."
             )
         java = jars.find_java()
         class_path = jars.class_path(log=self._log)
@@ -235,7 +235,7 @@ class LocalBroker:
 
     def resume(self) -> None:
         """Resume a paused broker (SIGCONT)."""
-        self._running("cannot go on").send(signal.SIGCONT)
+        self._running("cannot be resumed").send(signal.SIGCONT)
 
     def __enter__(self) -> Self:
         try:
@@ -266,7 +266,7 @@ class LocalBroker:
     def _running(self, what: str) -> BoundChild:
         if self._child is None or not self._child.is_alive():
             raise LocalBrokerError(
-                f"The broker at {self.bootstrap} does not run and {what}; call start() first."
+                f"The broker at {self.bootstrap} is not running and {what}; call start() first."
             )
         return self._child
 
@@ -298,12 +298,11 @@ class LocalBroker:
         except filelock.Timeout as error:
             raise LocalBrokerError(
                 f"The folder {self.folder} belongs to another running broker; stop that one, or "
-                "take another folder."
+                "use another folder."
             ) from error
         except OSError as error:
             raise LocalBrokerError(
-                f"The broker's folder {self.folder} cannot be written: {error}; take another "
-                "folder."
+                f"The broker's folder {self.folder} cannot be written: {error}; use another folder."
             ) from error
         return settings
 
@@ -323,7 +322,7 @@ class LocalBroker:
         while not child.ended.wait(POLL_SECONDS):
             if progress.is_stuck():
                 child.end()
-                raise self._failure("was still formatting its folder when the time was up")
+                raise self._failure("did not finish formatting its folder in time")
         if child.status != 0:
             raise self._failure("could not format its folder")
 
@@ -357,7 +356,7 @@ class LocalBroker:
             if progress.is_stuck():
                 child.end()
                 raise self._failure(
-                    f"did not answer, got no further for {timeout_seconds:g} s and was killed"
+                    f"did not answer, made no progress for {timeout_seconds:g} s and was killed"
                 )
 
     def _failure(self, what: str) -> LocalBrokerError:
@@ -367,7 +366,7 @@ class LocalBroker:
             lines = []
         end = "\n".join(lines[-LOG_LINES_SHOWN:]) or "(nothing)"
         return LocalBrokerError(
-            f"The broker at {self.bootstrap} {what}; see what it said last, and start it again.\n"
+            f"The broker at {self.bootstrap} {what}; read the end of its log, and start it again.\n"
             f"Last lines of {self._server_log}:\n{end}"
         )
 

@@ -69,7 +69,7 @@ class Port:
             holder.close()
             raise LocalBrokerError(
                 f"Port {self.number} of {HOST} cannot be used: {error}; end the program that uses "
-                "it, or take another port."
+                "it, or use another port."
             ) from error
         self.number = holder.getsockname()[1]
         self._holder = weakref.finalize(self, holder.close)

@@ -2,8 +2,8 @@
 stylesheet, script and icon.
 
 Invariants: GET and HEAD only; a source is called in a thread, at most `CALLS_MAX` at a time, and
-waited for `WAIT_SECONDS` at most; what fails is a sentence on the page, with the rest of the page
-beside it; links are relative.
+waited for `WAIT_SECONDS` at most; a failure becomes a notice, and the rest of the page is shown;
+links are relative.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class ConsolePages:
             ]
         if self._prefix:
             routes.append(Route(self._prefix, self._to_root, methods=["GET"]))
-        for root in dict.fromkeys(["", self._prefix]):  # last: they take every other address
+        for root in dict.fromkeys(["", self._prefix]):  # last: they match every other path
             routes.append(
                 Route(f"{root}/{{name}}", self._absent, methods=["GET"], include_in_schema=False)
             )
@@ -127,7 +127,7 @@ class ConsolePages:
         except PageError as error:
             status, kind = error.status, PROBLEM_TYPE
             body = problem(status, str(error))
-        # In ASCII, because half of a surrogate pair has no UTF-8.
+        # In ASCII, because a lone surrogate has no UTF-8.
         return Response(
             json.dumps(body, default=_plain), status, _HEADERS | _challenge(status), kind
         )

@@ -86,7 +86,7 @@ def decision_of(
 
 
 class OutputRecords:
-    """The records of one deployment. `kafka`: the admin client that others use too."""
+    """The records of one deployment. `kafka`: the shared admin client."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -175,8 +175,8 @@ class OutputRecords:
             )
         if int(partition) >= states[topic].partitions:
             raise InputError(
-                f"{topic} has {states[topic].partitions} partitions, counted from 0; there is none "
-                f"{partition}."
+                f"{topic} has {states[topic].partitions} partitions, counted from 0, and no "
+                f"partition {partition}."
             )
         return (topic, int(partition)), int(offset)
 
@@ -241,9 +241,7 @@ class OutputsFollower(threading.Thread):
             except StreamDedupError as error:
                 self._trouble = str(error)
             except Exception as error:
-                self._trouble = (
-                    f"a fault of the program, {type(error).__name__}; see the role's log."
-                )
+                self._trouble = f"an internal error, {type(error).__name__}; see the role's log."
                 _logger.exception("the console cannot read the outputs", error=str(error))
             self._stop_event.wait(TURN_SECONDS)
 

@@ -56,7 +56,7 @@ def environment() -> Environment:
 
 
 def page(template: str, values: dict[str, Any]) -> bytes:
-    """Return the page as UTF-8; half of a surrogate pair becomes a question mark."""
+    """Return the page as UTF-8; a lone surrogate becomes a question mark."""
     return environment().get_template(template).render(values).encode("utf-8", "replace")
 
 
@@ -97,30 +97,30 @@ def time_of(time_ms: int) -> str:
 
 
 def number(value: float | None, digits: int = 0) -> str:
-    """Return a number with its thousands apart; `-` for none."""
+    """Return a number with thousands separators; `-` for none."""
     return "-" if value is None else f"{value:,.{digits}f}"
 
 
 def key(reason: str) -> Markup:
-    """Return the patch in the colour that a reason has in the pictures."""
+    """Return the colour key of a reason, as in the pictures."""
     return Markup('<span class="key r-{0}"></span>').format(known_reason(reason))
 
 
 def web(identifier: str) -> str:
-    """Return an id that is the address of a web page, or nothing: only such ids become links."""
+    """Return an id that is the URL of a web page, or nothing: only such ids become links."""
     # A browser decodes a host that is percent-encoded, so letters of any script can be linked.
     address = quote(identifier, safe=_WEB_SIGNS) if _PLAIN.fullmatch(identifier) else ""
     return address if identifier.isprintable() and _WEB.fullmatch(address) else ""
 
 
 def breaking(text: str) -> Markup:
-    """Return an address that may wrap after its slashes; any text is accepted."""
+    """Return a URL that may wrap after its slashes; any text is accepted."""
     slash = Markup("/<wbr>")
     return escape(text).replace("/", slash).replace(slash + slash, "//")
 
 
 def query(values: dict[str, Any], **changes: Any) -> str:
-    """Return the query of an address with some values changed; empty ones are left out."""
+    """Return the query of a URL with some values changed; empty ones are omitted."""
     return urlencode(
         {name: value for name, value in (values | changes).items() if value not in ("", None)},
         errors="replace",

@@ -7,7 +7,7 @@ duplicates.
 
 Invariants: the demo reads its results only from the topics. The truth comes from the crawl's file,
 and was measured on the texts alone. The exit code is 1 for a missing or repeated record, a false
-duplicate, a recall below the promise, or a broker or role that ends unexpectedly, which is reported
+duplicate, a recall below the required one, or a broker or role that ends unexpectedly, which is reported
 at once.
 """
 
@@ -138,7 +138,7 @@ def run_demo(broker: str | None, *, serve: bool = False) -> int:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dedup-demo-")))
         out.print(
             "1  Apache Kafka: "
-            f"{'the one at ' + broker if broker else 'one of our own, stopped at the end'}"
+            f"{'the one at ' + broker if broker else 'started here, stopped at the end'}"
         )
         local_broker = None if broker else stack.enter_context(_local_broker(folder, out))
         bootstrap = str(broker) if local_broker is None else local_broker.bootstrap
@@ -197,7 +197,7 @@ def _wait_for_search(settings: Settings, records: int, processes: DemoProcesses)
         processes.check()
         if time.monotonic() > until:
             raise StreamDedupError(
-                f"The search at {address} did not take in what came out within {_WAIT_SECONDS:.0f} "
+                f"The search at {address} did not read all outputs within {_WAIT_SECONDS:.0f} "
                 "s, and the other roles are "
                 f"up. {processes.last_words()}"
             )
@@ -225,9 +225,9 @@ def _leave_up(settings: Settings, clue: str, processes: DemoProcesses, out: Cons
     """
     address = address_of(settings, "search")
     with stop_on_signals() as stop:
-        out.print(f"\nEverything stays up. The console: {address}/   Ctrl-C ends it all.")
+        out.print(f"\nEverything keeps running until Ctrl-C. The console: {address}/")
         out.print(
-            f"Paste a sentence of any page into {address}/find, or ask in a terminal:",
+            f"Paste a sentence of any page into {address}/find, or search in a terminal:",
             soft_wrap=True,
         )
         out.print(f'   stream-dedup find "{clue}" --search {address}', soft_wrap=True, markup=False)
@@ -361,7 +361,7 @@ def _run_crawl(
                 processes.check()
             if now > until:
                 raise StreamDedupError(
-                    f"Only {seen.total} of {len(pages)} pages came out within {_WAIT_SECONDS:.0f} "
+                    f"Only {seen.total} of {len(pages)} pages were delivered within {_WAIT_SECONDS:.0f} "
                     "s, and all roles are up. "
                     f"{processes.last_words()}"
                 )
@@ -371,15 +371,15 @@ def _run_crawl(
 
 
 _ORDER: Final = """
-Of two copies the one is kept that came onto the log first. Between partitions that is a matter of moments, so another run may
-name a pair the other way round.
+Of two copies the first on the log is kept. Across partitions this order varies, so another run may name a pair the other way
+round.
 """
 # The first line is omitted with --serve.
 _NEXT: Final = (
-    "stream-dedup demo --serve    the same, to look into with a browser",
+    "stream-dedup demo --serve    the same, with the console in a browser",
     "stream-dedup check FILE      your own documents, without Kafka",
     (
-        'stream-dedup broker          a Kafka to play with, for a topic of your own (see "Your own '
+        'stream-dedup broker          a local Kafka, for a topic of your own (see "Your own '
         'topic" in README)'
     ),
 )
@@ -424,7 +424,7 @@ class _Outcome:
         lost = [number for number in range(len(self.pages)) if not numbers[number]]
         twice = [number for number, count in numbers.items() if count > 1]
         if lost or twice:
-            yield f"{len(lost)} pages were lost and {len(twice)} came out twice; please report it."
+            yield f"{len(lost)} pages were lost and {len(twice)} were delivered twice; please report it."
         if self.score.misnamed:
             yield f"{len(self.score.misnamed)} duplicates name a page that was not kept; please report it."
         total = self.score.total

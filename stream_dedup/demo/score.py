@@ -120,9 +120,9 @@ def score_verdicts(
 
     Args:
         pages: the crawl.
-        verdicts: by index in `pages`, in the order of judging, which partitions make another than
-            that of the crawl; pages that are not `is_judged` are skipped.
-        pairs: the similar pairs of the crawl.
+        verdicts: by index in `pages`, in the order of judging, which partitions make different from
+        the crawl's; pages that are not `is_judged` are skipped. pairs: the similar pairs of the
+        crawl.
     """
     pairs_by_page: defaultdict[int, dict[int, Pair]] = defaultdict(dict)
     for pair in pairs:

@@ -1,6 +1,6 @@
 """Let a signal interrupt the compilation of a kernel.
 
-A compilation takes up to a minute, and more on a busy machine; a process that is asked to end must
+A compilation takes up to a minute, and more on a busy machine; a process that is asked to exit must
 not wait for it.
 """
 
@@ -11,7 +11,7 @@ from typing import Final
 
 
 class StoppedError(KeyboardInterrupt):
-    """The process was asked to end while its main thread compiled a kernel."""
+    """The process was asked to exit while its main thread compiled a kernel."""
 
 
 class Compiling:
@@ -25,7 +25,7 @@ class Compiling:
         """Note that this thread begins to compile a kernel.
 
         Raises:
-            StoppedError: this is the main thread, and the process was asked to end.
+            StoppedError: this is the main thread, and the process was asked to exit.
         """
         self._thread = threading.get_ident()
         if self._is_stopped:

@@ -1,4 +1,4 @@
-"""Find the host of an address and the site of a document.
+"""Find the host of a URL and the site of a document.
 
 A host is parsed as browsers parse it: `urlsplit` finds it, UTS 46 maps its letters to one
 spelling, and labels that are not ASCII are written in Punycode. A leading `www.`, the port, user
@@ -23,14 +23,14 @@ import idna
 HOST_CHARACTERS_MAX: Final = 253
 _WRITTEN_MAX: Final = 9 * HOST_CHARACTERS_MAX  # a percent-encoded letter has up to 9 characters
 _CACHED_MAX: Final = 50_000
-_CACHED_BYTES_MAX: Final = 300  # an id that is not an address can have any length
+_CACHED_BYTES_MAX: Final = 300  # an id that is not a URL can have any length
 _ACE: Final = "xn--"
 _WEB: Final = re.compile(rb"\s*https?:", re.IGNORECASE)
 _HOST: Final = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
 
 
 def host_of(address: bytes) -> str:
-    """Return the host of an absolute address in its ASCII form; empty if there is none."""
+    """Return the host of an absolute URL in its ASCII form; empty if there is none."""
     try:
         parts = urlsplit(address.decode("utf-8", "replace").replace("\\", "/"))
         name = parts.hostname if parts.scheme else None
@@ -56,12 +56,12 @@ def shown_host(host: str) -> str:
 
 
 def named_host(value: bytes) -> str:
-    """Return the host in a header or an option, which contains an address or a bare host."""
+    """Return the host in a header or an option, which contains a URL or a bare host."""
     return host_of(value) or host_of(b"//".join((b"http:", value.strip())))
 
 
 def asked_host(text: str) -> str:
-    """Return the host in a search form, an address or a bare host, as `shown_host` writes it."""
+    """Return the host in a search form, a URL or a bare host, as `shown_host` writes it."""
     return shown_host(named_host(text.strip().encode("utf-8", "replace"))) or text.strip()
 
 
@@ -71,12 +71,12 @@ def is_of_host(host: str, parent: str) -> bool:
 
 
 def site_of(identifier: bytes) -> str:
-    """Return the host of an id that is an `http` or `https` address; empty for other ids."""
+    """Return the host of an id that is an `http` or `https` URL; empty for other ids."""
     return host_of(identifier) if _WEB.match(identifier) else ""
 
 
 def named_site(value: str) -> str:
-    """Return the site in a field: the host of an address, a bare host, or else the text."""
+    """Return the site in a field: the host of a URL, a bare host, or else the text."""
     raw = value.encode("utf-8", "surrogatepass")
     is_bare = not set(raw) & set(b"/?#@\\")
     return (named_host(raw) if is_bare else host_of(raw)) or value.strip()
@@ -86,7 +86,7 @@ class HostNames:
     """Finds hosts and caches them, because a crawl repeats the same hosts."""
 
     def __init__(self, find: Callable[[bytes], str] | None = None) -> None:
-        """Find hosts with `find`; by default return `shown_host` of the host of any address."""
+        """Find hosts with `find`; by default return `shown_host` of the host of any URL."""
         self._find = find or (lambda address: shown_host(host_of(address)))
         self._known: dict[bytes, str] = {}
 

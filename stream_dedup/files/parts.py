@@ -75,7 +75,7 @@ class _Row(NamedTuple):
 class PartFormat:
     """The format of parts: `name` is parquet or jsonl, None for the format of the source.
 
-    `compression` of Parquet: None for that of the source, else `SNAPPY`. `rows`: the largest number
+    `compression` of Parquet: None for that of the source, else `SNAPPY`. `rows`: the maximum number
     of rows of a part, None for `PART_ROWS`.
     """
 
@@ -89,7 +89,7 @@ class PartedOutput:
     """A run that writes `files` into `folder`. `identity` identifies files and settings.
 
     `index` is the path of a kept index. `report_letter` receives the place and dead letter of each
-    row that cannot be judged; `skipped_records` counts WARC records that are no pages. If `format` has
+    row that cannot be judged; `skipped_records` counts WARC records that are not pages. If `format` has
     no name, sources with columns give Parquet, and all others JSONL. `judged` is the number of
     documents in complete parts, `written` that of all rows in them; `run_id` distinguishes their numbers from those of other runs on
     one index.
@@ -285,7 +285,7 @@ class PartedOutput:
             if name.startswith(_NOT_JSON)
         ]
         return (
-            "JSON lines have no value for bytes that are no text, NaN, infinity and nanoseconds, and "
+            "JSON lines have no value for bytes that are not text, NaN, infinity and nanoseconds, and "
             f"one column of each name, so those in {self.folder} lack {', '.join(names)}. --as "
             "parquet keeps them."
             if names
@@ -374,7 +374,7 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     temporary = path.with_name(f".{path.name}.new")
     try:
         if path.exists() and not path.is_file():
-            raise InputError(f"{path} exists and is no file; name another folder, or remove it.")
+            raise InputError(f"{path} exists and is not a file; name another folder, or remove it.")
         path.parent.mkdir(parents=True, exist_ok=True)
         write(temporary)
     except OSError as error:
@@ -444,7 +444,7 @@ def _columns_that_may_lack_json(schema: Any) -> dict[str, bool]:
 
 
 def _has_nanoseconds(column: Any, row: int) -> bool:
-    """Return whether a time in a column is no whole number of microseconds."""
+    """Return whether a time in a column is not a whole number of microseconds."""
     if getattr(column.type, "unit", "") != "ns":
         return False
     nanoseconds = column[row].value

@@ -166,7 +166,7 @@ class Remarks:
             note(
                 f"{counts['without a site']:,} of {counts['rows']:,} documents have no web site, so they "
                 f"are copies from {_threshold_text(settings, Relation.UNKNOWN_SITE)} "
-                f"(STREAM_DEDUP_SIMILARITY_UNSURE; set it to end this remark). Name the field "
+                f"(STREAM_DEDUP_SIMILARITY_UNSURE; set it to silence this note). Name the field "
                 "with the site or the address: --site-field (STREAM_DEDUP_SITE_FIELD)."
             )
         if (page := self._most_similar) is not None and page.sibling is not None:
@@ -296,7 +296,7 @@ def letter_sentence(where: str, letter: DeadLetter) -> str:
 
 
 def report_skipped_records(counts: Counter[str]) -> None:
-    """Print the numbers of WARC records that are no pages, by type."""
+    """Print the numbers of WARC records that are not pages, by type."""
     if counts:
         parts = ", ".join(f"{count:,} {kind}" for kind, count in counts.most_common())
-        note(f"Skipped records of WARC files that are no pages: {parts}.")
+        note(f"Skipped records of WARC files that are not pages: {parts}.")

@@ -7,7 +7,7 @@ The rules, all frozen by golden vectors:
   run, and its sketch is zeros. (Such texts are below the floor of features, and never compared.) The
   number of occurrences of a run does not matter.
 - A run's hash mixes the hashes of its words (SipHash under the recipe's key, the same as for the fingerprint), each times a
-  secret odd number for its place, and a secret offset: only those who know the key can steer a
+  secret odd number for its place, and a secret offset: only those who know the key can manipulate a
   sketch.
 - The first part uses one permutation: the high 32 bits of a run's hash select one of 80 bins (times 80, divided by 2^32), the
   low 32 bits are its rank. A bin stores its lowest rank; its value is the low byte of it.

@@ -1,10 +1,11 @@
-"""The index role: a loop from the log through `LogIndex` to `verdicts`, without decisions.
+"""The index role: a loop that reads the log, applies it with `LogIndex`, and writes answers to
+`verdicts`.
 
 Invariants: the log is read by assignment from the offset that the volume stores, never from a
 committed offset; an answer is sent only after it was stored with its entries; after any failure of
-the volume the process ends, and a restart replays the log. A new volume, or one restored from a
-snapshot, answers only from the log's end at its start, and announces that first. Snapshots are taken
-between two steps (`snapshots`).
+the volume the process exits, and a restart replays the log. A new volume, or one restored from a
+snapshot, answers only from the log's end at its start, and announces that first. Snapshots are
+taken between two steps (`snapshots`).
 """
 
 from __future__ import annotations
@@ -111,7 +112,8 @@ class Indexer:
         self._next_gauges = self._next_log = 0.0
         self._recipe, self._rejected = "", 0
         names = settings.topic_names
-        # Kafka requests come before the volume is opened, so that a failure leaves nothing open.
+        # Requests to Kafka precede the opening of the volume, so that a failure leaves nothing
+        # open.
         admin = dependencies.make_admin(settings)
         topics = dependencies.check_topics("index", settings, names, admin)
         self._log, self._log_topic_id = names.fingerprints, topics[names.fingerprints].topic_id
@@ -154,8 +156,8 @@ class Indexer:
         settings = self._settings
         if folder != settings.index_dir:
             self._logger.warning(
-                "the folder was created by a version with another layout, whose volume is left as "
-                "it is. If nobody goes back to that version, delete the other files of the folder",
+                "the folder was created by a version with another layout, whose volume is kept. If "
+                "you will not roll back to that version, delete the other files of the folder",
                 volume=str(folder),
                 files=str(settings.index_dir),
             )
@@ -178,7 +180,8 @@ class Indexer:
         and read from the volume's offset.
 
         Raises:
-            ConfigurationError: the volume belongs to another log, or records between both are gone.
+            ConfigurationError: the volume belongs to another log, or records between both were
+            deleted.
         """
         try:
             self._index.bind(log_id)
@@ -195,7 +198,7 @@ class Indexer:
             self._logger.warning(
                 "the volume is empty and the log was answered before: the index is rebuilt from "
                 "the log's beginning. If this is not a new replica, its volume was lost; with "
-                "STREAM_DEDUP_SNAPSHOTS it would begin with a copy",
+                "STREAM_DEDUP_SNAPSHOTS it would start from a snapshot",
                 folder=str(folder),
                 log_end=self._catch_up_to,
             )
@@ -340,8 +343,8 @@ class Indexer:
         topic_ids = self._topic_ids.poll()
         if is_recreated(topic_ids, self._log, self._log_topic_id):
             raise StreamDedupError(
-                f"The topic {self._log} was deleted and created again, so this index ends: its "
-                "volume is of another log."
+                f"The topic {self._log} was deleted and created again, so this index exits: its "
+                "volume belongs to the old log."
             )
         if self._snapshots is not None:
             self._snapshots.advance(
@@ -364,7 +367,7 @@ class Indexer:
         behind = max(0, self._catch_up_to - applied)
         if behind:
             self._report_replay(applied, now)
-            self._health.set_ready(False, f"replaying the log: {behind} records to go")
+            self._health.set_ready(False, f"replaying the log: {behind} records remain")
         else:
             self._check_numbers(statistics["numbers_used"])
             self._health.set_startup(1.0, "caught up")
@@ -381,10 +384,10 @@ class Indexer:
         """
         if used > NUMBERS_MAX and self._index.window is None:
             raise ConfigurationError(
-                f"The index has numbered {used} kept documents of {ROWS_MAX}, and ends while there "
-                "is room for an order. Nothing is lost, and documents wait. Let old documents "
-                "leave (`stream-dedup declare --window 365d`) and start the index again; or begin "
-                "a new log under another topic_prefix, and seed it with the documents that matter "
+                f"The index has numbered {used} kept documents of {ROWS_MAX}, and exits while it can "
+                "still apply an order. Nothing is lost, and documents wait. Let old documents expire "
+                "(`stream-dedup declare --window 365d`) and start the index again; or start a new "
+                "log under another topic_prefix, and seed it with the documents that matter "
                 "(`stream-dedup seed`)."
             )
 
@@ -403,14 +406,14 @@ class Indexer:
         rejected, last_offset = statistics["rejected"], statistics["rejected_at"]
         if rejected > self._rejected:
             self._logger.warning(
-                "records of the log were rejected: no batch of this version is written so; the "
-                "answers say why",
+                "records of the log were rejected, because this version writes no such batches; "
+                "the answers contain the reason",
                 rejected=rejected,
                 last_log_offset=last_offset,
             )
         self._rejected = rejected
         suffix = (
-            f"; rejected were {rejected} records of the log, the last at log offset {last_offset}"
+            f"; {rejected} records of the log were rejected, the last at log offset {last_offset}"
             if rejected
             else ""
         )
@@ -430,9 +433,8 @@ class Indexer:
         """
         if self._memory and statistics["bytes_in_memory"] > 0.6 * self._memory:
             self._warn_once(
-                "The index nears its memory budget; beyond it, tables go to files and looking up "
-                "becomes slower. Raise "
-                "STREAM_DEDUP_MEMORY.",
+                "The index approaches its memory budget; beyond it, tables are moved to files and "
+                "look-ups become slower. Raise STREAM_DEDUP_MEMORY.",
                 bytes_in_memory=statistics["bytes_in_memory"],
                 bytes_mapped=statistics["bytes_mapped"],
                 memory=self._memory,
@@ -440,15 +442,15 @@ class Indexer:
         if statistics["tables_unwritten"]:
             self._warn_once(
                 "A table file could not be written, so the next start takes longer; nothing is "
-                "lost. Make room on that disk.",
+                "lost. Free space on that disk.",
                 tables=statistics["tables_unwritten"],
             )
         full = statistics["representatives_full"]
         if statistics["hottest_bucket"] > max(_HOT_BUCKET, full // 100):
             self._warn_once(
-                "One bucket contains far more representatives than its share; each look-up that "
-                "visits it reads all of it. Many documents agree in a block of their prints: a "
-                "template that they share, or an attack.",
+                "One bucket contains far more representatives than the others; each look-up of it "
+                "reads all of them. Many documents share a block of their fingerprints, because of "
+                "a common template or an attack.",
                 hottest_bucket=statistics["hottest_bucket"],
                 representatives=full,
             )

@@ -423,7 +423,7 @@ def translate(error: KafkaError | KafkaException, doing: str, needs: Acl = "") -
         )
     if kafka_error.fatal():
         return BrokerError(
-            f"{text} The client cannot go on; a restart begins again from the committed offsets."
+            f"{text} The client cannot continue; a restart continues from the committed offsets."
         )
     if kafka_error.txn_requires_abort() or kafka_error.retriable():
         return AbortableError(

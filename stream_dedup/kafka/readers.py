@@ -209,7 +209,7 @@ class PartitionsReader:
 
         Raises:
             ConfigurationError: an offset is not in its topic any more, or a topic is missing.
-            BrokerError: the consumer cannot go on.
+            BrokerError: the consumer cannot continue.
         """
         messages = []
         for raw in take_raw(self._consumer, most, timeout_seconds, self._topics):
@@ -273,7 +273,7 @@ def follow_topics(
 
     Raises:
         ConfigurationError: a topic is missing.
-        BrokerError: the consumer cannot go on.
+        BrokerError: the consumer cannot continue.
     """
     known = Admin(settings).topic_ids(topics)
     missing = [topic for topic in topics if topic not in known]

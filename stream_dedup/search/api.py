@@ -153,7 +153,7 @@ async def _body(request: Request) -> str:
 
 
 def _json(value: object) -> Response:
-    # In ASCII, because half of a surrogate pair has no UTF-8.
+    # In ASCII, because a lone surrogate has no UTF-8.
     return Response(json.dumps(value), 200, _NO_STORE, "application/json")
 
 

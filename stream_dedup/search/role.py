@@ -78,8 +78,9 @@ def run(settings: Settings, stop: threading.Event) -> None:
     """Run a search until `stop` is set.
 
     Raises:
-        ConfigurationError: something must be changed by an operator (exit 78).
-        StreamDedupError: the search cannot go on; a restart reads on from the engine's last commit.
+        ConfigurationError: an operator must change a setting (exit 78).
+        StreamDedupError: the search cannot continue; a restart continues from the engine's last
+        commit.
     """
     os.nice(_NICENESS)  # a worker or index on the same machine comes first
     dependencies = SearchDependencies.of_process()
@@ -97,7 +98,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
         )
         if kept.engine.checkpoint is None:
             opening = "waiting for Kafka, to read the outputs"
-            finder.engine = None  # nothing was read yet, which is not the same as finding nothing
+            finder.engine = None  # not read yet, which differs from finding nothing
 
         def serving(port: int) -> None:
             _logger.info("console started", address=f"http://{settings.http_host}:{port}/")
@@ -131,7 +132,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
 
 @dataclass(frozen=True)
 class SearchDependencies:
-    """The dependencies of a search: its host, the clocks, the clients of Kafka."""
+    """The dependencies of a search: its host, clocks and Kafka clients."""
 
     host: str
     failpoint: str | None
@@ -144,7 +145,7 @@ class SearchDependencies:
 
     @classmethod
     def of_process(cls) -> Self:
-        """Return those of this process."""
+        """Return the dependencies of this process."""
         return cls(os.uname().nodename, os.environ.get(VARIABLE))
 
 
@@ -157,7 +158,7 @@ class LocalSearch:
         """Open the folder.
 
         Raises:
-            ConfigurationError: it was filled by other rules; or an extra that the settings ask for
+            ConfigurationError: it was filled under other rules; or an extra that the settings need
             is not installed. StoreError: it is damaged, or another process has it open.
         """
         recipe = recipe_of(settings)
@@ -181,7 +182,7 @@ class LocalSearch:
         self.finder = Finder(self.engine, self.languages, self.texts.at, id_key, self.forgotten)
 
     def made_for(self, topics: Mapping[str, str]) -> dict[str, str]:
-        """Return `topics` and the rules of words and texts: what an engine is made for.
+        """Return `topics` and the rules of words and texts, which identify an engine.
 
         Raises:
             ConfigurationError: this one was made for others.
@@ -244,8 +245,7 @@ class TextFiller:
         ends = self._kafka.ask(lambda admin: admin.ends(self._partitions(admin)))
         self._catch_up_to = {key: high for key, (_, high) in ends.items()}
         self._behind_at_start = 0
-        # The outputs wait until the log was read: what is forgotten is then known before it could
-        # be shown.
+        # The outputs wait until the log was read, so that forgotten documents are never shown.
         self._waiting = self._start_offsets(ends)
         self._reader = dependencies.make_reader(settings, f"search-{dependencies.host}")
         try:
@@ -388,7 +388,7 @@ class TextFiller:
         self._logger.info("ids forgotten", ids=len(forgotten_ids))
 
     def _add_all(self, documents: Sequence[Message]) -> None:
-        """Add documents; from the first one on that cannot be read now they wait, and are read
+        """Add documents; the first that cannot be read now, and all after it, wait and are read
         again.
         """
         added = 0
@@ -413,7 +413,7 @@ class TextFiller:
                 self._away = None
 
     def _wait_for_texts(self, documents: Sequence[Message], away: AwayError) -> None:
-        """Read these documents again after a moment, and only the log until then."""
+        """Read these documents again after a moment; until then read only the log."""
         next_offsets = self._next_offsets
         for document in reversed(documents):
             next_offsets[document.topic, document.partition] = document.offset
@@ -465,8 +465,8 @@ class TextFiller:
         self._engine.add_text(facts, words, id_key, pair if is_copied else ())
 
     def _report_missing_text(self, message: Message, why: str) -> None:
-        """Say that a document is found by its id and in its group, and not by its words; warn once
-        a minute.
+        """Report that a document is found by its id and group but not by its words; warn once a
+        minute.
         """
         self._metrics.without_text.inc()
         now = self._dependencies.monotonic()
@@ -522,7 +522,7 @@ class TextFiller:
 
     def _check_topics(self) -> None:
         """Compare with the topics' ends, start to read new partitions, and return free memory."""
-        # threads of engine and clients come and go, and the C library keeps what each has freed
+        # threads of engine and clients start and end, and the C library keeps what each has freed
         trim_memory()
         if self._is_silent():
             return

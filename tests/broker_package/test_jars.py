@@ -203,7 +203,7 @@ def test_the_list_is_written_from_the_roots_and_what_they_need(
     ("coordinate", "why"),
     [
         pytest.param(
-            "org.example:one:1.0", r"org\.example:one:1\.0 .*SHA-256.*thrown away", id="other bytes"
+            "org.example:one:1.0", r"org\.example:one:1\.0 .*SHA-256.*deleted", id="other bytes"
         ),
         pytest.param("org.example:gone:9", r"org\.example:gone:9 was refused", id="not there"),
     ],

@@ -89,7 +89,7 @@ def test_a_taken_port_is_told_at_once() -> None:
         port = other.getsockname()[1]
 
         with pytest.raises(
-            LocalBrokerError, match=rf"Port {port} .*cannot be used.*take another port"
+            LocalBrokerError, match=rf"Port {port} .*cannot be used.*use another port"
         ):
             LocalBroker(port=port)
 
@@ -98,7 +98,7 @@ def test_a_taken_port_is_told_at_once() -> None:
     "act", [LocalBroker.kill, LocalBroker.pause, LocalBroker.resume, lambda broker: broker.pid]
 )
 def test_a_broker_that_does_not_run_says_so(act: Callable[[LocalBroker], object]) -> None:
-    with pytest.raises(LocalBrokerError, match=r"does not run.*start\(\)"):
+    with pytest.raises(LocalBrokerError, match=r"is not running.*start\(\)"):
         act(LocalBroker())
 
 
@@ -165,7 +165,7 @@ def test_a_broker_that_never_answers_is_ended_at_the_timeout(
     java("[ $tool = 1 ] || exec sleep 600")
     broker = LocalBroker(tmp_path / "node")
 
-    with pytest.raises(LocalBrokerError, match=r"did not answer, got no further for 0\.5 s"):
+    with pytest.raises(LocalBrokerError, match=r"did not answer, made no progress for 0\.5 s"):
         broker.start(timeout_seconds=0.5)
     assert not is_running(int((tmp_path / "node" / "broker.pid").read_text()))
 

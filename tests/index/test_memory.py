@@ -83,7 +83,7 @@ def test_an_index_stops_in_front_of_a_plan_that_it_cannot_hold(
         True,
     )
     with pytest.raises(
-        ConfigurationError, match=r"Log record 3 changes the plan to .* does not have the memory"
+        ConfigurationError, match=r"Log record 3 changes the plan to .* does not have enough memory"
     ):
         applied(index, log)
     assert (index.plan, index._state.better.label) == (first, "longest")
@@ -92,7 +92,7 @@ def test_an_index_stops_in_front_of_a_plan_that_it_cannot_hold(
         applied(index, log)
 
     index = LogIndex(MemoryStore(volume), small)
-    with pytest.raises(ConfigurationError, match="does not have the memory"):
+    with pytest.raises(ConfigurationError, match="does not have enough memory"):
         applied(index, log)
     assert volume == before
 

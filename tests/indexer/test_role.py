@@ -57,7 +57,7 @@ def test_what_was_rejected_is_named_and_survives_a_restart() -> None:
         (
             True,
             (
-                "applied up to log offset 5; rejected were 2 records of the log, the last at log "
+                "applied up to log offset 5; 2 records of the log were rejected, the last at log "
                 "offset 3"
             ),
         )
@@ -79,7 +79,7 @@ def test_an_index_of_a_foreign_log_is_not_ready() -> None:
 
     assert {ready for ready, _ in found} == {False}
     assert (
-        "no record of fingerprints declares a recipe; rejected were 59 records of the log, the "
+        "no record of fingerprints declares a recipe; 59 records of the log were rejected, the "
         "last at" in found[0][1]
     )
 

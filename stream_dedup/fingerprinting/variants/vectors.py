@@ -115,7 +115,7 @@ def project_vectors(
 def project_hashes(
     hashes: Any, weights: Any, bounds: Any, secrets: Any, levels: Any, bits: Any, prints: Any
 ) -> None:
-    """Fill the fingerprints of weighed features; the hash of a feature selects its dimension, the
+    """Fill the fingerprints of weighted features; the hash of a feature selects its dimension, the
     rest is as in `simhash.sum_hashes`.
     """
     sums = np.empty(128, np.float64)
@@ -151,15 +151,15 @@ def as_vector(values: Sequence[float] | NDArray[np.floating[Any]]) -> Vector:
         vector = np.asarray(values, np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(
-            "A vector holds something that is not a number; give a list of numbers."
+            "A vector contains something that is not a number; give a list of numbers."
         ) from error
     if vector.ndim != 1:
         raise InputError(
-            f"A vector is one row of numbers, and this has {vector.ndim} dimensions of nesting."
+            f"A vector is one row of numbers, but this has {vector.ndim} dimensions of nesting."
         )
     if not bool(np.all(np.abs(vector) <= _LARGEST)):
         raise InputError(
-            "A vector holds a number that is not finite (also null) or greater than 1e150; give "
+            "A vector contains a number that is not finite (also null) or greater than 1e150; give "
             "finite numbers."
         )
     return vector + 0.0

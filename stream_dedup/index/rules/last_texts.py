@@ -1,5 +1,5 @@
-"""The last text of each id, which distinguishes an unchanged page (`unchanged`) from one that went
-back to an earlier text (`returned`).
+"""The last text of each id, which distinguishes an unchanged page (`unchanged`) from one that has
+an earlier text again (`returned`).
 
 The latest representative of an id in a scope is found by the id. If nothing is stored under it, the
 id's last text is that of the representative; the digest of another text that a later duplicate had
@@ -84,8 +84,8 @@ def find_latest(
 ) -> dict[ScopedId, IdText]:
     """Return the last text of each document's id, for the ids that have a representative.
 
-    The `added` latest entries are skipped. `known` are texts of entries by number, which need not be
-    read.
+    The `added` latest entries are skipped. `known` are texts of entries by number, which do not
+    have to be read.
     """
     entries, neighbours = stores
     texts, scoped_ids = dict(known), _ScopedIds(columns, ids)

@@ -26,9 +26,7 @@ from stream_dedup.log.schema import Judgement
 
 
 def seed(state: IndexState, log_offset: int, append_ms: int, batch: Batch, floor: int) -> None:
-    """Make representatives of documents that were delivered elsewhere, unless one within reach
-    exists.
-    """
+    """Make representatives of documents that were delivered elsewhere, unless a near one exists."""
     _, neighbours = state.require_stores()
     columns = _columns(state, batch)
     for first, end in split_at_repeats(read_keys(columns)):
@@ -79,9 +77,7 @@ def release(state: IndexState, log_offset: int, append_ms: int, batch: Batch, fl
 
 
 def _columns(state: IndexState, batch: Batch) -> Columns:
-    """Return the columns of documents that are in no worker's batch, and number their source
-    partitions.
-    """
+    """Return the columns of documents outside workers' batches, and number their source partitions."""
     numbers = state.number_sources(batch)
     for number in numbers:
         state.positions.raise_watermark(number, 0, 0)
@@ -149,7 +145,7 @@ def _change_rules(state: IndexState, log_offset: int, rules: RulesInForce) -> No
         except ConfigurationError as error:
             raise ConfigurationError(
                 f"Log record {log_offset} changes the plan to {rules.plan.name}, and this index "
-                "does not have the memory for it: it stops before that record, and has written "
+                "does not have enough memory for it: it stops before that record, and has written "
                 f"nothing of it. {error} It then continues from there."
             ) from error
     if rules != (state.plan, state.window, state.better, state.format):
@@ -194,7 +190,7 @@ def _retract(
     )
     state.drop(entries, "retract")
     for (place, key), entry in zip(known, entries_found.tolist(), strict=True):
-        # The output may reject a duplicate too: it is no representative, and still must not get its
+        # The output may reject a duplicate too: it is not a representative, but must not get its
         # verdict again.
         state.positions.retract(
             key, handles.get(entry), Judgement(Reason.RETRACTED, LogPlace(log_offset, place))

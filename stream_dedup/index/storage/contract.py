@@ -3,7 +3,7 @@
 `store.RocksStore` and `memory.MemoryStore` pass the same tests.
 
 Invariants: a `write` is visible as a whole or not at all, also after the process was killed; a scan
-returns keys in the order of their bytes; a read-only store sees one moment of the volume and
+returns keys in the order of their bytes; a read-only store sees a snapshot of the volume and
 changes nothing in it; after a failed write every call but `close` fails until the store is opened
 again, because the content of the volume is unknown; each failure is a `StoreError`, never an empty
 answer.
@@ -112,12 +112,12 @@ class Undelivered:
         return len(self._log_offsets)
 
     def add(self, writes: Writes, log_offset: int, raw: bytes) -> None:
-        """Add a record, from the next write on; its log offset is larger than all others."""
+        """Add a record with the next write; its log offset is larger than all others."""
         writes.put(self._key_of(log_offset), raw)
         self._log_offsets.append(log_offset)
 
     def since(self, log_offset: int = 0) -> Iterator[tuple[int, bytes]]:
-        """Yield the stored (log offset, record) from a log offset on."""
+        """Yield the stored (log offset, record) at or after a log offset."""
         for offset in self._log_offsets[bisect_left(self._log_offsets, log_offset) :]:
             (raw,) = self._store.get_many([self._key_of(offset)])
             if raw is not None:  # its delivery may have been confirmed meanwhile
