@@ -27,7 +27,7 @@ def exit_code_of(run: Callable[[], object]) -> int:
     """Run a command and return its exit code; print the sentence of a `StreamDedupError` on standard
     error, with the traceback only at the log level `debug`.
 
-    Any other error is a fault of the program, and is printed with its traceback.
+    Any other error is an internal error, and is printed with its traceback.
     """
     try:
         code = _run(run)

@@ -34,7 +34,7 @@ def title_of(status: int) -> str:
 
 @contextlib.contextmanager
 def as_page_errors(logger: FilteringBoundLogger, event: str, failed: str) -> Iterator[None]:
-    """Raise a `PageError` for each error inside. A fault of the program is logged as `event`;
+    """Raise a `PageError` for each error inside. An internal error is logged as `event`;
     `failed` begins the sentence about it.
     """
     try:
@@ -48,7 +48,7 @@ def as_page_errors(logger: FilteringBoundLogger, event: str, failed: str) -> Ite
     except Exception as error:
         logger.exception(event, error=f"{type(error).__name__}: {error}")
         raise PageError(
-            500, f"{failed} because of a fault of the program; see the role's log."
+            500, f"{failed} because of an internal error; see the role's log."
         ) from error
 
 

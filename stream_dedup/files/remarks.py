@@ -167,7 +167,7 @@ class Remarks:
                 f"{counts['without a site']:,} of {counts['rows']:,} documents have no web site, so they "
                 f"are copies from {_threshold_text(settings, Relation.UNKNOWN_SITE)} "
                 f"(STREAM_DEDUP_SIMILARITY_UNSURE; set it to silence this note). Name the field "
-                "with the site or the address: --site-field (STREAM_DEDUP_SITE_FIELD)."
+                "with the site or the URL: --site-field (STREAM_DEDUP_SITE_FIELD)."
             )
         if (page := self._most_similar) is not None and page.sibling is not None:
             note(

@@ -433,7 +433,7 @@ class LogIndex:
         """
         if state.plan is None:
             raise InvariantError(
-                "A batch was judged before a plan was declared; this is a fault of the program."
+                "A batch was judged before a plan was declared; this is an internal error."
             )
         entries = state.entries = Entries(
             self._store, state.print_limbs, state.sketch_bytes, self._beat

@@ -275,7 +275,7 @@ def _is_large(batch: Any) -> bool:
 def _too_large(path: Path, number: int, rows_of_file: int | None, count: int = 1) -> ColumnarRows:
     """Return the lost rows of a row, or of a row group if `count` is larger than 1."""
     size = f"larger than {RECORD_BYTES_MAX >> 20} MiB"
-    why = f"{path.name}:{number} is {size}, and is not read. Split it, or remove it."
+    why = f"{path.name}:{number} is {size}, and was not read. Split it, or remove it."
     if count > 1:
         why = f"{path.name}: rows {number:,} to {number + count - 1:,} are {size} on average."
     is_row = count == 1
@@ -496,6 +496,6 @@ def _raise_as_input_error(path: Path) -> Iterator[None]:
             raise
         kind = "a Parquet file" if _is_parquet(path) else "an Arrow file"
         raise InputError(
-            f"{path.name} cannot be read as {kind}: {_reason(error)}. It is damaged, cut off or of "
+            f"{path.name} cannot be read as {kind}: {_reason(error)}. It is damaged, truncated or in "
             "another format; fetch it again."
         ) from error

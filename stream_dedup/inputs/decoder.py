@@ -388,7 +388,7 @@ class Decoder:
             return read(*arguments)
         except (AwayError, MemoryError):
             raise
-        except Exception as error:  # noqa: BLE001 - no record may stop others
+        except Exception as error:  # noqa: BLE001 - a record must not stop others
             return self._unforeseen.letter(message, error)
 
     def _decode(
@@ -467,14 +467,14 @@ class Decoder:
             return DeadLetter(
                 "fetch",
                 NOT_FETCHED,
-                f"The text is stored at {shown(address)}, and is not fetched here.",
+                f"The text is stored at {shown(address)}, but is not fetched here.",
             )
         checked = self._fetcher.check(address)
         return checked if isinstance(checked, DeadLetter) else self._fetcher.fetch_one(checked)
 
     def _address_of(self, message: Message) -> TextAddress | DeadLetter | None:
         """Return the allowed address of a record's text, or the dead letter of a refused one; None if
-        it names none or is no document.
+        it names none or is not a document.
         """
         fields = self._fields_of(message)
         if self._fetcher is None or isinstance(fields, DeadLetter | Reason):

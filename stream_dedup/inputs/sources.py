@@ -62,7 +62,7 @@ _HIDDEN = (".", "_")
 # Hugging Face's `save_to_disk` writes these files next to the rows.
 _DESCRIBED = frozenset({"dataset_dict.json", "dataset_info.json"})
 _DESCRIPTIONS = _DESCRIBED | {"state.json"}
-# The first bytes of files that are neither JSON nor text: what they are, and what to do with them.
+# The first bytes of files that are neither JSON nor text: their kind, and the remedy.
 _OTHER_KINDS = {
     rb"\xff\xfe|\xfe\xff|[^\0]\0[^\0]\0|\0[^\0]\0[^\0]": (
         "UTF-16",
@@ -106,14 +106,14 @@ class SourceFile:
 
     @property
     def location(self) -> str:
-        """The absolute path, without links, or the address; `name` for standard input."""
+        """The absolute path, without links, or the URL; `name` for standard input."""
         if self.remote is not None:
             return self.remote.address
         return self.name if self.path is None else str(self.path.resolve())
 
     @contextlib.contextmanager
     def local_copy(self) -> Iterator[SourceFile]:
-        """Yield the file on this machine; of a file elsewhere, a temporary copy.
+        """Yield the file on this machine; of a remote file, a temporary copy.
 
         Raises:
             InputError: it cannot be copied.
@@ -149,11 +149,11 @@ def contain_objects(files: Iterable[SourceFile]) -> bool:
 class RawDocument:
     """One document. `name` is `pages.jsonl:12`, a text file's path or a page's URL; `raw` its bytes.
 
-    `fields` is its parsed JSON; `problem` is an error message if a line of JSONL is no JSON object,
-    and `fields` is None then. Of a page in a WARC file, `charset` is the encoding that its server
-    named, `time` when it was fetched. `is_page`: it is a web page, with its tags. A row of Parquet or
-    Arrow has the form `jsonl`, and `row`: its (`pyarrow.RecordBatch`, index in it); `codec` is the
-    compression of a Parquet file. `ending` is the end of a line.
+    `fields` is its parsed JSON; `problem` is an error message if a line of JSONL is not a JSON
+    object, and `fields` is None then. Of a page in a WARC file, `charset` is the encoding that its
+    server named, `time` when it was fetched. `is_page`: it is a web page, with its tags. A row of
+    Parquet or Arrow has the form `jsonl`, and `row`: its (`pyarrow.RecordBatch`, index in it);
+    `codec` is the compression of a Parquet file. `ending` is the end of a line.
 
     `lost` is the reason why it cannot be read, and `raw` is empty then: one record is missing, or,
     with the class `DAMAGED_FILE`, all records of a damaged part of the file.
@@ -173,7 +173,7 @@ class RawDocument:
     codec: str | None = None
 
     def omits_bytes(self, column: str) -> bool:
-        """Return whether `fields` lacks a column because its bytes are no text."""
+        """Return whether `fields` lacks a column because its bytes are not text."""
         return (
             self.row is not None
             and self.fields is not None
@@ -326,7 +326,7 @@ def shorten_names(names: Sequence[str]) -> str:
 
 
 def _why_no_file(path: Path) -> str:
-    """Return why a path in a folder is no file to read; an empty string if it is one."""
+    """Return why a path in a folder is not a readable file; an empty string if it is one."""
     if path.is_dir():
         return "a link to a folder" if path.is_symlink() else "a folder"
     if not path.exists():
@@ -348,7 +348,7 @@ def find_all(
 
 
 def once(found: Iterable[SourceFile]) -> list[SourceFile]:
-    """Return the files without those that are there twice, by two targets or a link; report these."""
+    """Return the files without repetitions, by two targets or a link; report these."""
     files: dict[str, SourceFile] = {}
     repeated = [file.name for file in found if files.setdefault(file.location, file) is not file]
     if repeated:
@@ -372,7 +372,7 @@ def read_documents(
     """Yield every document of each file from number `first`; call `advance(documents, bytes on disk)`
     with the progress.
 
-    `skipped_records` counts the records of WARC files that are no pages, by kind.
+    `skipped_records` counts the records of WARC files that are not pages, by kind.
 
     Raises:
         InputError: a package that a file needs is not installed, or the format cannot be read from

@@ -50,7 +50,7 @@ from stream_dedup.settings.units import parse_duration
 
 _logger = structlog.get_logger("stream_dedup.insights")
 
-WRITE_SECONDS = 10.0  # between writes of the signals of hosts that sent something
+WRITE_SECONDS = 10.0  # between writes of the signals of hosts with new documents
 # The window of a host's signals before its latest document, and the maximum of hosts, at up to 10 kB
 # each.
 WINDOW_SECONDS, HOSTS_MAX = 86_400, 20_000
@@ -322,7 +322,7 @@ class _Insights:
                 ends = await asyncio.to_thread(admin.ends, keys)
                 topic_ids = await asyncio.to_thread(admin.topic_ids, list(self._ids))
             except BrokerError as error:
-                # After a broker's restart librdkafka may use the old leader epoch for ever; a new
+                # After a broker's restart librdkafka may use the old leader epoch forever; a new
                 # client does not.
                 admin, moved = Admin(self._settings), time.monotonic()
                 _logger.warning("the ends of the topics could not be read", reason=str(error))

@@ -8,8 +8,8 @@ two halves of the window.
     template   many ids were kept only because of their site or title, and resemble one page of it
     vanishing  nearly all documents were dropped in favour of other ids
 
-An event begins once, and ends when its count is well below the threshold of its begin. A page that
-was fetched again (`SAME_ID`) is not a duplicate: it causes no event and no waste.
+An event begins once, and ends when its count is well below the threshold at which it began. A page
+that was fetched again (`SAME_ID`) is not a duplicate: it causes no event and no waste.
 
 Invariants: a record is counted once even if it is read repeatedly, because a row stores the last
 counted offset of each partition; time is that of the records, and never goes back; the size of a row
@@ -40,7 +40,7 @@ _DISTINCT_MAX: Final = 1420  # used when all bits are set
 _BEGINS: Final = {"one-page": 20, "template": 50}
 """The number of ids at which an event begins; it ends below half of it."""
 _SMALL_BYTES: Final = 200
-"""A smaller record causes no event: captions and titles are often equal, and waste little."""
+"""A smaller record causes no event: captions and titles are often equal, but waste little."""
 _VANISHING_DOCUMENTS: Final = 50
 _VANISHING_BEGINS, _VANISHING_ENDS = 0.9, 0.8
 _CHANGES: Final = frozenset(label for label, reason in OUTCOMES.items() if reason.is_change)

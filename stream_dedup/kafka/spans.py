@@ -1,8 +1,8 @@
 """Read spans of offsets: the only reader of partitions that stops at an end.
 
-Invariants: only committed records are read; a span ends at the partition's end at the time of the
-request, including transactions that were open then, so a reader waits until those have ended and
-reports those that do not; no offset is committed.
+Invariants: only committed records are read; a span ends at the partition's high watermark at the
+time of the request, including transactions that were open then, so a reader waits until those have
+ended and reports those that do not; no offset is committed.
 """
 
 from __future__ import annotations
@@ -276,7 +276,7 @@ def count_records(
     """Return the number of records in the span (first offset, end offset) of each partition.
 
     Spans of at most `_COUNTED_OFFSETS` are read, because the end marker of a transaction takes an
-    offset and is no record; of longer ones the offsets are counted.
+    offset but is not a record; of longer ones the offsets are counted.
 
     Raises:
         BrokerError: Kafka failed.
@@ -320,7 +320,7 @@ def read_partition(
     for offset in spans_reader.open_at.values():
         raise BrokerError(
             f"{topic}-{partition} could not be read to its end at {max(high, until)}: a "
-            f"transaction is open at offset {offset}, and nobody ended it for "
+            f"transaction is open at offset {offset}, and it has not ended for "
             f"{_PATIENCE_SECONDS:.0f} s."
         )
 
@@ -372,7 +372,7 @@ def read_whole_log(
     if low > 0:
         raise ConfigurationError(
             f"The log {topic} begins at offset {low}, so its first records were deleted. "
-            "Restore it from a backup, or begin a new log with another STREAM_DEDUP_TOPIC_PREFIX."
+            "Restore it from a backup, or start a new log with another STREAM_DEDUP_TOPIC_PREFIX."
         )
     high = high if most is None else min(high, most)
     for message in read_partition(settings, topic, 0) if high else ():

@@ -2,8 +2,8 @@
 
 Invariants: the outputs are flushed before the offsets are sent, because a torn transaction
 (KAFKA-17754) then duplicates a record at worst, and never commits an offset without its output; a
-producer that may have sent its offsets or its EndTxn twice begins no other transaction, because a
-late duplicate of the request could commit those offsets with it, or end it.
+producer that may have sent its offsets or its EndTxn twice does not begin another transaction,
+because a late duplicate of the request could commit those offsets with it, or end it.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _TRANSACTION_SECONDS = 30.0
 _BEGIN_TIMES = 6
 _BEGIN_SECONDS = 10.0
 _GRACE_SECONDS = 2.0
-# librdkafka repeats a request after a broken connection or a time-out, after this pause plus or minus
-# a fifth. So a shorter step was sent once. The default of 100 ms would not distinguish them, because
-# many steps that were sent once take as long.
+# librdkafka repeats a request after a broken connection or a time-out, after this pause plus or
+# minus a fifth. So the request of a shorter step was sent once. The default of 100 ms would not
+# distinguish them, because many steps with one request take as long.
 _RETRY_MS = 500
 _SENT_ONCE_SECONDS = 0.8 * _RETRY_MS / 1000
 
@@ -374,8 +374,8 @@ class TransactionalOutput:
                 except KafkaException as error:
                     if error.args[0].code() == KafkaError._STATE:
                         raise BrokenError(
-                            "An output was not written, so Kafka's client takes no more of the "
-                            "transaction.",
+                            "An output was not written, so Kafka's client accepts no more outputs "
+                            "of the transaction.",
                             is_refused=False,
                         ) from error
                     if error.args[0].code() not in REFUSALS:

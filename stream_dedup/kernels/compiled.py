@@ -308,7 +308,7 @@ def _log_compiling(has_shipped: bool, directory: Path | None) -> None:
     if directory is None:
         _logger.warning(
             "Kernels are compiled now, and at every start, which takes up to a minute of CPU, because "
-            "no private folder can be written to.%s Run `stream-dedup compile` when the image is "
+            "no private folder is writable.%s Run `stream-dedup compile` when the image is "
             "made, or set STREAM_DEDUP_CACHE_DIR to such a folder.",
             reason,
         )  # fmt: skip
@@ -400,9 +400,7 @@ def kernel(function: Kernel) -> Kernel:
 
 
 def allocating_kernel(function: Kernel) -> Kernel:
-    """Do the same for a function that creates arrays; use it for one call for each batch, or
-    fewer.
-    """
+    """Do the same for a function that creates arrays; use it for at most one call per batch."""
     return _compile(function, counts_references=True)
 
 

@@ -159,7 +159,7 @@ class Loading:
 
 
 def print_hints(settings: Settings, files: Sequence[SourceFile]) -> None:
-    """Print a note if the settings judge something else than the texts in the files."""
+    """Print a note if the settings do not judge the texts in the files."""
     if settings.value_format == "raw" and contain_objects(files):
         note(
             "The values are JSON, and the filter judges whole values as texts "

@@ -43,7 +43,7 @@ Advance = Callable[[int, int], None]
 
 @dataclass(slots=True)
 class SeedTotals:
-    """Counts of documents by what became of them; `resumed` were seeded by an earlier run."""
+    """Counts of documents by result; `resumed` were seeded by an earlier run."""
 
     seeded: int = 0
     resumed: int = 0

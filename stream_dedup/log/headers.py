@@ -187,9 +187,9 @@ def of_dead_letter(
 ) -> Headers:
     """Return our headers of a dead letter: Kafka's names (KIP-1191) and the stage that failed.
 
-    A header contains the record's timestamp in milliseconds, because the topic of dead letters
-    assigns the time of arrival: its retention is a few days, and a record with an old timestamp
-    would be deleted at once.
+    A header contains the record's timestamp in milliseconds, because the topic of dead letters uses
+    LogAppendTime: its retention is a few days, and a record with an old timestamp would be deleted
+    at once.
     """
     message = (
         letter.message.encode("utf-8", "replace")[:MESSAGE_BYTES_MAX]

@@ -118,7 +118,7 @@ class Beginnings:
         self._begun.partitions.update(begun)
         self._begun.is_open = True
         self._logger.info(
-            "the topic of begun partitions is in use from now on",
+            "the topic of started partitions is used from now on",
             topic=self._names.begun,
             partitions=sorted(begun),
         )

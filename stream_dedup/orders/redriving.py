@@ -2,9 +2,8 @@
 
 A letter that is sent back becomes a new record, in its original form, at the end of its source
 partition. The same transaction commits for the group `GROUP-redrive` the offset of the first letter
-that the options did not select; the next run starts there, and may send letters from behind that
-offset again. A letter that lacks a part of its record is never sent, and does not hold the offset
-back.
+that the options did not select; the next run starts there, and may send letters after that offset
+again. A letter that lacks a part of its record is never sent, and does not hold the offset back.
 
 The order: acquire the transactional id, which aborts the open transaction of a killed run and fences
 a concurrent one; read the committed offsets; read the letters; write each transaction's records and
@@ -44,7 +43,7 @@ OBSTACLES = {
     "foreign": "are not of {documents}",
     "no such partition": "are of a partition that {documents} does not have",
 }
-"""Why a letter cannot be sent back, by its name in the totals."""
+"""The reasons why letters cannot be sent back, by their names in the totals."""
 
 
 @dataclass(frozen=True, slots=True)

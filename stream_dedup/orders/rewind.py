@@ -63,8 +63,8 @@ class RewindTarget:
 
 @dataclass(frozen=True, slots=True)
 class OffsetChange:
-    """A committed offset to write. The present `committed` and `epoch` are None if missing; `warning`
-    is a sentence or None.
+    """A committed offset to write. The current `committed` and `epoch` are None if missing;
+    `warning` is a sentence or None.
     """
 
     partition: int
@@ -242,7 +242,7 @@ def _refusal(part: int, offset: int, cluster: RewindTarget) -> str | None:
         return (
             f"{name}@{offset} is above the committed offset {committed}: the documents between "
             "would never be judged, "
-            f"and so be lost. Give at most {max(committed, low)}."
+            f"and would be lost. Give at most {max(committed, low)}."
             if part in cluster.committed
             else f"{name}@{offset} is above {high}, the partition's end. Give at most {high}."
         )
@@ -268,7 +268,7 @@ def _change(
             epoch,
             offset,
             epoch,
-            "The committed offset is there already; nothing changes.",
+            "This is the committed offset already; nothing changes.",
         )
     if epoch is not None:
         warning = None

@@ -82,7 +82,7 @@ def check_roles(settings: Settings, names: TopicNames, facts: RoleFacts) -> Iter
             else "no answer was found"
         )
         problems.warn(
-            f"Log offset {late[0]} of {names.fingerprints} has had no answer for "
+            f"Log offset {late[0]} of {names.fingerprints} has not been answered for "
             f"{late[1] / 1000:.0f} s ({last}), so workers wait. If no index runs, start one with: "
             "stream-dedup run index. A running index reports its state at /readyz. If "
             f"{names.verdicts} was deleted with the answer, workers ask again within seconds."

@@ -27,17 +27,17 @@ def check_sites(settings: Settings, raws: Iterable[bytes | None]) -> CheckFindin
     count = sum(map(len, batches))
     without = sum(int((batch.site == 0).sum()) for batch in batches)
     if not count:
-        return not_checked("sites", "The last records of the log hold no documents.")
+        return not_checked("sites", "The last records of the log contain no documents.")
     if 2 * without <= count:
         return ok("sites", f"Of the last {count:,} documents {count - without:,} have a web site.")
     mend = (
-        "Name the field with the site or the address: STREAM_DEDUP_SITE_FIELD; or use addresses as "
-        "ids (STREAM_DEDUP_ID_FIELD)."
+        "Name the field with the site or the URL: STREAM_DEDUP_SITE_FIELD; or use URLs as ids "
+        "(STREAM_DEDUP_ID_FIELD)."
         if settings.value_format != "raw"
-        else "Send the address of a page as the key of its record."
+        else "Send the URL of a page as the key of its record."
     )
     return warning(
         "sites",
         f"Of the last {count:,} documents {without:,} have no web site, because their ids are not "
-        f"addresses, so pages of one site cannot be distinguished from copies on others. {mend}",
+        f"URLs, so pages of one site cannot be distinguished from copies on others. {mend}",
     )

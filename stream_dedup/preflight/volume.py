@@ -22,7 +22,7 @@ _SHARE_MAX = 0.85
 
 
 def other_log_message(folder: Path, topic: str) -> str:
-    """Return the message about an index of another log than this cluster's, with both remedies."""
+    """Return the message about an index of another cluster's log, with both remedies."""
     return (
         f"The index in {folder} follows another log than this cluster's {topic}: it belongs to "
         "another cluster, such as an earlier local broker, or the topic was created again. If you "
@@ -67,7 +67,7 @@ def check_volume(
         files = shlex.quote(str(settings.index_dir))
         yield warning(
             "volume",
-            f"{settings.index_dir} was begun by a version with another layout; its files stay, so "
+            f"{settings.index_dir} was created by a version with another layout; its files stay, so "
             f"that you can roll back, and this version's volume is {folder}. To remove them: find "
             f"{files} -maxdepth 1 -type f -delete",
         )

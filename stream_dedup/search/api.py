@@ -1,4 +1,4 @@
-"""`/v1/find` and `/v1/groups` of a running search. Nothing is changed through it.
+"""`/v1/find` and `/v1/groups` of a running search. It is read-only.
 
     GET  /v1/find?q=TEXT[&limit=N][&offset=N][&order=ORDER][&host=HOST][&least=SHARE][&snippets=no]
     POST /v1/find[?limit=N...]                    the body is the text, in UTF-8
@@ -171,7 +171,7 @@ def _refuse_others(query: Mapping[str, str], parameters: Sequence[str]) -> None:
     other = next((name for name in query if name not in parameters), None)
     if other is not None:
         raise PageError(
-            400, f"There is no parameter {other!r:.40} here; there are {', '.join(parameters)}."
+            400, f"There is no parameter {other!r:.40}; the parameters are {', '.join(parameters)}."
         )
 
 

@@ -32,7 +32,7 @@ def run_alone(
 ) -> int:
     """Run the role of a module until a signal stops it; return its exit code.
 
-    An error that ends it is one log line, with a traceback if it is a fault of the program.
+    An error that ends it is one log line, with a traceback if it is an internal error.
     """
     logs.configure(settings.log_level, log_format, role=role)
     log = structlog.get_logger("stream_dedup.run")
@@ -56,8 +56,7 @@ def run_alone(
             log.warning("stopped while compiling kernels")
         except Exception as error:
             log.critical(
-                f"The {role} ends because of a fault of the program: {type(error).__name__}: "
-                f"{error}",
+                f"The {role} exits because of an internal error: {type(error).__name__}: {error}",
                 exc_info=True,
             )
             return 1

@@ -24,7 +24,7 @@ PORT_OFFSETS: Final[dict[AddressedRole, int]] = {
 
 def address_of(settings: Settings, role: AddressedRole) -> str:
     """Return the address of a role of `run all` for a client on this machine."""
-    host = "127.0.0.1" if settings.http_host in ("0.0.0.0", "::", "") else settings.http_host  # noqa: S104 - asked, not bound
+    host = "127.0.0.1" if settings.http_host in ("0.0.0.0", "::", "") else settings.http_host  # noqa: S104 - compared, not bound
     host = f"[{host}]" if ":" in host else host
     return f"http://{host}:{settings.http_port + PORT_OFFSETS[role]}"
 
@@ -50,5 +50,5 @@ def free_ports(count: int) -> range:
                 sockets.enter_context(socket.create_server(("127.0.0.1", port)))
             return range(first, first + count)
     raise StreamDedupError(
-        f"No {count} ports in a row are free on 127.0.0.1; end what listens there."
+        f"No {count} consecutive ports are free on 127.0.0.1; stop the programs that use them."
     )

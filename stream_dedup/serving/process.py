@@ -74,7 +74,7 @@ class FreedMemory:
 
 
 def trim_memory() -> bool:
-    """Return freed memory to the system, in some milliseconds; return whether the C library supports
+    """Return freed memory to the system, within milliseconds; return whether the C library supports
     it.
     """
     malloc_trim = _c_function("malloc_trim")
@@ -93,7 +93,7 @@ def _c_function(name: str) -> Any:
 
 
 def collect_rarely() -> None:
-    """Make this process collect cycles rarely, and never among its present objects; call it once a
+    """Make this process collect cycles rarely, and never among its current objects; call it once a
     role is set up.
     """
     gc.freeze()

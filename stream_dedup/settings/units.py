@@ -49,7 +49,7 @@ PATTERNS = {
     HOST: "a host name or an address, without a port",
     HOSTS: "host names without a port, perhaps with a path such as /dedup, separated by commas; *.example.org means all "
     "below it",
-    WEB_ADDRESS: "an address such as http://index:8080",
+    WEB_ADDRESS: "a URL such as http://index:8080",
     NAME: "made of 1 to 200 letters, digits, dots, underscores and hyphens",
 }
 
@@ -128,18 +128,16 @@ def _expand(value: object) -> object:
 
 
 def parse_place(value: str) -> str:
-    """Return a folder, or the address of a folder in a writable object store.
+    """Return a folder, or the URL of a folder in a writable object store.
 
     Raises:
-        ValueError: another kind of address.
+        ValueError: another kind of URL.
     """
     if "://" not in value:
         return str(_expand(value))
     place, *more = parse_prefixes(value)
     if more or place.startswith(("http:", "https:", "file:")):
-        raise ValueError(
-            "must be a folder, or one address that begins with s3://, gs:// or abfs://"
-        )
+        raise ValueError("must be a folder, or one URL that begins with s3://, gs:// or abfs://")
     return place
 
 

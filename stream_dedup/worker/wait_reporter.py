@@ -33,20 +33,19 @@ class WaitReporter:
         oldest = flow.oldest_unanswered
         waited = 0.0 if oldest is None else now - oldest.waiting_since
         if oldest is None or waited < _REPORT_AFTER_SECONDS:
-            if not flow.is_failed_open:  # while open, documents leave unjudged, and none waits
+            if not flow.is_failed_open:  # else documents are delivered unjudged, and none waits
                 self._waits.end(_INDEX)
             return waited
         log_offset = flow.unanswered_offset
         where = (
             "they are not in the log yet"
             if log_offset is None
-            else f"log offset {log_offset} has had no answer for {waited:.0f} s"
+            else f"log offset {log_offset} has not been answered for {waited:.0f} s"
         )
         self._waits.report(
             _INDEX,
-            f"{flow.documents_in_flight} documents wait for their verdicts: {where}. Does an index "
-            "run (stream-dedup run "
-            "index), and is it ready?",
+            f"{flow.documents_in_flight} documents wait for their verdicts: {where}. Is an index "
+            "running (stream-dedup run index), and is it ready?",
             since=oldest.waiting_since,
         )
         return waited

@@ -275,7 +275,7 @@ class TestRoles:
 
         (line,) = (json.loads(one) for one in ended.err.splitlines())
         assert ended.code == 1
-        assert "fault of the program: ZeroDivisionError: odd" in line["event"]
+        assert "internal error: ZeroDivisionError: odd" in line["event"]
         assert line["exception"][0]["exc_type"] == "ZeroDivisionError"
 
     def test_run_all_stops_everything_when_one_role_ends(

@@ -405,7 +405,7 @@ def test_doctor_names_the_volume_that_is_left(
     judge(folder, log, 6)
     first, *others = check_volume(Settings(state_dir=folder.parent), None, lambda: 8)
 
-    assert "begun by a version with another layout" in first.sentence
+    assert "created by a version with another layout" in first.sentence
     assert f"find {folder} -maxdepth 1 -type f -delete" in first.sentence
     assert f"{folder / f'layout-{OTHER}'} holds" in others[0].sentence
 

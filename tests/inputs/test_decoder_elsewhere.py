@@ -195,7 +195,7 @@ def test_who_fetches_nothing_says_so_and_knows_the_id(pages: Pages) -> None:
     by = Decoder(settings_for(pages), fetches=False)
     found = by.decode(record)
     assert isinstance(found, DeadLetter)
-    assert found.message == f"The text is stored at {pages.url}/a?..., and is not fetched here."
+    assert found.message == f"The text is stored at {pages.url}/a?..., but is not fetched here."
     assert by.id_of(record) == ids_of(settings_for(pages))(record) == b"one"
     assert by.id_of(message(b"{")) == b"key"
     assert pages.asked == []

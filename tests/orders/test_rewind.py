@@ -116,7 +116,7 @@ ANSWERS = """
 60 4   10 100 -      10  5
 60 4   10 100 -      40  5
 60 4   10 100 -      59  5
-60 4   10 100 -      60  4  The committed offset is there already; nothing changes.
+60 4   10 100 -      60  4  This is the committed offset already; nothing changes.
 60 -    0 100 -      60  1  from 0 to 59 were delivered already; if not, they are lost. crawl.documents-1@0 is sure to skip none.
 60 -    0 100 2/41   60  3  from 41 to 59 were delivered already; if not, they are lost. crawl.documents-1@41 is sure to skip none.
 5  4   10 100 -      10  5  The topic lost the records from 5 to 9 before they were judged.

@@ -365,7 +365,7 @@ def test_the_oldest_question_without_an_answer_is_named() -> None:
 
     assert found.state is CheckState.WARNING
     assert (
-        "Log offset 40 of fingerprints has had no answer for 90 s (the last answer is for offset "
+        "Log offset 40 of fingerprints has not been answered for 90 s (the last answer is for offset "
         "42)" in found.sentence
     )
 

@@ -86,7 +86,7 @@ def test_where_no_row_is_free_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(random, "randrange", lambda *_: first)
     with (
         socket.create_server(("127.0.0.1", first + 1)),
-        pytest.raises(StreamDedupError, match="No 2 ports in a row are free"),
+        pytest.raises(StreamDedupError, match="No 2 consecutive ports are free"),
     ):
         free_ports(2)
 

@@ -483,9 +483,7 @@ class Entries:
             page_ids = _split_ids(rows, bytes(page_data.ids))
             for place in places.tolist():
                 if rows["state"][place] != REMOVED:
-                    raise InvariantError(
-                        "A live entry was to be wiped; this is a fault of the program."
-                    )
+                    raise InvariantError("A live entry was to be wiped; this is an internal error.")
                 page_ids[place] = b""
                 rows[place] = np.zeros(1, self._type)[0]
             rows["ids_end"] = np.cumsum([len(part) for part in page_ids])

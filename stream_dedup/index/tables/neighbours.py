@@ -325,7 +325,7 @@ class Neighbours:
             or not states[rows].all()
         ):
             raise InvariantError(
-                "Entries were removed that are not live; this is a fault of the program."
+                "Entries were removed that are not live; this is an internal error."
             )
         self.live -= len(rows)
         self.full -= int(np.count_nonzero(states[rows] == FULL))
