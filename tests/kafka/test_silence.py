@@ -119,5 +119,7 @@ def test_an_open_transaction_is_no_silence(clock: Clock, monkeypatch: pytest.Mon
 
     serve(monkeypatch, consume)
 
-    with pytest.raises(BrokerError, match="a transaction is open at offset 1, and it has not ended"):
+    with pytest.raises(
+        BrokerError, match="a transaction is open at offset 1, and it has not ended"
+    ):
         list(read_partition(Settings(), *KEY))
