@@ -168,12 +168,12 @@ def run_demo(broker: str | None, *, serve: bool = False) -> int:
         outcome.show(out, settings.judging_plan)
         out.print(_ORDER)
         out.print("Next: " + "\n      ".join(_NEXT[serve:]))
-        for complaint in outcome.complaints:
-            sys.stderr.write(complaint + "\n")
+        for failure in outcome.failures:
+            sys.stderr.write(failure + "\n")
         if serve:
             _wait_for_search(settings, len(seen.unique) + len(seen.duplicates), processes)
-            _leave_up(settings, _search_clue(outcome), processes, out)
-    return 1 if outcome.complaints else 0
+            _keep_running(settings, _search_clue(outcome), processes, out)
+    return 1 if outcome.failures else 0
 
 
 @contextlib.contextmanager
@@ -219,7 +219,7 @@ def _search_clue(outcome: _Outcome) -> str:
     return re.sub(r"[^\w -]", "", " ".join(words[middle : middle + _CLUE_WORDS]))[:_CLUE_CHARACTERS]
 
 
-def _leave_up(settings: Settings, clue: str, processes: DemoProcesses, out: Console) -> None:
+def _keep_running(settings: Settings, clue: str, processes: DemoProcesses, out: Console) -> None:
     """Print the console's address, and wait for Ctrl-C, SIGTERM or the unexpected end of a
     process.
     """
@@ -408,7 +408,7 @@ class _Outcome:
             for pair in pairs
             for numbers in ((pair.earlier, pair.later), (pair.later, pair.earlier))
         }
-        self.complaints = list(self._complaints())
+        self.failures = list(self._find_failures())
 
     def _judgement(self, message: Message) -> tuple[int, TrueJudgement]:
         of = self.number_at.get(text_of(message.headers, "dedup.of.position"))
@@ -416,7 +416,7 @@ class _Outcome:
             text_of(message.headers, "dedup.verdict") == "duplicate", of
         )
 
-    def _complaints(self) -> Iterator[str]:
+    def _find_failures(self) -> Iterator[str]:
         numbers = Counter(
             _number(message)
             for message in (*self.seen.unique, *self.seen.duplicates, *self.seen.dead)

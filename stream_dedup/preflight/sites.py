@@ -25,12 +25,12 @@ def check_sites(settings: Settings, raws: Iterable[bytes | None]) -> CheckFindin
     decoded = (unless_damaged(records.decode, raw) for raw in raws)
     batches = [record for record in decoded if isinstance(record, records.Batch)]
     count = sum(map(len, batches))
-    without = sum(int((batch.site == 0).sum()) for batch in batches)
+    missing = sum(int((batch.site == 0).sum()) for batch in batches)
     if not count:
         return not_checked("sites", "The last records of the log contain no documents.")
-    if 2 * without <= count:
-        return ok("sites", f"Of the last {count:,} documents {count - without:,} have a web site.")
-    mend = (
+    if 2 * missing <= count:
+        return ok("sites", f"Of the last {count:,} documents {count - missing:,} have a web site.")
+    remedy = (
         "Name the field with the site or the URL: STREAM_DEDUP_SITE_FIELD; or use URLs as ids "
         "(STREAM_DEDUP_ID_FIELD)."
         if settings.value_format != "raw"
@@ -38,6 +38,6 @@ def check_sites(settings: Settings, raws: Iterable[bytes | None]) -> CheckFindin
     )
     return warning(
         "sites",
-        f"Of the last {count:,} documents {without:,} have no web site, because their ids are not "
-        f"URLs, so pages of one site cannot be distinguished from copies on others. {mend}",
+        f"Of the last {count:,} documents {missing:,} have no web site, because their ids are not "
+        f"URLs, so pages of one site cannot be distinguished from copies on others. {remedy}",
     )

@@ -277,13 +277,13 @@ class TextFiller:
 
     def _partitions(self, admin: Admin) -> list[TopicPartitionKey]:
         ids = admin.topic_ids(self._topics)
-        anew = [
+        recreated = [
             name for name, (topic_id, _) in ids.items() if topic_id.hex() != self._made_for[name]
         ]
-        if anew:
+        if recreated:
             raise StreamDedupError(
-                f"{' and '.join(anew)} were deleted and created again, so this search ends: what "
-                "it read is of the old ones."
+                f"{' and '.join(recreated)} were deleted and created again, so this search exits: "
+                "its documents belong to the old ones."
             )
         return [
             (name, partition)
@@ -300,14 +300,14 @@ class TextFiller:
         place = self._engine.checkpoint
         folder = self._settings.search_dir
         next_offsets = {} if place is None else place.next_offsets
-        beyond = next(
+        shortened = next(
             (key for key, (_, high) in ends.items() if next_offsets.get(key, 0) > high), None
         )
-        if beyond is not None:
+        if shortened is not None:
             raise ConfigurationError(
-                f"The full-text engine in {folder} has read {beyond[0]}-{beyond[1]} up to offset "
-                f"{next_offsets[beyond]}, and it ends at {ends[beyond][1]}, so the topic has lost "
-                "records. Delete the folder, and the search fills a new one."
+                f"The full-text engine in {folder} has read {shortened[0]}-{shortened[1]} up to "
+                f"offset {next_offsets[shortened]}, and it ends at {ends[shortened][1]}, so the topic "
+                "has lost records. Delete the folder, and the search fills a new one."
             )
         lost = sum(
             max(0, low - next_offsets[key]) for key, (low, _) in ends.items() if key in next_offsets
@@ -384,7 +384,7 @@ class TextFiller:
         for forgotten_id in forgotten_ids:
             self._forgotten.add_forgotten(forgotten_id)
             self._engine.forget(forgotten_id)
-        self._commit(now, leaving=len(forgotten_ids))
+        self._commit(now, removed=len(forgotten_ids))
         self._logger.info("ids forgotten", ids=len(forgotten_ids))
 
     def _add_all(self, documents: Sequence[Message]) -> None:
@@ -479,20 +479,20 @@ class TextFiller:
                 reason=why,
             )
 
-    def _commit(self, now: float, *, log_offset: int | None = None, leaving: int = 0) -> None:
+    def _commit(self, now: float, *, log_offset: int | None = None, removed: int = 0) -> None:
         """Commit the added documents and the next offsets; `log_offset` replaces that of the log."""
         self._next_commit = now + (
             _COMMIT_SECONDS if self._is_caught_up else _COMMIT_BEHIND_SECONDS
         )
         added = self._engine.added
-        self._failpoints.hit("search.before-commit", added + leaving)
+        self._failpoints.hit("search.before-commit", added + removed)
         next_offsets = (
             self._next_offsets
             if log_offset is None
             else self._next_offsets | {self._log: log_offset}
         )
         self._engine.commit(EngineCheckpoint(self._made_for, next_offsets))
-        self._failpoints.hit("search.after-commit", added + leaving)
+        self._failpoints.hit("search.after-commit", added + removed)
         self._is_grown = self._is_grown or added > 0
         self._metrics.read.inc(added)
         self._metrics.set_size(self._engine.documents, self._engine.size_bytes)
@@ -548,12 +548,12 @@ class TextFiller:
     def _drop_beyond(self, now: float) -> None:
         """Drop the oldest documents, in a separate commit, if the engine is too large."""
         bytes_max = self._bounds.size_bytes
-        gone = 0 if bytes_max is None else self._engine.drop_beyond(bytes_max)
-        if gone:
-            self._commit(now, leaving=gone)
+        dropped = 0 if bytes_max is None else self._engine.drop_beyond(bytes_max)
+        if dropped:
+            self._commit(now, removed=dropped)
             self._is_grown = True  # it may still be too large
             self._logger.info(
-                "the oldest documents were dropped", documents=gone, left=self._engine.documents
+                "the oldest documents were dropped", documents=dropped, left=self._engine.documents
             )
 
     def _drop_expired(self, now: float) -> None:

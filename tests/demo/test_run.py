@@ -51,13 +51,13 @@ def test_what_ends_by_itself_ends_the_demo_with_a_sentence(tmp_path: Path) -> No
         with pytest.raises(
             StreamDedupError, match=r"(?s)ended unexpectedly \(killed by signal 9\).*the last line"
         ):
-            run._leave_up(settings, "a clue", beside, out)
+            run._keep_running(settings, "a clue", beside, out)
 
     with (
         roles(tmp_path, GoneBroker()) as (beside, _),
         pytest.raises(LocalBrokerError, match="ended by itself"),
     ):
-        run._leave_up(settings, "a clue", beside, out)
+        run._keep_running(settings, "a clue", beside, out)
 
 
 def test_without_the_packages_of_the_console_it_does_not_begin(
