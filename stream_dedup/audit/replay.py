@@ -65,7 +65,7 @@ class Alternative:
         """Parse `NAME=VALUE` texts: plan=classic, threshold=18, by_length=24@5,21@40.
 
         Raises:
-            InputError: a text is no setting of a plan, or its value is invalid.
+            InputError: a text is not a setting of a plan, or its value is invalid.
             ConfigurationError: there is no such plan, or no such rule.
         """
         plan: Plan | None = None
@@ -92,7 +92,7 @@ class Alternative:
                 fields[name] = [_step(step) for step in value.split(",") if step]
             else:
                 raise InputError(
-                    f"{text!r:.80} is no setting of a plan; write one of "
+                    f"{text!r:.80} is not a setting of a plan; write one of "
                     f"{', '.join(f'{setting}=...' for setting in SETTINGS)}, such "
                     "as plan=classic or threshold=18."
                 )

@@ -41,7 +41,7 @@ def local_folder(text: str) -> Path:
             f"{printable(text)} is a URL; files are written to a folder on this machine only."
         )
     if os.path.lexists(path) and not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir can raise
-        raise typer.BadParameter(f"{printable(text)} exists and is no folder.")
+        raise typer.BadParameter(f"{printable(text)} exists and is not a folder.")
     return Path(path)
 
 

@@ -147,7 +147,7 @@ class GroupMember:
 @dataclass(frozen=True, slots=True)
 class DocumentGroup:
     """A kept document, by its position in `documents`, with its copies and the number of times that
-    it was `fetched_again` itself, which are no copies; `members` are the newest of both.
+    it was `fetched_again` itself, which are not copies; `members` are the newest of both.
 
     `counted`: the number of both that the log has counted, or None; `oldest_ms` and `newest_ms`:
     the times of both, 0 without; `best`: the copy that is better than all before it, or None if the

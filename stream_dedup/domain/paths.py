@@ -28,7 +28,7 @@ def below(folder: Path, name: str) -> Path:
     """Return the path of `name` in `folder`; `/` separates components.
 
     Raises:
-        InputError: on some system the name would lead out of the folder, or is no valid file name.
+        InputError: on some system the name would lead out of the folder, or is not a valid file name.
     """
     for part in name.split("/"):
         why = _why_not_plain(part)

@@ -77,7 +77,7 @@ def note(text: str) -> None:
 
 @contextlib.contextmanager
 def progress(label: str, total_bytes: int | None) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on standard error, or a line every `LINE_SECONDS` if it is no terminal; yield a
+    """Show a bar on standard error, or a line every `LINE_SECONDS` if it is not a terminal; yield a
     function (documents, bytes) that advances it. With a known size, the share and the time left are
     shown.
     """

@@ -334,7 +334,9 @@ def _existing_schema(path: Path, column: str, what: str) -> Any:
     except (pa.ArrowException, OSError):
         schema = pa.schema([])
     if column not in schema.names:
-        raise InputError(f"{path} exists and is no file of {what}; name another folder with --to.")
+        raise InputError(
+            f"{path} exists and is not a file of {what}; name another folder with --to."
+        )
     return schema
 
 

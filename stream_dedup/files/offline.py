@@ -106,7 +106,7 @@ class Judged:
         verdict = self.reason.verdict
         if verdict is None:
             raise InvariantError(
-                f"Document {self.number} has the reason {self.reason.label}, which is no verdict."
+                f"Document {self.number} has the reason {self.reason.label}, which is not a verdict."
             )
         return verdict
 
@@ -119,7 +119,7 @@ def exceeds_one_percent(count: int, documents: int) -> bool:
 @dataclass(slots=True)
 class RepeatedIds:
     """Count documents that were judged as another version of a document of another file, because
-    both have the same id, which is no address.
+    both have the same id, which is not a URL.
     """
 
     _documents: int = 0

@@ -436,7 +436,7 @@ def _id_problem(where: str, value: object) -> str:
 
 
 def bytes_problem(column: str) -> str:
-    """Return the sentence about a row of a column of bytes that are no text."""
+    """Return the sentence about a row of a column of bytes that are not text."""
     return f"The column {column!r} contains bytes that are no UTF-8 text."
 
 

@@ -61,5 +61,5 @@ def check_key(key: bytes, subject: str) -> None:
         )
     if len(set(key)) == 1:
         raise ConfigurationError(
-            f"{subject} holds one byte repeated, which is no secret: {_HOW_TO_MAKE_ONE}."
+            f"{subject} holds one byte repeated, which is not a secret: {_HOW_TO_MAKE_ONE}."
         )

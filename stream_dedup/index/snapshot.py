@@ -453,7 +453,7 @@ def read_manifest(storage: Storage, name: str) -> Manifest:
         )
     try:
         manifest = msgspec.convert(fields, Manifest)
-        manifest.taken_at  # noqa: B018 - raises if it is no time
+        manifest.taken_at  # noqa: B018 - raises if it is not a time
     except (msgspec.ValidationError, ValueError, OverflowError) as error:
         raise FormatError(
             f"The manifest {path}/{MANIFEST} lacks what a manifest says ({error}); take another "
@@ -474,7 +474,7 @@ def _check_file_list(files: Sequence[File], where: str) -> None:
     manifests = [name for name in listed if name.startswith("MANIFEST-")]
     current = f"{manifests[0]}\n".encode() if len(manifests) == 1 else b""
     if foreign is not None:
-        problem = f"{printable(foreign)!r} is no name of a file of the index"
+        problem = f"{printable(foreign)!r} is not the name of a file of the index"
     elif len(listed) < len(files):
         problem = "a name is there twice"
     elif len(files) > _FILES_MAX:
@@ -522,7 +522,9 @@ def restore(
     """
     storage = storage_at(place)
     if name and not _NAME.fullmatch(name):
-        raise InputError(f"{printable(name)!r} is no name of a snapshot; {storage.where} has some.")
+        raise InputError(
+            f"{printable(name)!r} is not the name of a snapshot; {storage.where} has some."
+        )
     names = _finished_names(storage)
     if name is None and not names:
         read_manifest(storage, "")

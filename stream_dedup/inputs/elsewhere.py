@@ -262,7 +262,7 @@ class TextFetcher:
         return result
 
     def _text_of(self, address: TextAddress, found: Fetched) -> Fetched:
-        """Return fetched bytes unpacked, or the dead letter of bytes that are no text."""
+        """Return fetched bytes unpacked, or the dead letter of bytes that are not text."""
         if isinstance(found, DeadLetter):
             return found
         named = next((suffix for suffix in SUFFIXES if address.path.lower().endswith(suffix)), "")
@@ -289,7 +289,7 @@ class TextFetcher:
             found = unpacked
         head = found[:_BINARY_WITHIN_BYTES]
         if head.startswith(b"%PDF-") or (b"\0" in head and not head.startswith(_WIDE_MARKS)):
-            return _letter(address, "NotText", "is no text: it contains zero bytes, or is a PDF")
+            return _letter(address, "NotText", "is not text: it contains zero bytes, or is a PDF")
         return found
 
     # -- in the thread that reads

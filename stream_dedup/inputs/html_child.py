@@ -28,7 +28,7 @@ _VISIBLE_SHARE: Final = 10  # the main text has at least a tenth of the visible 
 _UNSPACED: Final = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ua4cf\uf900-\ufaff\U00020000-\U0003ffff]{2}"
 )
-# Elements that are no text: alternatives for media, and controls.
+# Elements that are not text: alternatives for media, and controls.
 _NO_TEXT: Final = (
     *("img", "area", "svg", "canvas", "object", "audio", "video", "iframe", "noscript", "template"),
     *("button", "input", "select", "datalist"),

@@ -211,7 +211,7 @@ def find_files(target: str, form: str, unread_names: list[str] | None = None) ->
         exists, is_folder = path.exists(), path.is_dir()
     except OSError as error:
         raise InputError(
-            f"{printable(target[:60])!r}... is no path ({error.strerror}); name a file or a "
+            f"{printable(target[:60])!r}... is not a path ({error.strerror}); name a file or a "
             "folder, and give texts as a list."
         ) from error
     if is_folder:

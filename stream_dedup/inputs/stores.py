@@ -256,7 +256,7 @@ class TextStores:
             whole = leads_to.whole
         info = system.info(whole)
         if info["type"] != "file":
-            raise MissingTextError(NOT_FOUND, "is no file")
+            raise MissingTextError(NOT_FOUND, "is not a file")
         self._measure(info["size"])
         admit(info["size"])
         with system.open(whole, "rb") as stream:

@@ -59,7 +59,7 @@ class WarcPage(NamedTuple):
 
 def read_pages(path: Path, name: str, skipped_records: Counter[str]) -> Iterator[WarcPage]:
     """Yield the pages of a file; `name` names it in messages, `skipped_records` counts the records that
-    are no pages, by reason.
+    are not pages, by reason.
 
     Raises:
         InputError: fastwarc is not installed, or nothing in the file is a WARC record.

@@ -247,7 +247,7 @@ def _ends_at(window: _Window, begin: int, end: int) -> bool:
 
 
 def _take_damaged(window: _Window, offset: int, why: str) -> WarcBlock:
-    """Drop bytes that are no record; return the block that reports them."""
+    """Drop bytes that are not a record; return the block that reports them."""
     _pass_over(window)
     if window.is_damage_of_last() and not window.data:
         why, window.damage = f"is damaged: {window.damage}", ""

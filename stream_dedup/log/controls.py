@@ -35,7 +35,7 @@ class Window:
     last duplicate that named them.
 
     Raises:
-        ConfigurationError: the length is no whole number of milliseconds from a second to a thousand
+        ConfigurationError: the length is not a whole number of milliseconds from a second to a thousand
             years.
     """
 

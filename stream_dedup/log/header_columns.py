@@ -124,7 +124,7 @@ def of_verdicts(
         ValueError: a wanted verdict is not an outcome.
     """
     if not verdicts.are_outcomes[wanted].all():
-        raise ValueError("a verdict that is to be written is no outcome for a reader")
+        raise ValueError("a verdict that is to be written is not an outcome for a reader")
     count, digits = fingerprints.shape
     named = NamedRepresentatives.of(verdicts.named)
     outcomes, outcome_stops = _outcome_labels()

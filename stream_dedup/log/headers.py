@@ -146,7 +146,7 @@ def of_verdict(
     reason = verdict if isinstance(verdict, Reason) else verdict.reason
     constant = _constants(recipe).get(reason)
     if constant is None:
-        raise ValueError(f"{reason.label} is no outcome for a reader")
+        raise ValueError(f"{reason.label} is not an outcome for a reader")
     written: Headers = [*constant, (POSITION, str(position).encode())]
     if fingerprint is not None:
         written.append((FINGERPRINT, fingerprint))

@@ -100,7 +100,7 @@ def ask_role(
         parts = urllib.parse.urlsplit(base)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InputError(
-                f"{base!r} is no address of {_with_article(role)}; write it as http://HOST:PORT."
+                f"{base!r} is not the URL of {_with_article(role)}; write it as http://HOST:PORT."
             )
         try:
             status, raw = ask(base, path, _ANSWER_SECONDS, _ANSWER_BYTES_MAX, body, headers)

@@ -150,7 +150,7 @@ def test_nobody_who_answers_is_told_with_what_to_do(
 ) -> None:
     nobody = run("find", "a clue", "--search", "http://127.0.0.1:9")
     assert (nobody.code, "Start one with: stream-dedup run search" in nobody.err) == (1, True)
-    assert "is no address of a search" in run("find", "a clue", "--search", "localhost").err
+    assert "is not the URL of a search" in run("find", "a clue", "--search", "localhost").err
     assert (
         "needs its token"
         in run("find", "a clue", "--search", f"http://127.0.0.1:{server.port}").err

@@ -483,7 +483,7 @@ def test_nothing_of_another_kind_is_written_over(
         assert "cannot be" in run(*words, tmp_path / ("x" * 300)).err
         for name in ("pipe", "file", "link"):
             ended = run(*words, tmp_path / name)
-            assert (ended.code, "exists and is no folder" in ended.words) == (2, True)
+            assert (ended.code, "exists and is not a folder" in ended.words) == (2, True)
     kinds: list[Callable[[Path], object]] = [os.mkfifo, Path.mkdir, Path.touch]
     kinds.append(lambda path: pq.write_table(TABLE.slice(0, 1), path))
     for number, make in enumerate(kinds):
@@ -497,11 +497,11 @@ def test_nothing_of_another_kind_is_written_over(
             ended = run(*words, "--to", to)
             assert ended.code == 1
             assert (
-                f"{to / 'b.jsonl.parquet'} exists and is no file of {what}; name "
+                f"{to / 'b.jsonl.parquet'} exists and is not a file of {what}; name "
                 "another folder" in ended.err
             )
         with (
-            pytest.raises(InputError, match="exists and is no file")
+            pytest.raises(InputError, match="exists and is not a file")
             if number < 2
             else nullcontext()
         ):
@@ -517,7 +517,7 @@ def test_nothing_of_another_kind_is_written_over(
         )
     shutil.copytree(tmp_path / "prints", tmp_path / "copy")
     assert (
-        "is no file of verdicts" in run("judge", tmp_path / "prints", "--to", tmp_path / "copy").err
+        "is not a file of verdicts" in run("judge", tmp_path / "prints", "--to", tmp_path / "copy").err
     )
     for words in (
         ["check", tmp_path / "pipe", "--format", "jsonl"],

@@ -542,7 +542,7 @@ BAD = {
     "a file with a long name": (
         lambda s: edit_manifest(s, files=[{"name": "x" * 10**6, "bytes": 0, "blake2b": "0" * 64}]),
         FormatError,
-        "is no name of a file",
+        "is not the name of a file",
     ),
     "many values": (
         lambda s: (s / MANIFEST).write_text(f"[{'{},' * 2_000_000}0]"),
@@ -763,7 +763,7 @@ def test_a_manifest_of_any_depth_is_refused(volume: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", ["../s", "/etc", "x"])
 def test_a_snapshot_is_named_by_a_name(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InputError, match="is no name of a snapshot"):
+    with pytest.raises(InputError, match="is not the name of a snapshot"):
         restore(tmp_path, tmp_path / "new", name=name)
 
 

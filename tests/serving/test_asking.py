@@ -63,7 +63,7 @@ def test_nobody_is_told_with_who_was_asked_and_what_to_do(serve: Serve) -> None:
         "there). Start one."
     )
     with pytest.raises(
-        InputError, match=r"^'ftp://x' is no address of an index; write it as http://HOST:PORT\.$"
+        InputError, match=r"^'ftp://x' is not the URL of an index; write it as http://HOST:PORT\.$"
     ):
         asked("ftp://x")
 

@@ -315,7 +315,7 @@ class Positions:
         """Replace the cached verdict on a retracted document, and drop those on duplicates that
         name it.
 
-        `handle` is its representative's, or None if it is no representative.
+        `handle` is its representative's, or None if it is not a representative.
         """
         self._replace(key, judgement)
         for record in [] if handle is None else self._records_naming(handle):

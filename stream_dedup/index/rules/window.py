@@ -69,7 +69,7 @@ def change_rules(
     if unknown.
 
     Raises:
-        ConfigurationError: a field is no valid plan, window, rule or format.
+        ConfigurationError: a field is not a valid plan, window, rule or format.
     """
     if not fields.keys() & {"plan", "window", "better", "format"}:
         return None

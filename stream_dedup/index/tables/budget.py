@@ -122,7 +122,7 @@ class Column:
         only, in this file; with an open `file` they are the rows at its beginning.
 
         Raises:
-            VolumeError: `path` is no regular file.
+            VolumeError: `path` is not a regular file.
             StoreError: the file cannot be opened.
         """
         self.array: NDArray[Any] = np.zeros((0, *shape), dtype)
