@@ -66,6 +66,6 @@ def _print(declared: Declared, *, as_json: bool) -> None:
             for name in names
         ]
         print_table(
-            ["", "begun with", "in force", "becomes"],
+            ["", "started with", "in force", "becomes"],
             [row for row in declared.rows if row[0] != "reading"] + reading_rows,
         )

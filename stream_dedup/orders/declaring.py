@@ -239,7 +239,7 @@ def _plan_text(plan: Plan) -> str:
 
 def _window_text(window: Window | None) -> str:
     if window is None:
-        return "for ever"
+        return "forever"
     return as_text(timedelta(milliseconds=window.length_ms)) + (
         ", since the last duplicate" if window.refresh else ""
     )

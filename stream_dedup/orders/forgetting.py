@@ -143,4 +143,4 @@ def _kept_until(config: Mapping[str, str]) -> str:
         if retention_bytes >= 0
         else []
     )
-    return ", or ".join([*times, *sizes]) or "for ever"
+    return ", or ".join([*times, *sizes]) or "forever"

@@ -99,7 +99,7 @@ def log_is_kept(settings: Settings, names: TopicNames, facts: Facts) -> Iterator
         report = problems.refuse if names.documents in facts.asked else problems.warn
         report(removed_from_log(names.fingerprints, facts.log[0]))
     size = "" if facts.log is None else f"; it contains {counted(facts.log[1], 'record')}"
-    yield from problems.or_ok(f"{names.fingerprints} has one partition and is kept for ever{size}.")
+    yield from problems.or_ok(f"{names.fingerprints} has one partition and is kept forever{size}.")
 
 
 def written_safely(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
@@ -169,7 +169,7 @@ def log_takes_our_records(
             problems.refuse(
                 f"The topic {names.verdicts} is compacted, so answers would vanish before workers "
                 "read them, and their "
-                f"documents would wait for ever. {_APPLY}"
+                f"documents would wait forever. {_APPLY}"
             )
         kept_ms = _number(verdicts, "retention.ms", -1)
         if 0 <= kept_ms < _HOUR_MS:

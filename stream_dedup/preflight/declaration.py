@@ -57,7 +57,7 @@ def check_declaration(
     return findings or [
         ok(
             "declaration",
-            f"The log was begun with this recipe, plan {plan.id} and group {settings.group}.",
+            f"The log was started with this recipe, plan {plan.id} and group {settings.group}.",
         )
     ]
 
@@ -68,9 +68,9 @@ def _refusals(
     if declared.get("recipe") != recipe.id:
         yield refused(
             "declaration",
-            f"The log was begun with recipe {declared.get('recipe')!r}, and this worker's is "
+            f"The log was started with recipe {declared.get('recipe')!r}, and this worker's is "
             f"{recipe.id!r}: their fingerprints cannot be compared. Restore STREAM_DEDUP_RECIPE "
-            "and STREAM_DEDUP_KEY_FILE, or begin a new log with another "
+            "and STREAM_DEDUP_KEY_FILE, or start a new log with another "
             "STREAM_DEDUP_TOPIC_PREFIX.",
         )
     if declared.get("group") != settings.group:
@@ -84,8 +84,8 @@ def _refusals(
     if log_ids != settings.log_ids:
         yield refused(
             "declaration",
-            f"The log was begun with STREAM_DEDUP_LOG_IDS={log_ids}, and the setting is "
-            f"{settings.log_ids}: one document would have two ids. Set it to {log_ids}, or begin a "
+            f"The log was started with STREAM_DEDUP_LOG_IDS={log_ids}, and the setting is "
+            f"{settings.log_ids}: one document would have two ids. Set it to {log_ids}, or start a "
             "new log with another STREAM_DEDUP_TOPIC_PREFIX.",
         )
 
@@ -98,7 +98,7 @@ def _not_in_force(
     if plan != wanted:
         yield warning(
             "plan",
-            f"The log was begun with the plan {plan.id}, and the settings name {wanted.id}; the "
+            f"The log was started with the plan {plan.id}, and the settings name {wanted.id}; the "
             "log's plan is in force. To change the log, use `stream-dedup declare` with `--plan` or "
             "`--similarity`; otherwise set STREAM_DEDUP_PLAN and the STREAM_DEDUP_SIMILARITY "
             "settings to the log's values, so that they mislead nobody.",
@@ -108,7 +108,7 @@ def _not_in_force(
     if window != configured_fields:
         yield warning(
             "window",
-            f"The log was begun with {_window(window)}, and the settings name "
+            f"The log was started with {_window(window)}, and the settings name "
             f"{_window(configured_fields)}; the log's window is in force. `stream-dedup declare --window` "
             "changes it.",
         )
@@ -116,7 +116,7 @@ def _not_in_force(
     if better != settings.better:
         yield warning(
             "better",
-            f"The log was begun with STREAM_DEDUP_BETTER={better}, and the setting is "
+            f"The log was started with STREAM_DEDUP_BETTER={better}, and the setting is "
             f"{settings.better}; the log's rule is in force. `stream-dedup declare --better` changes it.",
         )
     if declared.get("count_copies", False) != settings.count_copies:
@@ -125,7 +125,7 @@ def _not_in_force(
             "copies",
             f"The log {does} copies, and STREAM_DEDUP_COUNT_COPIES is "
             f"{str(settings.count_copies).lower()}; the log's value is in force and cannot change. Set "
-            "the log's value, or begin a new log with another STREAM_DEDUP_TOPIC_PREFIX.",
+            "the log's value, or start a new log with another STREAM_DEDUP_TOPIC_PREFIX.",
         )
 
 
@@ -152,7 +152,7 @@ def check_key(recipe: Recipe) -> Iterator[CheckFinding]:
         yield warning(
             "key",
             "The fingerprints use the public demonstration key, so anyone can craft colliding "
-            "documents. Set STREAM_DEDUP_KEY_FILE before the log is begun.",
+            "documents. Set STREAM_DEDUP_KEY_FILE before the log is started.",
         )
     else:
         yield ok("key", "The fingerprints use a secret key.")

@@ -119,7 +119,7 @@ def _check_declaration(settings: Settings, recipe: Recipe) -> Iterator[CheckFind
         if first:
             yield from check_declaration(settings, recipe, declared_fields(first[0][1], names))
         else:
-            yield not_checked("declaration", "The log is empty; the first worker will begin it.")
+            yield not_checked("declaration", "The log is empty; the first worker will start it.")
     except (BrokerError, ConfigurationError, OtherFormatError) as error:
         yield refused("declaration", str(error))
 

@@ -97,9 +97,8 @@ def first_epoch(
         return 0
     raise FirstStartError(
         f"The group {settings.group} has no committed offset for {key[0]}-{key[1]}, though "
-        f"{cluster.names.begun} says that "
-        "this partition was begun: its offset has vanished (Kafka forgets a group's offsets after "
-        "seven idle days), or was "
-        "deleted. Restore it with: stream-dedup rewind --from-outputs; or have every document that "
-        f"the topic still holds delivered again with: stream-dedup rewind {key[1]}@0"
+        f"{cluster.names.begun} records that the filter has started to read this partition: the "
+        "offset was deleted, by Kafka (after seven idle days) or by hand. Restore it with: "
+        "stream-dedup rewind --from-outputs; or deliver every document that the topic still "
+        f"contains again with: stream-dedup rewind {key[1]}@0"
     )

@@ -95,7 +95,7 @@ def test_seeds_count_as_kept(make_filter: Callable[..., Filter], tmp_path: Path)
     assert "its documents are judged anyway" in own[1]
     assert "neither a file nor a topic 'nowhere'" in nothing[1]
     assert (
-        "The log was begun with STREAM_DEDUP_LOG_IDS=plain, and the setting is digest" in foreign[1]
+        "The log was started with STREAM_DEDUP_LOG_IDS=plain, and the setting is digest" in foreign[1]
     )
 
 
@@ -138,7 +138,7 @@ def test_a_forgotten_id_is_taken_down(make_filter: Callable[..., Filter]) -> Non
         crawl.names.fingerprints,
         crawl.names.verdicts,
     } <= set(stays)
-    assert stays[crawl.names.fingerprints]["until"] == "for ever"
+    assert stays[crawl.names.fingerprints]["until"] == "forever"
     assert "digest" in stays[crawl.names.fingerprints]["what"]
     assert (again["log_offset"], again["forgotten_at"]) == (None, said["log_offset"])
     assert "has no document with the id 'https://nobody.example'" in unknown[1]
@@ -346,12 +346,12 @@ def test_a_window_passes_by_log_time(make_filter: Callable[..., Filter]) -> None
     wait_until(is_unique_again, "a copy is unique again")
     Outcome(crawl).check()
     shown = told(crawl, "declare", "--window", "none")
-    assert shown["window"] == {"begun_with": "2s", "in_force": "2s", "becomes": "for ever"}
+    assert shown["window"] == {"begun_with": "2s", "in_force": "2s", "becomes": "forever"}
     assert shown["log_offset"] is not None
     assert told(crawl, "declare")["window"] == {
         "begun_with": "2s",
-        "in_force": "for ever",
-        "becomes": "for ever",
+        "in_force": "forever",
+        "becomes": "forever",
     }
     assert worker.stop() == 0
     crawl.start("worker", STREAM_DEDUP_WINDOW="1h").says("the log's window is in force")

@@ -90,7 +90,7 @@ def test_a_partition_begins_once(kafka: Kafka) -> None:
     )
     with pytest.raises(
         FirstStartError,
-        match=r"no committed offset for crawl\.documents-1, though crawl\.begun says",
+        match=r"no committed offset for crawl\.documents-1, though crawl\.begun records",
     ):
         epoch(kafka.started(), 1)
     assert not second.is_begun(0)

@@ -63,7 +63,7 @@ def test_what_forget_leaves_is_told_with_its_end() -> None:
     assert until["news.documents"] == "1w after its time"
     assert until["news.unique"] == "another record of its key replaces it"
     assert until["news.duplicates"] == "5.0 GB came after it in its partition"
-    assert until["news.fingerprints"] == "for ever"
+    assert until["news.fingerprints"] == "forever"
     assert "news.dlq.documents" not in until
     assert {"the index's volume", "snapshots of the index", "the search's volume"} <= set(until)
     assert plain["news.fingerprints"].what.startswith("the id,")

@@ -115,7 +115,7 @@ WRONG: dict[tuple[str, str], list[tuple[Callable[[dict[str, TopicState]], object
     ("refused", "log sizes"): [
         (config("fingerprints", max_message_bytes="200000"), "a batch can have 300,101"),
         (config("verdicts", max_message_bytes="200000"), "an answer can have"),
-        (config("verdicts", cleanup_policy="compact,delete"), "would wait for ever"),
+        (config("verdicts", cleanup_policy="compact,delete"), "would wait forever"),
     ],
     ("warning", "log sizes"): [
         (config("verdicts", retention_ms="60000"), "kept for 60 seconds"),

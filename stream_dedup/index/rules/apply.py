@@ -146,7 +146,7 @@ def check_offsets(expected: int, records: Sequence[tuple[int, int, bytes | None]
             raise InvariantError(
                 f"Log offset {expected} is missing before {log_offset}: the log was trimmed, or "
                 "records were "
-                "skipped. The log must be kept for ever; restore it, or rebuild from a log that "
+                "skipped. The log must be kept forever; restore it, or rebuild from a log that "
                 "begins at 0."
             )
         expected += 1
