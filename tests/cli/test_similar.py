@@ -261,7 +261,7 @@ def test_what_cannot_be_asked_is_a_sentence(
         True,
     )
     assert run("similar", PAGE, "--volume", volume, "--index", "http://x").code == 2
-    assert "no address of an index" in run("similar", PAGE, "--index", "ftp://x").err
+    assert "not the URL of an index" in run("similar", PAGE, "--index", "ftp://x").err
     assert f"--volume {volume}" in run("similar", PAGE, "--index", volume).err
     assert "contains no index; name" in run("similar", PAGE, "--volume", tmp_path).err
 
