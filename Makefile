@@ -1,6 +1,6 @@
 # Commands; `make` alone lists them.
 #   PYTHON=python3.12 make setup    another Python (3.11 or newer)
-#   BROKER=host:port make demo      an Apache Kafka that runs already
+#   BROKER=host:port make demo      an Apache Kafka that is already running
 
 PYTHON ?= python3
 RUN := .venv/bin/python -m
@@ -13,15 +13,15 @@ help:  ## list the commands
 
 setup: .venv/ready  ## create the environment in .venv (the other commands do so if necessary)
 
-# uv installs in a tenth of pip's time, into the same place and by the same hashes. Where it is neither there nor can be fetched,
-# or cannot fetch what pip can, pip does it, and is put into .venv for that. uv stays outside, because nothing there needs it.
+# uv installs the same packages, with the same hashes, in a tenth of pip's time. If uv is missing and cannot be fetched, or fails,
+# pip is installed into .venv and used instead. uv stays outside .venv, because no package there needs it.
 PIP := .venv/bin/python -m pip --quiet --disable-pip-version-check
 UV := $(or $(shell command -v uv 2>/dev/null),build/uv/bin/uv)
 UV_PIP := $(UV) pip install --quiet --python .venv/bin/python
 
 install = $(UV_PIP) $(1) 2>/dev/null || { .venv/bin/python -m ensurepip >/dev/null && $(PIP) install $(1); }
 
-# What the demo needs; `.venv/ready` fills it up with what the tests need.
+# Packages of the demo; `.venv/ready` adds those of the tests.
 .venv/demo: requirements-demo.lock requirements-uv.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "stream_dedup needs Python 3.11 or newer, and $(PYTHON) is older; try: make PYTHON=python3.12 setup" >&2; exit 1; }
@@ -35,12 +35,12 @@ install = $(UV_PIP) $(1) 2>/dev/null || { .venv/bin/python -m ensurepip >/dev/nu
 	$(call install,--require-hashes -r requirements.lock)
 	@touch .venv/ready
 
-# The console of a demo that stays up needs jinja2 and the search's engine.
+# The console of `--serve` needs jinja2 and the full-text engine.
 demo: $(if $(findstring --serve,$(ARGS)),.venv/ready,.venv/demo)  ## filter a generated crawl in many languages on a real Apache Kafka, and print the results
 	.venv/bin/stream-dedup demo $(ARGS)
 
-# The processes share one broker; most of the time they wait for roles to come up. Bytecode is kept even where the
-# environment says not to: the tests start hundreds of programs, and each would compile all that it imports anew.
+# The processes share one broker; most of the time they wait for roles to start. Bytecode is kept even if the
+# environment disables it: the tests start hundreds of programs, and each would compile all its imports again.
 PROCESSES ?= 4
 PYTEST := PYTHONDONTWRITEBYTECODE= $(RUN) pytest
 SHARED := --numprocesses $(PROCESSES) --dist worksteal
@@ -57,7 +57,7 @@ check: .venv/ready  ## check lint, format, types and commit subjects
 	$(RUN) mypy
 	@$(MAKE) --no-print-directory subjects
 
-# The commit from which on subjects follow CONTRIBUTING, until there is a release.
+# The first commit whose subject follows CONTRIBUTING, until there is a release.
 SUBJECTS_SINCE := ed8b7d37
 subjects:  ## list commit subjects since the last release that lack an area or exceed 72 characters
 	@since=$$(git describe --tags --abbrev=0 2>/dev/null || echo $(SUBJECTS_SINCE)); \

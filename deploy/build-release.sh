@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Build the image for a release: the same Dockerfile, on the base that its tag names now, pinned by its digest.
+# Build the image for a release: the same Dockerfile, with the base pinned by its current digest.
 #
 #   deploy/build-release.sh TAG      such as registry.example/stream-dedup:1.0.0rc1
 #
-# Asks the registry for the digest of BASE (default: what the Dockerfile names), builds on exactly that, and prints it. The image
-# says in its label org.opencontainers.image.base.name what it was built on; give that as BASE to build on the same again.
+# Asks the registry for the digest of BASE (default: the Dockerfile's), builds on exactly that, and prints it. The image's
+# label org.opencontainers.image.base.name names its base; set BASE to that to build on the same base again.
 # Needs Docker with buildx. It pushes nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."

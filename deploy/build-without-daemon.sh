@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Build and try the image on a machine that has neither a container daemon nor a registry of images.
+# Build and test the image on a machine that has neither a container daemon nor an image registry.
 #
 #   deploy/build-without-daemon.sh [TAG]      (default: stream-dedup:local)
 #
-# The base is a Debian root file system made by debootstrap instead of the one the Dockerfile names; the Dockerfile is
-# the same. Needs root, Debian or Ubuntu, and the packages buildah and debootstrap. Everything lies in WORK (default:
-# build/image), which is kept, so that a second run is quick. Prints both sizes of the image; fails above 220 MB.
-# With BROKER=host:port, a Kafka that has the topics (`stream-dedup broker`), it also times both roles to their first /readyz.
+# The base is a Debian root file system made by debootstrap instead of the Dockerfile's; the Dockerfile is
+# the same. Needs root, Debian or Ubuntu, and the packages buildah and debootstrap. All files are in WORK (default:
+# build/image), which is kept, so that a second run is fast. Prints both sizes of the image; fails above 220 MB.
+# With BROKER=host:port, a Kafka that has the topics (`stream-dedup broker`), it also measures the time of both roles to their first /readyz.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -37,7 +37,7 @@ if ! buildah inspect --type image "$BASE" > /dev/null 2>&1; then
   rm -rf "$WORK/root"
 fi
 
-# pip's settings and certificate authorities are the machine's own, and do not stay in the image.
+# pip's settings and certificate authorities are those of the machine, and are not kept in the image.
 machine=()
 for file in /etc/pip.conf /etc/ssl/certs/ca-certificates.crt; do
   [ -e "$file" ] && machine+=(--volume "$file:$file:ro")

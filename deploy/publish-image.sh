@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Give one name to the images of several architectures, sign it, and print its digest. Run by the release workflow.
 #
-#   deploy/publish-image.sh IMAGE VERSION FOLDER      FOLDER holds a file for each image, named by its digest without sha256:
+#   deploy/publish-image.sh IMAGE VERSION FOLDER      FOLDER contains a file for each image, named by its digest without sha256:
 set -euo pipefail
 image=$1 version=$2 folder=$3
 sources=()
@@ -11,7 +11,7 @@ for file in "$folder"/*; do
   sources+=("$image@sha256:$name")
 done
 tags=(--tag "$image:$version")
-# A candidate is not what people mean who name no version.
+# A release candidate does not become `latest`.
 [[ "$version" =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] && tags+=(--tag "$image:latest")
 docker buildx imagetools create "${tags[@]}" "${sources[@]}"
 digest=$(docker buildx imagetools inspect "$image:$version" --format '{{.Manifest.Digest}}')

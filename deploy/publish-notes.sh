@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make the release of a tag with its notes; a version that is no plain x.y.z is a candidate. Run by the release workflow.
+# Create the release of a tag with its notes; a version other than x.y.z is a pre-release. Run by the release workflow.
 #
 #   deploy/publish-notes.sh TAG NOTES
 set -euo pipefail

@@ -1,7 +1,7 @@
 """Keep how many copies each kept document has, and which copy is the best, in a SQLite table.
 
-`python copies.py BROKERS TABLE [TOPIC]` reads `duplicates` and never ends; the table is the state,
-offsets included, so it can be stopped at any time and goes on where it was.
+`python copies.py BROKERS TABLE [TOPIC]` reads `duplicates` and never ends; the table is its state,
+including offsets, so it can be stopped at any time and continues where it stopped.
 """
 
 from __future__ import annotations
