@@ -203,7 +203,7 @@ class LocalBroker:
             self._child.send(signal.SIGTERM)
             self._child.send(signal.SIGCONT)  # a paused process handles only SIGKILL and SIGCONT
             if not self._child.ended.wait(timeout_seconds):
-                self._log(f"The broker did not end within {timeout_seconds:g} s and is killed.")
+                self._log(f"The broker did not exit within {timeout_seconds:g} s and is killed.")
                 self._child.end()
         self._child = None
         self._port.release()

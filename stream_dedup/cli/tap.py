@@ -51,7 +51,7 @@ def tap_command(
     id_of = ids_of(settings)
     try:
         if not as_json and not until_now:
-            note(f"Decisions from {', '.join(topics)}; end with Ctrl-C.")
+            note(f"Decisions from {', '.join(topics)}; stop with Ctrl-C.")
         messages = (
             read_stored(settings, topics)
             if until_now

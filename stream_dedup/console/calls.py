@@ -76,7 +76,7 @@ class BoundedCalls:
             outcome = [await asyncio.wait_for(asyncio.shield(task), self._seconds)]
         except TimeoutError:
             raise PageError(
-                503, f"No answer came within {self._seconds:.0f} s; {self._hint}"
+                503, f"No answer arrived within {self._seconds:.0f} s; {self._hint}"
             ) from None
         finally:
             del task

@@ -106,7 +106,7 @@ class DemoProcesses:
         code = self._roles.poll()
         if code is not None:
             raise StreamDedupError(
-                f"The roles ended unexpectedly ({how_ended(code)}), so the demo ends. "
+                f"The roles ended unexpectedly ({how_ended(code)}), so the demo stops. "
                 f"{self.last_words()}"
             )
 

@@ -78,7 +78,7 @@ _LOG_SETTINGS = {
     ),
 }
 _FORGOTTEN = (
-    "the list of begun partitions would be lost, and if a group's offsets vanish, its documents "
+    "the list of started partitions would be lost, and if a group's offsets are lost, its documents "
     "would be delivered twice"
 )
 _FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}

@@ -331,8 +331,7 @@ class _Insights:
                 name for name, known in self._ids.items() if is_recreated(topic_ids, name, known[0])
             ]:
                 raise StreamDedupError(
-                    f"{' and '.join(recreated)} were deleted and created again; this role ends so that "
-                    "a restart begins with them."
+                    f"{' and '.join(recreated)} were deleted and created again; this role exits so that a restart begins with them."
                 )
             recovery = self._app.tables.recovery
             is_reading = self._owns or recovery.in_recovery
@@ -354,7 +353,7 @@ class _Insights:
                 waiting = outputs if self._owns else (self._names.insights_changelog,)
                 raise StreamDedupError(
                     f"{behind} records of {' and '.join(waiting)} wait, and none has come for "
-                    f"{_STUCK_SECONDS:.0f} s: the client hangs. This role ends; a restart continues "
+                    f"{_STUCK_SECONDS:.0f} s: the client hangs. This role exits; a restart continues "
                     "from its table."
                 )
 

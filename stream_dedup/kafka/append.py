@@ -88,10 +88,10 @@ def write_acls(topics: Iterable[str]) -> str:
 def translate_step_error(error: KafkaError, doing: str, needs: str = "") -> BrokerError:
     """Return the exception for an error of a transaction; `needs` are the ACLs of the step."""
     if error.code() in _UNDELIVERED:
-        text = f"While {doing}, Kafka said: {error.str()} ({error.name()})."
+        text = f"While {doing}, Kafka reported: {error.str()} ({error.name()})."
         return UndeliveredError(text, is_refused=error.code() in REFUSALS)
     if error.code() in _TRANSACTION_LOST:
-        return StuckError(f"While {doing}, Kafka said: {error.str()} ({error.name()}).")
+        return StuckError(f"While {doing}, Kafka reported: {error.str()} ({error.name()}).")
     return translate(error, doing, needs)
 
 

@@ -74,7 +74,7 @@ GROUP_MOVED = frozenset(
     {KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS, KafkaError.UNKNOWN_MEMBER_ID}
 )
 RESTORE_TOPIC = (
-    "A topic of this filter is gone: it was deleted. `stream-dedup topics plan` says which; "
+    "A topic of this filter was deleted. `stream-dedup topics plan` names it; "
     "restore it if its records matter, "
     "else create it with: stream-dedup topics apply"
 )
@@ -394,7 +394,7 @@ def translate(error: KafkaError | KafkaException, doing: str, needs: Acl = "") -
     fence it in turn.
     """
     kafka_error = error.args[0] if isinstance(error, KafkaException) else error
-    text = f"While {doing}, Kafka said: {_text(kafka_error)}."
+    text = f"While {doing}, Kafka reported: {_text(kafka_error)}."
     code = kafka_error.code()
     if code in _DENIED:
         acl = needs if isinstance(needs, str) else needs.get(code)
@@ -407,7 +407,7 @@ def translate(error: KafkaError | KafkaException, doing: str, needs: Acl = "") -
         return FencedError(
             f"{text} Another worker uses the same transactional id, or a transaction took longer "
             "than its timeout; "
-            "this process ends, and a restart takes over cleanly. Give each worker its own "
+            "this process exits, and a restart takes over cleanly. Give each worker its own "
             "STREAM_DEDUP_WORKER_ID."
         )
     if code in GONE:

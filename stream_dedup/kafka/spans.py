@@ -200,7 +200,7 @@ class SpansReader:
             raise BrokerError(
                 f"{topic}-{part} could not be read beyond offset {self._reached[silent[0]]} of "
                 f"{self._remaining[silent[0]][-1][1]}: "
-                f"nothing came for {self._patience_seconds:.0f} s. Is its leader up?"
+                f"no record arrived for {self._patience_seconds:.0f} s. Is its leader up?"
             )
         self.open_at = {key: self._reached[key] for key in sorted(self._remaining)}
 

@@ -447,7 +447,7 @@ class TransactionalOutput:
                     error, "writing the outputs", write_acls({output.topic for output in outputs})
                 )
         except TimeoutError as error:
-            raise StuckError("While the outputs failed, the client did not come back.") from error
+            raise StuckError("While the outputs failed, the client did not return.") from error
         return None
 
     def _commit(self, needs: str, *, in_bulk: bool) -> Result:
@@ -534,7 +534,7 @@ class TransactionalOutput:
                 self._caller.call(lambda: call(STEP_SECONDS), STEP_SECONDS + _GRACE_SECONDS)
             except TimeoutError as error:
                 raise StuckError(
-                    f"While {doing}, the client did not come back within its own time-out."
+                    f"While {doing}, the client did not return within its own time-out."
                 ) from error
             except KafkaException as error:
                 if not is_retriable(error):

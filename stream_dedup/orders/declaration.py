@@ -109,8 +109,7 @@ def read_or_declare(
     if not first_records:
         raise ConfigurationError(
             f"The log {names.fingerprints} is empty, so there is nothing to change yet. Its first "
-            "worker begins it as the "
-            "settings say: stream-dedup run worker"
+            "worker starts it with its settings: stream-dedup run worker"
         )
     declared = declared_fields(first_records[0][1], names)
     raise_refusals(check_declaration(settings, recipe, declared))

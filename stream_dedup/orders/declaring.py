@@ -160,8 +160,8 @@ def _ask_for_memory(addresses: Sequence[str], plan: Plan) -> None:
         InputError: it does not answer.
     """
     remedy = (
-        "Nothing was written: an index without enough memory for the plan of its log ends with "
-        "78, so this command asks each index first. Name every replica with --index "
+        "Nothing was written: an index without enough memory for the plan of its log exits with "
+        "code 78, so this command asks each index first. Name every replica with --index "
         "http://HOST:PORT, or write the plan without asking with --unasked."
     )
     base, memory = ask_role(
@@ -190,16 +190,16 @@ def _ask_for_format(addresses: Sequence[str], form: int) -> None:
         InputError: it does not answer.
     """
     remedy = (
-        "Nothing was written: a role that cannot read the format of its log ends with 78, so this "
-        "command asks each index first. Name every replica with --index http://HOST:PORT, or "
+        "Nothing was written: a role that cannot read the format of its log exits with code 78, so "
+        "this command asks each index first. Name every replica with --index http://HOST:PORT, or "
         "write the format without asking with --unasked."
     )
     base, stats = ask_role("index", addresses, "/v1/stats", remedy)
     if form not in stats["formats"]:
         raise ConfigurationError(
-            f"The index at {base} reads formats up to {max(stats['formats'])}, and would end with 78 "
-            f"at format {form}. Nothing was written: upgrade every index, worker, search and console "
-            "first."
+            f"The index at {base} reads formats up to {max(stats['formats'])}, and would exit with "
+            f"code 78 at format {form}. Nothing was written: upgrade every index, worker, search "
+            "and console first."
         )
 
 

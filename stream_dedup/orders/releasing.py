@@ -67,7 +67,7 @@ class ReleaseOrder:
         names = self.names
         if not settings.judging_mode.delivers:
             raise ConfigurationError(
-                "In shadow mode nothing leaves, so there is nothing to release. Nothing was "
+                "In shadow mode nothing is delivered, so there is nothing to release. Nothing was "
                 "written."
             )
         log_names(

@@ -313,7 +313,7 @@ def offsets_are_ours(settings: Settings, names: TopicNames, facts: Facts) -> Ite
             problems.refuse(
                 f"{where} contains records from offset {low}, and the group has read up to "
                 f"{offset}: Kafka deleted {counted(low - offset, 'record')} unread. If they are "
-                f"lost for good, continue after them with: stream-dedup rewind {where}@{low}"
+                f"permanently lost, continue after them with: stream-dedup rewind {where}@{low}"
             )
         elif offset > end:
             problems.refuse(
@@ -328,14 +328,14 @@ def offsets_are_ours(settings: Settings, names: TopicNames, facts: Facts) -> Ite
         problems.refuse(
             f"The group {settings.group} has no committed offset for {wheres}, though "
             f"{names.begun} records that the filter has started to read there: the offset was "
-            "deleted, by Kafka (after seven idle days) or by hand. A worker ends there with code "
+            "deleted, by Kafka (after seven idle days) or by hand. A worker exits there with code "
             "78. Restore the offsets with: stream-dedup rewind --from-outputs"
         )
     if facts.begun is None and not facts.committed and log_end > 1:
         problems.warn(
             f"The group {settings.group} has no committed offsets, though the log is not empty. If "
             "it had any, Kafka has deleted them (it does so after seven idle days), and a worker "
-            "ends with code 78 and reports what to do."
+            "exits with code 78 and reports what to do."
         )
     yield from problems.or_ok(
         f"The group has offsets for {counted(len(facts.committed), 'partition')}; "

@@ -517,8 +517,10 @@ class TextFiller:
             return
         self._behind_at_start = max(self._behind_at_start, behind)
         progress = 1 - behind / self._behind_at_start if self._behind_at_start else 0.0
-        self._health.set_startup(min(progress, 0.999), f"reading earlier records: {behind:,} to go")
-        self._health.set_ready(False, f"reading earlier records: {behind:,} to go")
+        self._health.set_startup(
+            min(progress, 0.999), f"reading earlier records: {behind:,} remain"
+        )
+        self._health.set_ready(False, f"reading earlier records: {behind:,} remain")
 
     def _check_topics(self) -> None:
         """Compare with the topics' ends, start to read new partitions, and return free memory."""

@@ -103,8 +103,9 @@ class TextIndex:
                 ) from error
             raise VolumeError(
                 f"Could not open the full-text engine in {folder}: it is damaged, of another "
-                "version of this program, or may not be written. Delete it, and it is filled anew "
-                "from Kafka, or name another folder with STREAM_DEDUP_STATE_DIR (error of the engine: "
+                "version of this program, or may not be written. Delete it, and it is filled again "
+                "from Kafka, or name another folder with STREAM_DEDUP_STATE_DIR (error of the "
+                "engine: "
                 f"{error})."
             ) from error
         self._groups: dict[str, GroupFacts] = {}
@@ -123,8 +124,7 @@ class TextIndex:
             if version != _VERSION:
                 raise VolumeError(
                     f"The full-text engine in {self._folder} is of another version of this "
-                    "program; delete the folder: it is "
-                    "filled anew from Kafka."
+                    "program; delete the folder: it is filled again from Kafka."
                 )
             made_for, next_offsets, oldest_ms = fields
             self._oldest_ms = min(
@@ -135,7 +135,7 @@ class TextIndex:
             )
         except (ValueError, TypeError) as error:
             raise VolumeError(
-                f"The full-text engine in {self._folder} is damaged; delete it: it is filled anew."
+                f"The full-text engine in {self._folder} is damaged; delete it: it is filled again."
             ) from error
 
     @property

@@ -35,7 +35,7 @@ class Health:
         self._now_seconds = now_seconds
         self._lock = threading.Lock()
         self._last_beat_seconds: float | None = None
-        self._ready = RoleState(False, "The role has not begun its work yet.")
+        self._ready = RoleState(False, "The role has not started its work yet.")
         self._startup = RoleState(False, "The role is starting.", 0.0)
         self._blockers: list[Callable[[], str]] = []
 

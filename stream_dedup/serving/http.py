@@ -261,5 +261,5 @@ async def _on_error(request: Request, error: Exception) -> Response:
     del request
     _logger.error("a request failed", error=f"{type(error).__name__}: {error}")
     return Response(
-        problem_bytes(500, "The request failed; the role's log says why."), 500, None, PROBLEM_TYPE
+        problem_bytes(500, "The request failed; see the role's log."), 500, None, PROBLEM_TYPE
     )

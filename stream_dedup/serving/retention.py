@@ -142,8 +142,8 @@ class RetentionWatch:
                     topic,
                     f"{where} begins at offset {low}, and the group {group} has committed up to "
                     f"{offset}: Kafka removed {low - offset} records before they had a verdict. "
-                    f"Raise retention.ms and retention.bytes of {topic}. If the worker ends, move "
-                    f"on with: stream-dedup rewind {where}@{low}",
+                    f"Raise retention.ms and retention.bytes of {topic}. If the worker exits, "
+                    f"continue with: stream-dedup rewind {where}@{low}",
                     blocks=True,
                 )
             if max(offset, low) < end:

@@ -181,7 +181,7 @@ class Assignment:
             starts[key] = offset
         if begun and not self.source.commit_start(begun):
             self._logger.warning(
-                "the group rebalanced while partitions were begun; their offsets are read again"
+                "the group rebalanced while partitions were started; their offsets are read again"
             )
             self._must_reread = True  # before anything of them is read
             return starts
@@ -329,9 +329,7 @@ class Assignment:
         ):
             if is_recreated(topic_ids, name, known):
                 raise StreamDedupError(
-                    f"The topic {name} was deleted and created again; this worker ends so that a "
-                    "restart begins with what the "
-                    "new topic holds."
+                    f"The topic {name} was deleted and created again; this worker exits so that a restart begins with the new topic."
                 )
 
     def _resume_served(self) -> None:

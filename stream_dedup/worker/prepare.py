@@ -399,8 +399,7 @@ class Preparer:
         return DeadLetter(
             "size",
             "TooLarge",
-            f"The record needs up to {size} bytes with our headers, and an output topic takes "
-            f"{self._record_bytes_max}; "
+            f"The record needs up to {size} bytes with our headers, and an output topic accepts {self._record_bytes_max}; "
             "raise max.message.bytes of the output topics and send it again (dlq redrive, if the "
             "letter is whole).",
         )

@@ -181,7 +181,7 @@ class Questions:
         documents = self._flow.fail_open()
         if documents:
             self._logger.error(
-                "the index is silent: documents leave as unique, unjudged",
+                "the index does not answer: documents are delivered as unique, unjudged",
                 documents=documents,
                 waited_seconds=patience,
             )

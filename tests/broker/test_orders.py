@@ -95,7 +95,8 @@ def test_seeds_count_as_kept(make_filter: Callable[..., Filter], tmp_path: Path)
     assert "its documents are judged anyway" in own[1]
     assert "neither a file nor a topic 'nowhere'" in nothing[1]
     assert (
-        "The log was started with STREAM_DEDUP_LOG_IDS=plain, and the setting is digest" in foreign[1]
+        "The log was started with STREAM_DEDUP_LOG_IDS=plain, and the setting is digest"
+        in foreign[1]
     )
 
 

@@ -231,7 +231,7 @@ def test_a_broker_that_ignores_sigterm_is_killed(
 
     assert not is_running(pid)
     assert group != os.getpgid(0)
-    assert told == ["The broker did not end within 0.1 s and is killed."]
+    assert told == ["The broker did not exit within 0.1 s and is killed."]
 
 
 # The records that a controller replays first tell of fences of long ago; its own is written some

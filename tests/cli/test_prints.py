@@ -517,7 +517,8 @@ def test_nothing_of_another_kind_is_written_over(
         )
     shutil.copytree(tmp_path / "prints", tmp_path / "copy")
     assert (
-        "is not a file of verdicts" in run("judge", tmp_path / "prints", "--to", tmp_path / "copy").err
+        "is not a file of verdicts"
+        in run("judge", tmp_path / "prints", "--to", tmp_path / "copy").err
     )
     for words in (
         ["check", tmp_path / "pipe", "--format", "jsonl"],

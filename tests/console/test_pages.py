@@ -744,7 +744,7 @@ def test_a_source_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) 
     try:
         with serving(given) as port:
             for _ in range(app.CALLS_MAX):
-                assert "No answer came within" in get(port, "find?q=a")[1]
+                assert "No answer arrived within" in get(port, "find?q=a")[1]
             assert "requests are being answered already" in get(port, "find?q=a")[1]
             assert get(port, "decisions")[0] == 200
             free.set()

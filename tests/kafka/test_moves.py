@@ -147,7 +147,8 @@ def test_the_waiting_has_an_end(
     asked = cluster(*[KafkaError.NOT_LEADER_FOR_PARTITION] * 1_000_000)
 
     with pytest.raises(
-        BrokerError, match=r"first and last offset of log, Kafka said: .*NOT_LEADER_FOR_PARTITION"
+        BrokerError,
+        match=r"first and last offset of log, Kafka reported: .*NOT_LEADER_FOR_PARTITION",
     ):
         LogReader(SETTINGS, "log", "reader").watermarks()
     assert asked.asked > 1
@@ -169,7 +170,9 @@ class TestCommittedOffsets:
     def test_but_not_for_ever(self, cluster: Callable[..., Cluster], question: str) -> None:
         asked = cluster(*[KafkaError._TIMED_OUT] * 1000)
 
-        with pytest.raises(BrokerError, match=r"committed offsets of .*, Kafka said: .*_TIMED_OUT"):
+        with pytest.raises(
+            BrokerError, match=r"committed offsets of .*, Kafka reported: .*_TIMED_OUT"
+        ):
             QUESTIONS[question][0]()
         assert asked.asked == retries._ATTEMPTS_MAX
 

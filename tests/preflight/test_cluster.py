@@ -100,7 +100,7 @@ WRONG: dict[tuple[str, str], list[tuple[Callable[[dict[str, TopicState]], object
     ("refused", "log"): [
         (config("fingerprints", retention_ms="1000"), "retention.ms=1000, and must have -1"),
         (config("fingerprints", cleanup_policy="compact"), "cleanup.policy=compact"),
-        (config("begun", cleanup_policy="compact"), "the list of begun partitions would be lost"),
+        (config("begun", cleanup_policy="compact"), "the list of started partitions would be lost"),
         (config("fingerprints", message_timestamp_type="CreateTime"), "LogAppendTime"),
         (shape("fingerprints", partitions=2), "has 2 partitions and must have one"),
     ],
@@ -210,7 +210,7 @@ def test_a_named_topic_is_for_its_owner_to_change() -> None:
             "refused",
             r"above the end of documents-0 \(9\)",
         ),
-        ({"committed": {}}, "warning", "a worker ends with code 78"),
+        ({"committed": {}}, "warning", "a worker exits with code 78"),
         (
             {"committed": {}, "begun": frozenset({0, 1})},
             "refused",

@@ -310,7 +310,7 @@ def test_it_is_ready_once_it_has_read_what_there_was(tmp_path: Path) -> None:
     filler = make_filler(outputs, tmp_path, health)
     filler._turn()
     assert (health.startup_state().ok, health.ready_state().ok) == (False, False)
-    assert "to go" in health.ready_state().sentence
+    assert "remain" in health.ready_state().sentence
     run_until(filler, lambda: health.ready_state().ok)
     assert health.startup_state().ok
 

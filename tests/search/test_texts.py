@@ -611,7 +611,7 @@ def test_a_folder_that_is_open_or_damaged_is_refused_in_a_sentence(tmp_path: Pat
 
     (tmp_path / "two").mkdir()
     (tmp_path / "two" / "meta.json").write_text("{")
-    with pytest.raises(VolumeError, match="Delete it, and it is filled anew"):
+    with pytest.raises(VolumeError, match="Delete it, and it is filled again"):
         TextIndex(tmp_path / "two")
 
 

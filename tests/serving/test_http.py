@@ -153,7 +153,7 @@ def test_a_broken_route_tells_nothing_and_breaks_nothing(server: HttpServer) -> 
 
     assert (status, headers["Content-Type"]) == (500, "application/problem+json")
     assert b"secret detail" not in body
-    assert json.loads(body)["detail"] == "The request failed; the role's log says why."
+    assert json.loads(body)["detail"] == "The request failed; see the role's log."
     assert ask_json(server, "/livez")[0] == 200
 
 
