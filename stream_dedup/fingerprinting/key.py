@@ -41,7 +41,7 @@ def load_key(path: Path | None) -> bytes:
     ):
         if len(digits) % 2:
             raise ConfigurationError(
-                f"The fingerprint key file {path} holds an odd number of hexadecimal digits: one "
+                f"The fingerprint key file {path} contains an odd number of hexadecimal digits: one "
                 "is missing or "
                 f"doubled; restore the file, or {_HOW_TO_MAKE_ONE}."
             )
@@ -55,11 +55,11 @@ def check_key(key: bytes, subject: str) -> None:
     if not KEY_BYTES_MIN <= len(key) <= KEY_BYTES_MAX:
         size_text = f"more than {KEY_BYTES_MAX}" if len(key) > KEY_BYTES_MAX else str(len(key))
         raise ConfigurationError(
-            f"{subject} holds {size_text} bytes, and a key is {KEY_BYTES_MIN} to {KEY_BYTES_MAX} bytes, "
+            f"{subject} contains {size_text} bytes, and a key is {KEY_BYTES_MIN} to {KEY_BYTES_MAX} bytes, "
             "raw or "
             f"as hexadecimal digits: {_HOW_TO_MAKE_ONE}."
         )
     if len(set(key)) == 1:
         raise ConfigurationError(
-            f"{subject} holds one byte repeated, which is not a secret: {_HOW_TO_MAKE_ONE}."
+            f"{subject} contains one byte repeated, which is not a secret: {_HOW_TO_MAKE_ONE}."
         )

@@ -155,13 +155,13 @@ def load_languages(
             raise ValueError(f"has a frequency above {_FREQUENCY_MAX}")
         normalised = normalise(word, fold_han=fold_han)
         if not normalised or " " in normalised:
-            raise ValueError("holds no word once it is normalised")
+            raise ValueError("contains no word after normalisation")
         yield UserWord(normalised, None if frequency is None else int(frequency), match[3])
 
     def parse_stop_words(line: str) -> Iterator[str]:
         words = list(_parts(normalise(line.split("#", 1)[0], fold_han=fold_han)))
         if not words and line.split("#", 1)[0].strip():
-            raise ValueError("holds no letter or digit, and only words are ever counted")
+            raise ValueError("contains no letter or digit, and only words are counted")
         yield from words
 
     return Languages(

@@ -196,7 +196,7 @@ class Reader:
         try:
             return str(self.take(size), "utf-8")
         except UnicodeDecodeError as error:
-            raise FormatError(f"{self._what} holds a name that is not UTF-8.") from error
+            raise FormatError(f"{self._what} contains a name that is not UTF-8.") from error
 
     def end(self) -> None:
         """Check that every byte was read.

@@ -224,10 +224,12 @@ def encode_release(release: Release, form: int = FIRST_FORMAT) -> bytes:
     """Return the bytes of one release record of the format `form`.
 
     Raises:
-        FormatError: its batch breaks a limit of the format, or does not hold exactly one document.
+        FormatError: its batch breaks a limit of the format, or does not contain exactly one document.
     """
     if len(release.batch) != 1:
-        raise FormatError(f"A release holds one document, and this one has {len(release.batch)}.")
+        raise FormatError(
+            f"A release contains one document, but this one has {len(release.batch)}."
+        )
     body = _U64.pack(release.unique_from) + FORMATS[form].batch_body(release.batch)
     return _framed(form, KIND_RELEASE, body)
 
@@ -241,7 +243,7 @@ def _batch_body(batch: Batch) -> bytes:
     count, limbs, sketch_bytes = len(batch.ids), batch.prints.shape[1], batch.sketches.shape[1]
     if not 0 < count <= DOCUMENTS_MAX:
         raise FormatError(
-            f"A log record holds 1 to {DOCUMENTS_MAX} documents, and this batch has {count}."
+            f"A log record contains 1 to {DOCUMENTS_MAX} documents, but this batch has {count}."
         )
     if batch.sketches.shape[0] != count or sketch_bytes not in _SKETCHES:
         raise FormatError(
@@ -270,7 +272,7 @@ def _framed(form: int, kind: int, body: bytes) -> bytes:
     raw = framed(MAGIC, form, kind, body)
     if len(raw) > RECORD_BYTES_MAX:
         raise FormatError(
-            f"A log record holds at most {RECORD_BYTES_MAX} bytes, and this batch has {len(raw)}."
+            f"A log record contains at most {RECORD_BYTES_MAX} bytes, but this batch has {len(raw)}."
         )
     return raw
 
@@ -393,7 +395,7 @@ def _decode_batch(reader: Reader, what: str) -> Batch:
     ):  # `max` of few takes five times as long
         raise FormatError(f"{what} names a source partition that it does not list.")
     if int(sizes[sizes.argmax()]) > ID_BYTES_MAX:
-        raise FormatError(f"{what} holds an id of more than {ID_BYTES_MAX} bytes.")
+        raise FormatError(f"{what} contains an id of more than {ID_BYTES_MAX} bytes.")
     stops = np.cumsum(sizes, dtype=np.int64)
     ids = Ids(bytes(reader.take(int(stops[-1]))), stops)
     reader.end()
@@ -412,7 +414,7 @@ def _decode_release(reader: Reader, what: str) -> Release:
     (unique_from,) = reader.unpack(_U64)
     batch = _decode_batch(reader, what)
     if len(batch) != 1:
-        raise FormatError(f"{what} releases {len(batch)} documents; a release holds one.")
+        raise FormatError(f"{what} releases {len(batch)} documents; a release contains one.")
     return Release(batch, unique_from)
 
 
@@ -431,7 +433,7 @@ def _str8(text: str) -> bytes:
     raw = text.encode("utf-8")
     if len(raw) > 255:
         raise FormatError(
-            f"The name {text[:40]!r}... has {len(raw)} bytes; a log record holds names of at most "
+            f"The name {text[:40]!r}... has {len(raw)} bytes; a log record contains names of at most "
             "255."
         )
     return _U8.pack(len(raw)) + raw

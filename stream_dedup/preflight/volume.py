@@ -83,7 +83,7 @@ def check_volume(
         )
     else:
         behind = "" if log_end is None else f", {log_end - applied:,} records behind the log"
-        yield ok("volume", f"{folder} holds {volume.meta.live:,} representatives{behind}.")
+        yield ok("volume", f"{folder} contains {volume.meta.live:,} representatives{behind}.")
     yield _check_memory(volume.meta.live)
 
 

@@ -160,7 +160,7 @@ def test_many_users_words_find_room(write: Any) -> None:
         ("云计算 -5\n", "Line 1 of the user dictionary .* must be `word"),
         ("云计算 9999999999999\n", "Line 1 of the user dictionary .* has a frequency above"),
         ("云计算 " + "9" * 5000, "Line 1 of the user dictionary .* must be `word"),
-        ("\n\n\u200b 3\n", "Line 3 of the user dictionary .* holds no word"),
+        ("\n\n\u200b 3\n", "Line 3 of the user dictionary .* contains no word"),
         ("云计算\n".encode() + b"\xff\n", "Line 2 of the user dictionary .* is not UTF-8"),
     ],
 )
@@ -194,7 +194,7 @@ def test_stop_words_are_left_out(write: Any) -> None:
 def test_a_line_without_words_is_named(write: Any) -> None:
     """Punctuation is never counted, so stopping it is a mistake."""
     with pytest.raises(
-        ConfigurationError, match=r"Line 2 of the list of stop words .* holds no letter or digit"
+        ConfigurationError, match=r"Line 2 of the list of stop words .* contains no letter or digit"
     ):
         load_languages(None, write("the\n...\n"))
 

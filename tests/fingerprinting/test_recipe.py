@@ -211,7 +211,7 @@ def test_recipe_never_shows_its_key() -> None:
         ({"preset": "wrods"}, "did you mean 'words'"),
         ({"width": 65}, "32, 64, 128 bits, not 65"),
         ({"floor": -1}, "cannot be -1"),
-        ({"key": b"short"}, "holds 5 bytes"),
+        ({"key": b"short"}, "contains 5 bytes"),
         ({"key": bytes(16)}, "one byte repeated"),
     ],
 )
@@ -391,15 +391,15 @@ def test_a_key_is_hexadecimal_digits_or_bytes(tmp_path: Path, content: bytes, ke
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"", "holds 0 bytes"),
-        (b"too short", "holds 9 bytes"),
-        (b"nearly-a-key", "holds 12 bytes"),
-        (b"abc123\n", "holds 7 bytes"),
-        (bytes(range(65)), "holds more than 64 bytes"),
+        (b"", "contains 0 bytes"),
+        (b"too short", "contains 9 bytes"),
+        (b"nearly-a-key", "contains 12 bytes"),
+        (b"abc123\n", "contains 7 bytes"),
+        (bytes(range(65)), "contains more than 64 bytes"),
         (b"x" * 32, "one byte repeated"),
         (b"00" * 16, "one byte repeated"),
         (b"a1" * 20 + b"a", "odd number of hexadecimal digits"),
-        (bytes(range(100)) * 10_000, "holds more than 64 bytes"),
+        (bytes(range(100)) * 10_000, "contains more than 64 bytes"),
     ],
 )
 def test_what_is_no_key_is_refused_with_the_remedy(

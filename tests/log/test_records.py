@@ -80,7 +80,7 @@ def test_seeds_and_releases_lead_back() -> None:
     assert isinstance(release, records.Release)
     assert same(make_batch(1), release.batch)
     assert release.unique_from == 1 << 63
-    with pytest.raises(FormatError, match="one document, and this one has 2"):
+    with pytest.raises(FormatError, match="one document, but this one has 2"):
         records.encode_release(records.Release(make_batch(2), 0))
     body = records.encode_batch(make_batch(2))[6:-4]
     with pytest.raises(FormatError, match="releases 2 documents"):
