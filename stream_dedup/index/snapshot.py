@@ -61,6 +61,7 @@ from stream_dedup.index.digest import compute_digest
 from stream_dedup.index.storage import layout
 from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.index.storage.table_files import NAME_RANGES
+from stream_dedup.inputs.addressed import is_address
 from stream_dedup.inputs.fields import parse_json
 from stream_dedup.inputs.storage import Storage, storage_at
 
@@ -71,6 +72,8 @@ RESTORING: Final = "restoring"
 CHECKPOINT: Final = "checkpoint"
 WANTED: Final = "snapshot-wanted"
 """A file in the volume of a running index, which takes a snapshot when it finds it."""
+_PLACE: Final = "snapshot-place"
+"""A file in the volume of a running index that takes snapshots: where it puts them."""
 _CURRENT: Final = "CURRENT"
 _LOCK_OF_ROCKSDB: Final = "LOCK"
 _MARKER: Final = "rocksdict-config.json"
@@ -261,26 +264,53 @@ def is_running(volume: Path) -> bool:
     return False
 
 
+def announce_place(volume: Path, place: Path | str | None) -> None:
+    """Write in the volume of a running index where it puts snapshots, or that it takes none."""
+    if place is None:
+        (volume / _PLACE).unlink(missing_ok=True)
+    else:
+        (volume / _PLACE).write_text(_absolute(place), encoding="utf-8")
+
+
+def _absolute(place: Path | str) -> str:
+    where = storage_at(place).where
+    return where if is_address(where) else str(Path(where).resolve())
+
+
 def request_snapshot(volume: Path, place: Path | str, wait_seconds: float) -> Snapshot:
     """Ask the running index of a volume for a snapshot, and return it once it is complete.
 
     Raises:
+        ConfigurationError: the index takes no snapshots, or puts them in another place.
         StoreError: the place cannot be read, or there was none in time.
     """
+    try:
+        announced = (volume / _PLACE).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigurationError(
+            f"The index that has {volume} open takes no snapshots. Restart it with "
+            f"STREAM_DEDUP_SNAPSHOTS={place}, or stop it and repeat this command."
+        ) from None
+    if announced != _absolute(place):
+        raise ConfigurationError(
+            f"The index that has {volume} open puts its snapshots in {announced}, not in "
+            f"{_absolute(place)}. Name that place, or stop the index and repeat this command."
+        )
     storage = storage_at(place)
     before = set(_names(storage))
     (volume / WANTED).touch()
     until = time.monotonic() + wait_seconds
-    while time.monotonic() < until:
-        for name in set(_names(storage)) - before:
-            with contextlib.suppress(InputError):  # unfinished
-                return Snapshot(name, read_manifest(storage, name))
-        time.sleep(_POLL_SECONDS)
-    (volume / WANTED).unlink(missing_ok=True)
+    try:
+        while time.monotonic() < until:
+            for name in set(_names(storage)) - before:
+                with contextlib.suppress(InputError):  # unfinished
+                    return Snapshot(name, read_manifest(storage, name))
+            time.sleep(_POLL_SECONDS)
+    finally:
+        (volume / WANTED).unlink(missing_ok=True)
     raise StoreError(
         f"The index that has {volume} open brought no snapshot to {storage.where} within "
-        f"{wait_seconds:g} s; its log says why. "
-        "Does it run with the same STREAM_DEDUP_SNAPSHOTS?"
+        f"{wait_seconds:g} s; its log says why."
     )
 
 

@@ -19,7 +19,7 @@ from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import ConfigurationError, GoneError, StreamDedupError
 from stream_dedup.domain.failpoints import Failpoints
 from stream_dedup.index.index import LogIndex, name_log
-from stream_dedup.index.snapshot import clear_unfinished
+from stream_dedup.index.snapshot import announce_place, clear_unfinished
 from stream_dedup.index.storage.place import volume_in
 from stream_dedup.index.tables.budget import Budget
 from stream_dedup.index.tables.neighbours import ROWS_MAX
@@ -168,8 +168,10 @@ class Indexer:
             )
             if not (folder / "CURRENT").exists():
                 self._snapshots.restore(log_id, self._report_restore)
+        store = self._dependencies.open_store(folder)
+        announce_place(folder, settings.snapshots)
         return LogIndex(
-            self._dependencies.open_store(folder),
+            store,
             Budget(self._memory or 0, folder, 0 if self._snapshots is None else CHILD_BYTES),
             self._health.beat,
             table_folder=self._dependencies.table_folder(folder),

@@ -28,7 +28,6 @@ from stream_dedup.domain.errors import (
     InputError,
     OtherFormatError,
     StoreError,
-    StreamDedupError,
     VolumeError,
 )
 from stream_dedup.domain.plan import PLANS
@@ -890,6 +889,18 @@ def test_the_manifest_tells_what_it_is(volume: Path, tmp_path: Path) -> None:
 def test_a_volume_is_not_open_twice(volume: Path) -> None:
     assert not snapshot.is_running(volume)
     assert not snapshot.is_running(volume.parent / "none")
-    with pytest.raises(StreamDedupError, match="brought no snapshot"):
-        snapshot.request_snapshot(volume, volume.parent / "s", 0)
+
+
+def test_a_request_that_no_index_will_answer_is_refused(volume: Path, tmp_path: Path) -> None:
+    """The running index says where it puts snapshots; a request leaves no file behind."""
+    with pytest.raises(ConfigurationError, match=r"takes no snapshots\. Restart it with"):
+        snapshot.request_snapshot(volume, tmp_path / "s", 60)
+    snapshot.announce_place(volume, tmp_path / "s")
+    with pytest.raises(ConfigurationError, match=f"puts its snapshots in {tmp_path / 's'}, not in"):
+        snapshot.request_snapshot(volume, "s3://backup/crawl", 60)
+    with pytest.raises(StoreError, match="brought no snapshot"):
+        snapshot.request_snapshot(volume, tmp_path / "x" / ".." / "s", 0)
     assert not (volume / snapshot.WANTED).exists()
+    snapshot.announce_place(volume, None)
+    with pytest.raises(ConfigurationError, match="takes no snapshots"):
+        snapshot.request_snapshot(volume, tmp_path / "s", 60)
