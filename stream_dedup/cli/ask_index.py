@@ -1,10 +1,14 @@
-"""Ask a running index for the documents that are similar to a text."""
+"""Ask a running index for the documents that are similar to a text, and for its plan."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from stream_dedup.domain.errors import InputError
+from stream_dedup.domain.plan import Plan
+from stream_dedup.domain.plan import parse as parse_plan
 from stream_dedup.domain.sketch import as_text
+from stream_dedup.domain.terminal import note
 from stream_dedup.files.similar import LookUp
 from stream_dedup.serving import asking
 from stream_dedup.serving.ports import addresses
@@ -32,5 +36,32 @@ def ask_index(look_up: LookUp, settings: Settings, url: str | None) -> dict[str,
         **least,
     )
     remedy = "Name one with --index http://HOST:PORT, or read its volume with --volume DIR."
-    bases = [url] if url is not None else addresses(settings)
-    return asking.ask_role("index", bases, path, remedy)[1]
+    return asking.ask_role("index", _bases(settings, url), path, remedy)[1]
+
+
+def plan_in_force(settings: Settings, url: str | None) -> Plan:
+    """Return the plan by which the index at `url`, or on this machine, judges now.
+
+    Without an index on this machine it is the plan of the settings, and a note says so.
+
+    Raises:
+        InputError: no index answers at `url`.
+        StreamDedupError: it cannot answer now.
+    """
+    try:
+        stats = asking.ask_role("index", _bases(settings, url), "/v1/stats", "")[1]
+    except InputError:
+        if url is not None:
+            raise
+        stats = {}
+    if isinstance(stats.get("plan"), str):
+        return parse_plan(stats["plan"])
+    note(
+        "No index answers on this machine, so the thresholds are those of your settings; the "
+        "filter's may differ (--index http://HOST:PORT)."
+    )
+    return settings.judging_plan
+
+
+def _bases(settings: Settings, url: str | None) -> list[str]:
+    return [url] if url is not None else addresses(settings)

@@ -1,4 +1,6 @@
-"""`explain`: print why two documents are copies or not, by the recipe and plan of the settings."""
+"""`explain`: print why two documents are copies or not, by the recipe of the settings and their plan,
+or that of the filter.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +8,15 @@ from typing import Annotated
 
 import typer
 
+from stream_dedup.cli.ask_index import plan_in_force
 from stream_dedup.cli.explain_lines import print_explanation
-from stream_dedup.cli.options import CommandLine, JsonOption, command
+from stream_dedup.cli.options import CommandLine, IndexUrlOption, JsonOption, command
 from stream_dedup.cli.setting_options import HOW_TO_JUDGE, HOW_TO_READ
 from stream_dedup.domain.terminal import print_json
 from stream_dedup.files.decoding import is_row
 from stream_dedup.files.explain import explain_pair
 from stream_dedup.files.offline import check_widths
-from stream_dedup.files.one_text import read_compared
+from stream_dedup.files.one_text import is_position, read_compared
 from stream_dedup.settings.recipe import recipe_of
 
 
@@ -35,14 +38,21 @@ def explain_command(
     rows: Annotated[
         int, typer.Option("--rows", min=0, help="Number of differing features to show.")
     ] = 20,
+    index: IndexUrlOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Explain why two documents are copies or not, with the features that differ most."""
+    """Explain why two documents are copies or not, with the features that differ most.
+
+    Two positions are judged by the plan of the running index, unless options name another.
+    """
     names = (first, second)
     settings_of = [
         command_line.quiet_settings(value_format="json" if is_row(name) else None) for name in names
     ]
     recipe, plan = recipe_of(settings_of[0]), settings_of[0].judging_plan
+    are_positions = all(is_position(name) for name in names)
+    if index is not None or (are_positions and not command_line.names_plan):
+        plan = plan_in_force(settings_of[0], index)
     check_widths(recipe, plan)
     takes_vectors = recipe.method.takes_vectors
     documents = [

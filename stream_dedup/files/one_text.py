@@ -145,6 +145,15 @@ def decode_one(
     return decoded
 
 
+def is_position(target: str) -> bool:
+    """Return whether `target` is the position of a record, and no file or row of one."""
+    return (
+        not Path(target).is_file()
+        and not is_row(target)
+        and POSITION_FORM.match(target) is not None
+    )
+
+
 def read_compared(settings: Settings, target: str, *, takes_vectors: bool) -> DecodedDocument:
     """Return the document in a file, in a row of one or at a position.
 

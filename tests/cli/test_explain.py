@@ -13,12 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from stream_dedup.cli import ask_index
 from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import InputError
+from stream_dedup.domain.plan import PLANS
 from stream_dedup.files import one_text
 from stream_dedup.fingerprinting import Recipe, explain_features
 from stream_dedup.orders import rewind
 from stream_dedup.orders.orders import OrderDependencies, SourcePlace, find_source
+from stream_dedup.serving import asking
 from stream_dedup.settings.settings import Settings
 from tests.cli.test_check import OTHER, PAGE, edited
 
@@ -383,3 +386,42 @@ def test_one_blank_line_separates_the_tables(
 ) -> None:
     lines = [line.strip() for line in run("explain", *files(PAGE, OTHER)).out.splitlines()]
     assert [pair for pair in itertools.pairwise(lines) if not any(pair)] == []
+
+
+def test_positions_are_judged_by_the_plan_of_the_running_index(
+    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`declare --similarity` changes the filter's plan, and not the settings of a shell; options
+    take precedence, and without an index a note names the settings."""
+    texts = {1: PAGE, 2: edited(PAGE)}
+    asked = []
+
+    def ask(base: str, path: str, *_: object) -> tuple[int, bytes]:
+        asked.append(base)
+        if base.endswith(":1"):
+            raise ConnectionRefusedError
+        return 200, json.dumps({"plan": PLANS["bands"].with_similarity(similarity=99).id}).encode()
+
+    def record_at(
+        _: object, __: object, name: str, partition: int, offset: int, ___: str
+    ) -> Message:
+        return Message(name, partition, offset, b"%d" % offset, texts[offset].encode(), None, [])
+
+    monkeypatch.setattr(one_text, "record_at", record_at)
+    monkeypatch.setattr(asking, "ask", ask)
+
+    def verdict(*options: str) -> str:
+        return str(json.loads(run("explain", "1@1", "2@2", *options, "--json").out)["verdict"])
+
+    assert verdict() == "unique"
+    assert verdict("--index", "http://127.0.0.1:5") == "unique"
+    assert asked[-1] == "http://127.0.0.1:5"
+    assert verdict("--similarity", "0.6") == "duplicate"
+    assert verdict("--set", "similarity=0.6") == "duplicate"
+    monkeypatch.setattr(ask_index, "addresses", lambda settings: ["http://127.0.0.1:1"])
+    ended = run("explain", "1@1", "2@2")
+    assert ended.out.startswith("duplicate")
+    assert "the thresholds are those of your settings" in ended.err
+    ended = run("explain", "1@1", "2@2", "--index", "http://127.0.0.1:1")
+    assert (ended.code, ended.out) == (1, "")
+    assert "No index answers at http://127.0.0.1:1" in ended.err
