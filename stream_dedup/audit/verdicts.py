@@ -39,7 +39,7 @@ from stream_dedup.domain.sketch import as_text
 from stream_dedup.log import headers
 from stream_dedup.log.controls import Partition
 from stream_dedup.log.letters import split_dead_letter
-from stream_dedup.log.schema import Judgement
+from stream_dedup.log.schema import NOT_COMPARED, Judgement
 
 _RELEASE_MS = 60_000
 _REASONS_WITHOUT_LOG = {Reason.EMPTY.label, Reason.TOMBSTONE.label, Reason.BYPASS.label}
@@ -72,6 +72,16 @@ class AuditedOutputs:
     _named_positions: dict[tuple[Partition, int], str] = field(default_factory=dict)
     _dead_lettered: set[tuple[Partition, int]] = field(default_factory=set)
     _released: set[tuple[Partition, int]] = field(default_factory=set)
+    _answered_again: set[LogPlace] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """Collect the log places of representatives that the log answers again without sibling."""
+        for log_offset, judgements in self.outline.judgements.items():
+            self._answered_again.update(
+                judgement.decided
+                for judgement in judgements
+                if judgement.decided.offset != log_offset and judgement.of is None
+            )
 
     def add_message(self, message: Message) -> None:
         """Check a record of an output; call it in the order of the partition."""
@@ -217,6 +227,13 @@ class AuditedOutputs:
         ):
             # Redelivered after its id was forgotten: the same verdict without the id.
             judgement = judgement._replace(of=judgement.of._replace(id=b""))
+        if (
+            judgement.sibling is not None
+            and place in self._answered_again
+            and not headers.text_of(dedup_headers, headers.SIBLING_POSITION)
+        ):
+            # Read again after a rewind: an index keeps the reason of a representative, no sibling.
+            judgement = judgement._replace(of=None, similarity=NOT_COMPARED)
         return headers.of_verdict(position, declaration.recipe, document.hex, judgement)
 
     # -- duplicates

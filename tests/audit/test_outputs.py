@@ -415,3 +415,25 @@ def test_a_verdict_given_again_after_a_take_down_names_no_id() -> None:
     scene.outline.add_record(3, APPEND_MS + 9000, decode(raw))
     assert scene.audit(blanked)[0] == []
     assert scene.audit(came)[0] == []
+
+
+def test_a_rewound_page_may_leave_without_its_sibling() -> None:
+    """An index answers a representative again without its sibling, so only a page that the log
+    answered again may lack it, and it lacks all of it."""
+    for scene in (Scene(), Scene(epochs={3: (1, 0)})):
+        came = scene.left()
+        first, second = scene.outline.judgements[1]
+        assert first.reason is Reason.NEW
+        kept = first._replace(of=second.of, similarity=74)
+        scene.outline.judgements[1] = (kept, second)
+        known = scene.outline.document(LogPlace(1, 0))
+        assert known is not None
+        whole = of_verdict(source_at(0), RECIPE, known.hex, kept)
+        with_sibling = [came[0]._replace(headers=[("n", b"1"), *whole]), *came[1:]]
+
+        was_answered_again = 3 in scene.outline.judgements
+        assert scene.audit(with_sibling)[0] == []
+        assert (scene.audit(came)[0] == []) is was_answered_again
+        part = [header for header in whole if header[0] != headers.SIBLING_ID]
+        came[0] = came[0]._replace(headers=[("n", b"1"), *part])
+        assert {one.kind for one in scene.audit(came)[0]} == {Kind.VERDICT}
