@@ -60,11 +60,11 @@ Advance = Callable[[int, int], None]
 
 
 _REMARKS = {
-    SOURCE_TRIMMED: "outputs have source records that the source topic does not contain any more",
-    EARLIER_TOPIC: "outputs belong to an earlier topic with the source's name",
-    REDELIVERED: "records were delivered again because of a rewind",
-    OUTPUTS_TRIMMED: "source records may have outputs that retention or compaction has removed",
-    RELEASED: "documents were released",
+    SOURCE_TRIMMED: "Outputs of records that the source topic does not contain any more",
+    EARLIER_TOPIC: "Outputs of an earlier topic with the source's name",
+    REDELIVERED: "Records delivered again because of a rewind",
+    OUTPUTS_TRIMMED: "Records whose outputs retention or compaction may have removed",
+    RELEASED: "Released documents",
 }
 
 
@@ -149,7 +149,7 @@ class AuditReport:
 
     def remark_sentences(self) -> list[str]:
         """Return a sentence for each figure that is not a violation."""
-        return [f"{count:,} {_REMARKS[name]}." for name, count in sorted(self.remarks.items())]
+        return [f"{_REMARKS[name]}: {count:,}." for name, count in sorted(self.remarks.items())]
 
     def _waiting_text(self, waiting: Waiting) -> str:
         age = self.age_seconds(waiting)

@@ -9,6 +9,7 @@ import typer
 
 from stream_dedup.audit.live import SCAN_MAX, AuditReport, examine
 from stream_dedup.cli.options import JsonOption, WorkOption, command
+from stream_dedup.domain.printable import counted
 from stream_dedup.domain.terminal import console, note, print_json, print_table, progress
 from stream_dedup.settings.settings import Settings
 
@@ -75,5 +76,5 @@ def _print(report: AuditReport, seconds: float) -> None:
     for sentence in report.remark_sentences():
         note(sentence)
     total = report.findings.counts.total()
-    end = f"{total:,} violations" if total else "No promise is violated"
+    end = counted(total, "violation") if total else "No promise is violated"
     (note if total else out.print)(f"{end} ({seconds:.1f} s).")

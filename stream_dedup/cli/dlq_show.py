@@ -14,6 +14,7 @@ from stream_dedup.cli.options import (
     StagesOption,
     command,
 )
+from stream_dedup.domain.printable import counted
 from stream_dedup.domain.terminal import note, print_json, print_table
 from stream_dedup.kafka import topic_bounds
 from stream_dedup.log.letters import Letter
@@ -42,11 +43,14 @@ def dlq_show_command(
     starts = read_starts(settings, topic, partitions)
     shown: list[Letter] = []
     counts: Counter[tuple[str, str]] = Counter()
+    others: Counter[tuple[str, str]] = Counter()
     for letter in read_letters(settings, topic, bounds):
         if selection.includes(letter):
             counts[letter.stage, letter.error_class] += 1
             if limit is None or len(shown) < limit:
                 shown.append(letter)
+        else:
+            others[letter.stage, letter.error_class] += 1
     documents = settings.topic_names.documents
     fields = [letter.to_fields(documents, starts[letter.message.partition]) for letter in shown]
     fields.sort(key=lambda row: (row["time"] or "", row["partition"], row["offset"]))
@@ -66,11 +70,27 @@ def dlq_show_command(
     ]
     if rows:
         print_table(["letter", "source", "stage", "class", "bytes", "sent back", "reason"], rows)
-    by_kind = ", ".join(
+    note(summary_of(topic, counts, others, len(shown)))
+    return 0
+
+
+def summary_of(
+    topic: str,
+    selected: Counter[tuple[str, str]],
+    others: Counter[tuple[str, str]],
+    shown: int,
+) -> str:
+    """Return a sentence on the dead letters by stage and class: those selected, or if none are, what
+    the topic contains.
+    """
+    if others and not selected:
+        return f"No dead letter on {topic} matches. It contains: {_by_kind(others)}."
+    kinds = f": {_by_kind(selected)}" if selected else ""
+    return f"{counted(selected.total(), 'dead letter')} on {topic}{kinds}; {shown:,} shown."
+
+
+def _by_kind(counts: Counter[tuple[str, str]]) -> str:
+    """Return the number of dead letters of each stage and class, the most frequent first."""
+    return ", ".join(
         f"{count:,} {stage or '-'}/{kind or '-'}" for (stage, kind), count in counts.most_common()
     )
-    note(
-        f"{counts.total():,} dead letters on {topic}{f': {by_kind}' if by_kind else ''}; "
-        f"{len(shown):,} shown."
-    )
-    return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from stream_dedup.domain.printable import counted
 from stream_dedup.serving.waits import Waits
 from stream_dedup.worker.flow import Flow
 
@@ -44,7 +45,7 @@ class WaitReporter:
         )
         self._waits.report(
             _INDEX,
-            f"{flow.documents_in_flight} documents wait for their verdicts: {where}. Is an index "
+            f"{counted(flow.documents_in_flight, 'document')} without a verdict: {where}. Is an index "
             "running (stream-dedup run index), and is it ready?",
             since=oldest.waiting_since,
         )

@@ -60,7 +60,7 @@ def test_roles_wait_for_kafka_and_for_each_other(
         worker = crawl.start("worker")
         says(worker, "not ready: ", "waiting for Kafka", "Connection refused")
         broker.start()
-        says(worker, "not ready: ", "waiting for an index", "documents wait for their verdicts")
+        says(worker, "not ready: ", "waiting for an index", "without a verdict")
         for name, value in crawl.environment.items():
             monkeypatch.setenv(name, value)
         found = {(one.check, one.state.value): one.sentence for one in examine(load_settings())}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from stream_dedup.cli.dlq_show import summary_of
 from stream_dedup.domain.document import DeadLetter, Headers, Message, Position, UnreadableHeaders
 from stream_dedup.log import headers
 from stream_dedup.log.letters import letter_of
@@ -101,3 +103,13 @@ def test_a_shadow_has_nothing_to_audit(run: Callable[..., Any]) -> None:
 
     assert ended.code == 78
     assert "audit --verify" in ended.words
+
+
+def test_a_filter_without_a_match_names_what_the_topic_contains() -> None:
+    kinds = Counter({("decode", "JSONDecodeError"): 2, ("size", "TooLarge"): 1})
+    listed = "2 decode/JSONDecodeError, 1 size/TooLarge"
+    assert summary_of("dlq", Counter(), kinds, 0) == (
+        f"No dead letter on dlq matches. It contains: {listed}."
+    )
+    assert summary_of("dlq", kinds, Counter(), 2) == f"3 dead letters on dlq: {listed}; 2 shown."
+    assert summary_of("dlq", Counter(), Counter(), 0) == "0 dead letters on dlq; 0 shown."

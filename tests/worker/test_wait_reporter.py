@@ -47,7 +47,7 @@ def test_a_worker_without_an_index_is_not_ready() -> None:
     assert not state.ok
     assert "waiting for an index" in state.sentence
     assert (
-        "7 documents wait for their verdicts: log offset 41 has not been answered for 30 s"
+        "7 documents without a verdict: log offset 41 has not been answered for 30 s"
         in state.sentence
     )
     assert health.ready_state().ok
