@@ -10,15 +10,15 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 33_638
+WHOLE = 33_517
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
 CEILINGS = {
     "audit": 1_809,
     "broker": 459,
-    "cli": 1_366,
-    "console": 1_632,
+    "cli": 1_330,
+    "console": 1_577,
     "demo": 510,
     "domain": 1_789,
     "files": 2_720,

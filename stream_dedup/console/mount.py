@@ -6,7 +6,6 @@ import http.client
 import json
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from stream_dedup.console.app import ConsolePages
@@ -37,7 +36,12 @@ def sources_of(
     recent = Recent() if engine is None else Recent(as_shown=engine.as_shown)
     follower = OutputsFollower(settings, records, recent, stop)
     index = None if settings.console_index is None else index_at(settings.console_index)
-    sources = ConsoleSources(
+    if engine is not None:
+        recent.mark(
+            "The search started."
+        )  # Kafka does not show when a search of another process starts
+    follower.start()
+    return ConsoleSources(
         recent=recent,
         away=records.silence,
         trouble=follower.trouble,
@@ -51,21 +55,8 @@ def sources_of(
         unwatched=attention.unwatched,
         index=index,
         plans=None if index is None else lambda: plans_in(index()),
+        search=engine,
     )
-    if engine is not None:
-        recent.mark(
-            "The search started."
-        )  # Kafka does not show when a search of another process starts
-        sources = replace(
-            sources,
-            find=engine.find,
-            group=engine.group,
-            groups=engine.groups,
-            pairs=engine.pairs,
-            released=engine.released,
-        )
-    follower.start()
-    return sources
 
 
 def pages_of(settings: Settings, sources: ConsoleSources) -> ConsolePages:

@@ -19,6 +19,7 @@ from stream_dedup.console.nouns import (
     DocumentGroup,
     FoundDocuments,
     HostFigures,
+    HostPairs,
     Opened,
     ReasonFigures,
     SimilarityFigures,
@@ -47,6 +48,9 @@ SEARCH_CHARACTERS_MAX: Final = 8_000
 POSITION: Final = re.compile(r"[A-Za-z0-9._-]{1,249}-\d{1,9}@\d{1,18}\Z", re.ASCII)
 _EMPTY: Final = (
     "No decisions yet: no record was written to unique or duplicates since this console started."
+)
+_NO_SEARCH: Final = (
+    "This role has no full-text index. Start one with: stream-dedup run search --set http_port=8083"
 )
 
 
@@ -207,8 +211,7 @@ async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict
     """Answer with one decision: similarity, both texts, their differences, all positions."""
     at = _position(query)
     notices, sources = await _reach(sources, call)
-    recent = sources.recent
-    decision = recent.at(at)
+    decision = sources.recent.at(at)
     record = await _open(sources, call, at, notices)
     if record.is_forgotten:
         raise PageError(410, record.why)
@@ -232,9 +235,9 @@ async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict
     if kept is not None and kept.is_forgotten:
         decision = decision.without_kept_id()
         record = replace(record, decision=decision)
-    released = ""
-    if decision.is_duplicate:
-        ask = partial(sources.released or recent.released, decision.position)
+    released, search = "", sources.search
+    if decision.is_duplicate and search is not None:
+        ask = partial(search.released, decision.position)
         released = await _asked(notices, call, ask, "", "Whether it was released is not known", "")
     values = {
         "notices": notices,
@@ -253,10 +256,9 @@ async def _copies_of_kept(sources: ConsoleSources, call: Calling, kept: Decision
     """Return the number of known copies of a kept document; None for a duplicate or without an
     answer.
     """
-    if kept.is_duplicate or not kept.position:
+    if kept.is_duplicate or not kept.position or sources.search is None:
         return None
-    lookup = sources.group or sources.recent.group
-    group = await _asked([], call, partial(lookup, kept.position), "", "", None)
+    group = await _asked([], call, partial(sources.search.group, kept.position), "", "", None)
     return group.copies if group and group.position == kept.position else 0
 
 
@@ -360,13 +362,11 @@ async def _found(
         )
     notices: list[str] = []
     found = FoundDocuments()
-    if sources.find is None:
-        notices.append(
-            "This role has no full-text index. Start one with: stream-dedup run search --set http_port=8083"
-        )
+    if sources.search is None:
+        notices.append(_NO_SEARCH)
     elif text.strip():
         ask = partial(
-            sources.find,
+            sources.search.find,
             text,
             FOUND_ROWS if page else FOUND_MAX,
             offset=FOUND_ROWS * (page - 1) if page else 0,
@@ -381,7 +381,7 @@ async def _found(
     return {
         "notices": notices,
         "clue": text,
-        "is_searched": sources.find is not None,
+        "is_searched": sources.search is not None,
         "documents": list(found.documents),
         "total": found.total,
         "is_whole": found.is_whole,
@@ -424,31 +424,18 @@ async def _groups(
     order = query.get("order", "largest")
     if order not in ("largest", "newest"):
         raise InputError(f"order must be largest or newest, not {order!r:.40}.")
-    notices, _ = await _begin(sources, call)
+    notices, _ = await _reach(sources, call)
     first = _GROUPS_OF_PAGE * ((page or 1) - 1)
     limit = _GROUPS_OF_PAGE + 1 if page else GROUPS_MAX  # one more: whether a page follows
-    listing = sources.groups
-    listed_groups: Sequence[DocumentGroup] = []
-    if listing is None:
-        with_copies = [group for group in sources.recent.groups(order) if group.copies]
-        listed_groups = with_copies[first : first + limit]
-    else:
-        listed_groups = await _asked(
-            notices,
-            call,
-            lambda: listing(order, limit, first),
-            "",
-            "The groups are not known",
-            listed_groups,
-        )
+    ask = None if sources.search is None else partial(sources.search.groups, order, limit, first)
+    none: Sequence[DocumentGroup] = []
+    listed_groups = await _asked(notices, call, ask, _NO_SEARCH, "The groups are not known", none)
     return {
         "notices": notices,
         "order": order,
         "groups": list(listed_groups[:_GROUPS_OF_PAGE] if page else listed_groups),
         "page_number": page,
         "is_last": len(listed_groups) < limit,
-        "is_whole": listing is not None,
-        "remembered": sources.recent.remembered,
     }
 
 
@@ -457,12 +444,12 @@ async def group(sources: ConsoleSources, query: Query, call: Calling) -> dict[st
     at = query.get("at", "").strip()
     if not at:
         raise InputError("at must be the position or the id of a document.")
+    search = sources.search
+    if search is None:
+        raise PageError(404, _NO_SEARCH)
     notices, sources = await _reach(sources, call)
-    lookup = sources.group or sources.recent.group
-    found_group = await call(lambda: lookup(at))
-    position = (
-        found_group.position if found_group else at if sources.group and POSITION.match(at) else ""
-    )
+    found_group = await call(lambda: search.group(at))
+    position = found_group.position if found_group else at if POSITION.match(at) else ""
     kept = await _open(sources, call, position, notices, is_named_by_record=True)
     if found_group is None and not kept.text:
         raise PageError(404, f"No copies of the document {printable(at[:500])} are known.")
@@ -474,7 +461,6 @@ async def group(sources: ConsoleSources, query: Query, call: Calling) -> dict[st
         if found_group
         else 0,
         "kept": kept,
-        "is_whole": sources.group is not None,
     }
 
 
@@ -509,23 +495,15 @@ async def hosts(sources: ConsoleSources, query: Query, call: Calling) -> dict[st
 async def copies(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
     """Answer with which hosts copied which, or with the copies of and from one host."""
     host = asked_host(query.get("host", ""))
-    recent, listing = sources.recent, sources.pairs
-    notices, _ = await _begin(sources, call)
-    pairs = await _asked(
-        notices,
-        call,
-        None if listing is None else lambda: listing(host),
-        "Only the latest decisions count here; run search counts all documents.",
-        "The search does not answer, so only the latest decisions count",
-        None,
-    )
+    notices, _ = await _reach(sources, call)
+    ask = None if sources.search is None else partial(sources.search.pairs, host)
+    none = HostPairs((), sources.recent.time_ms)
+    pairs = await _asked(notices, call, ask, _NO_SEARCH, "The copies are not known", none)
     return {
         "notices": notices,
         "host": host,
-        "pairs": pairs.pairs if pairs else await call(lambda: recent.pairs(host)),
-        "as_of_ms": pairs.as_of_ms if pairs else recent.time_ms,
-        "is_whole": pairs is not None,
-        "remembered": recent.remembered,
+        "pairs": pairs.pairs,
+        "as_of_ms": pairs.as_of_ms,
     }
 
 

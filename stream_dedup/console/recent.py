@@ -16,18 +16,15 @@ from typing import Final
 
 from stream_dedup.console.nouns import (
     Decision,
-    DocumentGroup,
     FigureColumn,
-    GroupMember,
     HostFigures,
-    HostPair,
     NowFigures,
     PictureMark,
     rank_of,
 )
-from stream_dedup.domain.document import OUTCOMES, SAME_ID, Reason, Verdict
+from stream_dedup.domain.document import OUTCOMES, SAME_ID, Verdict
 from stream_dedup.domain.errors import InputError
-from stream_dedup.domain.hosts import HostNames, asked_host, is_of_host
+from stream_dedup.domain.hosts import asked_host, is_of_host
 
 KEEP: Final = 5_000
 MINUTES: Final = 7 * 24 * 60
@@ -36,7 +33,6 @@ SPANS: Final = {"15m": 15, "1h": 60, "6h": 360, "1d": 1_440, "7d": MINUTES}
 _COLUMNS_MAX: Final = 60
 BINS: Final = 20
 _LATENCIES: Final = 2_000
-_MEMBERS_MAX: Final = 200
 _MARKS: Final = 50
 VERDICTS: Final = tuple(str(verdict) for verdict in Verdict)
 FILTERS: Final = ("reason", "verdict", "host", "id", "header", "from", "to", "until")
@@ -168,7 +164,6 @@ class Recent:
         as_shown: Callable[[Decision], Decision | None] = lambda decision: decision,
     ) -> None:
         self._as_shown = as_shown
-        self._hosts = HostNames()
         self._lock = threading.Lock()
         self._decisions: deque[Decision] = deque(maxlen=keep)
         self._minutes: dict[int, Counter[str]] = {}
@@ -233,10 +228,10 @@ class Recent:
 
     def at(self, at: str) -> Decision | None:
         """Return the newest remembered decision at a position, or of the document at that position."""
-        return self._newest(lambda decision: at in (decision.at, decision.position))
-
-    def _newest(self, matches: Callable[[Decision], bool]) -> Decision | None:
-        return next(filter(matches, self._newest_first()), None)
+        found = (
+            decision for decision in self._newest_first() if at in (decision.at, decision.position)
+        )
+        return next(found, None)
 
     @property
     def time_ms(self) -> int:
@@ -305,44 +300,6 @@ class Recent:
             tuple(mark for mark in marked if first * 60_000 <= mark.time_ms <= now),
         )
 
-    def groups(self, order: str = "largest") -> list[DocumentGroup]:
-        """Return the groups of the remembered duplicates, the largest or the newest first."""
-        members: dict[str, list[Decision]] = {}
-        for decision in self._newest_first():
-            if decision.is_duplicate and decision.of_position:
-                members.setdefault(decision.of_position, []).append(decision)
-        groups = [
-            _group(
-                position, duplicates, self._hosts.of(duplicates[0].of_id.encode("utf-8", "replace"))
-            )
-            for position, duplicates in members.items()
-        ]
-        return sorted(
-            groups, key=lambda group: -group.newest_ms if order == "newest" else -group.copies
-        )
-
-    def group(self, named: str) -> DocumentGroup | None:
-        """Return the group of a document, by its position in the source or an output, or by its id;
-        None without one.
-        """
-        document = self._newest(
-            lambda decision: named in (decision.at, decision.position, decision.id)
-        )
-        position = (document.of_position or document.position) if document else named
-        return next(
-            (group for group in self.groups() if named == group.id or position == group.position),
-            None,
-        )
-
-    def released(self, position: str) -> str:
-        """Return the position of the released document from a source position; empty without one."""
-        document = self._newest(
-            lambda decision: (
-                decision.position == position and decision.reason == Reason.RELEASED.label
-            )
-        )
-        return document.at if document else ""
-
     def hosts(self) -> list[HostFigures]:
         """Return the figures of each host among the remembered decisions, the most wasted bytes
         first.
@@ -363,89 +320,10 @@ class Recent:
         ]
         return sorted(hosts, key=lambda figures: (-figures.bytes_wasted, figures.host))
 
-    def pairs(self, host: str = "") -> list[HostPair]:
-        """Return which hosts copied which, the most copies first; with `host`, only pairs with it
-        or a subdomain. Copies within one host and refetched kept pages are not counted.
-        """
-        copies_of_pairs: dict[tuple[str, str], list[Decision]] = {}
-        decisions = self._newest_first()
-        time_of_kept = {
-            decision.position: decision.time_ms
-            for decision in decisions
-            if not decision.is_duplicate
-        }
-        for decision in decisions:
-            source = self._hosts.of(decision.of_id.encode("utf-8", "replace"))
-            if (
-                not decision.is_duplicate
-                or decision.reason in SAME_ID
-                or not decision.host
-                or source in ("", decision.host)
-            ):
-                continue
-            if is_of_host(decision.host, host) or is_of_host(source, host):
-                copies_of_pairs.setdefault((decision.host, source), []).append(decision)
-        pairs = []
-        for (copier, source), copies in copies_of_pairs.items():
-            first = min(copies, key=lambda copy: copy.time_ms)
-            newest_ms = max(copy.time_ms for copy in copies)
-            pairs.append(
-                HostPair(
-                    copier=copier,
-                    source=source,
-                    copies=len(copies),
-                    first_ms=first.time_ms,
-                    newest_ms=newest_ms,
-                    example=first.at,
-                    example_id=first.id,
-                    is_older_than_kept=first.time_ms < time_of_kept.get(first.of_position, 0),
-                )
-            )
-        return sorted(pairs, key=lambda pair: (-pair.copies, pair.copier, pair.source))
-
     def _newest_first(self) -> list[Decision]:
         with self._lock:
             decisions = list(reversed(self._decisions))
         return [shown for decision in decisions if (shown := self._as_shown(decision)) is not None]
-
-
-def _group(position: str, duplicates: list[Decision], host: str) -> DocumentGroup:
-    copies = [decision for decision in duplicates if decision.reason not in SAME_ID]
-    timed = sorted(
-        (decision for decision in duplicates if decision.time_ms),
-        key=lambda decision: decision.time_ms,
-    )
-    return DocumentGroup(
-        position=position,
-        id=duplicates[0].of_id,
-        copies=len(copies),
-        bytes_wasted=sum(decision.size for decision in copies),
-        newest_ms=timed[-1].time_ms if timed else 0,
-        members=tuple(map(_member, duplicates[:_MEMBERS_MAX])),
-        oldest_ms=timed[0].time_ms if timed else 0,
-        counted=max(
-            (decision.copies for decision in duplicates if decision.copies is not None),
-            default=None,
-        ),
-        best=next((_member(decision) for decision in duplicates if decision.better), None),
-        fetched_again=len(duplicates) - len(copies),
-        host=host,
-        earliest=_member(timed[0]) if timed else None,
-    )
-
-
-def _member(decision: Decision) -> GroupMember:
-    return GroupMember(
-        at=decision.at,
-        id=decision.id,
-        host=decision.host,
-        time_ms=decision.time_ms,
-        reason=decision.reason,
-        similarity=decision.similarity,
-        size=decision.size,
-        better=decision.better,
-        title=decision.title,
-    )
 
 
 def _rank(item: tuple[str, int]) -> tuple[int, str]:

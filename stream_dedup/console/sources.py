@@ -20,10 +20,10 @@ from stream_dedup.console.nouns import (
 from stream_dedup.console.recent import Recent
 
 
-class FindDocuments(Protocol):
-    """Finds the documents that contain a text."""
+class TextAnswers(Protocol):
+    """The answers of a full-text engine; each call raises StreamDedupError if it cannot answer."""
 
-    def __call__(
+    def find(
         self,
         text: str,
         limit: int,
@@ -34,15 +34,9 @@ class FindDocuments(Protocol):
         host: str = "",
         snippets: bool = True,
     ) -> FoundDocuments:
-        """Return `limit` documents after the first `offset`, in one of `FIND_ORDERS`."""
-
-
-class TextAnswers(Protocol):
-    """The answers of a full-text engine; each call raises StreamDedupError if it cannot answer."""
-
-    @property
-    def find(self) -> FindDocuments:
-        """The function that finds documents by their text."""
+        """Return `limit` documents that contain a text after the first `offset`, in one of
+        `FIND_ORDERS`.
+        """
 
     def group(self, named: str) -> DocumentGroup | None:
         """Return the group of an id or position, or None."""
@@ -71,8 +65,7 @@ class ConsoleSources:
     `away` returns why Kafka does not answer, or an empty text; a page calls it first, and nothing
     else of Kafka if it does not answer. `trouble` returns at once why decisions are missing, or an
     empty text. `opened` returns the record at a position, with its text or why there is none.
-    `groups` takes `largest` or `newest`, a limit and an offset, `pairs` a host or an empty text, `released` a
-    source position. `lag`: the number of source records of each partition that no worker has
+    `search`: the full-text engine of this process. `lag`: the number of source records of each partition that no worker has
     committed. `events`: those of each host, None without signals; `unwatched`: a sentence if
     insights stopped. `plans`: those in force and before, None before the first.
     """
@@ -81,11 +74,7 @@ class ConsoleSources:
     away: Callable[[], str] = str
     trouble: Callable[[], str] = str
     opened: Callable[[str], Opened] | None = None
-    find: FindDocuments | None = None
-    group: Callable[[str], DocumentGroup | None] | None = None
-    groups: Callable[[str, int, int], Sequence[DocumentGroup]] | None = None
-    pairs: Callable[[str], HostPairs] | None = None
-    released: Callable[[str], str] | None = None
+    search: TextAnswers | None = None
     events: Callable[[], Mapping[str, Sequence[HostEvent]] | None] | None = None
     unwatched: Callable[[], str] = str
     letters: Callable[[], DeadLetters] | None = None

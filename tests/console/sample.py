@@ -4,13 +4,18 @@ the docs show."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 from stream_dedup.console.nouns import (
     DeadLetters,
     Decision,
+    DocumentGroup,
     FoundDocument,
     FoundDocuments,
+    GroupMember,
     HostEvent,
+    HostPair,
+    HostPairs,
     LetterKind,
     ListedLetter,
     Opened,
@@ -170,19 +175,82 @@ def find(clue: str, limit: int, *, offset: int = 0, **_: object) -> FoundDocumen
     return FoundDocuments(documents, 2, True, 1)
 
 
+def group(named: str = "documents-0@1", **given: object) -> DocumentGroup | None:
+    """Return the group of a kept page with three copies on two other hosts; None for an unknown
+    name.
+    """
+    if named == "https://nobody.example/\0" or named.endswith("777"):
+        return None
+    members = tuple(
+        GroupMember(
+            at=f"duplicates-2@{place}",
+            id=f"https://{host}/{place}",
+            host=host,
+            time_ms=HOUR_MS - place * 60_000,
+            reason=reason,
+            similarity=1.0 if reason == "exact" else 0.9,
+            size=3_000 + place,
+            title=TITLE,
+        )
+        for place, host, reason in (
+            (8, "mirror.example", "near"),
+            (11, "agency.example", "exact"),
+            (14, "mirror.example", "near"),
+        )
+    )
+    fields: dict[str, object] = {
+        "position": "documents-0@1",
+        "id": "https://news.example/articles/1",
+        "copies": 3,
+        "bytes_wasted": 9_033,
+        "newest_ms": members[0].time_ms,
+        "members": members,
+        "oldest_ms": members[-1].time_ms,
+        "counted": 3,
+        "host": "news.example",
+        "earliest": members[-1],
+    }
+    return DocumentGroup(**(fields | given))  # type: ignore[arg-type]
+
+
+def groups(_: str, limit: int, offset: int = 0) -> list[DocumentGroup]:
+    """Return some of 120 groups."""
+    made = (group(position=f"documents-1@{place}", copies=place + 1) for place in range(120))
+    return [one for one in made if one][offset : offset + limit]
+
+
+def pairs(_: str) -> HostPairs:
+    """Return who copied whom."""
+    copied = HostPair(
+        "b.example", "a.example", 1_234, 1, HOUR_MS, "duplicates-0@1", "", is_older_than_kept=True
+    )
+    return HostPairs((copied,), HOUR_MS)
+
+
+SEARCH = {
+    "find": find,
+    "group": group,
+    "groups": groups,
+    "pairs": pairs,
+    "released": lambda _: "",
+}
+
+
 def sources(
     count: int = 500,
     *,
     as_shown: Callable[[Decision], Decision | None] = lambda one: one,
     **given: object,
 ) -> ConsoleSources:
-    """Return the sources of a system that works, with some of them replaced."""
+    """Return the sources of a system that works, with some of them, or calls of its search,
+    replaced."""
+    search = {name: given.pop(name, call) for name, call in SEARCH.items()}
     recent = Recent(now_ms=lambda: HOUR_MS, as_shown=as_shown)
     recent.saw(decision(place) for place in range(count))
     fields: dict[str, object] = {
         "recent": recent,
         "opened": opened,
-        "find": find,
+        "search": SimpleNamespace(**search),
         "index": lambda: INDEX,
         "lag": lambda: {0: 12, 1: 0, 2: 30},
         "plans": lambda: PlansInForce(PLANS["bands"]),

@@ -113,10 +113,7 @@ def searching(folder: Path) -> Iterator[ConsoleSources]:
         yield sources(
             recent=recent,
             opened=opened,
-            find=finder.find,
-            group=finder.group,
-            groups=finder.groups,
-            pairs=finder.pairs,
+            search=finder,
         )
     finally:
         engine.close()

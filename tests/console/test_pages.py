@@ -16,7 +16,9 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,8 +30,8 @@ from stream_dedup.console.nouns import (
     Decision,
     FoundDocument,
     FoundDocuments,
+    GroupMember,
     HostEvent,
-    HostPair,
     HostPairs,
     Opened,
     PlansInForce,
@@ -44,7 +46,18 @@ from stream_dedup.domain.plan import PLANS
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.search.finding import Finder
 from stream_dedup.settings.settings import Settings
-from tests.console.sample import COPY, EVIL, HOUR_MS, INDEX, KEPT, decision, opened, sources
+from tests.console.sample import (
+    COPY,
+    EVIL,
+    HOUR_MS,
+    INDEX,
+    KEPT,
+    SEARCH,
+    decision,
+    group,
+    opened,
+    sources,
+)
 from tests.serving.serving import serving as serving_routes
 
 DECISION = "decision?at=duplicates-2@8"
@@ -309,20 +322,11 @@ def test_what_is_away_is_a_sentence() -> None:
     def dead(*_: object, **__: object) -> Any:
         raise BrokerError("The broker kafka:9092 does not answer.")
 
-    asking = (
-        "opened",
-        "index",
-        "lag",
-        "find",
-        "groups",
-        "letters",
-        "events",
-        "group",
-        "remarks",
-        "plans",
-    )
+    asking = ("opened", "index", "lag", "letters", "events", "remarks", "plans")
     away = ConsoleSources(
-        trouble=lambda: "The broker kafka:9092 does not answer.", **dict.fromkeys(asking, dead)
+        trouble=lambda: "The broker kafka:9092 does not answer.",
+        search=SimpleNamespace(**dict.fromkeys(SEARCH, dead)),
+        **dict.fromkeys(asking, dead),
     )
     for given, said in (
         (
@@ -339,9 +343,6 @@ def test_what_is_away_is_a_sentence() -> None:
                     200 if not re.match("decision\\?|group\\?", address) else status
                 ), address
                 assert status in (200, 404, 503)
-    assert "<form" not in shown("find", ConsoleSources()), (
-        "nothing is asked where nothing is searched"
-    )
 
 
 def test_a_dead_broker_is_said_once_and_asked_nothing_more() -> None:
@@ -354,9 +355,10 @@ def test_a_dead_broker_is_said_once_and_asked_nothing_more() -> None:
         asked.append(given)
         raise BrokerError(said)
 
-    recent = sources().recent
+    working = sources()
     given = ConsoleSources(
-        recent=recent,
+        recent=working.recent,
+        search=working.search,
         away=lambda: said,
         trouble=dead,
         opened=dead,
@@ -516,65 +518,36 @@ def test_each_table_is_sorted_by_its_address_and_is_there_as_csv(name: str) -> N
 
 
 def test_groups_tell_copies_from_pages_fetched_again() -> None:
-    given = sources(0)
-    names = {"of_position": "documents-0@1", "of_id": "https://a.example/"}
-    given.recent.saw(
-        [
-            decision(1, "unchanged", host="a.example", **names),
-            *(
-                decision(place, "near", host=f"h{place % 2}.example", **names)
-                for place in (2, 3, 4)
-            ),
-        ]
-    )
-    page, group = shown("groups", given), shown("group?at=documents-0@1", given)
+    page = shown("groups", groups=lambda *_: [group(fetched_again=1)])
+    of_group = shown("group?at=documents-0@1", group=partial(group, fetched_again=1, counted=5))
 
     assert re.search(r'>3</td><td class="number extra">1</td><td class="number extra">3</td>', page)
-    assert "3 copies of it were judged duplicates" in group
-    assert "It was fetched again once." in group
-    assert "The kept page and the listed copies come from 3 hosts." in group
-    assert (
-        shown("group?at=https://a.example/", given).replace(
-            "https%3A%2F%2Fa.example%2F", "documents-0%401"
-        )
-        == group
+    assert "3 copies of it were judged duplicates" in of_group
+    assert "It was fetched again once. The log's own count is 5." in " ".join(of_group.split())
+    assert "The kept page and the listed copies come from 3 hosts." in of_group
+    again = {"copies": 0, "fetched_again": 2, "members": ()}
+    assert "No copies of it are known. It was fetched again 2 times." in shown(
+        "group?at=documents-0@1", group=partial(group, **again)
     )
 
 
 def test_groups_have_pages() -> None:
     """50 groups on each, with links to the neighbours; the CSV file has all."""
-    given = sources(0)
-    given.recent.saw(
-        [decision(place, "near", of_position=f"documents-1@{place}") for place in range(120)]
-    )
 
     def listed(address: str) -> list[str]:
-        return [group["position"] for group in read(address, given)["groups"]]
+        return [listed_group["position"] for listed_group in read(address)["groups"]]
 
     parts = [listed(f"groups.json?page={page}") for page in (1, 2, 3, 4)]
     assert list(map(len, parts)) == [50, 50, 20, 0]
     assert len(set(itertools.chain.from_iterable(parts))) == 120
     assert listed("groups.json") == parts[0]
-    first, last = shown("groups", given), shown("groups?page=3", given)
+    first, last = shown("groups"), shown("groups?page=3")
     assert 'rel="next" href="groups?page=2"' in first
     assert 'rel="prev"' not in first
     assert 'rel="prev" href="groups?page=2"' in last
     assert 'rel="next"' not in last
-    assert "This page is after the last one." in shown("groups?page=4", given)
-    assert len(shown("groups.csv", given).splitlines()) == 121
-
-
-def test_a_page_that_was_only_fetched_again_has_no_copies() -> None:
-    """It is no group, and its page says how often and when."""
-    given = sources(0)
-    names = {"of_position": "documents-0@1", "of_id": "https://a.example/"}
-    given.recent.saw([decision(place, "unchanged", **names) for place in (1, 2)])
-
-    assert read("groups.json", given)["groups"] == []
-    page = shown("group?at=documents-0@1", given)
-    assert "No copies of it are known. It was fetched again 2 times." in page
-    assert "Their times are " in page
-    assert page.count('<td class="whole"><span class="key r-unchanged"></span>unchanged</td>') == 2
+    assert "This page is after the last one." in shown("groups?page=4")
+    assert len(shown("groups.csv").splitlines()) == 121
 
 
 def test_a_host_that_only_signals_name_is_listed_first() -> None:
@@ -659,7 +632,6 @@ def test_what_was_forgotten_is_not_listed() -> None:
             "decisions.json",
             "decisions.json?id=copy.example",
             "hosts.json",
-            "groups.json",
         ):
             status, body, _ = get(port, address)
             assert (status, "gone.example" in body) == (200, False), address
@@ -699,7 +671,7 @@ def test_rude_requests_get_a_problem() -> None:
         "hosts.json?host=a.example": 400,
         f"decision.json?at=duplicates-0@{'9' * 30}": 400,
         "groups.json?order=best": 400,
-        "group.json?at=documents-0@777": 404,
+        "group.json?at=documents-0@900777": 404,
         "group.json?at=https://nobody.example/%00": 404,
         "group.json": 400,
         f"find.json?q={'x' * 8001}": 400,
@@ -857,65 +829,50 @@ def test_an_address_in_any_script_is_linked(identifier: str, address: str) -> No
     assert not re.search(r"<a [^>]*onclick=", page)
 
 
-def test_who_copies_whom_is_a_table_and_a_page_of_each_host() -> None:
-    """Copier by source, since when, with the first copy; pages fetched again do not count."""
-    given = sources(0)
-    of = {"of_position": "documents-0@1", "of_id": "https://a.example/1"}
-    given.recent.saw(
-        decision(place, reason, host=host, **of)
-        for place, reason, host in (
-            (1, "near", "b.example"),
-            (2, "exact", "b.example"),
-            (3, "near", "c.example"),
-            (4, "unchanged", "a.example"),
-            (5, "near", "a.example"),
-        )
-    )
-    pairs = read("copies.json", given)["pairs"]
-    assert [(pair["copier"], pair["source"], pair["copies"]) for pair in pairs] == [
-        ("b.example", "a.example", 2),
-        ("c.example", "a.example", 1),
-    ]
-    assert pairs[0]["example"] == "duplicates-1@1"
-    assert [pair["copier"] for pair in read("copies.json?host=c.example", given)["pairs"]] == [
-        "c.example"
-    ]
-    assert len(read("copies.json?host=a.example", given)["pairs"]) == 2
-
-
-def test_who_copies_whom_is_told_of_all_documents_where_they_are_searched() -> None:
-    """As of when they were read; where the search cannot say, or there is none, of those that are
-    remembered, and that is said."""
+def test_who_copies_whom() -> None:
+    """Of all hosts or of one, as of when it was read; why it is not known otherwise."""
     asked = []
 
-    def pairs(host: str) -> HostPairs:
+    def asked_pairs(host: str) -> HostPairs:
         asked.append(host)
-        pair = HostPair("b.example", "a.example", 1_234, 1, HOUR_MS, "duplicates-0@1", "")
-        return HostPairs((pair,), HOUR_MS)
+        found: HostPairs = SEARCH["pairs"](host)
+        return found
 
     def away(_: str) -> HostPairs:
         raise StreamDedupError("The search holds nothing yet.")
 
-    page = shown("copies?host=a.example", pairs=pairs)
+    page = shown("copies?host=a.example", pairs=asked_pairs)
     assert asked == ["a.example"]
     assert "Counted among all documents that Find searches, as of 2025-11-24 16:00:00Z." in page
     assert ">1,234</td>" in page
-    for given, why in (({"pairs": away}, "The search holds nothing yet."), ({}, "run search")):
-        page = shown("copies", **given)
-        assert "Counted among the latest 500 decisions" in page
-        assert why in page
+    assert "older than the kept page</span>" in page
+    assert "The copies are not known: The search holds nothing yet." in shown("copies", pairs=away)
+
+
+def test_a_console_without_a_search_says_what_needs_one() -> None:
+    """Its decisions have no number of copies and can be released; nothing is asked of nobody."""
+    given = replace(sources(), search=None)
+    for address in ("find", "groups", "copies", GROUP):
+        assert "Start one with: stream-dedup run search" in shown(address, given), address
+    assert "<form" not in shown("find", given)
+    assert "To release it" in shown(DECISION, given)
+    assert "known</dd>" not in shown("decision?at=unique-1@1", given)
 
 
 def test_titles_stand_where_they_are_known() -> None:
     """Beside the ids of decisions, of documents found, of the kept document and of its copies."""
     title, given = "Pier to <close>", sources(0)
     given.recent.saw([decision(8, "near", title=title, of_position="documents-0@1")])
+    member = GroupMember("duplicates-2@8", "id", "", 1, "near", 0.9, 1, title=title)
     known = replace(
-        given,
-        opened=lambda at: Opened(at, "id", KEPT, "", decision(8, "near"), title=title),
-        find=lambda *_, **__: FoundDocuments(
-            (FoundDocument("unique-0@1", "id", 1.0, title=title),), 1, True, 1
+        sources(
+            opened=lambda at: Opened(at, "id", KEPT, "", decision(8, "near"), title=title),
+            find=lambda *_, **__: FoundDocuments(
+                (FoundDocument("unique-0@1", "id", 1.0, title=title),), 1, True, 1
+            ),
+            group=partial(group, members=(member,)),
         ),
+        recent=given.recent,
     )
     for address in ("decisions", "find?q=a", "decision?at=duplicates-2@8", GROUP):
         assert shown(address, known).count("Pier to &lt;close&gt;") == 1 + (address == GROUP)
@@ -972,95 +929,50 @@ def test_a_decision_says_why_by_site_and_title_and_links_the_sibling(
         assert "Earliest similar kept page" in page
 
 
-def backlog() -> ConsoleSources:
-    """Return sources with a kept page, and five copies of three pages, two older than it."""
-    given, kept = sources(0), {"position": "documents-0@1", "of_position": "", "of_id": ""}
-    given.recent.saw([decision(1, "new", host="a.example", time_ms=HOUR_MS, **kept)])
-    given.recent.saw(
-        decision(
-            place,
-            reason,
-            id=f"https://b.example/{page}",
-            host="b.example",
-            similarity=None if reason == "exact" else 0.9,
-            time_ms=HOUR_MS + minutes * 60_000,
-            of_position="documents-0@1",
-            of_id="https://a.example/1",
-        )
-        for place, reason, page, minutes in (
-            (11, "near", 1, -9),
-            (12, "exact", 2, -5),
-            (13, "near", 1, 2),
-            (14, "near", 3, 4),
-            (15, "near", 1, 6),
-        )
-    )
-    known = {"documents-0@1": HOUR_MS}
-    return replace(
-        given,
-        opened=lambda at: replace(opened(at), time_ms=known.get(at, 0)),
-        plans=lambda: PlansInForce(PLANS["bands"]),
-    )
-
-
-@pytest.mark.parametrize(
-    "named",
-    [
-        "duplicates-2@14",
-        "documents-0@14",
-        "documents-0@1",
-        "https://b.example/3",
-        "https://a.example/1",
-    ],
-)
-def test_a_console_finds_a_group_by_each_of_its_names(named: str) -> None:
-    """As the search does: by the positions of the copy or of the kept page, or by their ids."""
-    assert read(f"group.json?at={named}", backlog())["group"]["position"] == "documents-0@1"
-
-
 def test_copies_that_are_older_than_the_kept_page_are_marked() -> None:
     """After a backlog the page that was read first is not the one that was published first; and
     a page that was fetched three times is three copies, but one page."""
-    page, pairs = shown("group?at=documents-0@1", backlog()), shown("copies", backlog())
+    known = group()
+    assert known is not None
+    members = (*known.members, *known.members[:1])
+    page = shown(
+        GROUP,
+        group=partial(group, copies=4, members=members),
+        opened=lambda at: replace(opened(at), time_ms=HOUR_MS - 10 * 60_000),
+    )
 
-    assert "5 copies of it were judged duplicates (3 pages, some fetched more than once)" in page
-    assert re.search(r'The earliest page is <a href="decision\?at=duplicates-2%4011">', page)
+    assert "4 copies of it were judged duplicates (3 pages, some fetched more than once)" in page
+    assert re.search(r'The earliest page is <a href="decision\?at=duplicates-2%4014">', page)
     assert "2 of the listed copies are older than the kept page" in page
-    assert "come from 2 hosts" in page, "the kept page's own host counts"
-    assert pairs.count("older than the kept page</span>") == 1
-    assert read("copies.json", backlog())["pairs"][0]["is_older_than_kept"]
 
 
 def test_an_exact_copy_has_similarity_1_everywhere() -> None:
-    """On a group's page, in the list, and in the CSV, as `tap` prints it."""
+    """In the list and in the CSV, as `tap` prints it."""
     headers = [("dedup.verdict", b"duplicate"), ("dedup.reason", b"exact")]
     found = decision_of(Message("duplicates", 0, 1, None, b"", 1, headers), b"id", "", 1)
     assert found.similarity == 1.0
     given = sources(0)
     given.recent.saw([replace(found, of_position="documents-0@1")])
-    for address in ("group?at=documents-0@1", "decisions"):
-        assert ">1.00</td>" in shown(address, given)
+    assert ">1.00</td>" in shown("decisions", given)
     (row,) = csv.DictReader(io.StringIO(shown("decisions.csv", given)))
     assert float(row["similarity"]) == 1
 
 
 def test_a_released_decision_says_so() -> None:
-    """By the decisions remembered, or by the search; the command is then gone."""
-    given, released = sources(), decision(900, "released", at="unique-0@77", verdict="unique")
-    address = "decision?at=duplicates-2@8"
-    assert "To release it" in shown(address, given)
-    searched = replace(given, released=lambda at: "unique-0@77" if at == "documents-0@8" else "")
-    given.recent.saw([replace(released, position="documents-0@8")])
-    for known in (given, searched):
-        page = shown(address, known)
-        assert 'also in <a href="decision?at=unique-0%4077">' in page
-        assert "To release it" not in page
+    """The command is then gone."""
+    page = shown(DECISION, released=lambda at: "unique-0@77" if at == "documents-0@8" else "")
+    assert "To release it" in shown(DECISION)
+    assert 'also in <a href="decision?at=unique-0%4077">' in page
+    assert "To release it" not in page
 
 
 def test_a_list_leads_on() -> None:
     """To the kept page of a copy, to a host's duplicates, and it says from where on texts are
     copies."""
-    page, hosts = shown("decisions?verdict=duplicate", backlog()), shown("hosts", backlog())
+    given = sources(0)
+    copy = {"of_position": "documents-0@1", "of_id": "https://a.example/1", "host": "b.example"}
+    given.recent.saw(decision(place, "near", **copy) for place in range(5))
+    page, hosts = shown("decisions?verdict=duplicate", given), shown("hosts", given)
 
     assert '<a href="group?at=documents-0%401"><bdi>https://a.example/<wbr>1</bdi></a>' in page
     assert '<option value="duplicate" selected>all duplicates</option>' in page
@@ -1071,6 +983,5 @@ def test_a_list_leads_on() -> None:
 
 
 def test_a_kept_page_without_copies_says_so() -> None:
-    given = sources(0)
-    given.recent.saw([decision(1, "new")])
-    assert "none known</dd>" in shown("decision?at=unique-1@1", given)
+    page = shown("decision?at=unique-1@1", group=lambda _: None)
+    assert "none known</dd>" in page
