@@ -21,9 +21,7 @@ from stream_dedup.settings.page import GROUPS, reference_page
 from stream_dedup.settings.properties import FROM_FILE_PROPERTIES, MASK, environment_name, is_secret
 from stream_dedup.settings.settings import Settings
 from stream_dedup.settings.units import (
-    KeptBounds,
     format_duration,
-    parse_bounds,
     parse_duration,
     parse_size,
 )
@@ -112,13 +110,11 @@ class TestOrder:
     def test_settings_of_several_parts(self) -> None:
         """Each part is told apart, whatever their order and spaces."""
         given = {
-            "search_keep": "20GB, 90d",
             "languages": "same-han, ICU",
             "http_allowed_hosts": "a.example, tools.example/dedup",
         }
         found = load_settings(given, environ={})
 
-        assert parse_bounds(str(found.search_keep)) == KeptBounds(timedelta(days=90), 20 * 10**9)
         assert (found.segmenter, found.han_variants) == ("icu", "same")
         assert found.console_prefix == "/dedup"
         windows = [
@@ -350,8 +346,7 @@ class TestErrors:
             ("ALLOW_BYPASS", "perhaps", "must be true or false"),
             ("WINDOW", "30d,later", "must be a time such as 30d, or 30d,refresh"),
             ("WINDOW", "10ms", "must be at least 1 second and at most a thousand years"),
-            ("SEARCH_KEEP", "10s", "must keep documents for at least 1 minute"),
-            ("SEARCH_KEEP", "90d,5kB", "must keep at least 1MB"),
+            ("SEARCH_KEEP", "10s", "must be at least 1 minute and at most 3660 days"),
             ("LANGUAGES", "icu,thai", "must be icu, same-han, or both"),
             ("GROUP", "a b", "must be made of 1 to 200 letters"),
             ("WORKER_ID", "x" * 101, "must have at most 100 characters"),

@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 33_517
+WHOLE = 33_438
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -33,10 +33,10 @@ CEILINGS = {
     "log": 1_258,
     "orders": 1_226,
     "preflight": 791,
-    "search": 1_402,
+    "search": 1_343,
     "serving": 1_248,
-    "settings": 707,
-    "worker": 1_976,
+    "settings": 687,
+    "worker": 1_975,
     "": 44,
 }
 """Statements of each package; "" is the modules beside them. Lower a ceiling with each step that

@@ -6,7 +6,7 @@ Writes nothing to Kafka.
     forgetting   the log is read to its end for forgotten ids before documents are added
     catching up  the outputs are read up to their ends at the start; not ready
     held up      the store of texts does not answer; the log is still read
-    following    ready; new documents are found within seconds, and forgotten, old and surplus ones are removed
+    following    ready; new documents are found within seconds, and forgotten and old ones are removed
 
 Invariants: outputs and log are read by assignment from the offsets in the engine's last commit; a
 forgotten document is not shown, even if the order to forget it is read before the document; no
@@ -56,7 +56,6 @@ from stream_dedup.serving.process import trim_memory
 from stream_dedup.serving.running import RoleFrame, RunningRole, run_role
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
-from stream_dedup.settings.units import KeptBounds, parse_bounds
 
 _logger = structlog.get_logger("stream_dedup.search")
 
@@ -226,7 +225,6 @@ class TextFiller:
                 contain. BrokerError: Kafka does not answer.
         """
         self._settings = settings
-        self._bounds = parse_bounds(settings.search_keep) if settings.search_keep else KeptBounds()
         self._kept = kept
         self._engine = kept.engine
         self._forgotten = kept.forgotten
@@ -253,7 +251,7 @@ class TextFiller:
         except BaseException:
             self._reader.close()
             raise
-        self._is_caught_up = self._is_grown = False
+        self._is_caught_up = False
         self._stop = threading.Event()
         self._away: AwayError | None = None  # why documents wait
         self._ask_again_at = self._quiet_until = 0.0
@@ -360,9 +358,6 @@ class TextFiller:
             self._engine.added and now >= self._next_commit
         ):
             self._commit(now)
-        if self._is_grown and not self._engine.added:
-            self._is_grown = False
-            self._drop_beyond(now)
         if now >= self._next_look:
             self._next_look = now + _CHECK_SECONDS
             self._check_topics()
@@ -492,8 +487,7 @@ class TextFiller:
             else self._next_offsets | {self._log: log_offset}
         )
         self._engine.commit(EngineCheckpoint(self._made_for, next_offsets))
-        self._failpoints.hit("search.after-commit", added + removed)
-        self._is_grown = self._is_grown or added > 0
+        self._failpoints.hit("search.after-commit", added + leaving)
         self._metrics.read.inc(added)
         self._metrics.set_size(self._engine.documents, self._engine.size_bytes)
         self._update_health()
@@ -547,21 +541,9 @@ class TextFiller:
         )
         self._update_health()
 
-    def _drop_beyond(self, now: float) -> None:
-        """Drop the oldest documents, in a separate commit, if the engine is too large."""
-        bytes_max = self._bounds.size_bytes
-        dropped = 0 if bytes_max is None else self._engine.drop_beyond(bytes_max)
-        if dropped:
-            self._commit(now, removed=dropped)
-            self._is_grown = True  # it may still be too large
-            self._logger.info(
-                "the oldest documents were dropped", documents=dropped, left=self._engine.documents
-            )
-
     def _drop_expired(self, now: float) -> None:
-        keep = self._bounds.age
+        keep = self._settings.search_keep
         if keep is not None:
-            self._engine.drop_before(
-                int((self._dependencies.now_seconds() - keep.total_seconds()) * 1000)
-            )
+            oldest = self._dependencies.now_seconds() - keep.total_seconds()
+            self._engine.drop_before(int(1000 * oldest))
             self._commit(now)

@@ -8,7 +8,7 @@ Its contents, all in tantivy's segments:
     a group      a kept document with copies, by its position in the source: numbers of copies and bytes, times
     a page       the same of a kept document that was only fetched again itself
     an id        that was forgotten, as a digest, with the log record
-    the place    the next offset of every partition, the topics and rules of the engine, the age of its oldest document
+    the place    the next offset of every partition, the topics and rules of the engine
 
 Invariants: one commit makes all of these visible, or none; a search finds exactly what a scan of
 all texts would; it looks up the rarest pairs of words first, and the others only in documents that
@@ -21,7 +21,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -42,7 +41,7 @@ from stream_dedup.search.facts import (
 from stream_dedup.search.forgotten import ForgottenId, shown_key_of
 from stream_dedup.search.query import SearchQuery, WordPair
 
-_VERSION: Final = 6
+_VERSION: Final = 7
 _LOCKED: Final = "LockBusy"
 _HEAP_BYTES: Final = 60_000_000
 _WORDS: Final = "words"
@@ -59,9 +58,6 @@ _REQUIRED_PAIRS_MIN: Final = 2
 _PAIRS_PER_REQUIRED: Final = 15
 _WORK_GROWTH_MAX: Final = 2.0
 _EXAMINED_MAX: Final = 64  # documents that are examined before one query for all pairs
-_REMAINING_SHARE: Final = 0.95  # the share of its limit that the folder is emptied to
-_DROPPED_ONE_BY_ONE: Final = 20_000
-_DAY_MS: Final = 86_400_000
 _UNIQUE_FIRST: Final = (
     0.01  # added to the number of pairs found: of equals, the kept document comes first
 )
@@ -112,7 +108,6 @@ class TextIndex:
         self._added = 0
         # Positions of the documents that were forgotten since the last commit.
         self._removed_positions: set[str] = set()
-        self._oldest_ms = 0  # older documents were dropped, and are not added any more
         self.checkpoint = self._read_checkpoint()
 
     def _read_checkpoint(self) -> EngineCheckpoint | None:
@@ -126,10 +121,7 @@ class TextIndex:
                     f"The full-text engine in {self._folder} is of another version of this "
                     "program; delete the folder: it is filled again from Kafka."
                 )
-            made_for, next_offsets, oldest_ms = fields
-            self._oldest_ms = min(
-                oldest_ms, self._now_ms()
-            )  # else a clock that was ahead would shut it
+            made_for, next_offsets = fields
             return EngineCheckpoint(
                 made_for, {(topic, partition): offset for topic, partition, offset in next_offsets}
             )
@@ -168,13 +160,10 @@ class TextIndex:
         """Add a document; the next commit makes it visible. `hosts`: of a copy and its kept
         document, if one host copied another.
 
-        A `forget` finds it by `id_key` (`forgotten.key_of`). A document older than those that
-        `drop_beyond` has left is skipped.
+        A `forget` finds it by `id_key` (`forgotten.key_of`).
         """
         self._added += 1
         facts = facts._replace(time_ms=min(facts.time_ms, self._now_ms()))
-        if facts.ordered_ms < self._oldest_ms:
-            return
         if facts.group:
             self._count(facts)
         is_better = facts.group and facts.better
@@ -248,7 +237,7 @@ class TextIndex:
                 )
             writer.delete_documents_by_term("kind", _PLACE)
             next_offsets = [[*key, offset] for key, offset in sorted(place.next_offsets.items())]
-            state = [_VERSION, dict(place.made_for), next_offsets, self._oldest_ms]
+            state = [_VERSION, dict(place.made_for), next_offsets]
             self._add_document(kind=_PLACE, facts=json.dumps(state).encode())
             writer.commit()
             self._index.reload()
@@ -349,68 +338,6 @@ class TextIndex:
             query = self._excluding(older, self._term("kind", _FORGOTTEN))
             with self._writing() as writer:
                 writer.delete_documents_by_query(query)
-
-    @property
-    def live_bytes(self) -> int:
-        """Size in bytes of the documents that can be found, as of the last commit.
-
-        Dropped documents use more, until the engine has merged their segments.
-        """
-        files: dict[str, int] = {}
-        for path in self._folder.iterdir():
-            piece = path.name.partition(".")[0]
-            files[piece] = files.get(piece, 0) + _size_of(path)
-        live = 0.0
-        for segment in json.loads((self._folder / "meta.json").read_bytes())["segments"]:
-            deleted = (segment["deletes"] or {}).get("num_deleted_docs", 0)
-            live += files.get(segment["segment_id"].replace("-", ""), 0) * (
-                1 - deleted / max(1, segment["max_doc"])
-            )
-        return int(live)
-
-    def drop_beyond(self, bytes_max: int) -> int:
-        """Remove the oldest documents with the next commit, so that the others take at most
-        `bytes_max`; return the number removed.
-
-        A few more are removed, so that the next call comes later. Documents as old as the removed
-        ones are not added any more, so the engine contains all newer documents in any order of
-        reading. Groups whose copies are all removed go too; forgotten ids stay.
-        """
-        live_bytes = self.live_bytes
-        if live_bytes <= bytes_max:
-            return 0
-        searcher, should, now_ms = self._index.searcher(), tantivy.Occur.Should, self._now_ms()
-        texts = tantivy.Query.boolean_query(
-            [(should, self._term("kind", kind)) for kind in (_UNIQUE, _COPY)]
-        )
-        ahead = self._both(texts, self._in_time_range(now_ms + _DAY_MS, TIME_MS_MAX))
-        if gone := self._count_of(
-            ahead
-        ):  # by a clock that was ahead; by their times they would stay for ever
-            with self._writing() as writer:
-                writer.delete_documents_by_query(ahead)
-            return gone
-        there = self._count_of(texts)
-        going = min(there, math.ceil(there * (1 - _REMAINING_SHARE * bytes_max / live_bytes)))
-        if not going:
-            return 0
-        oldest = tantivy.Order.Asc
-        ((time_ms, _),) = searcher.search(
-            texts, 1, count=False, order_by_field="time", order=oldest, offset=going - 1
-        ).hits
-        self._oldest_ms = min(max(self._oldest_ms, time_ms), now_ms)
-        self.drop_before(time_ms)
-        gone = (
-            self._count_of(self._both(texts, self._in_time_range(0, time_ms - 1))) if time_ms else 0
-        )
-        of_then = self._both(texts, self._in_time_range(time_ms, time_ms))
-        hits = searcher.search(of_then, min(going - gone, _DROPPED_ONE_BY_ONE), count=False).hits
-        for _, address in hits:
-            with self._writing() as writer:
-                writer.delete_documents_by_term(
-                    "at", json.loads(_bytes_of(searcher.doc(address)))[0]
-                )
-        return gone + len(hits)
 
     def _in_time_range(self, first_ms: int, last_ms: int) -> tantivy.Query:
         return tantivy.Query.range_query(

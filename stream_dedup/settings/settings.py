@@ -53,7 +53,6 @@ from stream_dedup.settings.units import (
     TopicName,
     Whole,
     as_text,
-    check_bounds,
     check_languages,
     check_window,
     split_hosts,
@@ -419,11 +418,11 @@ class Settings(BaseModel):
             "index with an empty folder starts from the newest."
         ),
     )
-    search_keep: Annotated[str, AfterValidator(check_bounds)] | None = Field(
+    search_keep: (
+        Annotated[Duration, within("1m", "3660d", "at least 1 minute and at most 3660 days")] | None
+    ) = Field(
         default=None,
-        description="How long `run search` keeps a document, by its timestamp: `90d`; the size "
-        "beyond which the oldest are deleted: `20GB`; or both: `90d,20GB`. Plan two and"
-        " a half times as much for the volume.",
+        description="How long `run search` keeps a document, by its timestamp: `90d`.",
         json_schema_extra={"default_text": "all"},
     )
     console_token_file: Path | None = Field(

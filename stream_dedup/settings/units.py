@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from pydantic import (
     AfterValidator,
@@ -169,42 +169,6 @@ def check_window(value: object) -> str | None:
     if not timedelta(seconds=1) <= window <= timedelta(days=366_000):
         raise ValueError("must be at least 1 second and at most a thousand years, or none")
     return format_duration(window) + (",refresh" if comma else "")
-
-
-class KeptBounds(NamedTuple):
-    """The limits of age and bytes of stored documents; None means no limit."""
-
-    age: timedelta | None = None
-    size_bytes: int | None = None
-
-
-def parse_bounds(value: str) -> KeptBounds:
-    """Parse the limits `90d`, `20GB` or `90d,20GB`.
-
-    Raises:
-        ValueError: another format, or a limit out of range.
-    """
-    bounds = KeptBounds()
-    for part in value.split(","):
-        if _DURATION.match(part.strip().lower()):
-            bounds = bounds._replace(age=parse_duration(part))
-        else:
-            bounds = bounds._replace(size_bytes=parse_size(part))
-    if bounds.age is not None and not timedelta(minutes=1) <= bounds.age <= timedelta(days=3660):
-        raise ValueError("must keep documents for at least 1 minute and at most 3660 days")
-    if bounds.size_bytes is not None and bounds.size_bytes < 1_000_000:
-        raise ValueError("must keep at least 1MB")
-    return bounds
-
-
-def check_bounds(value: str) -> str:
-    """Return `value` unchanged if `parse_bounds` accepts it.
-
-    Raises:
-        ValueError: it does not.
-    """
-    parse_bounds(value)
-    return value
 
 
 def split_hosts(value: str) -> list[tuple[str, str]]:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.prose import Dice
 from stream_dedup.domain.document import Headers, Message, TopicPartitionKey
 from stream_dedup.log.records import Control, encode_control
 from stream_dedup.search.finding import Finder
@@ -194,23 +193,6 @@ def crawl(kept: int, copies: int) -> MemoryOutputs:
     return outputs
 
 
-def long_crawl(documents: int) -> MemoryOutputs:
-    """Return outputs with so many kept documents of different words, each with a time of its own,
-    read in no order of times."""
-    outputs, dice = MemoryOutputs(), Dice("long crawl")
-    for number in range(documents):
-        text = " ".join(f"w{dice.below(9000)}" for _ in range(60))
-        outputs.write(
-            "unique",
-            number % 2,
-            b"kept%d" % number,
-            f"quick brown fox {text}",
-            KEPT,
-            1 + number * 7 % documents,
-        )
-    return outputs
-
-
 def forget_later(outputs: MemoryOutputs, *ids: bytes) -> None:
     """Write one more document and one more copy, and forget these ids."""
     outputs.write("unique", 0, b"late", "quick brown fox", KEPT)
@@ -219,14 +201,10 @@ def forget_later(outputs: MemoryOutputs, *ids: bytes) -> None:
 
 
 # A search that kills itself at a step. FOLDER STEP KEPT COPIES [ID ..]: the ids are forgotten
-# later. FOLDER STEP DOCUMENTS: it may take a megabyte.
+# later.
 if __name__ == "__main__":
-    is_bounded = len(sys.argv) == 4
-    written = (
-        long_crawl(int(sys.argv[3])) if is_bounded else crawl(int(sys.argv[3]), int(sys.argv[4]))
-    )
-    bound = {"search_keep": "1MB"} if is_bounded else {}
-    filler = make_filler(written, Path(sys.argv[1]), changed={"failpoint": sys.argv[2]}, **bound)
+    written = crawl(int(sys.argv[3]), int(sys.argv[4]))
+    filler = make_filler(written, Path(sys.argv[1]), changed={"failpoint": sys.argv[2]})
     if sys.argv[5:]:
         while not filler.finder.find("quick brown fox", 1).documents:
             filler._turn()

@@ -43,7 +43,6 @@ from tests.search.kafka import (
     copy_of,
     crawl,
     forget_later,
-    long_crawl,
     make_filler,
 )
 from tests.tiers import few
@@ -491,31 +490,6 @@ def test_hosts_are_paired_by_the_ids_of_copy_and_kept_document(tmp_path: Path) -
             "b.example", "a.example", 2, 1000, 1001, "duplicates-0@0", "https://www.b.example/1"
         ),
     )
-
-
-@pytest.mark.parametrize(
-    "step",
-    few(f"search.{when}-commit:{number}:1" for number in (7, 8) for when in ("before", "after")),
-)
-def test_the_newest_stay_over_kills_where_the_engine_may_grow_no_larger(
-    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Killed at a commit of documents, or at that of documents that leave: the newest are found,
-    each once, and none that is older than one that is not found; they take what they may, and not
-    much less."""
-    documents, folder = 5000, tmp_path / "engine"
-    killed(folder, step, documents, commit=500)
-    monkeypatch.setattr(search_role, "COMMIT_DOCUMENTS", 500)
-    filler = make_filler(long_crawl(documents), folder, search_keep="1MB")
-    while not filler._is_caught_up or filler._is_grown:
-        filler._turn()
-
-    times = sorted(one.time_ms for one in filler.finder.find(CLUE, documents).documents)
-    assert times == list(range(documents + 1 - len(times), documents + 1))
-    assert 500_000 < filler._engine.live_bytes <= 1_000_000
-    assert len(times) < documents * 0.9
-    filler._engine.close()
-    filler._reader.close()
 
 
 def test_records_without_a_text_are_no_trouble(tmp_path: Path) -> None:

@@ -461,125 +461,22 @@ def test_the_old_leave_and_take_downs_stay(make_engine: Callable[..., TextIndex]
     assert engine.checkpoint == PLACE
 
 
-@pytest.mark.parametrize("seed", few(range(6)))
-def test_the_oldest_leave_where_the_folder_is_too_large(
-    make_engine: Callable[..., TextIndex], seed: int
-) -> None:
-    """As a plain list of documents by their times would have it: all that are newer than the last
-    that went are there, in whatever order they came, and none that is older; they take no more than
-    they may, and not much less; groups as old as what went go; take-downs and the place stay."""
-    dice, engine, most = Dice("too large", seed), make_engine(), 60_000
-    kept: list[TextFacts] = []
-    newest: dict[str, int] = {}
-    passes = edge = 0
-    for number in range(1200):
-        copy = {"group": f"documents-0@{dice.below(60)}"} if dice.below(2) else {}
-        one = facts(number, time_ms=number // 40 * 40 + dice.below(400), **copy)
-        engine.add_text(one, [f"w{dice.below(2000)}" for _ in range(30)])
-        if one.time_ms >= edge:
-            kept.append(one)
-        if copy and one.time_ms >= edge:
-            newest[one.group] = max(newest.get(one.group, 0), one.time_ms)
-        if number % 100 < 99:
-            continue
-        engine.commit(PLACE)
-        engine.forget(ForgottenId(f"key{number}", "shown", 1, 1))
-        engine.commit(PLACE)
-        while (gone := engine.drop_beyond(most)) or engine.live_bytes > most:
-            passes += 1
-            engine.commit(PLACE)
-            kept.sort(key=lambda known: known.time_ms)
-            went, kept = kept[:gone], kept[gone:]
-            edge = went[-1].time_ms
-            newest = {group: time_ms for group, time_ms in newest.items() if time_ms >= edge}
-            assert engine.live_bytes > most / 2
-        found = [
-            known
-            for known in (engine.facts_at(f"unique-0@{made}") for made in range(number + 1))
-            if known
-        ]
-        assert sorted(one.time_ms for one in found) == sorted(one.time_ms for one in kept)
-        assert {one.at for one in found if one.time_ms > edge} == {
-            one.at for one in kept if one.time_ms > edge
-        }
-        kept = found  # of those at the edge any may have gone
-        assert {one.position: one.newest_ms for one in engine.groups("newest", 99)} == newest
-    assert passes >= 3
-    assert len(engine.forgotten()) == 12
-    assert engine.checkpoint == PLACE
-
-
-def test_documents_of_one_time_leave_one_by_one(make_engine: Callable[..., TextIndex]) -> None:
-    """A crawl whose records all say the same time is bounded all the same, and not emptied."""
-    engine = make_engine()
-    fill(engine, range(400), 0)
-    most = engine.live_bytes // 2
-
-    gone = engine.drop_beyond(most)
-    engine.commit(PLACE)
-
-    assert (engine.live_bytes <= most, engine.drop_beyond(most)) == (True, 0)
-    assert engine.documents == 400 - gone
-    assert gone == pytest.approx(210, abs=5)
-
-
 YEAR_9999_MS = 253_402_300_000_000
 
 
-def fill(engine: TextIndex, numbers: range, time_ms: int, most: int = 0) -> list[int]:
-    """Add documents of twenty words of their own, and let go of the oldest beyond so many bytes;
-    return their numbers."""
-    for number in numbers:
-        engine.add_text(
-            facts(number, time_ms=time_ms), [f"w{number}{place}" for place in range(20)]
-        )
-    engine.commit(PLACE)
-    while most and engine.drop_beyond(most):
-        engine.commit(PLACE)
-    return [number for number in numbers if engine.facts_at(f"unique-0@{number}")]
-
-
-def test_a_time_that_lies_ahead_shuts_nobody_out(make_engine: Callable[..., TextIndex]) -> None:
-    """Producers may write any time: documents of the year 9999 are as old as their reading, and
-    leave in their turn."""
-    clock = [1_000_000]
-    engine = make_engine(None, lambda: clock[0])
-
-    def left(numbers: range) -> list[int]:
-        return [number for number in numbers if engine.facts_at(f"unique-0@{number}")]
-
-    before, ahead, after = range(200), range(200, 600), range(600, 700)
-    fill(engine, before, clock[0] - 1)
-    most = engine.live_bytes
-    clock[0] += 1000
-    fill(engine, ahead, YEAR_9999_MS, most)
-    clock[0] += 1000
-    assert fill(engine, after, clock[0] - 1, most) == [*after]
-    assert left(before) == []
-    assert max(engine.facts_at(f"unique-0@{one}").time_ms for one in left(range(700))) < clock[0]  # type: ignore[union-attr]
-    clock[0] += 1000
-    fill(engine, range(700, 1100), clock[0], most)
-    assert left(ahead) == []
-
-
-def test_a_clock_that_was_ahead_shuts_nobody_out(
-    make_engine: Callable[..., TextIndex], tmp_path: Path
+def test_a_time_that_lies_ahead_is_that_of_its_reading(
+    make_engine: Callable[..., TextIndex],
 ) -> None:
-    """What a search let in meanwhile goes first once the clock is right, and what comes then is
-    taken in."""
-    clock = [YEAR_9999_MS]
-    engine = make_engine(tmp_path, lambda: clock[0])
-    fill(engine, range(200), clock[0] - 1)
-    most = engine.live_bytes * 4 // 5
-    assert engine.drop_beyond(most)
+    """Producers may write any time: documents of the year 9999 leave in their turn."""
+    engine = make_engine(None, lambda: 1_000)
+    engine.add_text(facts(1, time_ms=YEAR_9999_MS), ["one"])
     engine.commit(PLACE)
-    engine.close()
-    clock[0] = 2_000_000
-    engine = make_engine(tmp_path, lambda: clock[0])
-
-    left = fill(engine, range(200, 400), clock[0], most)
-    assert len(left) > 100
-    assert not any(engine.facts_at(f"unique-0@{number}") for number in range(200))
+    found = engine.facts_at("unique-0@1")
+    assert found is not None
+    assert found.time_ms == 1_000
+    engine.drop_before(1_001)
+    engine.commit(PLACE)
+    assert engine.facts_at("unique-0@1") is None
 
 
 def test_no_forgotten_id_lies_in_the_folder(tmp_path: Path) -> None:
