@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 33_438
+WHOLE = 33_421
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -18,7 +18,7 @@ CEILINGS = {
     "audit": 1_809,
     "broker": 459,
     "cli": 1_330,
-    "console": 1_577,
+    "console": 1_596,
     "demo": 510,
     "domain": 1_789,
     "files": 2_720,
@@ -33,7 +33,7 @@ CEILINGS = {
     "log": 1_258,
     "orders": 1_226,
     "preflight": 791,
-    "search": 1_343,
+    "search": 1_307,
     "serving": 1_248,
     "settings": 687,
     "worker": 1_975,

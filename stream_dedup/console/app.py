@@ -8,15 +8,17 @@ links are relative.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from functools import partial
 from importlib import resources
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
-import structlog
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -26,12 +28,10 @@ from starlette.routing import BaseRoute, Route
 from stream_dedup.console import pages, rendering, tables
 from stream_dedup.console.calls import BoundedCalls, as_page_errors, title_of
 from stream_dedup.console.guard import TokenGuard
-from stream_dedup.console.pages import PageAnswer, PageError
+from stream_dedup.console.pages import Calling, PageAnswer, PageError
 from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.console.tables import TABLES
 from stream_dedup.domain.problem import PROBLEM_TYPE, problem
-
-_logger = structlog.get_logger("stream_dedup.console")
 
 CALLS_MAX: Final = 8
 WAIT_SECONDS = 8.0
@@ -55,53 +55,68 @@ _FILES: Final = {
 }
 
 
+ApiAnswer = Callable[[Request, Calling], Awaitable[Any]]
+"""Returns the JSON value of a request."""
+ApiAnswers = Mapping[str, tuple[Sequence[str], ApiAnswer]]
+"""Methods and answer by path."""
+
+
 class ConsolePages:
     """The console over its sources. `prefix`: a path such as `/dedup`, for a proxy that does not
-    remove it; `token_file`: a file with the token that requests need.
+    remove it; `token_file`: a file with the token that requests need; `api`: further answers in
+    JSON, by path.
     """
 
     def __init__(
-        self, sources: ConsoleSources, prefix: str = "", token_file: Path | None = None
+        self,
+        sources: ConsoleSources,
+        prefix: str = "",
+        token_file: Path | None = None,
+        api: ApiAnswers = MappingProxyType({}),
     ) -> None:
         self._sources = sources
         self._prefix = prefix.rstrip("/")
         self._guard = TokenGuard(token_file)
-        self._calls = BoundedCalls(CALLS_MAX, WAIT_SECONDS, "is Kafka or the index unavailable?")
+        self._api = api
+        self._calls = BoundedCalls(CALLS_MAX, WAIT_SECONDS)
         folder = resources.files("stream_dedup.console") / "static"
         self._files = {name: (folder / name).read_bytes() for name in _FILES}
         self._version = hashlib.sha256(b"".join(self._files.values())).hexdigest()[:12]
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes for `HttpServer`: at `/`, and under the prefix if there is one."""
-        routes: list[BaseRoute] = []
-        for root in ("", self._prefix) if self._prefix else ("",):
-            for name, answer in pages.PAGES.items():
-                address = "" if name == "now" else name
-                routes.append(
-                    Route(f"{root}/{address}", partial(self._page, name, answer), methods=["GET"])
-                )
-                routes.append(
-                    Route(f"{root}/{name}.json", partial(self._twin, name, answer), methods=["GET"])
-                )
-            routes += [
-                Route(f"{root}/{name}.csv", partial(self._table, name), methods=["GET"])
-                for name in TABLES
-            ]
-            routes += [
-                Route(f"{root}/{name}", partial(self._file, name), methods=["GET"])
-                for name in _FILES
-            ]
+        endpoints: dict[str, Callable[[Request], Awaitable[Response]]] = {}
+        for name, answer in pages.PAGES.items():
+            endpoints["" if name == "now" else name] = partial(self._page, name, answer)
+            endpoints[f"{name}.json"] = self._for_program(partial(self._twin, name, answer))
+        for name in TABLES:
+            endpoints[f"{name}.csv"] = self._for_program(partial(self._table, name))
+        endpoints |= {name: partial(self._file, name) for name in _FILES}
+        roots = dict.fromkeys(("", self._prefix))
+        routes: list[BaseRoute] = [
+            Route(f"{root}/{path}", endpoint, methods=["GET"])
+            for root in roots
+            for path, endpoint in endpoints.items()
+        ]
+        routes += [
+            Route(
+                f"{root}/{path}", self._for_program(partial(self._answer, answer)), methods=methods
+            )
+            for root in roots
+            for path, (methods, answer) in self._api.items()
+        ]
         if self._prefix:
             routes.append(Route(self._prefix, self._to_root, methods=["GET"]))
-        for root in dict.fromkeys(["", self._prefix]):  # last: they match every other path
-            routes.append(
-                Route(f"{root}/{{name}}", self._absent, methods=["GET"], include_in_schema=False)
-            )
-        return routes
+        # Last, because they take every other address.
+        return routes + [
+            Route(f"{root}/{{name}}", self._absent, methods=["GET"], include_in_schema=False)
+            for root in roots
+        ]
 
     async def _page(self, name: str, answer: PageAnswer, request: Request) -> Response:
         try:
-            values = await self._values(name, answer, request)
+            with self._answering(request):
+                values = await self._values(name, answer, request)
             template, status = f"{name}.html", 200
         except PageError as error:
             template, status = "problem.html", error.status
@@ -120,28 +135,30 @@ class ConsolePages:
             raise HTTPException(404)  # for programs: a problem with the known paths
         return await self._page("", pages.absent, request)
 
+    def _for_program(
+        self, make: Callable[[Request], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """Return an endpoint that answers with the response of `make`, or with a problem."""
+
+        async def respond(request: Request) -> Response:
+            try:
+                with self._answering(request):
+                    return await make(request)
+            except PageError as error:
+                return _json(problem(error.status, str(error)), error.status, PROBLEM_TYPE)
+
+        return respond
+
     async def _twin(self, name: str, answer: PageAnswer, request: Request) -> Response:
-        try:
-            body: Any = await self._values(name, answer, request)
-            status, kind = 200, "application/json"
-        except PageError as error:
-            status, kind = error.status, PROBLEM_TYPE
-            body = problem(status, str(error))
-        # In ASCII, because a lone surrogate has no UTF-8.
-        return Response(
-            json.dumps(body, default=_plain), status, _HEADERS | _challenge(status), kind
-        )
+        return _json(await self._values(name, answer, request))
+
+    async def _answer(self, answer: ApiAnswer, request: Request) -> Response:
+        return _json(await answer(request, self._calls))
 
     async def _table(self, name: str, request: Request) -> Response:
-        try:
-            page = TABLES[name].page or name
-            answer = pages.WHOLE.get(page, pages.PAGES[page])
-            values = await self._values(page, answer, request, is_cut=False)
-        except PageError as error:
-            headers = _HEADERS | _challenge(error.status)
-            return Response(
-                json.dumps(problem(error.status, str(error))), error.status, headers, PROBLEM_TYPE
-            )
+        page = TABLES[name].page or name
+        answer = pages.WHOLE.get(page, pages.PAGES[page])
+        values = await self._values(page, answer, request, is_cut=False)
         body = await run_in_threadpool(rendering.table, name, values[TABLES[name].rows])
         headers = _HEADERS | {"Content-Disposition": f'attachment; filename="{name}.csv"'}
         return Response(body, 200, headers, "text/csv; charset=utf-8")
@@ -158,19 +175,28 @@ class ConsolePages:
             status_code=308, headers={"Location": self._prefix.rpartition("/")[2] + "/"}
         )
 
-    async def _values(
-        self, name: str, answer: PageAnswer, request: Request, *, is_cut: bool = True
-    ) -> dict[str, Any]:
+    @contextlib.contextmanager
+    def _answering(self, request: Request) -> Iterator[None]:
+        """Raise a `PageError` for a request without the token, and for each error inside."""
         refused = self._guard.refuses(request.headers.get("authorization", ""))
         if refused:
             raise PageError(401, refused)
-        with as_page_errors(
-            _logger, "a page of the console failed", "The page could not be created"
-        ):
-            query = request.query_params
-            pages.refuse_others(answer, query, is_table=name in TABLES)
-            values = await answer(self._sources, query, self._calls)
-            return tables.arrange(name, values, query.get("sort", ""), is_cut=is_cut)
+        with as_page_errors():
+            yield
+
+    async def _values(
+        self, name: str, answer: PageAnswer, request: Request, *, is_cut: bool = True
+    ) -> dict[str, Any]:
+        query = request.query_params
+        pages.refuse_others(answer, query, is_table=name in TABLES)
+        values = await answer(self._sources, query, self._calls)
+        return tables.arrange(name, values, query.get("sort", ""), is_cut=is_cut)
+
+
+def _json(value: Any, status: int = 200, kind: str = "application/json") -> Response:
+    # In ASCII, because half of a surrogate pair has no UTF-8.
+    body = json.dumps(value, default=_plain)
+    return Response(body, status, _HEADERS | _challenge(status), kind)
 
 
 def _challenge(status: int) -> dict[str, str]:

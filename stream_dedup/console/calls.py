@@ -7,12 +7,14 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
+import structlog
 from starlette.concurrency import run_in_threadpool
-from structlog.typing import FilteringBoundLogger
 
 from stream_dedup.console.pages import PageError
 from stream_dedup.domain.errors import InputError, StreamDedupError
 from stream_dedup.domain.threads import outcome_of, result_of
+
+_logger = structlog.get_logger("stream_dedup.console")
 
 _TITLES: Final = {
     400: "Bad request",
@@ -33,10 +35,8 @@ def title_of(status: int) -> str:
 
 
 @contextlib.contextmanager
-def as_page_errors(logger: FilteringBoundLogger, event: str, failed: str) -> Iterator[None]:
-    """Raise a `PageError` for each error inside. An internal error is logged as `event`;
-    `failed` begins the sentence about it.
-    """
+def as_page_errors() -> Iterator[None]:
+    """Raise a `PageError` for each error inside; log a fault of the program."""
     try:
         yield
     except PageError:
@@ -46,21 +46,18 @@ def as_page_errors(logger: FilteringBoundLogger, event: str, failed: str) -> Ite
     except StreamDedupError as error:
         raise PageError(503, str(error)) from error
     except Exception as error:
-        logger.exception(event, error=f"{type(error).__name__}: {error}")
+        _logger.exception("a request failed", error=f"{type(error).__name__}: {error}")
         raise PageError(
-            500, f"{failed} because of an internal error; see the role's log."
+            500, "The request failed because of a fault of the program; see the role's log."
         ) from error
 
 
 class BoundedCalls:
-    """Calls in threads, at most `calls_max` at a time, each with a timeout of `seconds`; `hint`
-    ends the sentence about a timeout.
-    """
+    """Calls in threads, at most `calls_max` at a time, each with a timeout of `seconds`."""
 
-    def __init__(self, calls_max: int, seconds: float, hint: str) -> None:
+    def __init__(self, calls_max: int, seconds: float) -> None:
         self._most = calls_max
         self._seconds = seconds
-        self._hint = hint
         self._calls = asyncio.Semaphore(calls_max)
 
     async def __call__(self, call: Callable[[], T]) -> T:
@@ -76,7 +73,8 @@ class BoundedCalls:
             outcome = [await asyncio.wait_for(asyncio.shield(task), self._seconds)]
         except TimeoutError:
             raise PageError(
-                503, f"No answer arrived within {self._seconds:.0f} s; {self._hint}"
+                503,
+                f"No answer came within {self._seconds:.0f} s; is Kafka or the index unavailable?",
             ) from None
         finally:
             del task

@@ -6,9 +6,10 @@ import http.client
 import json
 import threading
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
-from stream_dedup.console.app import ConsolePages
+from stream_dedup.console.app import ApiAnswers, ConsolePages
 from stream_dedup.console.attention import Attention
 from stream_dedup.console.nouns import PlansInForce
 from stream_dedup.console.outputs import OutputRecords, OutputsFollower
@@ -59,9 +60,15 @@ def sources_of(
     )
 
 
-def pages_of(settings: Settings, sources: ConsoleSources) -> ConsolePages:
-    """Return the pages over the sources; their `routes` belong into the role's `HttpServer`."""
-    return ConsolePages(sources, settings.console_prefix, settings.console_token_file)
+def pages_of(
+    settings: Settings,
+    sources: ConsoleSources,
+    api: ApiAnswers = MappingProxyType({}),
+) -> ConsolePages:
+    """Return the pages over the sources, and further answers; their `routes` belong into the role's
+    `HttpServer`.
+    """
+    return ConsolePages(sources, settings.console_prefix, settings.console_token_file, api)
 
 
 def index_at(base: str) -> Callable[[], dict[str, Any]]:

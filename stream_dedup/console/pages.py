@@ -603,15 +603,17 @@ def refuse_others(answer: PageAnswer, query: Query, *, is_table: bool = False) -
         InputError: there is such a parameter.
     """
     parameters = _PARAMETERS.get(answer)
-    parameters = parameters if parameters is None or not is_table else (*parameters, "sort")
-    name = next(
-        (
-            parameter
-            for parameter in query
-            if parameters is not None and parameter not in parameters
-        ),
-        None,
-    )
+    if parameters is not None:
+        refuse_unknown(query, (*parameters, "sort") if is_table else parameters)
+
+
+def refuse_unknown(query: Query, parameters: Sequence[str]) -> None:
+    """Refuse a parameter that is not in `parameters`.
+
+    Raises:
+        InputError: there is such a parameter.
+    """
+    name = next((parameter for parameter in query if parameter not in parameters), None)
     if name is not None:
-        hint = f"it has {', '.join(parameters)}" if parameters else "it has none"
-        raise InputError(f"This page has no parameter {name!r:.40}; {hint}.")
+        known = ", ".join(parameters) or "none"
+        raise InputError(f"There is no parameter {name!r:.40} here; there are {known}.")

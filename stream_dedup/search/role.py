@@ -87,10 +87,8 @@ def run(settings: Settings, stop: threading.Event) -> None:
         metrics = SearchMetrics()
         metrics.set_size(kept.engine.documents, kept.engine.size_bytes)
         finder = kept.finder
-        api = SearchApi(
-            finder, settings.console_token_file, metrics.answers.observe, settings.console_prefix
-        )
-        routes = [*api.routes(), *pages_of(settings, sources_of(settings, stop, finder)).routes()]
+        api = SearchApi(finder, metrics.answers.observe)
+        pages = pages_of(settings, sources_of(settings, stop, finder), api.answers)
         opening = (
             f"{kept.engine.documents:,} documents and groups can be found; later ones are read "
             "when Kafka answers"
@@ -108,7 +106,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
             opening,
             metrics.registry,
             _logger,
-            routes,
+            pages.routes(),
             dependencies.failpoint,
             on_serving=serving,
         )

@@ -13,12 +13,12 @@ from prometheus_client import CollectorRegistry
 
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.kafka import admin
-from stream_dedup.search.api import SearchApi
 from stream_dedup.search.finding import Finder
 from stream_dedup.serving.health import Health
 from stream_dedup.serving.http import HttpServer
 from stream_dedup.serving.ports import free_ports
 from stream_dedup.settings.page import reference_page
+from tests.search.serving import pages_of_api
 
 
 def test_check_says_that_all_is_well(run: Callable[..., Any]) -> None:
@@ -147,7 +147,7 @@ def test_a_search_of_this_machine_is_asked_how_it_is(
     first = free_ports(4)[0]
     worker = HttpServer("127.0.0.1", first, Health(), CollectorRegistry())
     search = HttpServer(
-        "127.0.0.1", first + 3, health, CollectorRegistry(), SearchApi(place).routes()
+        "127.0.0.1", first + 3, health, CollectorRegistry(), pages_of_api(place).routes()
     )
 
     def asked() -> tuple[str, str]:

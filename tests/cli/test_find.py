@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from stream_dedup.fingerprinting import Languages
-from stream_dedup.search.api import SearchApi
 from stream_dedup.search.facts import EngineCheckpoint, TextFacts
 from stream_dedup.search.finding import Finder
 from stream_dedup.search.query import words_of
 from stream_dedup.search.texts import TextIndex
 from stream_dedup.serving.http import HttpServer
+from tests.search.serving import serving_api
 from tests.serving.serving import serving
 
 TEXT = "It was the best of times,\nit was the worst of \x1b[31mtimes."
@@ -49,7 +49,7 @@ def server(tmp_path: Path) -> Iterator[HttpServer]:
     place = Finder(engine, Languages(), lambda _: {"unique-0@0": TEXT})
     token = tmp_path / "token"
     token.write_text("secret\n")
-    with serving(SearchApi(place, token).routes()) as one:
+    with serving_api(place, token) as one:
         yield one
     engine.close()
 

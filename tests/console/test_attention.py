@@ -450,7 +450,7 @@ def without_collector() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("without_collector")
-@pytest.mark.parametrize("asking", [BoundedCalls(1, 60, "?"), lambda call: KeptAnswer(call).get()])
+@pytest.mark.parametrize("asking", [BoundedCalls(1, 60), lambda call: KeptAnswer(call).get()])
 def test_what_a_failed_question_had_in_its_hands_goes(
     asking: Callable[[Callable[[], None]], Awaitable[None]],
 ) -> None:

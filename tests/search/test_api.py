@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
+from stream_dedup.console.app import CALLS_MAX
 from stream_dedup.console.nouns import Decision, Opened
 from stream_dedup.domain.document import digest_id, shorten_id
 from stream_dedup.domain.errors import BrokerError, StreamDedupError
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.search import finding
-from stream_dedup.search.api import CALLS_MAX, SearchApi
 from stream_dedup.search.facts import EngineCheckpoint, TextFacts
 from stream_dedup.search.finding import Finder
 from stream_dedup.search.forgotten import ForgottenId, ForgottenIds, key_of, shown_key_of
@@ -28,7 +28,7 @@ from stream_dedup.search.query import QUERY_BYTES_MAX, words_of
 from stream_dedup.search.texts import TextIndex
 from stream_dedup.serving import asking
 from stream_dedup.serving.http import HttpServer
-from tests.serving.serving import serving
+from tests.search.serving import serving_api
 
 LANGUAGES = Languages()
 KEPT = "https://a.example/kept"
@@ -86,7 +86,7 @@ def place(engine: TextIndex, texts: Texts) -> Finder:
 
 @pytest.fixture
 def server(place: Finder) -> Iterator[HttpServer]:
-    with serving(SearchApi(place).routes()) as one:
+    with serving_api(place) as one:
         yield one
 
 
@@ -480,9 +480,9 @@ def test_before_it_is_open_and_without_its_token_nothing_is_answered(
 ) -> None:
     token = tmp_path / "token"
     token.write_text("secret")
-    with serving(SearchApi(place, token).routes()) as server:
+    with serving_api(place, token) as server:
         assert ask(server, "/v1/find", q="fox")[0] == 401
-    with serving(SearchApi(Finder(None, LANGUAGES, dict)).routes()) as server:
+    with serving_api(Finder(None, LANGUAGES, dict)) as server:
         status, problem = ask(server, "/v1/groups")
         assert (status, "has read nothing yet" in problem["detail"]) == (503, True)
 
@@ -516,7 +516,7 @@ def test_more_questions_than_are_answered_at_a_time_are_sent_away(
 def test_a_proxy_may_pass_its_path_on(place: Finder) -> None:
     """Under the console's prefix both answer as without it; the command takes such an address
     too."""
-    with serving(SearchApi(place, prefix="/tools/dedup").routes()) as server:
+    with serving_api(place, prefix="/tools/dedup") as server:
         for base in ("", "/tools/dedup"):
             status, body = asking.ask(
                 f"http://127.0.0.1:{server.port}{base}", "/v1/find?q=quick+brown", 10, 1 << 20
