@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 33_421
+WHOLE = 33_394
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -20,8 +20,8 @@ CEILINGS = {
     "cli": 1_330,
     "console": 1_596,
     "demo": 510,
-    "domain": 1_789,
-    "files": 2_720,
+    "domain": 1_762,
+    "files": 2_717,
     "fingerprinting": 2_743,
     "index": 5_562,
     "indexer": 672,
