@@ -10,13 +10,13 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 33_394
+WHOLE = 33_380
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
 CEILINGS = {
-    "audit": 1_809,
-    "broker": 459,
+    "audit": 1_802,
+    "broker": 445,
     "cli": 1_330,
     "console": 1_596,
     "demo": 510,

@@ -216,27 +216,6 @@ class LocalBroker:
         """Kill the broker like a crash (SIGKILL); folder and ports remain, and `start` recovers."""
         self._running("cannot be killed").end()
 
-    def pause(self) -> None:
-        """Freeze the broker (SIGSTOP): connections stay open and nothing answers."""
-        self._running("cannot be paused").send(signal.SIGSTOP)
-        # The kernel stops the threads one by one; on a busy machine a thread may answer meanwhile.
-        tasks = Path(f"/proc/{self.pid}/task")
-        for _ in range(200):
-            try:
-                states = {
-                    (task / "stat").read_text().rpartition(")")[2].split()[0]
-                    for task in tasks.iterdir()
-                }
-            except OSError:  # a thread has just ended, or there is no /proc
-                states = set()
-            if states == {"T"} or not tasks.exists():
-                return
-            time.sleep(0.01)
-
-    def resume(self) -> None:
-        """Resume a paused broker (SIGCONT)."""
-        self._running("cannot be resumed").send(signal.SIGCONT)
-
     def __enter__(self) -> Self:
         try:
             self.start()

@@ -328,9 +328,9 @@ class Nemesis:
         self.broker.start()
 
     def _stop_broker(self, _: int) -> None:
-        self.broker.pause()
+        os.kill(self.broker.pid, signal.SIGSTOP)
         time.sleep(self.dice.uniform(2, 12))
-        self.broker.resume()
+        os.kill(self.broker.pid, signal.SIGCONT)
 
     def _broker_away(self, _: int) -> None:
         """Nobody ends for it, and all go on soon after it is back."""
