@@ -11,7 +11,6 @@ from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.terminal import print_json, print_table
 from stream_dedup.preflight.doctor import examine
 from stream_dedup.preflight.finding import CheckState
-from stream_dedup.search.client import check_search
 from stream_dedup.settings.settings import Settings
 
 _COLOURS = {
@@ -31,7 +30,7 @@ def doctor_command(settings: Settings, as_json: JsonOption = False) -> int:
 
     Changes nothing. Exits with 78 if anything is refused.
     """
-    findings = [*examine(settings), check_search(settings)]
+    findings = examine(settings)
     counts = {state: sum(finding.state is state for finding in findings) for state in CheckState}
     if as_json:
         rows = [{**asdict(finding), "state": finding.state.value} for finding in findings]

@@ -2,52 +2,20 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import http.client
-import json
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from stream_dedup.console import rendering
 from stream_dedup.domain.errors import FormatError, InputError
 from stream_dedup.domain.printable import counted
-from stream_dedup.preflight.finding import CheckFinding, not_checked, ok, warning
 from stream_dedup.serving import asking
 from stream_dedup.serving.ports import addresses
 from stream_dedup.settings.settings import Settings
 
-_CHECK_SECONDS: Final = 5.0
-_CHECK_BYTES_MAX: Final = 1 << 20
 CSV_MAX: Final = 10_000
 CSV_COLUMNS: Final = ("time", "share", "id", "host", "verdict", "at", "group")
-
-
-def check_search(settings: Settings) -> CheckFinding:
-    """Return whether a search on this machine is ready. None is no problem: no document waits for
-    it.
-    """
-    bases = addresses(settings)
-    for base in bases:
-        try:
-            _, raw = asking.ask(base, "/v1/groups?limit=1", _CHECK_SECONDS, _CHECK_BYTES_MAX)
-            fields = json.loads(raw)
-            if (
-                not isinstance(fields, dict)
-                or "paths" in fields
-                or not {"groups", "detail"} & fields.keys()
-            ):
-                continue  # another role
-            status, raw = asking.ask(base, "/readyz", _CHECK_SECONDS, _CHECK_BYTES_MAX)
-            sentence = f"The search at {base} answers: {json.loads(raw)['text']}"
-        except (*asking.NO_ANSWER, KeyError, TypeError):
-            continue
-        return (ok if status == http.client.OK else warning)("search", sentence)
-    return not_checked(
-        "search",
-        f"No search answers on this machine ({bases[0]} and the next ports); no document waits for "
-        "one.",
-    )
 
 
 def find_path(
@@ -96,9 +64,7 @@ def _cell(document: dict[str, Any], name: str) -> str:
 
 def time_of(time_ms: int) -> str:
     """Return a time in UTC to the second; empty for one that is not known."""
-    if not 0 < time_ms < 253_402_300_800_000:
-        return ""
-    return dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    return rendering.time_of(time_ms).removesuffix("-")
 
 
 @contextmanager

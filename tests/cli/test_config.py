@@ -9,16 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from stream_dedup.fingerprinting import Languages
 from stream_dedup.kafka import admin
-from stream_dedup.search.finding import Finder
-from stream_dedup.serving.health import Health
-from stream_dedup.serving.http import HttpServer
-from stream_dedup.serving.ports import free_ports
 from stream_dedup.settings.page import reference_page
-from tests.search.serving import pages_of_api
 
 
 def test_check_says_that_all_is_well(run: Callable[..., Any]) -> None:
@@ -135,41 +128,3 @@ def test_wrong_properties_are_refused_before_kafka_is_asked(run: Callable[..., A
     assert "did you mean security.protocol?" in ended.out
     assert "did you mean client.rack?" in ended.out
     assert "2 refused" in ended.out.splitlines()[-1]
-
-
-def test_a_search_of_this_machine_is_asked_how_it_is(
-    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its own sentence is shown, as a warning until it is ready; no other role is taken for one."""
-    monkeypatch.setattr(admin, "_TIMEOUT_SECONDS", 0.1)
-    health = Health()
-    place = Finder(None, Languages(), dict)
-    first = free_ports(4)[0]
-    worker = HttpServer("127.0.0.1", first, Health(), CollectorRegistry())
-    search = HttpServer(
-        "127.0.0.1", first + 3, health, CollectorRegistry(), pages_of_api(place).routes()
-    )
-
-    def asked() -> tuple[str, str]:
-        shown = run("doctor", "--json", "-b", "127.0.0.1:1", "--set", f"http_port={first}")
-        (found,) = (one for one in json.loads(shown.out)["checks"] if one["check"] == "search")
-        return found["state"], found["sentence"]
-
-    worker.start()
-    try:
-        assert asked()[0] == "not checked"
-        search.start()
-        health.set_ready(False, "reading earlier records: 7 to go")
-        state, sentence = asked()
-        assert (state, "7 to go" in sentence) == ("warning", True)
-        health.set_ready(True, "12 documents and groups can be found")
-        assert asked() == (
-            "ok",
-            (
-                f"The search at http://127.0.0.1:{first + 3} answers: 12 documents and groups can be "
-                "found"
-            ),
-        )
-    finally:
-        worker.stop()
-        search.stop()
