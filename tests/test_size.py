@@ -10,15 +10,15 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 33_380
+WHOLE = 33_344
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
 CEILINGS = {
     "audit": 1_802,
     "broker": 445,
-    "cli": 1_330,
-    "console": 1_596,
+    "cli": 1_329,
+    "console": 1_582,
     "demo": 510,
     "domain": 1_762,
     "files": 2_717,
@@ -33,7 +33,7 @@ CEILINGS = {
     "log": 1_258,
     "orders": 1_226,
     "preflight": 791,
-    "search": 1_307,
+    "search": 1_286,
     "serving": 1_248,
     "settings": 687,
     "worker": 1_975,

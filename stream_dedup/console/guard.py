@@ -1,9 +1,9 @@
 """Decide who may read the console: everyone who reaches the port, or those with the token of a
 file.
 
-Invariants: the token is compared in constant time and never logged or shown; the file is read again
-when it changes, so a token is replaced without a restart; with a file that is empty or cannot be
-read, nobody may read.
+Invariants: the token is compared in constant time and never logged or shown; the file is read for
+each request, so a token is replaced without a restart; with a file that is empty or cannot be read,
+nobody may read.
 """
 
 from __future__ import annotations
@@ -21,20 +21,15 @@ class TokenGuard:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._read: tuple[tuple[int, int], bytes] | None = None
 
     def refuses(self, authorization: str) -> str:
         """Return why a request is refused; empty if it is accepted."""
         if self._path is None:
             return ""
         try:
-            state = self._path.stat()
-            stamp = state.st_mtime_ns, state.st_size
-            if self._read is None or self._read[0] != stamp:
-                self._read = stamp, self._path.read_bytes().strip()
+            token = self._path.read_bytes().strip()
         except OSError as error:
             return f"The console's token cannot be read ({error.strerror}), so all requests are refused; see CONSOLE_TOKEN_FILE."
-        token = self._read[1]
         if not token:
             return "The file of the console's token is empty, so all requests are refused; see CONSOLE_TOKEN_FILE."
         if hmac.compare_digest(_given(authorization), token):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import http.client
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -36,7 +37,7 @@ def sources_of(
     attention = Attention(settings, records.kafka, id_of=records.id_of)
     recent = Recent() if engine is None else Recent(as_shown=engine.as_shown)
     follower = OutputsFollower(settings, records, recent, stop)
-    index = None if settings.console_index is None else index_at(settings.console_index)
+    index = settings.console_index
     if engine is not None:
         recent.mark(
             "The search started."
@@ -54,8 +55,7 @@ def sources_of(
         letters=attention.letters,
         events=attention.events,
         unwatched=attention.unwatched,
-        index=index,
-        plans=None if index is None else lambda: plans_in(index()),
+        plans=None if index is None else partial(plans_at, index),
         search=engine,
     )
 
@@ -71,23 +71,18 @@ def pages_of(
     return ConsolePages(sources, settings.console_prefix, settings.console_token_file, api)
 
 
-def index_at(base: str) -> Callable[[], dict[str, Any]]:
-    """Return a function that requests the figures of the index at `http://HOST:PORT`."""
-    return lambda: _asked(base, "/v1/stats", "entries")
-
-
-def _asked(base: str, path: str, required_field: str) -> dict[str, Any]:
-    """Return the answer of the index at `base`, an object with `required_field`."""
+def plans_at(base: str) -> PlansInForce | None:
+    """Return the plans of the index at `http://HOST:PORT`; None before the first."""
     try:
-        status, body = asking.ask(base, path, _ANSWER_SECONDS, _ANSWER_BYTES_MAX)
+        status, body = asking.ask(base, "/v1/stats", _ANSWER_SECONDS, _ANSWER_BYTES_MAX)
         fields = json.loads(body)
     except asking.NO_ANSWER as error:
         why = asking.reason_of(error)
         raise StreamDedupError(f"No index answers at {base} ({why}); see CONSOLE_INDEX.") from error
-    if status != http.client.OK or not isinstance(fields, dict) or required_field not in fields:
+    if status != http.client.OK or not isinstance(fields, dict) or "plan" not in fields:
         reason = fields.get("detail", status) if isinstance(fields, dict) else status
         raise StreamDedupError(f"The index at {base} answers: {reason}")
-    return fields
+    return plans_in(fields)
 
 
 def plans_in(stats: Mapping[str, Any]) -> PlansInForce | None:

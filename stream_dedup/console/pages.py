@@ -524,21 +524,6 @@ async def dead_letters(sources: ConsoleSources, query: Query, call: Calling) -> 
     }
 
 
-async def index(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
-    """Answer with the figures of the index."""
-    del query
-    notices: list[str] = []
-    stats = await _asked(
-        notices,
-        call,
-        sources.index,
-        "The address of the index is not set; see CONSOLE_INDEX.",
-        "",
-        None,
-    )
-    return {"notices": notices, "stats": stats}
-
-
 def _position(query: Query) -> str:
     at = query.get("at", "").strip()
     if not POSITION.match(at):
@@ -575,7 +560,6 @@ PAGES: Final[dict[str, PageAnswer]] = {
     "hosts": hosts,
     "copies": copies,
     "dead-letters": dead_letters,
-    "index": index,
 }
 WHOLE: Final[dict[str, PageAnswer]] = {"decisions": listed, "find": find_all, "groups": all_groups}
 """The answers for the CSV of tables with more rows than their page shows."""

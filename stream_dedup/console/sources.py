@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 from stream_dedup.console.nouns import (
     DeadLetters,
@@ -78,7 +78,6 @@ class ConsoleSources:
     events: Callable[[], Mapping[str, Sequence[HostEvent]] | None] | None = None
     unwatched: Callable[[], str] = str
     letters: Callable[[], DeadLetters] | None = None
-    index: Callable[[], Mapping[str, Any]] | None = None
     lag: Callable[[], Mapping[int, int]] | None = None
     remarks: Callable[[], Sequence[Remark]] | None = None
     plans: Callable[[], PlansInForce | None] | None = None

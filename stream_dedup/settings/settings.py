@@ -434,8 +434,8 @@ class Settings(BaseModel):
     console_index: str | None = Field(
         default=None,
         pattern=WEB_ADDRESS,
-        description="URL of the index, such as `http://index:8080`, for the console's page "
-        "about it.",
+        description="Address of the index, such as `http://index:8080`, for the plans that the "
+        "console explains decisions by.",
     )
 
     _origins: Mapping[str, ValueOrigin] = PrivateAttr(default_factory=dict)

@@ -45,18 +45,6 @@ COPY = (
 )
 TITLE = "Northern pier to close in May"
 REASONS = ("new", "new", "near", "new", "exact", "unchanged", "new", "revised", "near", "new")
-INDEX = {
-    "applied": 4_210,
-    "unanswered": 0,
-    "plan": "128:8x16,21",
-    "plan_name": "blocks",
-    "recipe": "words.1:abc",
-} | {
-    "mode": "enforce",
-    "entries": {"live": 24_310, "removed": 112},
-    "bytes": {"disk": 9_500_000, "memory": 4_100_000},
-}
-
 EVENTS = (
     "mirror.example",
     HostEvent("about 60 pages were dropped as copies of one page", 60, "documents-0@1"),
@@ -251,7 +239,6 @@ def sources(
         "recent": recent,
         "opened": opened,
         "search": SimpleNamespace(**search),
-        "index": lambda: INDEX,
         "lag": lambda: {0: 12, 1: 0, 2: 30},
         "plans": lambda: PlansInForce(PLANS["bands"]),
         "remarks": lambda: [

@@ -20,7 +20,7 @@ import pytest
 from stream_dedup.console import attention, outputs
 from stream_dedup.console.attention import Attention
 from stream_dedup.console.calls import BoundedCalls
-from stream_dedup.console.mount import index_at
+from stream_dedup.console.mount import plans_at
 from stream_dedup.console.outputs import OutputRecords, OutputsFollower, waiting
 from stream_dedup.console.recent import KEEP, Recent
 from stream_dedup.domain.document import DeadLetter, Message, Position, TopicPartitionKey
@@ -316,7 +316,7 @@ def test_what_an_index_refuses_is_told_in_its_own_words() -> None:
     ):
         said = rf"^The index at http://127.0.0.1:\d+ answers: .*{sentence}"
         with serving(routes) as server, pytest.raises(StreamDedupError, match=said):
-            index_at(f"http://127.0.0.1:{server.port}")()
+            plans_at(f"http://127.0.0.1:{server.port}")
 
 
 # -- again and again: with one client, of which an outage leaves nothing

@@ -50,7 +50,6 @@ from tests.console.sample import (
     COPY,
     EVIL,
     HOUR_MS,
-    INDEX,
     KEPT,
     SEARCH,
     decision,
@@ -73,7 +72,6 @@ ADDRESSES = (
     "copies",
     "copies?host=news.example",
     "dead-letters",
-    "index",
 )
 
 
@@ -207,11 +205,12 @@ def test_hostile_texts_are_text() -> None:
         )
         return FoundDocuments((one,), 1, True, 1)
 
-    known = {
-        "opened": lambda at: Opened(at, EVIL, EVIL + at + bad, EVIL),
-        "index": lambda: {**INDEX, "plan": EVIL},
-    }
-    given = sources(0, recent=recent, find=found, **known)
+    given = sources(
+        0,
+        recent=recent,
+        find=found,
+        opened=lambda at: Opened(at, EVIL, EVIL + at + bad, EVIL),
+    )
     clue = urllib.parse.quote(EVIL)
     addresses = [
         *ADDRESSES,
@@ -322,7 +321,7 @@ def test_what_is_away_is_a_sentence() -> None:
     def dead(*_: object, **__: object) -> Any:
         raise BrokerError("The broker kafka:9092 does not answer.")
 
-    asking = ("opened", "index", "lag", "letters", "events", "remarks", "plans")
+    asking = ("opened", "lag", "letters", "events", "remarks", "plans")
     away = ConsoleSources(
         trouble=lambda: "The broker kafka:9092 does not answer.",
         search=SimpleNamespace(**dict.fromkeys(SEARCH, dead)),
@@ -331,7 +330,7 @@ def test_what_is_away_is_a_sentence() -> None:
     for given, said in (
         (
             ConsoleSources(),
-            r"No decisions yet|no full-text index|is not set|Dead letters",
+            r"No decisions yet|no full-text index|Dead letters",
         ),
         (away, "does not answer"),
     ):
@@ -370,7 +369,7 @@ def test_a_dead_broker_is_said_once_and_asked_nothing_more() -> None:
     with serving(given) as port:
         for address in ADDRESSES:
             _, page, _ = get(port, address)
-            assert page.count(said) == (not address.startswith(("find", "index"))), address
+            assert page.count(said) == (not address.startswith("find")), address
         assert asked == []
         assert "Nothing could be checked" in get(port, "")[1]
         assert json.loads(get(port, "now.json")[1])["remarks"] is None
