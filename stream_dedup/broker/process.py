@@ -24,7 +24,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,7 +31,6 @@ from pathlib import Path
 from stream_dedup.domain.errors import LocalBrokerError
 
 HOST = "127.0.0.1"
-_ROUNDS_MAX = 20
 
 # Runs with -I -S: argv is the expected parent's id, which detects a parent that died before prctl,
 # and the command.
@@ -81,38 +79,6 @@ class Port:
         if self._holder is not None:
             self._holder()
             self._holder = None
-
-
-class Progress:
-    """Detects whether a starting child is stuck: it neither writes to its log nor uses CPU time."""
-
-    def __init__(self, log: Path, pid: int, seconds: float) -> None:
-        """Start watching; a child without progress for `seconds` is stuck, and also one that has not
-        started after `_ROUNDS_MAX` times as long.
-        """
-        self._log = log
-        self._pid = pid
-        self._seconds = seconds
-        self._began = self._moved = time.monotonic()
-        self._seen = (0, 0)
-
-    def is_stuck(self) -> bool:
-        """Return whether the child is stuck now."""
-        now, seen = time.monotonic(), (self._log_bytes(), self._used_seconds())
-        if seen != self._seen:
-            self._seen, self._moved = seen, now
-        return now - self._moved > self._seconds or now - self._began > _ROUNDS_MAX * self._seconds
-
-    def _log_bytes(self) -> int:
-        return self._log.stat().st_size if self._log.exists() else 0
-
-    def _used_seconds(self) -> int:
-        """Return the child's CPU time in whole seconds; 0 if the system does not report it."""
-        try:
-            fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            return 0
-        return (int(fields[11]) + int(fields[12])) // os.sysconf("SC_CLK_TCK")
 
 
 class BoundChild:
