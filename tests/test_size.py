@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 33_318
+WHOLE = 33_304
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -19,7 +19,7 @@ CEILINGS = {
     "broker": 419,
     "cli": 1_329,
     "console": 1_582,
-    "demo": 510,
+    "demo": 495,
     "domain": 1_762,
     "files": 2_717,
     "fingerprinting": 2_743,

@@ -6,8 +6,6 @@ never reach a terminal.
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -16,6 +14,7 @@ from rich.text import Text
 
 from stream_dedup.demo.crawl import CrawledPage
 from stream_dedup.demo.score import DUPLICATE_FROM, TruthTally
+from stream_dedup.domain import differences
 from stream_dedup.domain.document import OUTCOMES, Message
 from stream_dedup.domain.hosts import site_of
 from stream_dedup.domain.plan import Plan
@@ -26,8 +25,7 @@ from stream_dedup.fingerprinting import Recipe, SiteHasher
 from stream_dedup.log.headers import text_of
 
 _CHANGES_SHOWN = 3
-_CONTEXT_TOKENS = 5
-_UNSPACED = frozenset({"zh", "ja", "th"})
+_CONTEXT_CHARACTERS = 30
 
 
 def show_balance(
@@ -78,13 +76,11 @@ def choose_duplicates(
 
     `jaccards`: of the similar pairs, by the numbers of both pages in either order.
 
-    Among the true near-duplicates of a kind, the one with the median distance is chosen, so that it is
-    neither trivial nor lucky.
+    Each is the first true near-duplicate of its kind.
     """
     chosen: list[tuple[Message, int, int]] = []
     for kind in ("edit", "re-crawl", "mirror"):
         languages = {pages[page].language for _, page, _ in chosen}
-        candidates = []
         for duplicate in duplicates:
             page = int(text_of(duplicate.headers, "demo-page"))
             original = number_at.get(text_of(duplicate.headers, "dedup.of.position"))
@@ -92,12 +88,8 @@ def choose_duplicates(
                 continue
             is_equal = pages[page].text == pages[original].text
             if not is_equal and jaccards.get((page, original), 0.0) >= DUPLICATE_FROM:
-                distance = int(text_of(duplicate.headers, "dedup.distance"))
-                candidates.append((distance, page, original, duplicate))
-        if candidates:
-            candidates.sort(key=lambda row: row[:3])
-            _, page, original, duplicate = candidates[len(candidates) // 2]
-            chosen.append((duplicate, page, original))
+                chosen.append((duplicate, page, original))
+                break
     return chosen
 
 
@@ -170,33 +162,21 @@ def show_duplicate(
 
 
 def _differences(original: CrawledPage, page: CrawledPage) -> list[Text]:
-    old_tokens, new_tokens = _tokens(original), _tokens(page)
-    joint = "" if page.language in _UNSPACED else " "
+    """Return the first differences, each with the text around it."""
+    texts = (" ".join(document.text.split()) for document in (original, page))
+    pieces = differences.compare(*texts, folded=False).pieces
+    changes = [place for place, piece in enumerate(pieces) if piece.kind != "same"]
     lines: list[Text] = []
-    for action, first, last, start, end in difflib.SequenceMatcher(
-        None, old_tokens, new_tokens, autojunk=False
-    ).get_opcodes():
-        if action == "equal":
-            continue
-        if len(lines) == _CHANGES_SHOWN:
-            lines.append(Text("           ..."))
-            break
-        lead = joint.join(old_tokens[max(0, first - _CONTEXT_TOKENS) : first])
-        line = Text("           " + printable(lead + joint, 120))
+    for place in changes[:_CHANGES_SHOWN]:
+        before = pieces[place - 1].left[-_CONTEXT_CHARACTERS:] if place else ""
+        after = pieces[place + 1].left[:_CONTEXT_CHARACTERS] if place + 1 < len(pieces) else ""
+        line = Text(f"           …{printable(before, 120)}")
         # Marked as in wdiff, so that it is readable without colours too.
-        if first < last:
-            line.append(f"[-{printable(joint.join(old_tokens[first:last]), 160)}-]", style="red")
-        if start < end:
-            line.append(f"{{+{printable(joint.join(new_tokens[start:end]), 160)}+}}", style="green")
-        tail = joint.join(old_tokens[last : last + _CONTEXT_TOKENS])
-        line.append(printable(joint + tail, 120))
-        lines.append(line)
-    return lines
-
-
-def _tokens(page: CrawledPage) -> list[str]:
-    return (
-        list(page.text.replace("\n", " "))
-        if page.language in _UNSPACED
-        else re.findall(r"\S+", page.text)
-    )
+        for text, marks, style in (
+            (pieces[place].left, "[--]", "red"),
+            (pieces[place].right, "{++}", "green"),
+        ):
+            if text:
+                line.append(f"{marks[:2]}{printable(text.strip(), 160)}{marks[2:]}", style)
+        lines.append(line.append(f" {printable(after, 120)}…"))
+    return lines + [Text("           ...")] * (len(changes) > _CHANGES_SHOWN)
