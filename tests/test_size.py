@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 33_304
+WHOLE = 33_264
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -19,7 +19,7 @@ CEILINGS = {
     "broker": 419,
     "cli": 1_329,
     "console": 1_582,
-    "demo": 495,
+    "demo": 496,
     "domain": 1_762,
     "files": 2_717,
     "fingerprinting": 2_743,
@@ -33,7 +33,7 @@ CEILINGS = {
     "log": 1_258,
     "orders": 1_226,
     "preflight": 791,
-    "search": 1_286,
+    "search": 1_246,
     "serving": 1_248,
     "settings": 687,
     "worker": 1_975,

@@ -19,10 +19,9 @@ producer may set, counts as now.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,11 +52,9 @@ _NAMELESS: Final = "nameless"
 _UNIQUE: Final = "unique"
 _COPY: Final = "copy"
 # The rarest pairs of which a document must contain this many, and one more for each
-# `_PAIRS_PER_REQUIRED` pairs of the query; more while the work grows at most by this factor.
-_REQUIRED_PAIRS_MIN: Final = 2
-_PAIRS_PER_REQUIRED: Final = 15
-_WORK_GROWTH_MAX: Final = 2.0
-_EXAMINED_MAX: Final = 64  # documents that are examined before one query for all pairs
+# `_PAIRS_PER_RARE` pairs of the query, before it is asked for all.
+_RARE_PAIRS_MIN: Final = 2
+_PAIRS_PER_RARE: Final = 15
 _UNIQUE_FIRST: Final = (
     0.01  # added to the number of pairs found: of equals, the kept document comes first
 )
@@ -178,7 +175,6 @@ class TextIndex:
             better_of=facts.group if is_better else "",
             decided=[facts.decided] if is_better else [],
             pair=pair,
-            pair_at=f"{pair} {facts.ordered_ms}" if pair else "",
             host=list({host[start:] for host in hosts for start in _domain_starts(host)}),
             words=" ".join(words),
             time=facts.ordered_ms,
@@ -361,55 +357,29 @@ class TextIndex:
         """Return the documents that contain at least that share of a query, best first; of equals those
         that were kept first, then the newest. With fewer than `limit` these are all.
         """
-        searcher = self._index.searcher()
+        searcher, should, must = self._index.searcher(), tantivy.Occur.Should, tantivy.Occur.Must
         needed = query.needed(least)
-        # A document with `needed` pairs lacks at most `lacking`, so it contains `required` of
-        # any `lacking + required`.
-        lacking = len(query.pairs) - needed
         frequency = {
             pair: min(searcher.doc_freq(_WORDS, word) for word in pair) for pair in query.pairs
         }
         by_rareness = sorted(query.pairs, key=frequency.__getitem__)
-        first = _required_pairs(
-            needed, list(itertools.accumulate(map(frequency.__getitem__, by_rareness)))
-        )
-        for required in (first, needed):
-            rarest = by_rareness[: lacking + required]
-            other_pairs = by_rareness[lacking + required :]
-            hits = searcher.search(
-                self._any_pair(rarest), max(limit, _EXAMINED_MAX), count=False
-            ).hits
-            scores = {
-                (address.segment_ord, address.doc): score
-                for score, address in hits
-                if score > required - 0.5
-            }
-            documents = {
-                (address.segment_ord, address.doc): TextFacts(
-                    *json.loads(_bytes_of(searcher.doc(address)))
-                )
-                for score, address in hits
-                if score > required - 0.5
-            }
-            if other_pairs and scores:
-                for place, count in self._count_pairs(
-                    searcher, other_pairs, documents.values()
-                ).items():
-                    scores[place] += count
-            best = sorted(scores, key=lambda place: -scores[place])[:limit]
-            unseen = (
-                hits[-1][0] + len(other_pairs) if len(scores) == max(limit, _EXAMINED_MAX) else 0.0
-            )
-            if (
-                not other_pairs
-                or not unseen
-                or (len(best) == limit and scores[best[-1]] >= unseen - _UNIQUE_FIRST / 2)
-            ):
-                break
+        # A document with `needed` pairs lacks at most `lacking`, so it contains `rare` of any
+        # `lacking + rare`. Only documents with so many of the rarest are asked for all pairs.
+        lacking = len(query.pairs) - needed
+        rare = min(needed, _RARE_PAIRS_MIN + len(query.pairs) // _PAIRS_PER_RARE)
+        rarest = self._some_of(by_rareness[: lacking + rare], rare)
+        wanted = [
+            (must, tantivy.Query.const_score_query(rarest, 0.0)),
+            (must, self._some_of(by_rareness, needed)),
+            (should, tantivy.Query.const_score_query(self._term("kind", _UNIQUE), _UNIQUE_FIRST)),
+        ]
+        hits = searcher.search(tantivy.Query.boolean_query(wanted), limit, count=False).hits
         matches = [
-            FoundText(pairs / len(query.pairs), documents[place])
-            for place in best
-            if (pairs := int(scores[place] + _UNIQUE_FIRST / 2)) >= needed
+            FoundText(
+                int(score + _UNIQUE_FIRST / 2) / len(query.pairs),
+                TextFacts(*json.loads(_bytes_of(searcher.doc(address)))),
+            )
+            for score, address in hits
         ]
         return sorted(
             matches,
@@ -421,47 +391,14 @@ class TextIndex:
             ),
         )
 
-    def _any_pair(self, pairs: Sequence[WordPair]) -> tantivy.Query:
-        """Return a query for documents with any of these pairs, scored by their number, the kept
-        ones first.
+    def _some_of(self, pairs: Sequence[WordPair], least: int) -> tantivy.Query:
+        """Return a query for documents with at least that many of the pairs, scored by their
+        number.
         """
-        should, must = tantivy.Occur.Should, tantivy.Occur.Must
         return tantivy.Query.boolean_query(
-            [
-                (
-                    must,
-                    tantivy.Query.boolean_query(
-                        [(should, self._pair_query(pair)) for pair in pairs]
-                    ),
-                ),
-                (
-                    should,
-                    tantivy.Query.const_score_query(self._term("kind", _UNIQUE), _UNIQUE_FIRST),
-                ),
-            ]
+            [(tantivy.Occur.Should, self._pair_query(pair)) for pair in pairs],
+            minimum_number_should_match=least,
         )
-
-    def _count_pairs(
-        self,
-        searcher: tantivy.Searcher,
-        pairs: Sequence[WordPair],
-        documents: Collection[TextFacts],
-    ) -> dict[tuple[int, int], int]:
-        """Return how many of these pairs each of the documents contains; only these documents are
-        searched.
-        """
-        should, must = tantivy.Occur.Should, tantivy.Occur.Must
-        places = [facts.at for facts in documents]
-        among = tantivy.Query.term_set_query(self._schema, "at", places)
-        among_pairs = [
-            tantivy.Query.boolean_query([(must, among), (must, self._pair_query(pair))])
-            for pair in pairs
-        ]
-        query = tantivy.Query.boolean_query(
-            [(should, tantivy.Query.const_score_query(query, 1.0)) for query in among_pairs]
-        )
-        hits = searcher.search(query, len(places), count=False).hits
-        return {(address.segment_ord, address.doc): round(score) for score, address in hits}
 
     def _pair_query(self, pair: WordPair) -> tantivy.Query:
         if len(pair) == 1:
@@ -541,45 +478,18 @@ class TextIndex:
         wanted = {
             "pairs": {
                 "terms": {"field": "pair", "size": limit},
-                "aggs": {name: {name: {"field": "time"}} for name in ("min", "max")},
+                "aggs": {"max": {"max": {"field": "time"}}},
             }
         }
         query = self._excluding(query, gone)
         found = self._index.searcher().aggregate(query, wanted)["pairs"]["buckets"]
-        first = self._first_copies(
-            {bucket["key"]: int(bucket["min"]["value"]) for bucket in found}, gone
-        )
-        return [
-            (
-                bucket["key"],
-                bucket["doc_count"],
-                first[bucket["key"]],
-                int(bucket["max"]["value"]),
-            )
-            for bucket in found
-            if bucket["key"] in first
-        ]
-
-    def _first_copies(
-        self, first_ms: Mapping[str, int], gone: tantivy.Query
-    ) -> dict[str, TextFacts]:
-        """Return the first copy of each pair of hosts, by its time. One query finds nearly all;
-        where many copies of one pair came first, the query's limit leaves out others.
-        """
-        terms = [f"{pair} {time_ms}" for pair, time_ms in first_ms.items()]
-        query = self._excluding(tantivy.Query.term_set_query(self._schema, "pair_at", terms), gone)
-        searcher = self._index.searcher()
-        copies: dict[str, TextFacts] = {}
-        for _, address in searcher.search(query, 2 * len(terms) + 1, count=False).hits:
-            document = searcher.doc(address)
-            copies.setdefault(
-                str(document.get_first("pair")), TextFacts(*json.loads(_bytes_of(document)))
-            )
-        for pair in first_ms.keys() - copies.keys():
-            query = self._excluding(self._term("pair", pair), gone)
-            for fields in self._facts_in_order(query, "time", 1, ascending=True):
-                copies[pair] = TextFacts(*fields)
-        return copies
+        pairs = []
+        for bucket in found:
+            copies = self._excluding(self._term("pair", bucket["key"]), gone)
+            for fields in self._facts_in_order(copies, "time", 1, ascending=True):
+                newest_ms = int(bucket["max"]["value"])
+                pairs.append((bucket["key"], bucket["doc_count"], TextFacts(*fields), newest_ms))
+        return pairs
 
     def groups(self, order: str, limit: int, offset: int = 0) -> list[GroupFacts]:
         """Return the groups with the most copies, or (`newest`) with the newest, after `offset`
@@ -646,20 +556,6 @@ class TextIndex:
         self._writer = None  # a merge that does not end starts again later
 
 
-def _required_pairs(needed: int, work: Sequence[int]) -> int:
-    """Return how many of the rarest pairs a document must contain at first. `work[n]`: the sum of
-    the n + 1 lowest frequencies.
-
-    More pairs leave fewer documents to check for the rest; add them while work grows little.
-    """
-    lacking = len(work) - needed
-    required = min(needed, _REQUIRED_PAIRS_MIN + len(work) // _PAIRS_PER_REQUIRED)
-    work_max = _WORK_GROWTH_MAX * work[lacking + required - 1]
-    while required < needed and work[lacking + required] <= work_max:
-        required += 1
-    return required
-
-
 def _domain_starts(host: str) -> list[int]:
     """Return the index at which a host and each domain above it begin."""
     return [0, *(index + 1 for index, sign in enumerate(host) if sign == ".")]
@@ -690,7 +586,6 @@ def _schema() -> tantivy.Schema:
         "root_key",
         "forgotten",
         "host",
-        "pair_at",
     ):
         builder.add_text_field(name, tokenizer_name="raw", index_option="basic")
     builder.add_text_field(
