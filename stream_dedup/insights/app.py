@@ -24,6 +24,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import faust
@@ -46,7 +47,6 @@ from stream_dedup.kafka.security import Security, security_of
 from stream_dedup.log import headers
 from stream_dedup.serving.running import RoleFrame, RunningRole, run_role
 from stream_dedup.settings.settings import Settings
-from stream_dedup.settings.units import parse_duration
 
 _logger = structlog.get_logger("stream_dedup.insights")
 
@@ -61,8 +61,12 @@ _FLUSH_SECONDS = 180.0
 _STOP_SECONDS = 15.0
 _NEVER_SECONDS = 100 * 365 * 86_400.0
 _UNWRITTEN_MAX = 20_000
-_SIBLING_ID = "dedup.sibling.id"
-_SIBLING_POSITION = "dedup.sibling.position"
+# The headers with id and position of the page that an event is about.
+_OTHER_PAGE = {
+    "one-page": (headers.OF_ID, headers.OF_POSITION),
+    "template": (headers.SIBLING_ID, headers.SIBLING_POSITION),
+    "": ("", ""),
+}
 _RAW: Any = {
     "key_type": bytes,
     "value_type": bytes,
@@ -224,21 +228,18 @@ class _Insights:
 
     def _read_observed(self, record: Any) -> tuple[str, Observed]:
         """Return the host of a record of an output, and the record's facts from its headers."""
-        record_headers: dict[str, bytes] = dict(record.headers or ())
+        text = partial(headers.text_of, list(record.headers or ()))
         value, time_ms = record.value or b"", round((record.timestamp or 0.0) * 1000)
         message = Message(
             record.topic, record.partition, record.offset, record.key, value, time_ms, []
         )
         identifier = self._id_of(message) or b""
         host = self._hosts.of(identifier)
-        reason, kind, of = _text(record_headers, headers.REASON), "", ("", "")
-        if reason in WASTED:
-            kind, of = "one-page", (headers.OF_ID, headers.OF_POSITION)
-        elif _SIBLING_POSITION in record_headers:
-            kind, of = "template", (_SIBLING_ID, _SIBLING_POSITION)
+        reason, is_sibling = text(headers.REASON), bool(text(headers.SIBLING_POSITION))
+        kind = "one-page" if reason in WASTED else "template" if is_sibling else ""
+        page, position = map(text, _OTHER_PAGE[kind])
         time_ms = min(time_ms, time.time_ns() // 1_000_000)
         part, size = f"{record.topic}-{record.partition}", len(value)
-        page, position = (_text(record_headers, name) for name in of)
         return host, Observed(
             part, record.offset, time_ms, reason, size, identifier, kind, page, position
         )
@@ -273,7 +274,7 @@ class _Insights:
         self._metrics.hosts.set(self._ledger.hosts)
         for host, event in begun:
             self._metrics.events.labels(event["event"]).inc()
-            _logger.warning("an event began at a host", host=host, **_rename_event(event))
+            _logger.warning("an event began at a host", host=host, begun=event)
         if self._owns:
             self._role.health.set_ready(True, f"counting; {self._ledger.hosts} hosts are known")
 
@@ -358,14 +359,6 @@ class _Insights:
                 )
 
 
-def _rename_event(event: dict[str, Any]) -> dict[str, Any]:
-    return {("event_kind" if name == "event" else name): value for name, value in event.items()}
-
-
-def _text(record_headers: dict[str, bytes], name: str) -> str:
-    return (record_headers.get(name) or b"").decode("utf-8", "replace")
-
-
 def _application(settings: Settings, folder: str) -> Any:
     if settings.log_level == "debug":
         for library in ("faust", "mode", "aiokafka"):
@@ -379,8 +372,8 @@ def _application(settings: Settings, folder: str) -> Any:
         broker_client_id=f"insights-{os.uname().nodename}",
         broker_credentials=_credentials(security_of(settings.kafka)),
         broker_commit_interval=1.0,
-        broker_session_timeout=_seconds(settings, "session.timeout.ms", 15.0),
-        broker_heartbeat_interval=_seconds(settings, "heartbeat.interval.ms", 3.0),
+        broker_session_timeout=15.0,
+        broker_heartbeat_interval=3.0,
         broker_request_timeout=30.0,
         # It calls a partition stuck to which nobody has written for that time (faust-streaming
         # #166).
@@ -419,10 +412,3 @@ def _credentials(security: Security) -> Any:
             mechanism=security.mechanism,
         )
     return SSLCredentials(context) if context is not None else None
-
-
-def _seconds(settings: Settings, prop: str, default: float) -> float:
-    value = settings.kafka.get(prop)
-    if value is None:
-        return default
-    return float(value) / 1000 if value.isdigit() else parse_duration(value).total_seconds()
