@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 33_243
+WHOLE = 33_247
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -20,7 +20,7 @@ CEILINGS = {
     "cli": 1_329,
     "console": 1_582,
     "demo": 496,
-    "domain": 1_762,
+    "domain": 1_766,
     "files": 2_717,
     "fingerprinting": 2_743,
     "index": 5_562,

@@ -13,9 +13,15 @@ from typing import Final
 _CALCULATED: Final = re.compile(r"(?:^|(?<=[;,|\t\r\n]))(?=[\s\"']*[=+\-@＝＋－＠])|^(?=[\t\r\n])")
 
 
+# Control characters but tab and line ends, and those that change the direction of text.
+_UNSEEN: Final = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
+
+
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a heading and rows as CSV; None becomes an empty cell. An apostrophe is put before
-    each text that a spreadsheet would treat as a formula.
+    each text that a spreadsheet would treat as a formula; control characters are written as escapes.
     """
     text = io.StringIO()
     writer = csv.writer(text, quoting=csv.QUOTE_ALL)
@@ -28,4 +34,7 @@ def csv_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 def _cell(value: object) -> object:
     if isinstance(value, int | float):
         return value
-    return "" if value is None else _CALCULATED.sub("'", str(value))
+    if value is None:
+        return ""
+    shown = _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), str(value))
+    return _CALCULATED.sub("'", shown)

@@ -456,6 +456,14 @@ def test_no_cell_is_calculated(before: str, sign: str) -> None:
     assert rendering.table("decisions", [decision(8, "near", id="a-b=c@d;e")]).count(b"'") == 0
 
 
+def test_no_cell_changes_a_terminal() -> None:
+    """`find --csv` prints there too; tabs and line ends are a cell's own."""
+    cell = "a\x1b[31m\x00\x9b\u202eb\tc\nd"
+    table = rendering.table("decisions", [decision(8, "near", id=cell)]).decode()
+    (row,) = csv.DictReader(io.StringIO(table, newline=""))
+    assert row["id"] == r"a\x1b[31m\x00\x9b\u202eb" + "\tc\nd"
+
+
 def test_a_clue_that_many_hold_has_further_documents() -> None:
     """Twenty a page, with the total and links to the other pages; the order and the host reach the
     search and stay in the links; the CSV has all."""
