@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 33_247
+WHOLE = 33_242
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -18,7 +18,7 @@ CEILINGS = {
     "audit": 1_802,
     "broker": 411,
     "cli": 1_329,
-    "console": 1_582,
+    "console": 1_577,
     "demo": 496,
     "domain": 1_766,
     "files": 2_717,
@@ -26,14 +26,14 @@ CEILINGS = {
     "index": 5_562,
     "indexer": 672,
     "inputs": 2_872,
-    "insights": 477,
-    "kafka": 1_815,
+    "insights": 472,
+    "kafka": 1_823,
     "kernels": 283,
     "loading": 264,
     "log": 1_258,
     "orders": 1_226,
     "preflight": 791,
-    "search": 1_246,
+    "search": 1_243,
     "serving": 1_248,
     "settings": 687,
     "worker": 1_975,

@@ -27,7 +27,14 @@ from stream_dedup.domain.errors import ConfigurationError, InputError, StreamDed
 from stream_dedup.domain.hosts import HostNames
 from stream_dedup.inputs.decoder import NOT_FETCHED, Decoder
 from stream_dedup.insights.signals import reading_group
-from stream_dedup.kafka import Admin, KeptAdmin, count_records, read_spans, unread_spans
+from stream_dedup.kafka import (
+    Admin,
+    KeptAdmin,
+    count_records,
+    read_spans,
+    require_topics,
+    unread_spans,
+)
 from stream_dedup.log import headers
 from stream_dedup.settings.settings import Settings
 
@@ -168,15 +175,10 @@ class OutputRecords:
             raise InputError(
                 f"{at:.300} is not a position; write one such as {self._names.duplicates}-3@17."
             )
-        states = self.kafka.ask(lambda admin: admin.describe([topic]))
-        if topic not in states:
-            raise ConfigurationError(
-                f"The topic {topic} does not exist; create it with: stream-dedup topics apply"
-            )
-        if int(partition) >= states[topic].partitions:
+        _, partitions = self.kafka.ask(lambda admin: require_topics(admin, [topic]))[topic]
+        if int(partition) >= partitions:
             raise InputError(
-                f"{topic} has {states[topic].partitions} partitions, counted from 0, and no "
-                f"partition {partition}."
+                f"{topic} has {partitions} partitions, counted from 0; there is none {partition}."
             )
         return (topic, int(partition)), int(offset)
 
@@ -299,14 +301,9 @@ def ends_of(topics: Sequence[str], admin: Admin) -> dict[TopicPartitionKey, tupl
     """Return (first stored offset, end) of each partition of the topics.
 
     Raises:
-        ConfigurationError: one of them does not exist.
+        GoneError: one of them does not exist.
     """
-    known_topics = admin.topic_ids(topics)
-    for topic in topics:
-        if topic not in known_topics:
-            raise ConfigurationError(
-                f"The topic {topic} does not exist; create it with: stream-dedup topics apply"
-            )
+    known_topics = require_topics(admin, topics)
     return admin.ends(
         [(topic, partition) for topic in topics for partition in range(known_topics[topic][1])]
     )

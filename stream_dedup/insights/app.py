@@ -36,13 +36,13 @@ from faust.transport.drivers import aiokafka
 from faust.types import TP
 
 from stream_dedup.domain.document import Message
-from stream_dedup.domain.errors import BrokerError, ConfigurationError, GoneError, StreamDedupError
+from stream_dedup.domain.errors import BrokerError, ConfigurationError, StreamDedupError
 from stream_dedup.domain.hosts import HostNames
 from stream_dedup.domain.topics import TopicNames
 from stream_dedup.inputs.decoder import ids_of
 from stream_dedup.insights.metrics import InsightsMetrics
 from stream_dedup.insights.signals import WASTED, HostLedger, Observed, reading_group
-from stream_dedup.kafka import Admin, TopicIds, is_recreated
+from stream_dedup.kafka import Admin, TopicIds, is_recreated, require_topics
 from stream_dedup.kafka.security import Security, security_of
 from stream_dedup.log import headers
 from stream_dedup.serving.running import RoleFrame, RunningRole, run_role
@@ -50,10 +50,8 @@ from stream_dedup.settings.settings import Settings
 
 _logger = structlog.get_logger("stream_dedup.insights")
 
-WRITE_SECONDS = 10.0  # between writes of the signals of hosts with new documents
-# The window of a host's signals before its latest document, and the maximum of hosts, at up to 10 kB
-# each.
-WINDOW_SECONDS, HOSTS_MAX = 86_400, 20_000
+WRITE_SECONDS = 10.0  # between writes of the signals of hosts that sent something
+HOSTS_MAX = 20_000  # at up to 10 kB each
 _TURN_SECONDS = 0.1
 _LOOK_SECONDS = 5.0
 _STUCK_SECONDS = 45.0
@@ -148,12 +146,7 @@ def check_topics(admin: Admin, names: TopicNames) -> TopicIds:
         ConfigurationError: a topic that the role writes has more than one partition.
     """
     written = (names.host_signals, names.insights_changelog)
-    needed = (names.unique, names.duplicates, *written)
-    topics = admin.topic_ids(needed)
-    if missing := [name for name in needed if name not in topics]:
-        raise GoneError(
-            f"{' and '.join(missing)} do not exist; create them with: stream-dedup topics apply"
-        )
+    topics = require_topics(admin, (names.unique, names.duplicates, *written))
     if split := [name for name in written if topics[name][1] != 1]:
         raise ConfigurationError(
             f"The topic {split[0]} has {topics[split[0]][1]} partitions and must have one. Delete it, "
@@ -167,7 +160,7 @@ class _Insights:
         self._settings = settings = role.settings
         self._names, self._ids, self._metrics, self._role = settings.topic_names, ids, metrics, role
         self._hosts, self._id_of = HostNames(), ids_of(settings)
-        self._ledger = HostLedger(WINDOW_SECONDS, HOSTS_MAX)
+        self._ledger = HostLedger(HOSTS_MAX)
         self._unwritten: list[Any] = []
         self._generation = 0
         self._owns = False

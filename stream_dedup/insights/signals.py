@@ -1,6 +1,6 @@
 """The statistics and events of a host's documents in a window of time, without Kafka.
 
-The window has `SLICES` slices of equal length and ends with the host's latest document, so that
+The window is a day in `SLICES` slices and ends with the host's latest document, so that
 statistics do not expire while the host is not crawled. Pages that many ids resemble are counted in
 two halves of the window.
 
@@ -31,6 +31,7 @@ from stream_dedup.domain.document import DUPLICATES, OUTCOMES, SAME_ID
 from stream_dedup.domain.errors import UPGRADE, FormatError, OtherFormatError
 
 SLICES: Final = 24
+SLICE_MS: Final = 3_600_000
 PAGES_MAX: Final = 100
 _ID_CHARACTERS_MAX: Final = 200
 _KEEP_MS: Final = 30 * 86_400_000
@@ -96,7 +97,6 @@ class RepeatedPage(NamedTuple):
 class HostRow:
     """The statistics of a host. `reported` are the current events with their start times."""
 
-    slice_ms: int
     latest_ms: int = 0
     offsets: dict[str, int] = field(default_factory=dict)
     slices: dict[int, Counter[str]] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class HostRow:
             return False
         self.offsets[record.partition] = record.offset
         self.latest_ms = max(self.latest_ms, record.time_ms)
-        number = self.latest_ms // self.slice_ms
+        number = self.latest_ms // SLICE_MS
         figures = self.slices.setdefault(number, Counter())
         figures["documents"] += 1
         figures["bytes"] += record.size
@@ -144,7 +144,7 @@ class HostRow:
 
     @property
     def _half(self) -> int:
-        return self.latest_ms // (self.slice_ms * SLICES // 2)
+        return self.latest_ms // (SLICE_MS * SLICES // 2)
 
     def signals(self, host: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Return the value of `host-signals` (topics/schemas/host-signals.schema.json), and its events
@@ -167,7 +167,7 @@ class HostRow:
             "unchanged_ratio": round(total["unchanged"] / documents, 4) if documents else 0.0,
             "bytes_wasted": total["bytes_wasted"],
             "last_change": None if self.last_change_ms is None else rfc3339(self.last_change_ms),
-            "window_seconds": self.slice_ms * SLICES // 1000,
+            "window_seconds": SLICE_MS * SLICES // 1000,
             "updated": rfc3339(self.latest_ms),
             "events": events,
         }
@@ -187,7 +187,6 @@ class HostRow:
         """Encode the row for the table."""
         body = {
             "format": _FORMAT,
-            "slice_ms": self.slice_ms,
             "latest_ms": self.latest_ms,
             "offsets": self.offsets,
             "slices": self.slices,
@@ -203,8 +202,8 @@ class HostRow:
         )
 
     @classmethod
-    def decode(cls, raw: bytes, slice_ms: int) -> HostRow:
-        """Decode a row that `encode` wrote; counts of a window of another length are dropped.
+    def decode(cls, raw: bytes) -> HostRow:
+        """Decode a row that `encode` wrote.
 
         Raises:
             OtherFormatError: a newer version wrote it; it must not be overwritten.
@@ -217,17 +216,14 @@ class HostRow:
                     f"A row of the table of hosts has format {body['format']!r:.20}, and this "
                     f"program reads {_FORMAT}: {UPGRADE}"
                 )
-            row = cls(slice_ms, int(body["latest_ms"]), last_change_ms=body["last_change_ms"])
+            row = cls(int(body["latest_ms"]), last_change_ms=body["last_change_ms"])
             row.offsets = {str(part): int(offset) for part, offset in body["offsets"].items()}
-            if body["slice_ms"] == slice_ms:
-                row.slices = {
-                    int(slice_number): Counter(slice_counts)
-                    for slice_number, slice_counts in body["slices"].items()
-                }
-                row.pages = {
-                    key: _page(*slice_counts) for key, slice_counts in body["pages"].items()
-                }
-                row.reported = {str(what): int(since) for what, since in body["reported"].items()}
+            row.slices = {
+                int(slice_number): Counter(slice_counts)
+                for slice_number, slice_counts in body["slices"].items()
+            }
+            row.pages = {key: _page(*page) for key, page in body["pages"].items()}
+            row.reported = {str(what): int(since) for what, since in body["reported"].items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise FormatError(
                 f"A row of the table of hosts cannot be read: {type(error).__name__}."
@@ -268,8 +264,7 @@ class HostLedger:
     that were not seen for `_KEEP_MS`.
     """
 
-    def __init__(self, window_seconds: int, hosts_max: int) -> None:
-        self._slice_ms = window_seconds * 1000 // SLICES
+    def __init__(self, hosts_max: int) -> None:
         self._hosts_max = hosts_max
         self._rows: dict[str, HostRow] = {}  # in the order in which they were last seen
         self._changed: dict[str, None] = {}
@@ -289,7 +284,7 @@ class HostLedger:
         rows_by_host, unreadable = {}, 0
         for key, raw in rows:
             try:
-                rows_by_host[key.decode("utf-8", "replace")] = HostRow.decode(raw, self._slice_ms)
+                rows_by_host[key.decode("utf-8", "replace")] = HostRow.decode(raw)
             except FormatError as error:
                 if isinstance(error, OtherFormatError):
                     raise
@@ -301,7 +296,7 @@ class HostLedger:
 
     def count(self, host: str, record: Observed) -> bool:
         """Count a record of a host; return False if it was counted before."""
-        row = self._rows.pop(host, None) or HostRow(self._slice_ms)
+        row = self._rows.pop(host, None) or HostRow()
         self._rows[host] = row
         if not row.count(record):
             return False

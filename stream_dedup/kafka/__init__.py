@@ -36,7 +36,7 @@ from stream_dedup.kafka.spans import (
     topic_bounds,
     unread_spans,
 )
-from stream_dedup.kafka.topic_ids import TopicIds, TopicIdWatcher, is_recreated
+from stream_dedup.kafka.topic_ids import TopicIds, TopicIdWatcher, is_recreated, require_topics
 from stream_dedup.kafka.transaction import (
     Outcome,
     Output,
@@ -79,6 +79,7 @@ __all__ = [
     "read_spans",
     "read_stored",
     "read_whole_log",
+    "require_topics",
     "topic_bounds",
     "unread_spans",
     "warm_up_writer",

@@ -39,6 +39,7 @@ from stream_dedup.kafka.client import (
     translate,
 )
 from stream_dedup.kafka.retries import ANSWER_SECONDS, request
+from stream_dedup.kafka.topic_ids import require_topics
 from stream_dedup.settings.settings import Settings
 
 # Errors from which the client recovers. A new partition of a topic is unknown for a moment.
@@ -275,12 +276,7 @@ def follow_topics(
         ConfigurationError: a topic is missing.
         BrokerError: the consumer cannot continue.
     """
-    known = Admin(settings).topic_ids(topics)
-    missing = [topic for topic in topics if topic not in known]
-    if missing:
-        raise ConfigurationError(
-            f"The topic {missing[0]} does not exist; create it with: stream-dedup topics apply"
-        )
+    known = require_topics(Admin(settings), topics)
     start = OFFSET_BEGINNING if from_beginning else OFFSET_END
     partitions_reader = PartitionsReader(settings, "reader", {"auto.offset.reset": "earliest"})
     with contextlib.closing(partitions_reader):

@@ -6,12 +6,13 @@ reached in the old one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from structlog.typing import FilteringBoundLogger
 
-from stream_dedup.domain.errors import BrokerError
+from stream_dedup.domain.errors import BrokerError, GoneError
 from stream_dedup.domain.threads import SideThread
+from stream_dedup.kafka.admin import Admin
 
 POLL_SECONDS = 30.0
 SOON_SECONDS = 3.0
@@ -68,3 +69,23 @@ class TopicIdWatcher:
 def is_recreated(topic_ids: TopicIds, name: str, topic_id: bytes) -> bool:
     """Return whether the topic exists with another id, because it was created again."""
     return name in topic_ids and topic_ids[name][0] != topic_id
+
+
+def require_topics(admin: Admin, names: Sequence[str]) -> TopicIds:
+    """Return the ids of topics.
+
+    Raises:
+        GoneError: one of them does not exist.
+    """
+    found = admin.topic_ids(names)
+    missing = [name for name in names if name not in found]
+    if len(missing) > 1:
+        raise GoneError(
+            f"The topics {' and '.join(missing)} do not exist; create them with: "
+            "stream-dedup topics apply"
+        )
+    if missing:
+        raise GoneError(
+            f"The topic {missing[0]} does not exist; create it with: stream-dedup topics apply"
+        )
+    return found

@@ -34,13 +34,12 @@ from stream_dedup.domain.errors import (
     AwayError,
     BrokerError,
     ConfigurationError,
-    GoneError,
     StreamDedupError,
 )
 from stream_dedup.domain.failpoints import VARIABLE, Failpoints
 from stream_dedup.domain.hosts import HostNames
 from stream_dedup.fingerprinting import Languages
-from stream_dedup.kafka import Admin, KeptAdmin, PartitionsReader
+from stream_dedup.kafka import Admin, KeptAdmin, PartitionsReader, require_topics
 from stream_dedup.log.headers import parse_log_place
 from stream_dedup.orders.forget import id_in_log
 from stream_dedup.search.api import SearchApi
@@ -260,12 +259,7 @@ class TextFiller:
         )
 
     def _existing_topics(self, admin: Admin) -> dict[str, str]:
-        ids = admin.topic_ids(self._topics)
-        missing = [name for name in self._topics if name not in ids]
-        if missing:
-            raise GoneError(
-                f"{' and '.join(missing)} do not exist; create them with: stream-dedup topics apply"
-            )
+        ids = require_topics(admin, self._topics)
         return {
             "cluster": admin.cluster_id(),
             **{name: topic_id.hex() for name, (topic_id, _) in ids.items()},

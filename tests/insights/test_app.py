@@ -175,7 +175,7 @@ def test_topics_that_are_missing_or_wrong_are_named() -> None:
         return app.check_topics(SimpleNamespace(topic_ids=lambda _: found), names)  # type: ignore[arg-type]
 
     assert len(check()) == 4
-    with pytest.raises(GoneError, match="duplicates do not exist"):
+    with pytest.raises(GoneError, match="duplicates does not exist"):
         check(duplicates=None)
     with pytest.raises(ConfigurationError, match="host-signals has 2 partitions"):
         check(**{"host-signals": 2})

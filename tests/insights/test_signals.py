@@ -12,11 +12,10 @@ from jsonschema import Draft202012Validator, FormatChecker
 
 from stream_dedup.domain.errors import FormatError, OtherFormatError
 from stream_dedup.domain.topics import topic_folder
-from stream_dedup.insights.signals import SLICES, HostLedger, HostRow, Observed
+from stream_dedup.insights.signals import SLICE_MS, HostLedger, HostRow, Observed
 
 DAY = 86_400
 NOW_MS = 1_790_000_000_000
-SLICE_MS = DAY * 1000 // SLICES
 REASONS = ("new", "too-short", "exact", "near", "unchanged", "returned", "revised")
 SCHEMA = json.loads((topic_folder() / "schemas" / "host-signals.schema.json").read_text())
 CHECK = Draft202012Validator(SCHEMA, format_checker=FormatChecker())
@@ -55,7 +54,7 @@ def test_the_signals_are_what_a_plain_count_says(salt: int) -> None:
     seed = int(os.environ.get("SEED", "0")) + salt
     print("seed", seed)
     chance = random.Random(seed)
-    ledger, known, ends = HostLedger(DAY, 10), [], {"unique-0": 0, "duplicates-3": 0}
+    ledger, known, ends = HostLedger(10), [], {"unique-0": 0, "duplicates-3": 0}
     for _ in range(300):
         part = chance.choice(sorted(ends))
         ends[part] += chance.randint(1, 3)  # a transaction's marker has an offset too
@@ -88,7 +87,7 @@ def test_the_signals_are_what_a_plain_count_says(salt: int) -> None:
 
 def test_a_page_that_is_fetched_again_is_no_duplicate() -> None:
     """The original of a story, fetched a hundred times: no duplicates, no waste, no event."""
-    ledger = HostLedger(DAY, 10)
+    ledger = HostLedger(10)
     reasons = ["new", *["unchanged", "returned", "revised"] * 33]
     for number, reason in enumerate(reasons):
         ledger.count("a.example", record(number, reason, id=b"the story"))
@@ -100,7 +99,7 @@ def test_a_page_that_is_fetched_again_is_no_duplicate() -> None:
 
 def test_a_calendar_is_a_template_and_articles_are_none() -> None:
     """Of 2,000 months each resembles the first; of 2,000 articles none has a sibling."""
-    ledger = HostLedger(DAY, 10)
+    ledger = HostLedger(10)
     for number in range(2_000):
         ledger.count("calendar.example", sibling(number) if number else record(number))
         ledger.count("articles.example", record(number, partition="unique-1"))
@@ -120,7 +119,7 @@ def test_a_calendar_is_a_template_and_articles_are_none() -> None:
 )
 def test_an_event_begins_once_and_ends_well_below(make: Any, kind: str, begins: int) -> None:
     """Where half a window passes twice without these pages, it is over."""
-    ledger = HostLedger(DAY, 10)
+    ledger = HostLedger(10)
     found, offset = [], 0
     for ids in (begins // 2, 2 * begins, begins):
         for _ in range(ids):
@@ -138,7 +137,7 @@ def test_an_event_begins_once_and_ends_well_below(make: Any, kind: str, begins: 
 
 
 def test_a_host_whose_documents_all_fall_on_others_vanishes() -> None:
-    ledger = HostLedger(DAY, 10)
+    ledger = HostLedger(10)
     for number in range(45):
         ledger.count("a.example", dropped(number, page=number))
     for number in range(45, 50):
@@ -150,7 +149,7 @@ def test_a_host_whose_documents_all_fall_on_others_vanishes() -> None:
 @pytest.mark.parametrize(("size", "kinds"), [(10, []), (1_000, ["one-page", "vanishing"])])
 def test_equal_captions_are_no_event(size: int, kinds: list[str]) -> None:
     """Titles and captions of few characters are often equal; longer texts that are, are."""
-    ledger = HostLedger(DAY, 10)
+    ledger = HostLedger(10)
     for number in range(60):
         ledger.count("a.example", dropped(number)._replace(size=size))
 
@@ -159,7 +158,7 @@ def test_equal_captions_are_no_event(size: int, kinds: list[str]) -> None:
 
 def test_a_topic_that_was_made_anew_is_counted() -> None:
     """Its offsets are low again, and its records later."""
-    ledger = HostLedger(DAY, 10)
+    ledger = HostLedger(10)
     for one in (record(900), record(3, time_ms=NOW_MS + 1), record(4, time_ms=NOW_MS + 1)):
         assert ledger.count("a.example", one)
     assert not ledger.count("a.example", record(4, time_ms=NOW_MS + 1))
@@ -167,7 +166,7 @@ def test_a_topic_that_was_made_anew_is_counted() -> None:
 
 def test_hosts_are_forgotten_by_number_and_by_age() -> None:
     """Those that were seen longest ago; both topics get a null value."""
-    ledger = HostLedger(DAY, 2)
+    ledger = HostLedger(2)
     for number, host in enumerate("abac"):
         ledger.count(host, record(number))
     written, _ = ledger.changes()
@@ -179,7 +178,7 @@ def test_hosts_are_forgotten_by_number_and_by_age() -> None:
 
 def test_the_window_ends_with_the_latest_document_of_the_host() -> None:
     """What lies a window before is gone; an older record counts now, because time stands."""
-    row = HostRow(SLICE_MS)
+    row = HostRow()
     for number, time_ms in enumerate((NOW_MS, NOW_MS + DAY * 1000, NOW_MS)):
         row.count(record(number, time_ms=time_ms))
     assert row.signals("a")[0]["documents"] == 2
@@ -187,14 +186,14 @@ def test_the_window_ends_with_the_latest_document_of_the_host() -> None:
 
 def test_a_row_that_cannot_be_read_is_left_out() -> None:
     """A newer one stops the role, because it must not be written over."""
-    ledger = HostLedger(DAY, 10)
+    ledger = HostLedger(10)
     ledger.count("a", record(1))
     ((_, row, _),) = ledger.changes()[0]
     assert row is not None
     newer = row.replace(b'"format":1', b'"format":2')
     for raw in (b"", b"{}", b"[1]", b'{"format":1}', row[:-9]):
         with pytest.raises(FormatError):
-            HostRow.decode(raw, SLICE_MS)
+            HostRow.decode(raw)
         assert ledger.load([(b"a", raw)]) == 1
     with pytest.raises(OtherFormatError, match="reads 1"):
         ledger.load([(b"a", newer)])
@@ -202,7 +201,7 @@ def test_a_row_that_cannot_be_read_is_left_out() -> None:
 
 def test_the_size_of_a_row_is_bounded() -> None:
     """However many pages the ids of a host fall on."""
-    row = HostRow(SLICE_MS)
+    row = HostRow()
     for number in range(2_000):
         row.count(dropped(number, page=number // 2))
     assert len(row.pages) == 100

@@ -406,7 +406,7 @@ def test_a_folder_of_something_else_is_refused_with_what_to_do(tmp_path: Path) -
         make_filler(MemoryOutputs(), tmp_path)
     empty = MemoryOutputs()
     del empty.records["duplicates", 0], empty.records["duplicates", 1]
-    with pytest.raises(ConfigurationError, match="duplicates do not exist; create them with"):
+    with pytest.raises(ConfigurationError, match="duplicates does not exist; create it with"):
         make_filler(empty, tmp_path)
     assert len(run_until_ready(crawl(3, 0), tmp_path, all_of)[0]) == 3, (
         "refusals let go of the folder"
