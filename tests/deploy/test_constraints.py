@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -35,75 +34,48 @@ MOUNT = Path("/mnt")
 VOLUME = MOUNT / "volume"
 TMP = MOUNT / "tmp"
 PROGRAM = [sys.executable, "-m", "stream_dedup"]
+SCRIPT = f"""
+set -e
+mount -t tmpfs -o mode=755 pod {MOUNT}
+mkdir -m 700 {VOLUME}
+[ -z "$KERNELS" ] || {{ mkdir {VOLUME}/cache; cp -r "$KERNELS" {VOLUME}/cache/kernels; }}
+chmod -R go-rwx {VOLUME} && chown -R {USER}:{USER} {VOLUME}
+mkdir -m 1777 {TMP}
+# Python's own folder, where another user may not pass one above it.
+if [ -n "$CLOSED" ]; then
+  mkdir {MOUNT}/python
+  mount --bind "$PYTHON" {MOUNT}/python
+  mount -t tmpfs -o mode=755 pod "$CLOSED"
+  mkdir -p "$PYTHON"
+  mount --bind {MOUNT}/python "$PYTHON"
+fi
+# The volume is a file system of its own, so that it stays writable.
+for one in {VOLUME} {TMP}; do mount --bind $one $one; done
+while read -r _ where _; do
+  case $where in
+    /proc*|/sys*|/dev*|{VOLUME}|{TMP}) ;;
+    *) mount -o remount,bind,ro "$where" 2> /dev/null || true ;;
+  esac
+done < /proc/mounts
+exec setpriv --reuid {USER} --regid {USER} --clear-groups --bounding-set=-all --inh-caps=-all \
+  --no-new-privs -- "$@"
+"""
 LOOK = """
-import json, os, pathlib, tempfile
+import json, os, pathlib
 def can(path):
     try:
-        with open(path, "w"):
-            return True
+        return bool(open(path, "w"))
     except OSError:
         return False
 status = dict(line.split(":", 1) for line in pathlib.Path("/proc/self/status").read_text().splitlines())
-print(json.dumps({
-    "user": os.getuid(), "groups": os.getgroups(), "home": os.environ.get("HOME"), "capabilities": int(status["CapBnd"], 16),
-    "no_new_privileges": int(status["NoNewPrivs"]),
-    "written": [path for path in os.environ["TRY"].split() if can(path)],
-}))
+told = os.getuid(), os.getgroups(), os.environ.get("HOME"), int(status["CapBnd"], 16), int(status["NoNewPrivs"])
+print(json.dumps([*told, [path for path in os.environ["TRY"].split() if can(path)]]))
 """
 
 
-def _closed_parent(path: Path) -> Path | None:
-    """Return the first folder on the way to `path` that another user may not pass."""
-    return next(
-        (parent for parent in reversed(path.parents) if not parent.stat().st_mode & 0o001), None
-    )
-
-
-def _script(command: list[str], kernels: Path | None) -> str:
-    needed = sorted({Path(one).resolve() for one in (str(ROOT), sys.prefix, sys.base_prefix)})
-    lines = [
-        "set -e",
-        f"mount -t tmpfs -o mode=755 pod {MOUNT}",
-        f"mkdir {MOUNT}/keep",
-        f"mkdir -m 700 {VOLUME}",
-        *(
-            []
-            if kernels is None
-            else [
-                f"mkdir {VOLUME}/cache",
-                f"cp -r {shlex.quote(str(kernels))} {VOLUME}/cache/kernels",
-            ]
-        ),
-        f"chmod -R go-rwx {VOLUME} && chown -R {USER}:{USER} {VOLUME}",
-        f"mkdir -m 1777 {TMP}",
-    ]
-    for number, path in enumerate(needed):
-        lines += [
-            f"mkdir {MOUNT}/keep/{number}",
-            f"mount --bind {shlex.quote(str(path))} {MOUNT}/keep/{number}",
-        ]
-    closed = {path: parent for path in needed if (parent := _closed_parent(path)) is not None}
-    lines += [
-        f"mount -t tmpfs -o mode=755 pod {shlex.quote(str(parent))}"
-        for parent in sorted(set(closed.values()))
-    ]
-    for number, path in enumerate(needed):
-        if path in closed:
-            where = shlex.quote(str(path))
-            lines += [f"mkdir -p {where}", f"mount --bind {MOUNT}/keep/{number} {where}"]
-    # The volume is a file system of its own, so that it stays writable.
-    lines += [
-        f"for one in {VOLUME} {TMP}; do mount --bind $one $one; done",
-        (
-            "while read -r _ where _; do case $where in /proc*|/sys*|/dev*|"
-            f"{VOLUME}|{TMP}"
-            ") ;; "
-            '*) mount -o remount,bind,ro "$where" 2> /dev/null || true ;; esac; done < /proc/mounts'
-        ),
-        f"exec setpriv --reuid {USER} --regid {USER} --clear-groups --bounding-set=-all "
-        "--inh-caps=-all --no-new-privs -- " + shlex.join(command),
-    ]
-    return "\n".join(lines)
+def closed_parent(path: Path) -> Path | None:
+    """Return the first folder on the way to a path that another user may not pass."""
+    return next((one for one in reversed(path.parents) if not one.stat().st_mode & 0o001), None)
 
 
 def start_in_pod(
@@ -116,18 +88,13 @@ def start_in_pod(
 
     `kernels` are put into the volume's folder `cache`, as an earlier start would have left them.
     """
-    with log.open("w") if log else open(os.devnull, "w") as stream:  # noqa: PTH123
+    python = Path(sys.base_prefix).resolve()
+    given = {"PATH": os.environ["PATH"], "TMPDIR": str(TMP), "KERNELS": str(kernels or "")}
+    given |= {"PYTHON": str(python), "CLOSED": str(closed_parent(python) or "")}
+    with (log or Path(os.devnull)).open("w") as stream:
         return subprocess.Popen(
-            [
-                "unshare",
-                "--mount",
-                "--propagation",
-                "private",
-                "sh",
-                "-c",
-                _script(command, kernels),
-            ],
-            env={"PATH": os.environ["PATH"], "TMPDIR": str(TMP)} | environment,
+            ["unshare", "--mount", "--propagation", "private", "sh", "-c", SCRIPT, "sh", *command],
+            env=given | environment,
             cwd="/",
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -143,6 +110,8 @@ def why_no_pod() -> str | None:
     missing = [tool for tool in ("unshare", "setpriv", "mount") if shutil.which(tool) is None]
     if missing:
         return f"{', '.join(missing)} is not installed"
+    if closed := closed_parent(ROOT) or closed_parent(Path(sys.prefix)):
+        return f"another user may not pass {closed}"
     tried = start_in_pod(["true"], {})
     said, _ = tried.communicate(timeout=30)
     return f"a mount namespace cannot be made: {said.strip()}" if tried.returncode else None
@@ -178,14 +147,7 @@ def test_the_constraints_are_real() -> None:
     )
     said, _ = looked.communicate(timeout=60)
 
-    assert json.loads(said.splitlines()[-1]) == {
-        "user": USER,
-        "groups": [],
-        "home": None,
-        "capabilities": 0,
-        "no_new_privileges": 1,
-        "written": ["/mnt/volume/x"],
-    }
+    assert json.loads(said.splitlines()[-1]) == [USER, [], None, 0, 1, ["/mnt/volume/x"]]
 
 
 @pytest.mark.thorough
