@@ -18,16 +18,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO
 
+import structlog
+
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.extras import lacking
+from stream_dedup.serving import logs
 from stream_dedup.serving.ports import PORT_OFFSETS, AddressedRole, address_of
 from stream_dedup.serving.process import how_ended, stop_on_signals
 from stream_dedup.settings.settings import Settings
 
+_logger = structlog.get_logger("stream_dedup.run")
+
 _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 60.0
-_LAST_LINES_SECONDS = 1.0
-_CONFIGURATION = ConfigurationError.exit_code
 _RESTART_SECONDS = 10.0
 _COLOURS = {"index": "\033[36m", "worker": "\033[35m", "insights": "\033[33m", "search": "\033[32m"}
 # The roles that no document waits for.
@@ -60,11 +63,12 @@ def supervise(
         ConfigurationError: `with_search` is True, and the extra is not installed.
     """
     is_console = log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
+    logs.configure(settings.log_level, log_format, role="all")
     problem = "" if with_search is False else lacking("search")
     if problem and with_search:
         raise ConfigurationError(problem)
     if problem:
-        _print_line(f"The console and `find` are not available. {problem}")
+        _logger.warning(f"The console and `find` are not available. {problem}")
     with_search = with_search is not False and not problem
     options = options_of(
         settings, common_options, with_insights=with_insights, with_search=with_search
@@ -76,9 +80,9 @@ def supervise(
                 children.append(_start(role, arguments, is_console=is_console))
             ended = _wait(children, stop, is_console=is_console)
             if ended is not None:
-                ended.reader.join(_LAST_LINES_SECONDS)
-                _print_line(
-                    f"The {ended.role} ended unexpectedly ({_describe_end(ended)}), so all roles are "
+                ended.reader.join(1.0)
+                _logger.warning(
+                    f"The {ended.role} ended unexpectedly ({how_ended(ended.process.returncode)}), so all roles are "
                     "stopped. After an error, its last log lines above report it."
                 )
         finally:
@@ -98,7 +102,17 @@ def options_of(
     with_insights: bool,
     with_search: bool,
 ) -> dict[AddressedRole, list[str]]:
-    """Return the command-line options of each role that runs, in the order in which they start."""
+    """Return the command-line options of each role that runs, in the order in which they start.
+
+    Raises:
+        ConfigurationError: there is no port for each role after HTTP_PORT.
+    """
+    last_port = settings.http_port + max(PORT_OFFSETS.values())
+    if last_port > 65_535:
+        raise ConfigurationError(
+            f"The roles use HTTP_PORT and the ports after it, so STREAM_DEDUP_HTTP_PORT={settings.http_port} "
+            f"needs port {last_port:,}; the highest is 65535."
+        )
     roles: list[AddressedRole] = ["index", "worker"]
     roles += ["insights"] if with_insights else []
     roles += ["search"] if with_search else []
@@ -157,7 +171,7 @@ def _wait(children: list[_Child], stop: threading.Event, *, is_console: bool) ->
                 return child
             if child.restart_at is None:
                 # After 78 a restart fails again until an operator changes the configuration.
-                will_start = _exit_code(child) != _CONFIGURATION
+                will_start = _exit_code(child) != ConfigurationError.exit_code
                 child.restart_at = (
                     time.monotonic() + _RESTART_SECONDS if will_start else float("inf")
                 )
@@ -166,8 +180,8 @@ def _wait(children: list[_Child], stop: threading.Event, *, is_console: bool) ->
                     if will_start
                     else "it is not restarted"
                 )
-                _print_line(
-                    f"The {child.role} ended unexpectedly ({_describe_end(child)}); the other roles "
+                _logger.warning(
+                    f"The {child.role} ended unexpectedly ({how_ended(child.process.returncode)}); the other roles "
                     f"continue, and {then}."
                 )
             elif time.monotonic() >= child.restart_at:
@@ -185,8 +199,8 @@ def _stop_all(children: Sequence[_Child]) -> None:
         try:
             child.process.wait(max(0.1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            _print_line(
-                f"The {child.role} did not exit within {_GRACE_SECONDS:.0f} s and is killed; its "
+            _logger.warning(
+                f"The {child.role} did not end within {_GRACE_SECONDS:.0f} s and is killed; its "
                 "next start recovers."
             )
             child.process.kill()
@@ -199,12 +213,3 @@ def _stop_all(children: Sequence[_Child]) -> None:
 def _exit_code(child: _Child) -> int:
     code = child.process.returncode
     return code if code >= 0 else 128 - code
-
-
-def _describe_end(child: _Child) -> str:
-    return how_ended(child.process.returncode)
-
-
-def _print_line(text: str) -> None:
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()

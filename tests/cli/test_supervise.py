@@ -9,10 +9,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.extras import install_command
 from stream_dedup.serving import supervise
 from stream_dedup.settings.settings import Settings
@@ -39,6 +41,8 @@ def test_each_role_has_a_port_of_its_own() -> None:
         assert ports == wanted | ({"insights": "http_port=9002"} if insights else {})
     assert all("http_port=0" in own for own in options_of(Settings(http_port=0)).values())
     assert "search" not in options_of(Settings(), search=False)
+    with pytest.raises(ConfigurationError, match="HTTP_PORT=65534 needs port 65,537"):
+        options_of(Settings(http_port=65_534))
 
 
 def test_only_the_search_is_told_of_the_index() -> None:
@@ -98,7 +102,7 @@ def test_what_no_document_waits_for_is_started_again(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(supervise, "_POLL_SECONDS", 0.001)
     monkeypatch.setattr(supervise, "_RESTART_SECONDS", 0.0)
     said: list[str] = []
-    monkeypatch.setattr(supervise, "_print_line", said.append)
+    monkeypatch.setattr(supervise, "_logger", SimpleNamespace(warning=said.append))
 
     class Ended:
         def __init__(self, code: int | None) -> None:
@@ -164,7 +168,7 @@ def test_a_role_that_is_killed_is_named_at_once_and_ends_the_others(
         assert started[1].process.poll() is None, "it is said only when all is over"
         (tmp_path / "go on").touch()
 
-    monkeypatch.setattr(supervise, "_print_line", say)
+    monkeypatch.setattr(supervise, "_logger", SimpleNamespace(warning=say))
 
     def kill() -> None:
         while len(started) < 2:
