@@ -32,7 +32,6 @@ SPANS: Final = {"15m": 15, "1h": 60, "6h": 360, "1d": 1_440, "7d": MINUTES}
 """The spans of figures, in minutes."""
 _COLUMNS_MAX: Final = 60
 BINS: Final = 20
-_LATENCIES: Final = 2_000
 _MARKS: Final = 50
 VERDICTS: Final = tuple(str(verdict) for verdict in Verdict)
 FILTERS: Final = ("reason", "verdict", "host", "id", "header", "from", "to", "until")
@@ -168,7 +167,6 @@ class Recent:
         self._decisions: deque[Decision] = deque(maxlen=keep)
         self._minutes: dict[int, Counter[str]] = {}
         self._seconds: deque[tuple[int, int]] = deque(maxlen=120)  # (second, decisions seen in it)
-        self._latencies: deque[int] = deque(maxlen=_LATENCIES)
         self._now_ms = now_ms
         self._number = 0
         self._read_from_ms = 0
@@ -195,8 +193,6 @@ class Recent:
                 self._minutes.setdefault(seen // 60_000, Counter())[
                     known_reason(decision.reason)
                 ] += 1
-                if decision.latency_ms is not None:
-                    self._latencies.append(decision.latency_ms)
                 if self._seconds and self._seconds[-1][0] == seen // 1000:
                     self._seconds[-1] = (seen // 1000, self._seconds[-1][1] + 1)
                 else:
@@ -263,12 +259,14 @@ class Recent:
             lately = sum(
                 count for second, count in self._seconds if now // 1000 - 60 < second <= now // 1000
             )
-            latencies = sorted(self._latencies)
             decisions = [
                 decision for decision in self._decisions if decision.seen_ms >= first * 60_000
             ]
             read_from, partial = self._read_from_ms, set(self._partial)
             marked = sorted((*marks, *self._marks), key=lambda mark: mark.time_ms)
+        latencies = sorted(
+            decision.latency_ms for decision in decisions if decision.latency_ms is not None
+        )
         by_reason: Counter[str] = Counter()
         for column_counts in counts:
             by_reason.update(column_counts)

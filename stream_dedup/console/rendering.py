@@ -46,6 +46,7 @@ def environment() -> Environment:
         "size": size,
         "time": time_of,
         "number": number,
+        "delay": delay,
         "query": query,
         "web": web,
         "key": key,
@@ -99,6 +100,11 @@ def time_of(time_ms: int) -> str:
 def number(value: float | None, digits: int = 0) -> str:
     """Return a number with thousands separators; `-` for none."""
     return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def delay(milliseconds: int) -> str:
+    """Return a time that passed: in milliseconds, from 10 s on in seconds."""
+    return f"{milliseconds:,} ms" if milliseconds < 10_000 else f"{milliseconds / 1000:,.0f} s"
 
 
 def key(reason: str) -> Markup:

@@ -52,7 +52,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
 
 def _report(sources: ConsoleSources, health: Health, stop: threading.Event) -> None:
     """Report whether decisions arrive until `stop` is set, and log each change."""
-    last_trouble = ""
+    last_trouble = sources.trouble()  # nothing has been read yet
     while not stop.wait(_LOOK_SECONDS):
         health.beat()
         trouble = sources.trouble()
@@ -63,5 +63,5 @@ def _report(sources: ConsoleSources, health: Health, stop: threading.Event) -> N
         if trouble and trouble != last_trouble:
             _logger.warning("decisions cannot be read", why=trouble)
         elif last_trouble and not trouble:
-            _logger.info("decisions are read again")
+            _logger.info("decisions are read")
         last_trouble = trouble

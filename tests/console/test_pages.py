@@ -294,6 +294,14 @@ def test_only_a_search_knows_when_it_started() -> None:
         assert [one.text for one in figures.marks] == marks
 
 
+def test_a_delay_has_its_unit() -> None:
+    """Of the worker's backlog it may be minutes."""
+    assert ">49 ms <span" in shown("")
+    given = sources(0)
+    given.recent.saw([decision(1, latency_ms=75_871)])
+    assert '>76 s <span class="faint">p99 76 s<' in shown("", given)
+
+
 def test_nothing_a_second_is_told_while_nothing_is_read() -> None:
     """What leaves meanwhile is not known, and not none."""
     for given, told in (
