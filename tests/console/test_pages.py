@@ -299,7 +299,7 @@ def test_a_delay_has_its_unit() -> None:
     assert ">49 ms <span" in shown("")
     given = sources(0)
     given.recent.saw([decision(1, latency_ms=75_871)])
-    assert '>76 s <span class="faint">p99 76 s<' in shown("", given)
+    assert '>76 s <span class="faint whole">p99 76 s<' in shown("", given)
 
 
 def test_nothing_a_second_is_told_while_nothing_is_read() -> None:
