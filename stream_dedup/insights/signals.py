@@ -34,7 +34,6 @@ SLICES: Final = 24
 SLICE_MS: Final = 3_600_000
 PAGES_MAX: Final = 100
 _ID_CHARACTERS_MAX: Final = 200
-_KEEP_MS: Final = 30 * 86_400_000
 _FORMAT: Final = 1
 _BITS: Final = 256
 _DISTINCT_MAX: Final = 1420  # used when all bits are set
@@ -260,15 +259,12 @@ def rfc3339(time_ms: int) -> str:
 
 
 class HostLedger:
-    """The rows of all hosts, at most `hosts_max`: the least recently seen are dropped first, and all
-    that were not seen for `_KEEP_MS`.
-    """
+    """The rows of all hosts, at most `hosts_max`: the least recently seen are dropped first."""
 
     def __init__(self, hosts_max: int) -> None:
         self._hosts_max = hosts_max
         self._rows: dict[str, HostRow] = {}  # in the order in which they were last seen
         self._changed: dict[str, None] = {}
-        self._latest_ms = 0
 
     @property
     def hosts(self) -> int:
@@ -291,7 +287,6 @@ class HostLedger:
                 unreadable += 1
         self._rows = dict(sorted(rows_by_host.items(), key=lambda item: item[1].latest_ms))
         self._changed.clear()
-        self._latest_ms = max((row.latest_ms for row in rows_by_host.values()), default=0)
         return unreadable
 
     def count(self, host: str, record: Observed) -> bool:
@@ -300,7 +295,6 @@ class HostLedger:
         self._rows[host] = row
         if not row.count(record):
             return False
-        self._latest_ms = max(self._latest_ms, row.latest_ms)
         self._changed[host] = None
         return True
 
@@ -318,10 +312,8 @@ class HostLedger:
             raw = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
             written.append((host, self._rows[host].encode(), raw))
         self._changed.clear()
-        while self._rows:
-            host, row = next(iter(self._rows.items()))
-            if self.hosts <= self._hosts_max and row.latest_ms >= self._latest_ms - _KEEP_MS:
-                break
+        while self.hosts > self._hosts_max:
+            host = next(iter(self._rows))
             del self._rows[host]
             written.append((host, None, None))
         return written, begun
