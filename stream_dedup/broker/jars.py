@@ -193,14 +193,15 @@ def _fetch_missing(jars: Sequence[Jar], folder: Path, log: Callable[[str], None]
 
 def _fetch_all(jars: Sequence[Jar], incoming: Path, folder: Path) -> None:
     """Fetch several jars at once; a failure, or Ctrl-C, cancels those that have not begun."""
-    # As pip does, because a company's proxy may use a certificate that only the system knows.
-    context = import_extra("truststore").SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     with ThreadPoolExecutor(FETCHED_AT_ONCE) as threads:
-        list(threads.map(lambda jar: _fetch(jar, incoming, folder, context), jars))
+        list(threads.map(lambda jar: _fetch(jar, incoming, folder), jars))
 
 
-def _fetch(jar: Jar, incoming: Path, folder: Path, context: ssl.SSLContext) -> None:
+def _fetch(jar: Jar, incoming: Path, folder: Path) -> None:
     """Fetch a jar into `incoming`, verify it, and move it to `folder`."""
+    # The system's certificates, as pip trusts them: a company's proxy may use one of its own. One
+    # context for each fetch, because a context of truststore makes one handshake at a time.
+    context = import_extra("truststore").SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     path = incoming / jar.file_name
     for attempt in range(1, ATTEMPTS + 1):
         try:
