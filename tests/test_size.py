@@ -10,15 +10,15 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 33_235
+WHOLE = 33_248
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
 CEILINGS = {
     "audit": 1_802,
     "broker": 411,
-    "cli": 1_329,
-    "console": 1_576,
+    "cli": 1_330,
+    "console": 1_588,
     "demo": 496,
     "domain": 1_766,
     "files": 2_717,

@@ -13,6 +13,8 @@ import binascii
 import hmac
 from pathlib import Path
 
+from stream_dedup.domain.errors import ConfigurationError
+
 
 class TokenGuard:
     """Accepts requests with the token: `Authorization: Bearer TOKEN`, or as the password of Basic,
@@ -27,14 +29,33 @@ class TokenGuard:
         if self._path is None:
             return ""
         try:
+            if hmac.compare_digest(_given(authorization), self.token()):
+                return ""
+        except ConfigurationError:  # its path is for the operator alone
+            return "The console's token cannot be read, so all requests are refused; see CONSOLE_TOKEN_FILE."
+        return "The console needs its token: as the password (any user name), or as Authorization: Bearer TOKEN."
+
+    def token(self) -> bytes:
+        """Return the token; empty if none is needed.
+
+        Raises:
+            ConfigurationError: the file cannot be read, or is empty.
+        """
+        if self._path is None:
+            return b""
+        try:
             token = self._path.read_bytes().strip()
         except OSError as error:
-            return f"The console's token cannot be read ({error.strerror}), so all requests are refused; see CONSOLE_TOKEN_FILE."
+            raise ConfigurationError(
+                f"The console's token cannot be read from {self._path} ({error.strerror}), so all "
+                "requests are refused; see CONSOLE_TOKEN_FILE."
+            ) from error
         if not token:
-            return "The file of the console's token is empty, so all requests are refused; see CONSOLE_TOKEN_FILE."
-        if hmac.compare_digest(_given(authorization), token):
-            return ""
-        return "The console needs its token: as the password (any user name), or as Authorization: Bearer TOKEN."
+            raise ConfigurationError(
+                f"The file of the console's token, {self._path}, is empty, so all requests are "
+                "refused; see CONSOLE_TOKEN_FILE."
+            )
+        return token
 
 
 def _given(authorization: str) -> bytes:

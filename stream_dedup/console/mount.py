@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from stream_dedup.console.app import ApiAnswers, ConsolePages
 from stream_dedup.console.attention import Attention
+from stream_dedup.console.guard import TokenGuard
 from stream_dedup.console.nouns import PlansInForce
 from stream_dedup.console.outputs import OutputRecords, OutputsFollower
 from stream_dedup.console.recent import Recent
@@ -67,7 +68,11 @@ def pages_of(
 ) -> ConsolePages:
     """Return the pages over the sources, and further answers; their `routes` belong into the role's
     `HttpServer`.
+
+    Raises:
+        ConfigurationError: the token's file cannot be read, or is empty.
     """
+    TokenGuard(settings.console_token_file).token()
     return ConsolePages(sources, settings.console_prefix, settings.console_token_file, api)
 
 

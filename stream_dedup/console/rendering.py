@@ -103,8 +103,14 @@ def number(value: float | None, digits: int = 0) -> str:
 
 
 def delay(milliseconds: int) -> str:
-    """Return a time that passed: in milliseconds, from 10 s on in seconds."""
-    return f"{milliseconds:,} ms" if milliseconds < 10_000 else f"{milliseconds / 1000:,.0f} s"
+    """Return a time that passed: in milliseconds, from 10 s on in seconds, then in minutes."""
+    if milliseconds < 10_000:
+        return f"{milliseconds:,} ms"
+    return (
+        f"{milliseconds / 1000:.0f} s"
+        if milliseconds < 600_000
+        else f"{milliseconds / 60_000:,.0f} min"
+    )
 
 
 def key(reason: str) -> Markup:

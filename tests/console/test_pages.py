@@ -25,7 +25,7 @@ import pytest
 
 from stream_dedup.console import app, rendering
 from stream_dedup.console.app import ConsolePages
-from stream_dedup.console.mount import plans_in, sources_of
+from stream_dedup.console.mount import pages_of, plans_in, sources_of
 from stream_dedup.console.nouns import (
     Decision,
     FoundDocument,
@@ -41,7 +41,7 @@ from stream_dedup.console.recent import Recent
 from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.console.tables import TABLES
 from stream_dedup.domain.document import Message
-from stream_dedup.domain.errors import BrokerError, StreamDedupError
+from stream_dedup.domain.errors import BrokerError, ConfigurationError, StreamDedupError
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.search.finding import Finder
@@ -300,6 +300,7 @@ def test_a_delay_has_its_unit() -> None:
     given = sources(0)
     given.recent.saw([decision(1, latency_ms=75_871)])
     assert '>76 s <span class="faint whole">p99 76 s<' in shown("", given)
+    assert rendering.delay(3_148_546) == "52 min"
 
 
 def test_nothing_a_second_is_told_while_nothing_is_read() -> None:
@@ -773,6 +774,18 @@ def test_the_token_of_a_file(tmp_path: Path) -> None:
         assert [status("Bearer "), status("Basic " + b64encode(b"a:").decode())] == [401, 401]
         path.unlink()
         assert status("Bearer another one") == 401
+
+
+@pytest.mark.parametrize(("token", "why"), [(None, "cannot be read"), (" ", "is empty")])
+def test_a_console_without_its_token_does_not_start(
+    token: str | None, why: str, tmp_path: Path
+) -> None:
+    """It would be ready, and refuse everybody."""
+    path = tmp_path / "token"
+    if token is not None:
+        path.write_text(token)
+    with pytest.raises(ConfigurationError, match=rf"{path}.*{why}|{why} from {path}"):
+        pages_of(Settings(console_token_file=path), sources())
 
 
 def test_a_prefix_is_served_beside_the_root() -> None:
