@@ -424,7 +424,7 @@ async def _groups(
     order = query.get("order", "largest")
     if order not in ("largest", "newest"):
         raise InputError(f"order must be largest or newest, not {order!r:.40}.")
-    notices, _ = await _reach(sources, call)
+    notices: list[str] = []
     first = _GROUPS_OF_PAGE * ((page or 1) - 1)
     limit = _GROUPS_OF_PAGE + 1 if page else GROUPS_MAX  # one more: whether a page follows
     ask = None if sources.search is None else partial(sources.search.groups, order, limit, first)
@@ -495,7 +495,7 @@ async def hosts(sources: ConsoleSources, query: Query, call: Calling) -> dict[st
 async def copies(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
     """Answer with which hosts copied which, or with the copies of and from one host."""
     host = asked_host(query.get("host", ""))
-    notices, _ = await _reach(sources, call)
+    notices: list[str] = []
     ask = None if sources.search is None else partial(sources.search.pairs, host)
     none = HostPairs((), sources.recent.time_ms)
     pairs = await _asked(notices, call, ask, _NO_SEARCH, "The copies are not known", none)

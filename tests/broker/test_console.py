@@ -36,7 +36,7 @@ def test_a_console_tells_dead_letters_hosts_and_a_dead_broker(tmp_path: Path) ->
         assert console.asked("/hosts.json")["has_signals"] is False
         assert worker.stop() == 0
         broker.kill()
-        pages = ("now", "decisions", "hosts", "groups", "dead-letters")
+        pages = ("now", "decisions", "hosts", "dead-letters")
         for page in pages:
             wait_until(
                 lambda page=page: console.asked(f"/{page}.json").get("notices"), "the page says it"
