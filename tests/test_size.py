@@ -10,18 +10,18 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 33_248
+WHOLE = 33_313
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
 CEILINGS = {
-    "audit": 1_802,
+    "audit": 1_809,
     "broker": 411,
-    "cli": 1_330,
+    "cli": 1_365,
     "console": 1_588,
     "demo": 496,
     "domain": 1_766,
-    "files": 2_717,
+    "files": 2_720,
     "fingerprinting": 2_743,
     "index": 5_562,
     "indexer": 672,
@@ -36,7 +36,7 @@ CEILINGS = {
     "search": 1_243,
     "serving": 1_248,
     "settings": 687,
-    "worker": 1_975,
+    "worker": 1_976,
     "": 44,
 }
 """Statements of each package; "" is the modules beside them. Lower a ceiling with each step that

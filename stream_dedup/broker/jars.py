@@ -192,7 +192,7 @@ def _fetch_missing(jars: Sequence[Jar], folder: Path, log: Callable[[str], None]
 
 
 def _fetch_all(jars: Sequence[Jar], incoming: Path, folder: Path) -> None:
-    """Fetch several jars at once; a failure, or Ctrl-C, cancels those that have not begun."""
+    """Fetch several jars at once; a failure, or Ctrl-C, cancels those that have not started."""
     with ThreadPoolExecutor(FETCHED_AT_ONCE) as threads:
         list(threads.map(lambda jar: _fetch(jar, incoming, folder), jars))
 
@@ -222,9 +222,9 @@ def _fetch(jar: Jar, incoming: Path, folder: Path) -> None:
             time.sleep(attempt)
     if not jar.matches(path):
         raise LocalBrokerError(
-            f"What was fetched as {jar.coordinate} does not have the SHA-256 that jars.lock pins "
-            "and was thrown away; try again, and if it stays so, ask the operator of the proxy or "
-            "mirror between here and Maven Central."
+            f"The download of {jar.coordinate} does not have the SHA-256 that jars.lock pins, and "
+            "was deleted; try again. If it fails again, ask the operator of the proxy or mirror "
+            "in front of Maven Central."
         )
     path.replace(folder / jar.file_name)
 

@@ -299,7 +299,7 @@ class LocalBroker:
         )
         if not child.ended.wait(timeout_seconds):
             child.end()
-            raise self._failure("was still formatting its folder when the time was up")
+            raise self._failure("did not finish formatting its folder in time")
         if child.status != 0:
             raise self._failure("could not format its folder")
 

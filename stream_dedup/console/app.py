@@ -107,7 +107,7 @@ class ConsolePages:
         ]
         if self._prefix:
             routes.append(Route(self._prefix, self._to_root, methods=["GET"]))
-        # Last, because they take every other address.
+        # Last, because they match every other path.
         return routes + [
             Route(f"{root}/{{name}}", self._absent, methods=["GET"], include_in_schema=False)
             for root in roots
@@ -194,7 +194,7 @@ class ConsolePages:
 
 
 def _json(value: Any, status: int = 200, kind: str = "application/json") -> Response:
-    # In ASCII, because half of a surrogate pair has no UTF-8.
+    # In ASCII, because a lone surrogate has no UTF-8.
     body = json.dumps(value, default=_plain)
     return Response(body, status, _HEADERS | _challenge(status), kind)
 

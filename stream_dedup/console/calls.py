@@ -36,7 +36,7 @@ def title_of(status: int) -> str:
 
 @contextlib.contextmanager
 def as_page_errors() -> Iterator[None]:
-    """Raise a `PageError` for each error inside; log a fault of the program."""
+    """Raise a `PageError` for each error inside; log an internal error."""
     try:
         yield
     except PageError:
@@ -48,7 +48,7 @@ def as_page_errors() -> Iterator[None]:
     except Exception as error:
         _logger.exception("a request failed", error=f"{type(error).__name__}: {error}")
         raise PageError(
-            500, "The request failed because of a fault of the program; see the role's log."
+            500, "The request failed because of an internal error; see the role's log."
         ) from error
 
 
@@ -74,7 +74,7 @@ class BoundedCalls:
         except TimeoutError:
             raise PageError(
                 503,
-                f"No answer came within {self._seconds:.0f} s; is Kafka or the index unavailable?",
+                f"No answer arrived within {self._seconds:.0f} s; is Kafka or the index unavailable?",
             ) from None
         finally:
             del task

@@ -178,7 +178,7 @@ class OutputRecords:
         _, partitions = self.kafka.ask(lambda admin: require_topics(admin, [topic]))[topic]
         if int(partition) >= partitions:
             raise InputError(
-                f"{topic} has {partitions} partitions, counted from 0; there is none {partition}."
+                f"{topic} has {partitions} partitions, counted from 0, and no partition {partition}."
             )
         return (topic, int(partition)), int(offset)
 

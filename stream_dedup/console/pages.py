@@ -600,4 +600,4 @@ def refuse_unknown(query: Query, parameters: Sequence[str]) -> None:
     name = next((parameter for parameter in query if parameter not in parameters), None)
     if name is not None:
         known = ", ".join(parameters) or "none"
-        raise InputError(f"There is no parameter {name!r:.40} here; there are {known}.")
+        raise InputError(f"There is no parameter {name!r:.40}; the parameters are {known}.")

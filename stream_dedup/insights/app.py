@@ -50,7 +50,7 @@ from stream_dedup.settings.settings import Settings
 
 _logger = structlog.get_logger("stream_dedup.insights")
 
-WRITE_SECONDS = 10.0  # between writes of the signals of hosts that sent something
+WRITE_SECONDS = 10.0  # between writes of the signals of hosts with new documents
 HOSTS_MAX = 20_000  # at up to 10 kB each
 _TURN_SECONDS = 0.1
 _LOOK_SECONDS = 5.0

@@ -479,7 +479,7 @@ class TextFiller:
             else self._next_offsets | {self._log: log_offset}
         )
         self._engine.commit(EngineCheckpoint(self._made_for, next_offsets))
-        self._failpoints.hit("search.after-commit", added + leaving)
+        self._failpoints.hit("search.after-commit", added + removed)
         self._metrics.read.inc(added)
         self._metrics.set_size(self._engine.documents, self._engine.size_bytes)
         self._update_health()

@@ -200,7 +200,7 @@ def _stop_all(children: Sequence[_Child]) -> None:
             child.process.wait(max(0.1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             _logger.warning(
-                f"The {child.role} did not end within {_GRACE_SECONDS:.0f} s and is killed; its "
+                f"The {child.role} did not exit within {_GRACE_SECONDS:.0f} s and is killed; its "
                 "next start recovers."
             )
             child.process.kill()

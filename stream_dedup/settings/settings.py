@@ -434,7 +434,7 @@ class Settings(BaseModel):
     console_index: str | None = Field(
         default=None,
         pattern=WEB_ADDRESS,
-        description="Address of the index, such as `http://index:8080`, for the plans that the "
+        description="URL of the index, such as `http://index:8080`, for the plans that the "
         "console explains decisions by.",
     )
 

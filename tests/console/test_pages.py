@@ -540,7 +540,7 @@ def test_groups_tell_copies_from_pages_fetched_again() -> None:
 
     assert re.search(r'>3</td><td class="number extra">1</td><td class="number extra">3</td>', page)
     assert "3 copies of it were judged duplicates" in of_group
-    assert "It was fetched again once. The log's own count is 5." in " ".join(of_group.split())
+    assert "It was fetched again once. The log counted 5." in " ".join(of_group.split())
     assert "The kept page and the listed copies come from 3 hosts." in of_group
     again = {"copies": 0, "fetched_again": 2, "members": ()}
     assert "No copies of it are known. It was fetched again 2 times." in shown(
