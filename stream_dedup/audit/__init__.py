@@ -1,6 +1,6 @@
 """Check a filter's topics against its promises, with a second implementation of the rules.
 
-    scan     the plan's predicate: for one pair, and for many rows as a plain scan or by whole keys
+    scan     the plan's predicate: for one pair, and for many rows as a plain scan
     fold     log records to judgements: the rules, with a scan instead of the index's tables
     outline  what the log contains, without judging it: positions, epochs, plans, operators' orders
     content  digests of the parts that a source record and its output share
@@ -8,7 +8,7 @@
     verdicts the headers that each output must carry, and the representatives that duplicates name
     replay   a recorded log judged again under another plan, and the differences
     live     reads Kafka for the commands `audit` and `replay`
-    replayed the answers of an index that judges the log again, compared with those written
+    answers  the answers that an index wrote, compared with those of one that judges the log again
 
 Invariants: only `live` reads Kafka, a clock and settings, and only it and `replay` import the index. The
 proof is that two implementations of the rules (`fold` and `index.rules.apply`) agree; so they share

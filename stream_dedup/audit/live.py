@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from stream_dedup.audit import content, replay
+from stream_dedup.audit.answers import WrittenAnswers
 from stream_dedup.audit.findings import (
     EARLIER_TOPIC,
     OUTPUTS_TRIMMED,
@@ -31,8 +32,7 @@ from stream_dedup.audit.findings import (
 from stream_dedup.audit.fold import Fold
 from stream_dedup.audit.ledger import AuditLedger, Span
 from stream_dedup.audit.outline import Outline
-from stream_dedup.audit.replayed import ReplayedAnswers
-from stream_dedup.audit.scan import KeyedScan, PlainScan
+from stream_dedup.audit.scan import PlainScan
 from stream_dedup.audit.verdicts import AuditedOutputs
 from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import ConfigurationError
@@ -52,10 +52,10 @@ from stream_dedup.kafka import (
 from stream_dedup.log import epochs
 from stream_dedup.log.frame import unless_damaged
 from stream_dedup.log.records import Batch, Control, LogRecord, decode
+from stream_dedup.log.schema import Judgement
 from stream_dedup.settings.settings import Settings
 
-PLAIN_SCAN_MAX = 10_000
-SCAN_MAX = 1_000_000
+SCAN_MAX = 10_000
 Advance = Callable[[int, int], None]
 
 
@@ -84,7 +84,7 @@ class AuditReport:
     waiting: int = 0
     in_flight: Waiting = field(default_factory=Waiting)
     unemitted: Waiting = field(default_factory=Waiting)
-    replayed: ReplayedAnswers | None = None
+    answers_compared: int = 0
     now_ms: int = 0
 
     @property
@@ -108,12 +108,7 @@ class AuditReport:
             "waiting": self.waiting,
             "representatives_in_flight": self._waiting(self.in_flight),
             "unemitted_representatives": self._waiting(self.unemitted),
-            "judged_again": None
-            if self.replayed is None
-            else {
-                "headers_compared": self.replayed.headers_compared,
-                "answers_compared": self.replayed.answers_compared,
-            },
+            "answers_compared": self.answers_compared,
             "remarks": dict(self.remarks),
             "violations": {str(kind): count for kind, count in self.findings.counts.items()},
             "findings": [
@@ -124,8 +119,10 @@ class AuditReport:
 
     def rows(self) -> list[list[str]]:
         """Return the figures as the rows (name, text) of a table."""
-        scans = {"plain": "a plain scan", "keys": "a scan of whole keys"}
-        scan = scans.get(self.scan, "nothing: too many for a scan; use stream-dedup audit --verify")
+        judges = {"plain": "a plain scan", "index": "an index that judged the log again"}
+        judge = judges.get(
+            self.scan, "nothing: too many for a plain scan; use stream-dedup audit --verify"
+        )
         rows = [[name, f"{count:,} records"] for name, count in self.records.items()]
         rows += [
             [
@@ -135,16 +132,13 @@ class AuditReport:
                     f"{self.log_refused:,} of them refused"
                 ),
             ],
-            ["verdicts", f"{self.compared:,} compared with {scan}"],
+            ["verdicts", f"{self.compared:,} compared with {judge}"],
             ["waiting", f"{self.waiting:,} source records that the group has not committed"],
             ["in flight", self._waiting_text(self.in_flight)],
             ["unemitted", self._waiting_text(self.unemitted)],
         ]
-        if (replayed := self.replayed) is not None:
-            compared = (
-                f"{replayed.headers_compared:,} records, {replayed.answers_compared:,} answers"
-            )
-            rows.append(["judged again", f"{compared} compared with those of an index"])
+        if self.scan == "index":
+            rows.append(["answers", f"{self.answers_compared:,} compared with those of that index"])
         return rows
 
     def remark_sentences(self) -> list[str]:
@@ -176,6 +170,11 @@ class _ClusterState:
     committed: dict[int, CommittedOffset]
     bounds: dict[str, dict[int, Bounds]]
 
+    @property
+    def committed_offsets(self) -> dict[int, int]:
+        """The group's committed offset of each source partition, 0 without one."""
+        return {part: group.offset or 0 for part, group in self.committed.items()}
+
 
 def examine(
     settings: Settings,
@@ -190,8 +189,8 @@ def examine(
     """Check the guarantees of a filter on its topics.
 
     `is_finished`: the group must have committed all source records. `shown_max`: the number of
-    violations of each kind to store. `scan_max`: do not judge a log of more documents again.
-    `verify`: also judge the log with an index, in a folder below `work`.
+    violations of each kind to store. `scan_max`: do not judge a log of more documents again with the
+    second implementation. `verify`: judge the log with an index instead, in a folder below `work`.
 
     Raises:
         ConfigurationError: a topic is missing, or records of the log were removed.
@@ -205,61 +204,89 @@ def examine(
             "with: stream-dedup audit --verify"
         )
     names = settings.topic_names
-    findings = Findings(shown_max)
-    report = AuditReport(findings, now_ms=int(time.time() * 1000))
+    report = AuditReport(Findings(shown_max), now_ms=int(time.time() * 1000))
     state = _read_state(
         settings, names.outputs if delivers else (), (names.verdicts,) if verify else ()
     )
-    if verify:
-        report.replayed = _verify(settings, state, report, work, advance)
+    judgements = _judge_by_index(settings, state, report, work, advance) if verify else None
     if not delivers:
         return report
-    outline = _read_log(settings, state.bounds[names.fingerprints][0], scan_max, report, advance)
-    source = state.topics[names.documents]
-    committed = {part: group.offset or 0 for part, group in state.committed.items()}
-    outline.committed_epochs = {
-        (names.documents, source.topic_id, part): epochs.from_metadata(group.metadata) or 0
-        for part, group in state.committed.items()
-    }
+    outline = _read_log(settings, state, scan_max, report, advance)
+    if judgements is not None:
+        outline.judgements = {
+            offset: judgements[offset] for offset in judgements if offset in outline.batches
+        }
     spans = {
-        part: Span(*bounds, committed.get(part, 0))
+        part: Span(*bounds, state.committed_offsets.get(part, 0))
         for part, bounds in state.bounds[names.documents].items()
     }
+    ledger = _read_source(settings, state, outline, spans, report, advance, is_finished=is_finished)
+    _read_outputs(settings, state, outline, ledger, report, advance)
+    _check_committed(settings, state, spans, outline, report.findings)
+    report.remarks = ledger.counts
+    return report
+
+
+def _read_source(
+    settings: Settings,
+    state: _ClusterState,
+    outline: Outline,
+    spans: dict[int, Span],
+    report: AuditReport,
+    advance: Advance,
+    *,
+    is_finished: bool,
+) -> AuditLedger:
+    """Return a ledger of all source records."""
+    names = settings.topic_names
     lows = {
         (name, part): bounds.low
         for name in names.outputs
         for part, bounds in state.bounds[name].items()
     }
     compacted = [name for name in names.outputs if state.topics[name].is_compacted]
+    topic_id = state.topics[names.documents].topic_id
     ledger = AuditLedger(
-        outline, names.documents, source.topic_id, spans, lows, findings, compacted
+        outline, names.documents, topic_id, spans, lows, report.findings, compacted
     )
-    for message in _read(settings, names.documents, state.bounds[names.documents], report, advance):
+    for message in _read(settings, state, names.documents, report, advance):
         ledger.add_source(message, content.of_source(message))
-        is_waiting = message.offset >= committed.get(message.partition, 0)
+        is_waiting = message.offset >= spans[message.partition].committed
         report.waiting += is_waiting
         if is_finished and is_waiting:
-            findings.add_finding(Kind.COMMITTED, message.position, "is not committed by the group.")
+            report.findings.add_finding(
+                Kind.COMMITTED, message.position, "is not committed by the group."
+            )
+    return ledger
+
+
+def _read_outputs(
+    settings: Settings,
+    state: _ClusterState,
+    outline: Outline,
+    ledger: AuditLedger,
+    report: AuditReport,
+    advance: Advance,
+) -> None:
+    """Match the outputs with the source records, and check their headers."""
+    names = settings.topic_names
     outputs = AuditedOutputs(
         outline,
         ledger,
         names.outputs,
-        (names.documents, source.topic_id),
-        committed,
+        (names.documents, state.topics[names.documents].topic_id),
+        state.committed_offsets,
         {part: bounds.low for part, bounds in state.bounds[names.unique].items()},
-        findings,
+        report.findings,
         report.now_ms,
     )
     for name in names.outputs:
-        for message in _read(settings, name, state.bounds[name], report, advance):
+        for message in _read(settings, state, name, report, advance):
             outputs.add_message(message)
     ledger.close()
     outputs.close()
-    _check_committed(settings, state, spans, outline, findings)
     report.reasons, report.compared = outputs.reasons, outputs.compared
     report.in_flight, report.unemitted = outputs.in_flight, outputs.unemitted
-    report.remarks = ledger.counts
-    return report
 
 
 def _read_state(
@@ -335,70 +362,72 @@ def replay_log(
         return changed.plan
 
 
-def _verify(
+def _judge_by_index(
     settings: Settings,
     state: _ClusterState,
     report: AuditReport,
     work: Path | None,
     advance: Advance,
-) -> ReplayedAnswers:
-    """Judge the log with an index, and compare its answers with those written."""
-    names = settings.topic_names
+) -> dict[int, Sequence[Judgement]]:
+    """Judge the log with an index, and compare its answers with those on `verdicts`; return its
+    judgements by log offset, none in shadow mode.
+    """
+    names, judgements = settings.topic_names, dict[int, Sequence[Judgement]]()
     bounds = state.bounds[names.fingerprints][0]
-    replayed = ReplayedAnswers(report.findings, bounds.end)
-    for name in names.outputs if settings.judging_mode.delivers else ():
-        for messages in BoundsReader(settings, name, state.bounds[name]).read_messages():
-            for message in messages:
-                replayed.add_output(message)
-    for message in _read(settings, names.verdicts, state.bounds[names.verdicts], report, advance):
-        replayed.add_answer(message)
+    written = WrittenAnswers(report.findings, bounds.end)
+    for message in _read(settings, state, names.verdicts, report, advance):
+        written.add_answer(message)
     with (
         tempfile.TemporaryDirectory(prefix="stream-dedup-audit-", dir=work) as folder,
         closing(LogIndex(RocksStore(Path(folder) / "index"))) as index,
     ):
         for group in read_log(settings, bounds, advance):
-            replayed.judge(group, index.apply(group))
-            index.answered(index.applied)
-    replayed.close()
-    return replayed
+            index_answers = replay.apply_group(index, group)
+            written.compare(index_answers)
+            if settings.judging_mode.delivers:
+                judgements |= replay.judgements_of(index_answers)
+    written.close()
+    report.scan, report.answers_compared = "index", written.compared
+    return judgements
 
 
 def _read_log(
-    settings: Settings,
-    bounds: Bounds,
-    scan_max: int,
-    report: AuditReport,
-    advance: Advance,
+    settings: Settings, state: _ClusterState, scan_max: int, report: AuditReport, advance: Advance
 ) -> Outline:
-    """Read the log, and judge it by the scan that suits its number of documents."""
-    topic = settings.topic_names.fingerprints
-    records: list[tuple[int, int, LogRecord | None]] = []
+    """Read the log; judge it with a plain scan, unless an index did or it has more than `scan_max`
+    documents.
+    """
+    names = settings.topic_names
+    log: list[tuple[int, int, LogRecord | None]] = []
     documents = 0
-    for message in _read(settings, topic, {0: bounds}, report, advance):
+    for message in _read(settings, state, names.fingerprints, report, advance):
         record = unless_damaged(decode, message.value, f"The record {message.position}")
         if record is not None and not isinstance(record, Control):
             documents += len(record if isinstance(record, Batch) else record.batch)
-        records.append((message.offset, message.timestamp_ms or 0, record))
-    scan: PlainScan | None = None
-    if documents <= PLAIN_SCAN_MAX and documents <= scan_max:
+        log.append((message.offset, message.timestamp_ms or 0, record))
+    scan = None
+    if report.scan != "index" and documents <= scan_max:
         report.scan, scan = "plain", PlainScan()
-    elif documents <= scan_max:
-        report.scan, scan = "keys", KeyedScan()
     outline = Outline(Fold(scan))
-    for offset, timestamp_ms, record in records:
+    for offset, timestamp_ms, record in log:
         outline.add_record(offset, timestamp_ms, record)
     report.log_records, report.log_documents, report.log_refused = (
         outline.records,
         outline.documents,
         outline.refused,
     )
+    topic_id = state.topics[names.documents].topic_id
+    outline.committed_epochs = {
+        (names.documents, topic_id, part): epochs.from_metadata(group.metadata) or 0
+        for part, group in state.committed.items()
+    }
     return outline
 
 
 def _read(
-    settings: Settings, topic: str, bounds: dict[int, Bounds], report: AuditReport, advance: Advance
+    settings: Settings, state: _ClusterState, topic: str, report: AuditReport, advance: Advance
 ) -> Iterable[Message]:
-    reader = BoundsReader(settings, topic, bounds)
+    reader = BoundsReader(settings, topic, state.bounds[topic])
     for messages in reader.read_messages():
         report.records[topic] += len(messages)
         yield from messages

@@ -6,6 +6,7 @@ Invariant: one pass over the log suffices, regardless of its size.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stream_dedup.audit.fold import Fold
@@ -37,7 +38,7 @@ class LoggedDocument:
 class Outline:
     """The parts of the log that an audit needs; call `add_record` for each record in order.
 
-    `judgements` are those on each batch, by log offset, if the fold has a scan. `batches` are the
+    `judgements` are those on each batch, by log offset, of the fold if it has a scan. `batches` are the
     records with documents that an index accepts, operators' orders included, and `appended_ms` their
     times, by log offset; `refused` counts the others. `releases` are the log offsets of releases,
     `seeded_positions` the positions of seeds. `epochs` maps each partition to the committed offset
@@ -46,7 +47,7 @@ class Outline:
 
     fold: Fold
     batches: dict[int, Batch] = field(default_factory=dict)
-    judgements: dict[int, tuple[Judgement, ...]] = field(default_factory=dict)
+    judgements: dict[int, Sequence[Judgement]] = field(default_factory=dict)
     appended_ms: dict[int, int] = field(default_factory=dict)
     releases: set[int] = field(default_factory=set)
     seeded_positions: set[tuple[Partition, int]] = field(default_factory=set)

@@ -294,19 +294,19 @@ def compare(
     """
     for group in log:
         batches = dict(batches_of(group))
-        answers_before = _answers(recorded, group)
-        answers_after = _answers(
-            changed,
-            [(offset, append_ms, alternative.change(raw)) for offset, append_ms, raw in group],
-        )
+        changed_group = [
+            (offset, append_ms, alternative.change(raw)) for offset, append_ms, raw in group
+        ]
+        before = judgements_of(apply_group(recorded, group))
+        after = judgements_of(apply_group(changed, changed_group))
         if changed.declared is None and recorded.declared is not None:
             raise ConfigurationError(
                 f"The log's prints cannot be judged by that plan: {recorded.declared.recipe} makes "
                 "fewer bits than it looks at."
             )
-        for offset, judgements in answers_before.items():
-            if offset in answers_after:
-                difference.add_batch(offset, batches[offset], judgements, answers_after[offset])
+        for offset, judgements in before.items():
+            if offset in after:
+                difference.add_batch(offset, batches[offset], judgements, after[offset])
 
 
 def batches_of(group: Iterable[tuple[int, int, bytes | None]]) -> Iterator[tuple[int, Batch]]:
@@ -315,16 +315,23 @@ def batches_of(group: Iterable[tuple[int, int, bytes | None]]) -> Iterator[tuple
     return ((offset, record) for offset, record in decoded if isinstance(record, Batch))
 
 
-def _answers(
-    index: LogIndex, group: Sequence[tuple[int, int, bytes | None]]
-) -> dict[int, Sequence[Judgement]]:
+def judgements_of(index_answers: Mapping[int, bytes]) -> dict[int, Sequence[Judgement]]:
+    """Return the judgements on each batch from an index's answers, by log offset."""
     judgements = {}
-    for offset, raw in index.apply(group):
+    for offset, raw in index_answers.items():
         answer = answers.decode(raw, f"The answer to log record {offset}")
         if isinstance(answer, LogAnswer):
             judgements[offset] = answer.judgements
-    index.answered(index.applied)
     return judgements
+
+
+def apply_group(
+    index: LogIndex, group: Sequence[tuple[int, int, bytes | None]]
+) -> dict[int, bytes]:
+    """Apply log records with an index that keeps no answers; return its answers by log offset."""
+    index_answers = dict(index.apply(group))
+    index.answered(index.applied)
+    return index_answers
 
 
 def judgement_fields(judgement: Judgement) -> dict[str, Any]:

@@ -1,5 +1,4 @@
-"""The plan's predicate, implemented a second time, as a plain scan over rows; and the same by whole
-keys, for large logs.
+"""The plan's predicate, implemented a second time, as a plain scan over rows.
 
 A plan's fields are those of the log's records (docs/reference/plans.md). Of the low `width` bits of
 two fingerprints at most `threshold` differ, and at most `radius` bits in the `key_blocks` blocks
@@ -15,14 +14,10 @@ The required similarity depends on the sites of two texts. Different known sites
 title: `same_site`; one site and different titles: `other_title`. Each is at least `similarity`. A
 text of the same site that reaches only `similarity` is a sibling, not a copy. From 85 per cent the
 number of differing bits is ignored.
-
-Invariants: `PlainScan` is the definition; `KeyedScan` finds the rows that share a key in a
-dictionary, and returns the same rows.
 """
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import zlib
 from collections.abc import Sequence
@@ -38,9 +33,6 @@ from stream_dedup.log.records import Batch
 
 LIMB_BITS: Final = 64
 _FINGERPRINT_BYTES_MAX: Final = 32
-_KEY_BITS_MIN: Final = 16  # too many rows share a shorter key: a plain scan is quicker
-_DEAD_MAX: Final = 64  # with more dead rows under a key, they are removed from its list
-_KEY_BITS_MAX: Final = 8 * SKETCH_VALUES
 _SURE_SIMILARITY: Final = 24 * 85
 _APART, _SIBLING, _NEAR = range(3)
 
@@ -228,109 +220,6 @@ class PlainScan:
                 counts > shared.sum(axis=0) - tail_count
             )
         return peers[shared.any(axis=1)]
-
-
-class KeyedRows:
-    """The rows by key under one plan, for plans that compare whole keys: a dictionary for each key,
-    from its value to rows.
-
-    A key's value and the scope form one number; the rows are a list in ascending order, or a number
-    if there is only one.
-    """
-
-    def __init__(self, reach: Reach, rows: Rows) -> None:
-        self.reach = reach
-        self.rows = rows
-        self._count = 0
-        blocks = [(low, (1 << (high - low)) - 1) for low, high in reach.bounds]
-        has_print_keys = reach.plan.blocks or not reach.plan.bands
-        self._chosen = (
-            list(itertools.combinations(blocks, min(reach.plan.key_blocks, len(blocks))))
-            if has_print_keys
-            else []
-        )
-        size = SKETCH_VALUES // reach.plan.bands if reach.plan.bands else 0
-        self._cuts = [slice(size * block, size * (block + 1)) for block in range(reach.plan.bands)]
-        self._rows_by_key: list[dict[int, int | list[int]]] = [
-            {} for _ in range(len(self._chosen) + len(self._cuts))
-        ]
-
-    def enter_rows(self, end: int) -> None:
-        """Enter the rows below `end` that were not entered before."""
-        rows = self.rows
-        for row in range(self._count, end):
-            for rows_by_key, key in zip(self._rows_by_key, self._keys(rows.text(row)), strict=True):
-                stored = rows_by_key.setdefault(key, row)
-                if isinstance(stored, list):
-                    stored.append(row)
-                elif stored != row:
-                    rows_by_key[key] = [stored, row]
-        self._count = max(self._count, end)
-
-    def candidates(self, first: int, end: int, text: ComparedText) -> NDArray[np.int64]:
-        """Return the living rows of [first, end) that are compared with a text, ascending."""
-        found: set[int] = set()
-        keys = self._keys(text)
-        for rows_by_key, key in zip(self._rows_by_key, keys, strict=True):
-            stored = rows_by_key.get(key)
-            if stored is not None:
-                sharing = [stored] if isinstance(stored, int) else stored
-                found.update(self._pick_candidates(sharing, first, end))
-        return np.array(sorted(found), np.int64)
-
-    def _pick_candidates(self, sharing: list[int], first: int, end: int) -> list[int]:
-        """Return the living rows of [first, end) under a key that are compared: the first and the
-        last ones. Remove dead rows from the list if there are more than `_DEAD_MAX`.
-        """
-        alive, dead_count, tail_count = self.rows.alive, 0, self.reach.plan.asked // 2
-        low, high = bisect.bisect_left(sharing, first), bisect.bisect_left(sharing, end)
-        from_begin, from_end = list[int](), list[int]()
-        while low < high and (
-            not self.reach.plan.asked or len(from_begin) < self.reach.plan.asked - tail_count
-        ):
-            from_begin += [sharing[low]] * bool(alive[sharing[low]])
-            dead_count += not alive[sharing[low]]
-            low += 1
-        while low < high and len(from_end) < tail_count:
-            high -= 1
-            from_end += [sharing[high]] * bool(alive[sharing[high]])
-            dead_count += not alive[sharing[high]]
-        if dead_count > _DEAD_MAX:
-            sharing[:] = [row for row in sharing if alive[row]]
-        return from_begin + from_end
-
-    def _keys(self, text: ComparedText) -> list[int]:
-        number = int.from_bytes(text.limbs.astype("<u8").tobytes(), "little")
-        raw, above = text.sketch.tobytes(), text.scope << _KEY_BITS_MAX
-        keys = []
-        for chosen in self._chosen:
-            key = 0
-            for low, mask in chosen:
-                key = key << mask.bit_length() | number >> low & mask
-            keys.append(above | key)
-        return keys + [above | int.from_bytes(raw[cut], "little") for cut in self._cuts]
-
-
-class KeyedScan(PlainScan):
-    """A scan for large logs: by whole keys, if the plan compares whole keys and they are long
-    enough; else a plain scan.
-    """
-
-    def __init__(self) -> None:
-        self._keyed: KeyedRows | None = None
-
-    def _candidates(
-        self, reach: Reach, rows: Rows, first: int, end: int, text: ComparedText
-    ) -> NDArray[np.int64]:
-        plan = reach.plan
-        if not reach.bounds_candidates and (
-            plan.radius or plan.width * plan.key_blocks < _KEY_BITS_MIN * max(1, plan.blocks)
-        ):
-            return super()._candidates(reach, rows, first, end, text)
-        if self._keyed is None or self._keyed.reach != reach or self._keyed.rows is not rows:
-            self._keyed = KeyedRows(reach, rows)
-        self._keyed.enter_rows(end)
-        return self._keyed.candidates(first, end, text)
 
 
 def _differing_bits(

@@ -29,14 +29,15 @@ def audit_command(
     scan_max: Annotated[
         int,
         typer.Option(
-            "--scan-max", min=0, metavar="DOCUMENTS", help="Do not judge a larger log again."
+            "--scan-max",
+            min=0,
+            metavar="DOCUMENTS",
+            help="Do not judge a larger log again, except with --verify.",
         ),
     ] = SCAN_MAX,
     verify: Annotated[
         bool,
-        typer.Option(
-            "--verify", help="Judge the log again with an index, and compare outputs and answers."
-        ),
+        typer.Option("--verify", help="Judge the log again with an index, for a log of any size."),
     ] = False,
     work: WorkOption = None,
     as_json: JsonOption = False,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stream_dedup.audit.fold import Fold
-from stream_dedup.audit.scan import ComparedText, KeyedScan, PlainScan, Reach, Rows
+from stream_dedup.audit.scan import ComparedText, PlainScan, Reach, Rows
 from stream_dedup.domain.plan import parse
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.storage.memory import MemoryStore
@@ -20,17 +20,15 @@ from tests.index.machine import KINDS, QUICK_KINDS
 from tests.tiers import few
 
 SEEDS = [random.Random(os.environ["TEST_SEED"]).randrange(2**32) for _ in range(2)]
-SCANS = {"plain": PlainScan, "keyed": KeyedScan}
 
 
-@pytest.mark.parametrize("scan", SCANS)
 @pytest.mark.parametrize("kind", few(KINDS, QUICK_KINDS))
-def test_the_fold_judges_as_the_index_does(kind: str, scan: str) -> None:
+def test_the_fold_judges_as_the_index_does(kind: str) -> None:
     """Redelivery, rewinds, zombies, orders, changed plans, a window, nonsense: every judgement is
     equal, with all it names."""
     for number, seed in enumerate(SEEDS):
         log = RandomLog(seed, parse(kind), plan_changes=True, windows=number == 0).records(80)
-        index, fold = LogIndex(MemoryStore()), Fold(SCANS[scan]())
+        index, fold = LogIndex(MemoryStore()), Fold(PlainScan())
         for offset, raw in enumerate(log):
             given = {
                 at: answers.decode(answer)
@@ -53,16 +51,14 @@ WHOLE_KEYS = (
 
 
 @pytest.mark.parametrize("kind", [*few(KINDS, QUICK_KINDS), *WHOLE_KEYS])
-def test_both_scans_find_what_a_list_finds(kind: str) -> None:
+def test_the_scan_finds_what_a_list_finds(kind: str) -> None:
     """As rows come and die between the questions, in families that share keys, from any row on:
     each time the same row.
-
-    Both scans look key by key, so a list that is searched in order says it once more.
     """
     chance, values = np.random.default_rng(SEEDS[1]), random.Random(SEEDS[1])
     plan = parse(kind)
     reach = Reach(plan)
-    rows, plain, keyed, found = Rows(2, 120), PlainScan(), KeyedScan(), 0
+    rows, plain, found = Rows(2, 120), PlainScan(), 0
     families = [(chance.integers(0, 2**64, 2, np.uint64), random_sketch(values)) for _ in range(5)]
 
     def text_of_a_family() -> ComparedText:
@@ -94,7 +90,6 @@ def test_both_scans_find_what_a_list_finds(kind: str) -> None:
         first = int(chance.integers(0, rows.count // 2 + 1))
         asked = [text_of_a_family() for _ in range(8)]
         expected = plain.find(reach, rows, first, rows.count, asked).tolist()
-        assert keyed.find(reach, rows, first, rows.count, asked).tolist() == expected
         found += sum(one >= 0 for one, _ in expected)
         for new, places in zip(asked, expected, strict=True) if turn % 6 == 5 else ():
             peers = [

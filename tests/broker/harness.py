@@ -36,13 +36,16 @@ from stream_dedup.audit.findings import Findings
 from stream_dedup.audit.fold import Fold
 from stream_dedup.audit.ledger import AuditLedger, Span
 from stream_dedup.audit.outline import Outline
-from stream_dedup.audit.scan import KeyedScan, PlainScan
+from stream_dedup.audit.replay import apply_group, judgements_of
+from stream_dedup.audit.scan import PlainScan
 from stream_dedup.audit.verdicts import AuditedOutputs
 from stream_dedup.broker import LocalBroker
 from stream_dedup.domain import topics
 from stream_dedup.domain.document import Headers, Message, Unreadable, Verdict
 from stream_dedup.domain.errors import BrokerError, FormatError, StreamDedupError
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
+from stream_dedup.index.index import LogIndex
+from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.indexer import role as indexer
 from stream_dedup.kafka import Admin
 from stream_dedup.kafka.client import to_message
@@ -521,8 +524,8 @@ def own_filter(
             crawl.stop()
 
 
-# A plain scan compares every document with every representative: bearable for so many. The compiled
-# one is held equal to it.
+# A plain scan compares every document with every representative: bearable for so many. Other tests
+# hold the index equal to it.
 PLAIN_MAX = 2_000
 
 
@@ -539,13 +542,20 @@ class Outcome:
         self.log = crawl.read(names.fingerprints)
         self.committed = crawl.committed_by_partition()
         self.topic_id = crawl.admin.topic_ids([names.documents])[names.documents][0]
-        self.outline = Outline(Fold(PlainScan() if len(self.source) <= PLAIN_MAX else KeyedScan()))
+        is_small = len(self.source) <= PLAIN_MAX
+        self.outline = Outline(Fold(PlainScan() if is_small else None))
         for message in self.log:
             try:
                 record = records.decode(message.value)
             except FormatError:
                 record = None  # a stranger's
             self.outline.add_record(message.offset, message.timestamp_ms or 0, record)
+        if not is_small:
+            raws = [(one.offset, one.timestamp_ms or 0, one.value) for one in self.log]
+            index = LogIndex(MemoryStore())
+            for first in range(0, len(raws), 20):
+                answers = apply_group(index, raws[first : first + 20])
+                self.outline.judgements |= judgements_of(answers)
 
     def reasons(self) -> Counter[str]:
         """Count the outputs by reason; dead letters by `dead:` and their stage."""

@@ -1,0 +1,58 @@
+"""Compare the answers that `verdicts` still contains, byte for byte, with those of an index that
+judges the log again.
+
+Invariants: a digest of each answer is stored, so memory grows with the number of answers and not
+with their size; a difference is one violation, at the position of the answer that differs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Mapping
+
+from stream_dedup.audit.findings import Findings, Kind
+from stream_dedup.domain.document import Message
+from stream_dedup.log import answers
+from stream_dedup.log.frame import unless_damaged
+
+
+class WrittenAnswers:
+    """The answers that indexes wrote, by log record, until `compare` checks them."""
+
+    def __init__(self, findings: Findings, log_end: int) -> None:
+        """Compare answers to log records below `log_end`."""
+        self._findings = findings
+        self._end = log_end
+        self._written: defaultdict[int, list[tuple[bytes, str]]] = defaultdict(list)
+        self.compared = 0
+
+    def add_answer(self, message: Message) -> None:
+        """Add a record of `verdicts`, of any replica."""
+        answer = unless_damaged(answers.decode, message.value, f"The record {message.position}")
+        if answer is None:
+            self._report(message.position, "is damaged: it is not an answer of an index.")
+        elif not isinstance(answer, answers.Announce) and answer.log_offset < self._end:
+            written = _digest(message.value or b""), message.position
+            self._written[answer.log_offset].append(written)
+
+    def compare(self, index_answers: Mapping[int, bytes]) -> None:
+        """Compare the written answers with the index's, by log offset."""
+        for log_offset, raw in index_answers.items():
+            for digest, where in self._written.pop(log_offset, []):
+                self.compared += 1
+                if digest != _digest(raw):
+                    self._report(where, f"is not the index's answer to log record {log_offset}.")
+
+    def close(self) -> None:
+        """Report answers to log records that the index did not answer."""
+        for log_offset, written in self._written.items():
+            for _, where in written:
+                self._report(where, f"answers log record {log_offset}, which has no answer.")
+
+    def _report(self, where: str, sentence: str) -> None:
+        self._findings.add_finding(Kind.VERDICT, where, sentence)
+
+
+def _digest(raw: bytes) -> bytes:
+    return hashlib.blake2b(raw, digest_size=16).digest()
