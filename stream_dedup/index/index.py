@@ -315,7 +315,7 @@ class LogIndex:
         """
         self._check()
         with self._lock:
-            return [] if self._state.entries is None else read_ids(self._state.entries, ids)
+            return read_ids(self._state, ids)
 
     def memory_for(self, plan: Plan) -> PlanMemory:
         """Return the memory that the live entries need under a plan, and the memory allowed. Any
@@ -435,9 +435,7 @@ class LogIndex:
             raise InvariantError(
                 "A batch was judged before a plan was declared; this is an internal error."
             )
-        entries = state.entries = Entries(
-            self._store, state.print_limbs, state.sketch_bytes, self._beat
-        )
+        entries = state.entries = Entries(self._store, state.print_limbs, state.sketch_bytes)
         state.neighbours = Neighbours(
             state.plan,
             state.print_limbs,

@@ -16,6 +16,7 @@ from stream_dedup.domain.related import UNKNOWN, Origin, in_words, relation_of
 from stream_dedup.domain.sketch import per_cent
 from stream_dedup.index.rules.positions import Sources
 from stream_dedup.index.rules.reasons import reason_of_state
+from stream_dedup.index.rules.state import IndexState
 from stream_dedup.index.storage.entries import Entries
 from stream_dedup.index.storage.tags import crcs_of
 from stream_dedup.index.tables.neighbours import Neighbours
@@ -146,12 +147,14 @@ class Query:
         )
 
 
-def read_ids(entries: Entries, ids: Sequence[bytes] | None) -> list[bytes]:
+def read_ids(state: IndexState, ids: Sequence[bytes] | None) -> list[bytes]:
     """Return the id of each live entry, in log order; with `ids`, only those."""
+    if state.entries is None:
+        return []
     if ids is not None:
-        numbers, is_live = entries.find_ids(set(ids))
-        return list(entries.rows(numbers[is_live])[1])
+        numbers, _, has_id = state.find_ids(set(ids))
+        return list(state.entries.representatives(numbers[has_id]).ids)
     found_ids: list[bytes] = []
-    for _, live_ids in entries.scan_live():
+    for _, live_ids in state.entries.scan_live():
         found_ids += live_ids
     return found_ids

@@ -33,7 +33,7 @@ from stream_dedup.index.storage.columns import (
     select_rows,
     with_origins,
 )
-from stream_dedup.index.storage.tags import crcs_of, digest_tags, id_tags, position_tags
+from stream_dedup.index.storage.tags import crcs_of, digest_tags, position_tags
 from stream_dedup.index.tables import budget, finder, keyed, near_kernels, neighbours
 from stream_dedup.index.tables.blocks import compiled, table_count, to_limbs
 from stream_dedup.index.tables.neighbours import Neighbours
@@ -404,7 +404,7 @@ class AgainstAList(RuleBasedStateMachine):
         states = np.array([FULL if one.full else SHORT for one in self.model if one.live], np.uint8)
         texts = digest_tags(documents.digests, documents.scopes)
         positions = position_tags(documents.sources, documents.offsets, documents.value_digests)
-        tags = (texts, positions, id_tags(documents.ids, documents.scopes, texts))
+        tags = (texts, positions, documents.ids)
         self.tables = self.new_tables()
         whole = StoredRows(
             live,
@@ -505,7 +505,7 @@ def stored(prints: NDArray[np.uint64], tags: NDArray[np.uint32]) -> StoredRows:
         sketches=np.zeros((count, 0), np.uint8),
         digest_tags=tags,
         position_tags=tags,
-        id_tags=tags,
+        ids=tags,
     )
 
 

@@ -360,7 +360,7 @@ COLUMNS = (
     "sketches",
     "digest_tags",
     "position_tags",
-    "id_tags",
+    "ids",
     "scopes",
 )
 
@@ -576,6 +576,30 @@ def test_what_was_made_anew_is_kept_again(whole: Any, tmp_path: Path) -> None:
     assert index.rebuild_reasons == ()
     assert rows_taken(index) > 5 * GROUP
     assert ended(index, records) == wanted
+
+
+def test_a_removed_row_that_is_another_row_after_damage_is_not_removed(tmp_path: Path) -> None:
+    """The rows from the damage on are laid out again without the removed ones."""
+    chance = random.Random(SEED)
+    docs = [
+        Doc(0, n, n, chance.randbytes(16), chance.getrandbits(128), sketch=chance.randbytes(120))
+        for n in range(5 * GROUP)
+    ]
+    volume: dict[bytes, bytes] = {}
+    index = LogIndex(MemoryStore(volume), table_folder=tmp_path)
+    index.apply([(0, APPEND_MS, declare(PLANS["bands"])), (1, APPEND_MS, batch(docs))])
+    index.apply([(2, APPEND_MS, retract(docs[3 * GROUP + 1]))])
+    index.close()
+    raw = bytearray((tmp_path / "prints").read_bytes())
+    raw[16 * 2 * GROUP] ^= 1
+    (tmp_path / "prints").write_bytes(raw)
+    index = LogIndex(MemoryStore(volume), table_folder=tmp_path)
+    assert len(index.rebuild_reasons) == 1
+    index.close()
+    index = LogIndex(MemoryStore(volume), table_folder=tmp_path)
+
+    assert (index.rebuild_reasons, rows_taken(index)) == ((), 4 * GROUP)
+    index.close()
 
 
 def test_rows_that_an_index_without_the_files_removed_are_noticed(

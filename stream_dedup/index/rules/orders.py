@@ -201,9 +201,8 @@ def _forget(state: IndexState, ids: Collection[bytes]) -> None:
     """Remove representatives with these ids, and the ids; earlier verdicts stay."""
     if state.neighbours is None or state.entries is None:
         return
-    entries_found, is_live = state.entries.find_ids(ids)
-    state.drop(entries_found[is_live], "forget")
-    state.entries.wipe(entries_found)
-    state.neighbours.wipe(entries_found)
+    entries_found, is_live, has_id = state.find_ids(ids)
+    state.drop(entries_found[has_id], "forget")
+    state.neighbours.wipe(entries_found[has_id | ~is_live])
     state.copies.forget(ids)
     state.positions.forget(ids)

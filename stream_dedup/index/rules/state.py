@@ -5,6 +5,7 @@ change.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,7 @@ from stream_dedup.index.rules.window import Generations
 from stream_dedup.index.storage import layout
 from stream_dedup.index.storage.contract import Writes
 from stream_dedup.index.storage.entries import Entries
+from stream_dedup.index.storage.tags import crcs_of
 from stream_dedup.index.tables.neighbours import Neighbours
 from stream_dedup.log.controls import Declaration, Window
 from stream_dedup.log.frame import FIRST_FORMAT
@@ -99,6 +101,19 @@ class IndexState:
             self.copies.drop_below(first)
             self.last_texts.drop_below(first)
             self.drop(self.neighbours.live_below(first), "window")
+
+    def find_ids(
+        self, ids: Collection[bytes]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return (entries, which are live, which of these have one of these ids), ascending; the
+        others only have the CRC-32 of one.
+        """
+        entries, neighbours = self.require_stores()
+        numbers, is_live = neighbours.find_crcs(crcs_of(list(ids)))
+        has_id = np.zeros(len(numbers), np.bool_)
+        live_ids = entries.representatives(numbers[is_live]).ids
+        has_id[is_live] = [identifier in ids for identifier in live_ids]
+        return numbers, is_live, has_id
 
     def drop(self, numbers: NDArray[np.int64], reason: str) -> None:
         """Remove live representatives, given in ascending order, for `reason`."""

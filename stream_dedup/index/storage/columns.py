@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.index.storage.tags import digest_tags, id_tags, position_tags
+from stream_dedup.index.storage.tags import digest_tags, position_tags
 
 ORIGIN_BYTES: Final = 20
 REMOVED: Final = 0
@@ -105,7 +105,8 @@ class StoredRows(NamedTuple):
     """Live entries as a volume stores them for opening: their `numbers`, ascending, and their
     columns.
 
-    Shapes: `prints` (n, W), `sketches` (n, S), the others (n,); the tags are those of `tags`.
+    Shapes: `prints` (n, W), `sketches` (n, S), the others (n,); the tags are those of `tags`, `ids` as in
+    `Columns`.
     """
 
     numbers: NDArray[np.int64]
@@ -116,14 +117,13 @@ class StoredRows(NamedTuple):
     sketches: NDArray[np.uint8]
     digest_tags: NDArray[np.uint32]
     position_tags: NDArray[np.uint32]
-    id_tags: NDArray[np.uint32]
+    ids: NDArray[np.uint32]
 
 
 def stored_rows(
     numbers: NDArray[np.int64], columns: Columns, states: NDArray[np.uint8]
 ) -> StoredRows:
     """Return entries of these numbers and states, (n,) each, with their tags."""
-    text_tags = digest_tags(columns.digests, columns.scopes)
     return StoredRows(
         numbers=numbers,
         prints=columns.prints,
@@ -131,9 +131,9 @@ def stored_rows(
         features=columns.features,
         states=states,
         sketches=columns.sketches,
-        digest_tags=text_tags,
+        digest_tags=digest_tags(columns.digests, columns.scopes),
         position_tags=position_tags(columns.sources, columns.offsets, columns.value_digests),
-        id_tags=id_tags(columns.ids, columns.scopes, text_tags),
+        ids=columns.ids,
     )
 
 

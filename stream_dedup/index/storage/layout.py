@@ -13,9 +13,6 @@ its type.
     e page(u64)             up to 64 entries, 64 * page being the first: count(u16) rows ids; the rows are stored column by
                             column, in the order of the fields of `row`: half the size when
                             compressed
-    i segment(u64)          CRC-32 of the id of each of 4,096 entries, also removed ones (u32 x 4,096), by which take-downs
-                            find them; 0 for no id or a wiped one, 1 for an id whose CRC-32 is 0. Deleted once no earlier
-                            entry has a page
     v log_offset(u64)       the cached verdicts of one log record: count(u16) kept* ids
     t                       log time in ms(i64)
     g                       the generations of entries: (first entry(u64), log time at which it ends, in ms(i64))*
@@ -28,8 +25,7 @@ its type.
                             none are valid. See `table_files`
     f group(u64)            the digests of 4,096 rows, of each column in their order(u64 x columns)
     o table(u64)            one table's file: plan(u64) generation(u64) rows(u64) entries(u64) buckets(u64) digest(u64)
-    x segment(u64)          the segment's entries that were removed since the rows of table files were laid out: a bit of
-                            each(u8 x 512, the highest first)
+    x group(u64)            the removed ones of 4,096 rows, if there are any: a bit of each(u8 x 512, the highest first)
 
     row     := state(u8) text_digest(16) print(u64 x print_limbs, low limb first) sketch(u8 x sketch_bytes) site(u64)
                title(u64) scope(u64)
@@ -40,12 +36,12 @@ its type.
                decided_offset(u64) decided_place(u32) representative(u64: as 65536 * log
                offset + place of the decision that made it one), and of a duplicate's representative
                (else zero): of_source(u32) of_offset(i64) of_time_ms(i64) id_bytes(u16)
-    state   := 0 removed, 1 found by its digest alone (too short for neighbours), 2 found by digest and neighbours
+    state   := 0 removed (all of the row but `ids_end` is 0), 1 found by its digest alone (too short for neighbours), 2 found
+               by digest and neighbours
 
 Numbers in keys are big-endian, so that a scan returns them in order; in values little-endian. A
 page of entries is written again when entries are added (to the last page) or one of its entries is
-removed, the tags of ids when one is wiped; all
-other values but `m`, `k`, `t`, `g`, `v`, `c`, `b`, `l`, `p`, `P` and the records of table files are
+removed; all other values but `m`, `k`, `t`, `g`, `v`, `c`, `b`, `l`, `p`, `P` and the records of table files are
 written once. A page is deleted once all its entries are removed. Tags: `tags`.
 
 Invariants: the bytes depend on the fields alone; a volume of another version is distinguished from
@@ -69,9 +65,8 @@ from stream_dedup.domain.errors import FormatError, OtherFormatError
 from stream_dedup.log.answers import CHAIN_START
 from stream_dedup.log.schema import COLUMNS
 
-VERSION: Final = 8
+VERSION: Final = 9
 PAGE_ENTRIES: Final = 64
-SEGMENT_ENTRIES: Final = 4096
 
 KEY_FORMAT: Final = b"!"
 KEY_LOG: Final = b"L"
@@ -81,7 +76,6 @@ KEY_DECLARED: Final = b"d"
 PREFIX_SOURCE: Final = b"s"
 PREFIX_WATERMARK: Final = b"k"
 PREFIX_PAGE: Final = b"e"
-PREFIX_ID_TAGS: Final = b"i"
 PREFIX_CACHED: Final = b"v"
 PREFIX_ANSWER: Final = b"a"
 PREFIX_COPIES: Final = b"c"
@@ -211,7 +205,6 @@ def _key(number_type: struct.Struct, prefix: bytes, number: int) -> bytes:
 source_key: Final = partial(_key, _U32, PREFIX_SOURCE)
 watermark_key: Final = partial(_key, _U32, PREFIX_WATERMARK)
 page_key: Final = partial(_key, _U64, PREFIX_PAGE)
-id_tags_key: Final = partial(_key, _U64, PREFIX_ID_TAGS)
 cached_key: Final = partial(_key, _U64, PREFIX_CACHED)
 copies_key: Final = partial(_key, _U64, PREFIX_COPIES)
 best_id_key: Final = partial(_key, _U64, PREFIX_BEST_ID)

@@ -5,8 +5,8 @@ RocksDB.
     FOLDER/table-NUMBER.GENERATION   the frozen segment of one table, written once
 
 The volume in RocksDB is the source of truth. It also names the valid files and their contents: a
-digest of each column of every 4,096 rows, the file and digest of every table, and for every entry
-whether it was removed after the rows were laid out. Opening reads the files, and from the volume
+digest of each column of every 4,096 rows, which of them are removed, and the file and digest of every
+table. Opening reads the files, and from the volume
 only the entries after them.
 
 How a table is written to a file:
@@ -53,14 +53,13 @@ from stream_dedup.index.storage.layout import (
     PREFIX_FILE_ROWS,
     PREFIX_FILE_TABLE,
     PREFIX_REMOVED,
-    SEGMENT_ENTRIES,
     file_rows_key,
     file_table_key,
     number_of,
     removed_key,
 )
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 _GROWTH_SHARE: Final = 8  # a table is written again when it has grown by one part in this many
 _HEAD: Final = struct.Struct("<HQ")
 _TABLE: Final = struct.Struct("<QQQQQQ")
@@ -104,12 +103,11 @@ class TableFile(NamedTuple):
 class RowsInFiles(NamedTuple):
     """The rows of the column files.
 
-    `base` is the entry from which `numbers` (n,) count; `states` (n,). `digests(group)` returns the
+    `base` is the entry from which the rows' numbers count; `states` (n,). `digests(group)` returns the
     digest of each column's part of a group of 4,096 rows.
     """
 
     base: int
-    numbers: NDArray[np.uint32]
     states: NDArray[np.uint8]
     digests: Callable[[int], NDArray[np.uint64]]
 
@@ -165,7 +163,7 @@ class TableFiles:
         self._stored_groups = (
             0  # the volume names groups up to here, which may be more than are valid
         )
-        self._changed_segments: set[int] = set()
+        self._removed_groups: set[int] = set()
         self._wiped_groups: set[int] = set()
         try:
             make_folder(folder)
@@ -235,14 +233,11 @@ class TableFiles:
         ]:
             self._drop_table(number)
 
-    def mark_removed(self, numbers: NDArray[np.uint32], states: NDArray[np.uint8]) -> None:
-        """Set `states` (n,) to REMOVED for those rows with `numbers` (n,) that the volume lists as
-        removed.
-        """
+    def mark_removed(self, states: NDArray[np.uint8]) -> None:
+        """Set the `states` (n,) of those rows to REMOVED that the volume lists as removed."""
         for key, value in self._store.scan(PREFIX_REMOVED):
-            first, end, segment_places = self._segment_rows(numbers, number_of(key))
-            bits = np.unpackbits(np.frombuffer(value, np.uint8), count=SEGMENT_ENTRIES)
-            states[first:end][bits[segment_places] != 0] = REMOVED
+            group = _rows_of(states, number_of(key))
+            group[np.unpackbits(np.frombuffer(value, np.uint8), count=len(group)) != 0] = REMOVED
 
     # -- tables
 
@@ -422,14 +417,14 @@ class TableFiles:
             self._named_tables,
             self._dropped_tables,
             self._obsolete_files,
-            self._changed_segments,
+            self._removed_groups,
             self._wiped_groups,
         ):
             pending.clear()
 
-    def note_removed(self, entries: NDArray[np.int64]) -> None:
-        """Record that entries were removed, for the next write."""
-        self._changed_segments.update(np.unique(entries // SEGMENT_ENTRIES).tolist())
+    def note_removed(self, rows: NDArray[np.int64]) -> None:
+        """Record that rows were removed, for the next write."""
+        self._removed_groups.update(np.unique(rows // GROUP_ROWS).tolist())
 
     def note_wiped(self, rows: NDArray[np.int64]) -> None:
         """Record that rows were wiped, for the next write."""
@@ -442,19 +437,17 @@ class TableFiles:
             self.base = rows.base
             writes.put(KEY_TABLE_FILES, _HEAD.pack(FORMAT, rows.base))
         if self._stored_groups > self._groups:
-            writes.delete_range(file_rows_key(self._groups), file_rows_key(self._stored_groups))
-        groups = len(rows.numbers) // GROUP_ROWS
-        for group in {
-            *range(self._groups, groups),
-            *(group for group in self._wiped_groups if group < groups),
-        }:
+            for key_of in (file_rows_key, removed_key):
+                writes.delete_range(key_of(self._groups), key_of(self._stored_groups))
+        groups = len(rows.states) // GROUP_ROWS
+        whole, new = set(range(groups)), set(range(self._groups, groups))
+        for group in new | (self._wiped_groups & whole):
             writes.put(file_rows_key(group), rows.digests(group).astype("<u8").tobytes())
+        for group in new | (self._removed_groups & whole):
+            is_removed = _rows_of(rows.states, group) == REMOVED
+            if is_removed.any():
+                writes.put(removed_key(group), np.packbits(is_removed).tobytes())
         self._groups, self._stored_groups = groups, 0
-        for segment in self._changed_segments:
-            begin, end, places = self._segment_rows(rows.numbers, segment)
-            bits = np.zeros(SEGMENT_ENTRIES, np.uint8)
-            bits[places] = rows.states[begin:end] == REMOVED
-            writes.put(removed_key(segment), np.packbits(bits).tobytes())
         with self._lock:
             written = {
                 number: table
@@ -470,7 +463,7 @@ class TableFiles:
                 self._drop_table(number)
             self._named_tables[number] = table
             writes.put(file_table_key(number), _TABLE.pack(*table))
-        for pending in (self._dropped_tables, self._changed_segments, self._wiped_groups):
+        for pending in (self._dropped_tables, self._removed_groups, self._wiped_groups):
             pending.clear()
 
     def note_written(self) -> None:
@@ -479,18 +472,6 @@ class TableFiles:
         for path in self._obsolete_files:  # in the background: a large file takes long
             self._thread.submit(_remove, path)
         self._obsolete_files.clear()
-
-    def _segment_rows(
-        self, numbers: NDArray[np.uint32], segment: int
-    ) -> tuple[int, int, NDArray[np.int64]]:
-        """Return (first row, end) of the rows whose entries are in a segment, and their places in
-        it.
-        """
-        first = segment * SEGMENT_ENTRIES - (self.base or 0)
-        # Of the type of `numbers`: else numpy would convert all of them.
-        ends = np.clip([first, first + SEGMENT_ENTRIES], 0, 0xFFFFFFFF).astype(np.uint32)
-        begin, end = np.searchsorted(numbers, ends).tolist()
-        return begin, end, numbers[begin:end].astype(np.int64) - first
 
     # -- the folder
 
@@ -506,6 +487,11 @@ class TableFiles:
         """Wait for the thread that writes tables; unfinished ones are dropped."""
         self.stop_writing(list(self._writes))
         self._thread.shutdown()
+
+
+def _rows_of(column: NDArray[np.uint8], group: int) -> NDArray[np.uint8]:
+    """Return the rows of a group; a view."""
+    return column[group * GROUP_ROWS : (group + 1) * GROUP_ROWS]
 
 
 def _hash_plan(plan: str) -> int:

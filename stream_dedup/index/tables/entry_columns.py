@@ -29,7 +29,8 @@ _PART_BYTES: Final = 1 << 25  # of a file that one thread reads: the system read
 _BYTES_AT_ONCE: Final = (
     1 << 18
 )  # of a file that are read at once: they stay in a cache until hashed
-TAGS: Final = ("digest_tags", "position_tags", "id_tags")
+TAGS: Final = ("digest_tags", "position_tags", "ids")
+"""The columns from which the tables of tags are built, in their order."""
 _ALWAYS_BYTES: Final = 5  # of a row in memory under any budget: its number and its state
 _IN_FILES: Final = ("sketches", "features", *TAGS)
 
@@ -162,7 +163,7 @@ class EntryColumns:
         self._files.accept_rows(groups, valid_groups)
         rows = valid_groups * GROUP_ROWS
         self.truncate(rows)
-        self._files.mark_removed(self.rows.numbers[:rows], self.rows.states[:rows])
+        self._files.mark_removed(self.rows.states[:rows])
         return rows, self._files.base or 0
 
     def _count_valid_groups(
@@ -203,7 +204,7 @@ class EntryColumns:
         """Return the first rows, whose numbers count from `base`, for the volume's record of the
         files.
         """
-        return RowsInFiles(base, self.rows.numbers[:rows], self.rows.states[:rows], self._digests)
+        return RowsInFiles(base, self.rows.states[:rows], self._digests)
 
     def truncate(self, rows: int) -> None:
         """Cut the files after the first rows."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -65,6 +65,8 @@ _THREAD_DOCUMENTS: Final = 128
 _BY_DIGEST: Final = 0
 _BY_POSITION: Final = 1
 _BY_ID: Final = 2
+_ROWS_AT_ONCE: Final = 1 << 20
+_LOW_BITS: Final = 0xFFFF
 # Class k counts searches that compared 2^(k-1) to 2^k - 1 prints; class 0 counts those without any.
 CANDIDATE_CLASSES: Final = 33
 
@@ -253,6 +255,20 @@ class Neighbours:
             self._find(_BY_ID, id_tags(crcs, scopes, crcs), is_same, self._rows - added)
         )
 
+    def find_crcs(self, crcs: Tags) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return (entries, which are live) of the rows whose ids have one of these CRC-32s,
+        ascending.
+        """
+        low_bits, found = np.zeros(_LOW_BITS + 1, np.bool_), []
+        low_bits[crcs & _LOW_BITS] = True  # nearly all rows need no search for their CRC-32
+        for first in range(0, self._rows, _ROWS_AT_ONCE):
+            ids = self._columns.read("ids", first, min(self._rows, first + _ROWS_AT_ONCE))
+            likely = np.flatnonzero(low_bits[ids & _LOW_BITS])
+            found.append(first + likely[np.isin(ids[likely], crcs)])
+            self._beat()
+        rows = np.concatenate([*found, np.empty(0, np.int64)])
+        return self._entries_at(rows), self._columns.rows.states[rows] != REMOVED
+
     def find_digest(self, text_digest: bytes, scope: int) -> int:
         """Return the live entry with a text digest in a scope, or -1."""
         document = make_columns(self.limbs, 1)
@@ -331,7 +347,7 @@ class Neighbours:
         self.full -= int(np.count_nonzero(states[rows] == FULL))
         states[rows] = REMOVED
         if self._files is not None:
-            self._files.note_removed(entries)
+            self._files.note_removed(rows)
         if self._rows - self.live > max(_ACTIVE_MIN, self.live // 3):
             self._compact()
 
@@ -508,8 +524,8 @@ class Neighbours:
             np.where(outcome[new_docs] == OUTCOME_SHORT, SHORT, FULL).astype(np.uint8),
         )
         self._columns.write(first, rows)
-        tag_keys = np.stack([keys_of(getattr(rows, name)) for name in TAGS], axis=1)
-        self._tag_finder.add(np.arange(first, first + count), tag_keys)
+        tag_keys = [self._tag_keys(number, rows._asdict()) for number in range(len(TAGS))]
+        self._tag_finder.add(np.arange(first, first + count), np.stack(tag_keys, axis=1))
         is_full = outcome[new_docs] != OUTCOME_SHORT
         added = first + np.flatnonzero(is_full)
         self._tables.finder.add(added, keys[new_docs[is_full]])
@@ -575,9 +591,19 @@ class Neighbours:
         self._tables.finder.freeze(read_keys, states, FULL, self.full, self._run_parts, numbers)
 
     def _keys_of_tags(self, numbers: Sequence[int], first: int, end: int) -> NDArray[np.uint64]:
-        return np.stack(
-            [keys_of(self._columns.read(TAGS[number], first, end)) for number in numbers]
-        )
+        names = {TAGS[number] for number in numbers}
+        if TAGS[_BY_ID] in names:
+            names |= {"scopes", TAGS[_BY_DIGEST]}
+        columns = {name: self._columns.read(name, first, end) for name in names}
+        return np.stack([self._tag_keys(number, columns) for number in numbers])
+
+    def _tag_keys(self, number: int, columns: Mapping[str, NDArray[Any]]) -> NDArray[np.uint64]:
+        """Return the keys of rows in one of the tables of tags, from their columns."""
+        tags = columns[TAGS[number]]
+        if number == _BY_ID:
+            scopes = columns["scopes"] if len(columns["scopes"]) else np.zeros(len(tags), np.uint64)
+            tags = id_tags(tags, scopes, columns[TAGS[_BY_DIGEST]])
+        return keys_of(tags)
 
     def _run_parts(self, work: Callable[[Any], None], parts: Sequence[Any]) -> None:
         """Call `work` for each part on all threads, and `beat` once a part in this thread."""
