@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 33_070
+WHOLE = 33_016
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -30,7 +30,7 @@ CEILINGS = {
     "kafka": 1_823,
     "kernels": 283,
     "loading": 264,
-    "log": 1_258,
+    "log": 1_204,
     "orders": 1_226,
     "preflight": 791,
     "search": 1_243,

@@ -44,17 +44,10 @@ _SIMILARITY, _COPIES, _BETTER, _OF_ID, _OF_POSITION, _OF_TIME = range(6, 12)
 _SIBLING_SIMILARITY, _SIBLING_ID, _SIBLING_POSITION, _LOG = range(12, len(NAMES))
 _NEW = int(Reason.NEW)
 # A position's partition and offset of 10 and 20 digits with a dash and an at sign, a distance of 3,
-# a similarity of 4, copies of 10, a rule of 9, an offset in a position of 20, a time of 24, a log
-# offset and a place of 20 and 10 with a slash.
-_NUMBERS_BYTES_MAX = 32 + 3 + 4 + 10 + 9 + 20 + 24 + 31
-_MINUS, _SLASH, _COLON, _DOT, _DASH, _T, _Z, _ZERO, _AT = (
-    ord(character) for character in "-/:.-TZ0@"
-)
-_DAY_MS = 86_400_000
+# a similarity of 4, copies of 10, a rule of 9, a log offset and a place of 20 and 10 with a slash.
+_NUMBERS_BYTES_MAX = 32 + 3 + 4 + 10 + 9 + 31
+_SLASH, _DOT, _DASH, _ZERO, _AT = (ord(character) for character in "/.-0@")
 _NOT_COMPARED = NOT_COMPARED
-# The days of 1 January of the year 1 and of 31 December 9999, counted from 1970: the range of
-# Python's calendar.
-_DAY_MIN, _DAY_MAX = -719_162, 2_932_896
 
 
 class HeaderColumns(NamedTuple):
@@ -86,17 +79,12 @@ _JudgedArrays = cast("Any", namedtuple)(
 
 
 class _NamedArrays(NamedTuple):
-    """The representatives that the verdicts name, (m,). `prefix` contains `topic-partition@` of each
-    partition, split at `prefix_stops`.
+    """The texts of the representatives that the verdicts name: id, position and time of each, one
+    after the other, split at `stops` (3 m + 1,).
     """
 
-    prefix: NDArray[np.uint8]
-    prefix_stops: NDArray[np.int64]
-    sources: NDArray[np.int64]
-    offsets: NDArray[np.int64]
-    times_ms: NDArray[np.int64]
-    id_stops: NDArray[np.int64]
-    ids: NDArray[np.uint8]
+    texts: NDArray[np.uint8]
+    stops: NDArray[np.int64]
 
 
 class _WrittenArrays(NamedTuple):
@@ -126,27 +114,16 @@ def of_verdicts(
     if not verdicts.are_outcomes[wanted].all():
         raise ValueError("a verdict that is to be written is not an outcome for a reader")
     count, digits = fingerprints.shape
-    named = NamedRepresentatives.of(verdicts.named)
     outcomes, outcome_stops = _outcome_labels()
-    prefixes = [f"{topic}-{partition}@".encode() for topic, _, partition in named.partitions]
-    prefix, prefix_stops = _joined(prefixes)
+    named = _NamedArrays(*_joined(_texts_of(NamedRepresentatives.of(verdicts.named))))
     topic, recipe_bytes = _bytes(places.topic.encode()), _bytes(recipe.encode())
-    record_bytes_max = max(map(len, prefixes), default=0) + _NUMBERS_BYTES_MAX + digits
+    record_bytes_max = _NUMBERS_BYTES_MAX + digits
     record_bytes_max += len(topic) + len(recipe_bytes) + len(outcomes)
     of = np.empty(count * len(NAMES), np.uint8)
     ends = np.empty(count * len(NAMES), np.int64)
     stops = np.empty(count, np.int64)
-    values = np.empty(count * record_bytes_max + len(named.ids), np.uint8)
+    values = np.empty(count * record_bytes_max + len(named.texts), np.uint8)
     judged = _JudgedArrays(*(getattr(verdicts, column.name) for column in COLUMNS), wanted)
-    representatives = _NamedArrays(
-        prefix,
-        prefix_stops,
-        named.sources.astype(np.int64),
-        named.offsets,
-        named.times_ms,
-        named.stops,
-        _bytes(named.ids),
-    )
     written = _WrittenArrays(of, ends, stops, values)
     count_written = _write_headers(
         outcomes,
@@ -158,10 +135,19 @@ def of_verdicts(
         np.ascontiguousarray(places.offsets),
         np.ascontiguousarray(fingerprints),
         judged,
-        representatives,
+        named,
         written,
     )
     return HeaderColumns(NAMES, of[:count_written], ends[:count_written], stops, values)
+
+
+def _texts_of(named: NamedRepresentatives) -> list[bytes]:
+    """Return id, position and time of each representative, one after the other."""
+    texts: list[bytes] = []
+    for representative in named:
+        time = headers.rfc3339(representative.time_ms)
+        texts += (representative.id, str(representative.position).encode(), time.encode())
+    return texts
 
 
 def _bytes(raw: bytes) -> NDArray[np.uint8]:
@@ -215,89 +201,29 @@ def _write_uint(values: Any, position: Any, number: Any) -> Any:
 
 
 @inlined
-def _write_int(values: Any, position: Any, number: Any) -> Any:
-    """Write an int64 in decimal; return the position after it."""
-    magnitude = np.uint64(number)
-    if number < 0:
-        values[position] = _MINUS
-        position += 1
-        magnitude = ~magnitude + np.uint64(1)
-    return _write_uint(values, position, magnitude)
-
-
-@inlined
-def _write_padded(values: Any, position: Any, number: Any, digits: Any) -> Any:
-    """Write a number with leading zeros; return the position after it."""
-    for place in range(position + digits - 1, position - 1, -1):
-        values[place] = _ZERO + number % 10
-        number //= 10
-    return position + digits
-
-
-@inlined
-def _write_time(values: Any, position: Any, time_ms: Any) -> Any:
-    """Write milliseconds since 1970 as RFC 3339 in UTC, or nothing outside of Python's calendar;
-    return the position after it.
-
-    The date is Howard Hinnant's `civil_from_days` ("chrono-Compatible Low-Level Date Algorithms",
-    2013): years that begin in March, in eras of 400 of them.
-    """
-    day = time_ms // _DAY_MS
-    if day < _DAY_MIN or day > _DAY_MAX:
-        return position
-    rest = time_ms - day * _DAY_MS
-    shifted = day + 719_468
-    era = shifted // 146_097
-    of_era = shifted - era * 146_097
-    year_of_era = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
-    of_year = of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    month_from_march = (5 * of_year + 2) // 153
-    month = month_from_march + 3 if month_from_march < 10 else month_from_march - 9
-    position = _write_padded(
-        values, position, year_of_era + era * 400 + (1 if month <= 2 else 0), 4
-    )
-    values[position] = _DASH
-    position = _write_padded(values, position + 1, month, 2)
-    values[position] = _DASH
-    position = _write_padded(
-        values, position + 1, of_year - (153 * month_from_march + 2) // 5 + 1, 2
-    )
-    values[position] = _T
-    position = _write_padded(values, position + 1, rest // 3_600_000, 2)
-    values[position] = _COLON
-    position = _write_padded(values, position + 1, rest // 60_000 % 60, 2)
-    values[position] = _COLON
-    position = _write_padded(values, position + 1, rest // 1000 % 60, 2)
-    values[position] = _DOT
-    position = _write_padded(values, position + 1, rest % 1000, 3)
-    values[position] = _Z
-    return position + 1
-
-
-@inlined
 def _write_similarity(values: Any, position: Any, similarity: Any) -> Any:
     """Write per cents as a number with two decimals, as `sketch.as_text` does; return the position
     after it.
     """
     values[position] = _ZERO + similarity // 100
     values[position + 1] = _DOT
-    return _write_padded(values, position + 2, similarity % 100, 2)
+    values[position + 2] = _ZERO + similarity // 10 % 10
+    values[position + 3] = _ZERO + similarity % 10
+    return position + 4
 
 
 @inlined
-def _write_id(values: Any, position: Any, named: Any, row: Any) -> Any:
-    """Write the id of a representative; return the position after it."""
-    start = named.id_stops[row - 1] if row else 0
-    return _write_bytes(values, position, named.ids, start, named.id_stops[row])
-
-
-@inlined
-def _write_position(values: Any, position: Any, named: Any, row: Any) -> Any:
-    """Write the source position of a representative; return the position after it."""
-    source = named.sources[row]
-    stops = named.prefix_stops
-    position = _write_bytes(values, position, named.prefix, stops[source], stops[source + 1])
-    return _write_int(values, position, named.offsets[row])
+def _write_named(named: Any, first: Any, written: Any, names: Any, j: Any, end: Any) -> Any:
+    """Write the texts from number `first` on of a representative as headers of these `names`; return
+    the number of headers so far, and the position after their values.
+    """
+    for name in names:
+        end = _write_bytes(
+            written.values, end, named.texts, named.stops[first], named.stops[first + 1]
+        )
+        written.of[j], written.ends[j] = name, end
+        first, j = first + 1, j + 1
+    return j, end
 
 
 @inlined
@@ -333,13 +259,8 @@ def _write_duplicate_headers(
         end = _write_bytes(values, end, rules, rule_stops[rule], rule_stops[rule + 1])
         j += 1
         of[j], ends[j] = _BETTER, end
-    end = _write_id(values, end, named, row)
-    of[j + 1], ends[j + 1] = _OF_ID, end
-    end = _write_position(values, end, named, row)
-    of[j + 2], ends[j + 2] = _OF_POSITION, end
-    end = _write_time(values, end, named.times_ms[row])
-    of[j + 3], ends[j + 3] = _OF_TIME, end
-    return j + 4, end
+    names = (_OF_ID, _OF_POSITION, _OF_TIME)
+    return _write_named(named, 3 * row, written, names, j + 1, end)
 
 
 @kernel
@@ -383,9 +304,9 @@ def _write_headers(
             of[j + 2], ends[j + 2] = _RECIPE, end
             end = _write_bytes(values, end, topic, 0, len(topic))
             values[end] = _DASH
-            end = _write_int(values, end + 1, np.int64(partitions[i]))
+            end = _write_uint(values, end + 1, np.uint64(partitions[i]))
             values[end] = _AT
-            end = _write_int(values, end + 1, offsets[i])
+            end = _write_uint(values, end + 1, np.uint64(offsets[i]))
             of[j + 3], ends[j + 3] = _POSITION, end
             end = _write_bytes(values, end, fingerprints[i], 0, fingerprints.shape[1])
             of[j + 4], ends[j + 4] = _FINGERPRINT, end
@@ -397,11 +318,8 @@ def _write_headers(
             elif has_sibling:
                 end = _write_similarity(values, end, np.int64(judged.similarity[i]))
                 of[j], ends[j] = _SIBLING_SIMILARITY, end
-                end = _write_id(values, end, named, row)
-                of[j + 1], ends[j + 1] = _SIBLING_ID, end
-                end = _write_position(values, end, named, row)
-                of[j + 2], ends[j + 2] = _SIBLING_POSITION, end
-                j += 3
+                names = (_SIBLING_ID, _SIBLING_POSITION)
+                j, end = _write_named(named, 3 * row, written, names, j + 1, end)
             end = _write_uint(values, end, judged.decided_offsets[i])
             values[end] = _SLASH
             end = _write_uint(values, end + 1, np.uint64(judged.decided_places[i]))

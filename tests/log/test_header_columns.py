@@ -90,7 +90,7 @@ def test_the_same_as_one_by_one(seed: int) -> None:
         [list(b"%0*x" % (digits, chance.getrandbits(4 * digits))) for _ in range(count)], np.uint8
     )
     prints = prints.reshape(count, digits)
-    offsets = [chance.choice([0, 9, 10, -1, chance.getrandbits(63)]) for _ in range(count)]
+    offsets = [chance.choice([0, 9, 10, chance.getrandbits(63)]) for _ in range(count)]
     partitions = [chance.choice([0, 9, 10, 63, 2**31 - 1]) for _ in range(count)]
     topic = chance.choice(["documents", "größe", ""])
     places = SourcePlaces(topic, np.array(partitions, np.int32), np.array(offsets, np.int64))
@@ -114,20 +114,6 @@ def test_the_same_as_one_by_one(seed: int) -> None:
             written(header_columns.of_verdicts(RECIPE, places, prints, verdicts, wanted))
             == expected
         ), f"seed {seed}"
-
-
-@pytest.mark.parametrize("time_ms", TIMES_MS)
-def test_times(time_ms: int) -> None:
-    """The kernel's calendar is Python's, also where it ends."""
-    of = Representative(Position("documents", bytes(16), 0, -5), b"", time_ms)
-    verdicts = Verdicts.of([Judgement(Reason.NEAR, LogPlace(1, 2), 3, of)])
-    columns = header_columns.of_verdicts(
-        "r", NOWHERE, np.zeros((1, 2), np.uint8), verdicts, np.ones(1, np.bool_)
-    )
-    ((*_, position, time, _),) = written(columns)
-
-    assert position == (headers.OF_POSITION, b"documents-0@-5")
-    assert time == (headers.OF_TIME, headers.rfc3339(time_ms).encode())
 
 
 @pytest.mark.parametrize("reason", [Reason.STALE, Reason.RETRACTED])
