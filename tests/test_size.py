@@ -10,20 +10,20 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 33_016
+WHOLE = 32_978
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
 CEILINGS = {
     "audit": 1_681,
     "broker": 411,
-    "cli": 1_365,
+    "cli": 1_342,
     "console": 1_588,
     "demo": 496,
     "domain": 1_766,
     "files": 2_720,
     "fingerprinting": 2_743,
-    "index": 5_447,
+    "index": 5_432,
     "indexer": 672,
     "inputs": 2_872,
     "insights": 466,

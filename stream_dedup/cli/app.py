@@ -47,7 +47,6 @@ PANELS: Final = {
     "Audit and verify": (
         "audit",
         "replay",
-        "index stats",
         "index checkpoint",
         "index restore",
         "index verify",
@@ -57,7 +56,7 @@ GROUPS: Final = {
     "dlq": "List dead letters, and send them back.",
     "topics": "Create and correct topics.",
     "config": "Check and show settings.",
-    "index": "Inspect, copy and verify an index's volume.",
+    "index": "Copy and verify an index's volume.",
 }
 
 

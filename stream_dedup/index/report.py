@@ -1,4 +1,4 @@
-"""Reports of an index for `index stats`, `/v1/stats` and `/v1/similar`, as values for JSON.
+"""Reports of an index for `/v1/stats` and `/v1/similar`, as values for JSON.
 
 Invariant: ids are text here, with characters that are not UTF-8 replaced; 64-bit numbers that
 JavaScript would round are written in hexadecimal digits.
@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from stream_dedup.domain.plan import Plan
 from stream_dedup.domain.sketch import per_cent
-from stream_dedup.index.digest import StateDigest
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.look_up import Entry, Query, Similar
 from stream_dedup.index.snapshot import Snapshot
@@ -51,57 +49,6 @@ def stats(index: LogIndex) -> dict[str, Any]:
         "ignored_control_records": figures["ignored_control_records"],
         "bytes": {"disk": figures["bytes_on_disk"], "memory": figures["bytes_in_memory"]},
         "chain": index.chain.hex(),
-    }
-
-
-def stats_rows(volume: Path, found: dict[str, Any]) -> list[list[str]]:
-    """Return the report `found` of a volume as the rows (name, text) of a table."""
-    entries, digest = found["entries"], found["state_digest"]
-    live = entries["live"]
-    per_entry = (
-        f", {found['bytes']['disk'] / live:,.0f} and {found['bytes']['memory'] / live:,.0f} a "
-        "representative"
-        if live
-        else ""
-    )
-    parts = [
-        f"{entries[name]:,} {name.replace('_', ' ')}"
-        for name in ("with_neighbours", "digest_only", "removed")
-    ]
-    rows = [
-        ["volume", str(volume)],
-        ["log", str(found["log"] or "none yet")],
-        ["applied, answered", f"up to log offset {found['applied']:,}, {found['answered']:,}"],
-        ["recipe, plan", f"{found['recipe'] or 'none yet'}, {found['plan_name'] or 'none yet'}"],
-        ["group, mode", f"{found['group'] or 'none yet'}, {found['mode'] or 'none yet'}"],
-        ["representatives", f"{live:,} ({', '.join(parts)})"],
-        ["verdicts kept", f"{found['kept_verdicts']:,}"],
-        [
-            "log records",
-            (
-                f"{found['rejected_records']:,} rejected, {found['ignored_control_records']:,} ignored"
-            ),
-        ],
-        [
-            "bytes",
-            (
-                f"{found['bytes']['disk']:,} on disk, {found['bytes']['memory']:,} in "
-                f"memory{per_entry}"
-            ),
-        ],
-        ["chain", found["chain"]],
-    ]
-    if digest is not None:
-        rows.append(["state digest", f"{digest['digest']} at log offset {digest['log_offset']:,}"])
-    return rows
-
-
-def digest_field(digest: StateDigest | None) -> dict[str, Any]:
-    """Return the report's field with the state digest; None if it was not computed."""
-    return {
-        "state_digest": None
-        if digest is None
-        else {"log_offset": digest.log_offset, "digest": digest.digest}
     }
 
 

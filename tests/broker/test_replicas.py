@@ -8,12 +8,15 @@ import shutil
 import subprocess
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from stream_dedup.index import contents
+from stream_dedup.index.digest import StateDigest, compute_digest
 from stream_dedup.index.storage import layout
 from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.log import answers
@@ -29,19 +32,20 @@ def json_of(ended: subprocess.CompletedProcess[str]) -> Any:
     return json.loads(ended.stdout)
 
 
-def stats_when_level(crawl: Filter, *volumes: Path) -> list[Any]:
-    """Return what `index stats` prints of volumes, beside the roles that write them, once all stand
-    at the log's end."""
-    found: list[Any] = []
+def states_when_level(crawl: Filter, *volumes: Path) -> list[tuple[bytes, StateDigest]]:
+    """Return chain and state digest of volumes, beside the roles that write them, once all stand at
+    the log's end."""
+    found: list[tuple[bytes, StateDigest]] = []
 
     def level() -> bool:
         # What was committed is confirmed to the log a little later.
         end = max(message.offset for message in crawl.read(crawl.names.fingerprints)) + 1
-        found[:] = [
-            json_of(crawl.command("index", "stats", volume, "--json", code=None))
-            for volume in volumes
-        ]
-        return all(one["applied"] == end for one in found)
+        found.clear()
+        for volume in volumes:
+            with closing(RocksStore(volume, read_only=True)) as store:
+                state = contents.read(store)
+                found.append((state.state.chain, compute_digest(state)))
+        return all(digest.log_offset == end for _, digest in found)
 
     wait_until(level, "all volumes stand at the log's end")
     return found
@@ -74,10 +78,9 @@ def test_a_replica_from_a_snapshot_answers_alike(make_filter: Callable[..., Filt
     assert manifest["name"] in second.log
     crawl.produce(documents[3000:])
     crawl.wait_until_committed(6000)
-    stats = stats_when_level(crawl, one, two)
+    states = states_when_level(crawl, one, two)
 
-    assert stats[0]["state_digest"] == stats[1]["state_digest"]
-    assert stats[0]["chain"] == stats[1]["chain"]
+    assert states[0] == states[1]
     given: dict[int, list[bytes]] = defaultdict(list)
     announced = []
     for message in crawl.read(crawl.names.verdicts):
@@ -122,8 +125,8 @@ def test_a_replica_from_a_snapshot_answers_alike(make_filter: Callable[..., Filt
     assert "snapshot restored" in first.log
     crawl.produce(documents[6000:])
     crawl.wait_until_committed(8000)
-    stats = stats_when_level(crawl, one, two)
-    assert stats[0]["state_digest"] == stats[1]["state_digest"]
+    states = states_when_level(crawl, one, two)
+    assert states[0] == states[1]
     Outcome(crawl).check()
     assert [role.stop() for role in (worker, first, second)] == [0, 0, 0]
 
@@ -157,7 +160,7 @@ def test_diverged_replicas_stop_the_worker(make_filter: Callable[..., Filter]) -
     documents = synthetic(1000, 12, partitions=2, duplicate_share=0.0)
     crawl.produce(documents)
     crawl.wait_until_committed(1000)
-    stats_when_level(crawl, one, two)
+    states_when_level(crawl, one, two)
     assert second.stop() == 0
     spoil(two)
     crawl.start("index", **{FOLDER: str(two.parent)}).says("index started")
