@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 32_978
+WHOLE = 32_991
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -23,7 +23,7 @@ CEILINGS = {
     "domain": 1_766,
     "files": 2_720,
     "fingerprinting": 2_743,
-    "index": 5_432,
+    "index": 5_445,
     "indexer": 672,
     "inputs": 2_872,
     "insights": 466,

@@ -129,6 +129,32 @@ def _search_long_bucket(
     return best, best_distance, found, sibling
 
 
+@inlined
+def _prefetch_heads(key_tables: Any, keys: Any, doc: int) -> None:
+    """Prefetch the begins of the buckets in which a document is searched."""
+    heads, active_heads = key_tables.heads, key_tables.active_heads
+    for number in range(heads.shape[0]):
+        bucket = bucket_of(key_tables.masks[number], keys[doc, number])
+        prefetch(heads, number * heads.shape[1] + bucket)
+        prefetch(active_heads, (number * active_heads.shape[1] + (bucket >> GROUP_BITS)) * 2)
+
+
+@inlined
+def _prefetch_tags(key_tables: Any, keys: Any, doc: int) -> None:
+    """Prefetch the tags in the buckets in which a document is searched."""
+    heads, tags, active_heads = key_tables.heads, key_tables.tags, key_tables.active_heads
+    places = tags.shape[0] // heads.shape[0]
+    for number in range(heads.shape[0]):
+        bucket = bucket_of(key_tables.masks[number], keys[doc, number])
+        begin, end = int64(heads[number, bucket]), int64(heads[number, bucket + 1])
+        group = bucket >> GROUP_BITS
+        if end > begin:
+            prefetch(tags, number * places + begin)
+            prefetch(tags, number * places + min(end - 1, begin + _LINE))
+        if active_heads[number, group, 1] > 0:
+            prefetch(key_tables.active_tags, int64(active_heads[number, group, 0]) * UNIT)
+
+
 @kernel
 def search_before_batch(
     plan: Any,
@@ -153,100 +179,77 @@ def search_before_batch(
     of a document is prefetched while earlier ones are searched: heads two documents ahead, tags
     one.
     """
-    heads, tags, rows = key_tables.heads, key_tables.tags, key_tables.rows
-    active_heads, active_tags, active_rows = (
-        key_tables.active_heads,
-        key_tables.active_tags,
-        key_tables.active_rows,
-    )
-    asked, capacity, count, groups = (
-        plan.asked,
-        hits.shape[1],
-        heads.shape[0],
-        active_heads.shape[1],
-    )
-    places, masks = tags.shape[0] // count, key_tables.masks
     for order in range(docs.shape[0] + 2):
         if order < docs.shape[0]:
-            for number in range(count):
-                bucket = bucket_of(masks[number], keys[docs[order], number])
-                prefetch(heads, number * heads.shape[1] + bucket)
-                prefetch(active_heads, (number * groups + (bucket >> GROUP_BITS)) * 2)
+            _prefetch_heads(key_tables, keys, docs[order])
         if 1 <= order <= docs.shape[0]:
-            for number in range(count):
-                bucket = bucket_of(masks[number], keys[docs[order - 1], number])
-                begin, end = int64(heads[number, bucket]), int64(heads[number, bucket + 1])
-                group = bucket >> GROUP_BITS
-                if end > begin:
-                    prefetch(tags, number * places + begin)
-                    prefetch(tags, number * places + min(end - 1, begin + _LINE))
-                if active_heads[number, group, 1] > 0:
-                    prefetch(active_tags, int64(active_heads[number, group, 0]) * UNIT)
-        if order < 2:
+            _prefetch_tags(key_tables, keys, docs[order - 1])
+        if order >= 2:
+            doc = docs[order - 2]
+            is_alone[doc] = _search_document(
+                plan, key_tables, loaded, batch, keys, doc, best, best_distance, sibling, hits, candidates
+            )  # fmt: skip
+
+
+@kernel
+def _search_document(
+    plan: Any, key_tables: Any, loaded: Any, batch: Any, keys: Any, doc: int,
+    best: Any, best_distance: Any, sibling: Any, hits: Any, candidates: Any,
+) -> Any:  # fmt: skip
+    """Search one document in all tables; return whether only its best row matches by its tags."""
+    heads, tags, active_heads = key_tables.heads, key_tables.tags, key_tables.active_heads
+    places, gathered, is_alone = tags.shape[0] // heads.shape[0], 0, True
+    for number in range(heads.shape[0]):
+        key = keys[doc, number]
+        bucket = bucket_of(key_tables.masks[number], key)
+        group, first, second = bucket >> GROUP_BITS, first_tag(key), second_tag(key)
+        begin = number * places + int64(heads[number, bucket])
+        end = number * places + int64(heads[number, bucket + 1])
+        active_begin = int64(active_heads[number, group, 0]) * UNIT
+        active_end = active_begin + int64(active_heads[number, group, 1])
+        if 0 < plan.asked < end - begin + active_end - active_begin and _matches_more(
+            key_tables, number, key, plan.asked
+        ):
+            row, distance, count_found, long_sibling = _search_long_bucket(
+                plan, key_tables, loaded, batch, doc, number, key, best[doc]
+            )
+            candidates[doc] += count_found
+            sibling[doc] = min(sibling[doc], long_sibling)
+            is_alone = False
+            if row < best[doc]:
+                best[doc], best_distance[doc] = row, distance
             continue
-        # Whole: all matches fit into one gathering.
-        doc, gathered, is_whole = docs[order - 2], 0, True
-        for number in range(count):
-            key = keys[doc, number]
-            bucket, first, second = bucket_of(masks[number], key), first_tag(key), second_tag(key)
-            group = bucket >> GROUP_BITS
-            index = number * places + int64(heads[number, bucket])
-            end = number * places + int64(heads[number, bucket + 1])
-            active_length, is_exhausted = int64(active_heads[number, group, 1]), False
-            if (
-                asked > 0
-                and end - index + active_length > asked
-                and _matches_more(key_tables, number, key, asked)
-            ):
-                row, distance, count_found, long_sibling = _search_long_bucket(
-                    plan, key_tables, loaded, batch, doc, number, key, best[doc]
+        wanted_tag = active_tag(key)
+        # Places of the frozen segment, and then those of the active one, as -1 - place.
+        for step in range(end - begin + active_end - active_begin):
+            index = begin + step
+            if index < end:
+                if tags[index] != first or read_half(key_tables.half_tags, index) != second:
+                    continue
+                if key_tables.rows.shape[0] > 0:
+                    prefetch(key_tables.rows, index)
+            else:
+                place = active_begin + index - end
+                if key_tables.active_tags[place] != wanted_tag:
+                    continue
+                prefetch(key_tables.active_rows, place)
+                index = -1 - place
+            if gathered == hits.shape[1]:
+                _resolve_rows(key_tables, loaded, hits, gathered)
+                _compare_rows(
+                    plan, loaded, batch, doc, hits, gathered, best, best_distance, sibling
                 )
-                candidates[doc] += count_found
-                sibling[doc] = min(sibling[doc], long_sibling)
-                is_whole = False
-                if row < best[doc]:
-                    best[doc], best_distance[doc] = row, distance
-                continue
-            while index < end:
-                if tags[index] == first and read_half(key_tables.half_tags, index) == second:
-                    if gathered == capacity:
-                        _resolve_rows(key_tables, loaded, hits, gathered)
-                        _compare_rows(
-                            plan, loaded, batch, doc, hits, gathered, best, best_distance, sibling
-                        )
-                        is_exhausted, gathered, is_whole = (
-                            _is_exhausted(hits, number, best[doc]),
-                            0,
-                            False,
-                        )
-                        if is_exhausted:
-                            break
-                    hits[0, gathered], hits[1, gathered] = index, number
-                    if rows.shape[0] > 0:
-                        prefetch(rows, index)
-                    gathered += 1
-                    candidates[doc] += 1
-                index += 1
-            index, wanted_tag = int64(active_heads[number, group, 0]) * UNIT, active_tag(key)
-            for place in range(index, index if is_exhausted else index + active_length):
-                if active_tags[place] == wanted_tag:
-                    if gathered == capacity:
-                        _resolve_rows(key_tables, loaded, hits, gathered)
-                        _compare_rows(
-                            plan, loaded, batch, doc, hits, gathered, best, best_distance, sibling
-                        )
-                        gathered, is_whole = 0, False
-                        if _is_exhausted(hits, number, best[doc]):
-                            break
-                    hits[0, gathered], hits[1, gathered] = -1 - place, number
-                    prefetch(active_rows, place)
-                    gathered += 1
-                    candidates[doc] += 1
-        _resolve_rows(key_tables, loaded, hits, gathered)
-        _compare_rows(plan, loaded, batch, doc, hits, gathered, best, best_distance, sibling)
-        for index in range(gathered):
-            is_whole = is_whole and hits[0, index] == best[doc]
-        is_alone[doc] = is_whole
+                gathered, is_alone = 0, False
+                if _is_exhausted(hits, number, best[doc]):
+                    break
+            hits[0, gathered], hits[1, gathered] = index, number
+            gathered += 1
+            candidates[doc] += 1
+    _resolve_rows(key_tables, loaded, hits, gathered)
+    _compare_rows(plan, loaded, batch, doc, hits, gathered, best, best_distance, sibling)
+    for index in range(gathered):
+        is_alone = is_alone and hits[0, index] == best[doc]
+    return is_alone
 
 
 @inlined
@@ -475,6 +478,47 @@ def _has_key_in_batch(doc: int, keys: Any, chains: Any, new_docs: Any) -> Any:
     return False
 
 
+@inlined
+def _find_first_near(
+    plan: Any, key_tables: Any, loaded: Any, batch: Any, earlier: Any, keys: Any, chains: Any,
+    new_docs: Any, doc: int, cursors: Any, near: Any,
+) -> Any:  # fmt: skip
+    """Return (the earliest row near a document, or NONE; its distance; the first sibling's row, or
+    NONE) among the entries before the batch and the new ones.
+    """
+    near_row, distance = earlier.best[doc], earlier.best_distance[doc]
+    first_sibling, is_capped = earlier.sibling[doc], plan.asked > 0
+    is_found = min(near_row, first_sibling) != NONE
+    if (near_row == NONE or is_capped) and (
+        (is_capped and is_found and not earlier.is_alone[doc])
+        or _has_key_in_batch(doc, keys, chains, new_docs)
+    ):
+        added = NewEntries(earlier.next_row, chains, new_docs)
+        total = collect_in_order(
+            plan, key_tables, loaded, batch, doc, keys, added, cursors, near, not is_capped
+        )
+        near_row, distance = (near.rows[0], near.distances[0]) if total > 0 else (NONE, int64(0))
+        # Under a cap those before the batch were searched again.
+        first_sibling = near.sibling[0] if is_capped else min(first_sibling, near.sibling[0])
+    return near_row, distance, first_sibling
+
+
+@inlined
+def _add_to_chains(chains: Any, keys: Any, doc: int, count: int) -> None:
+    """Add a document's keys, as those of new entry number `count`, to the ends of their chains."""
+    heads, tails, links, backs = chains.heads, chains.tails, chains.links, chains.backs
+    mask = int64(chains.seen.shape[0] - 1)
+    for number in range(heads.shape[0]):
+        slot = int64(keys[doc, number]) & mask
+        links[count, number] = -1
+        if heads[number, slot] < 0:
+            heads[number, slot] = count
+        else:
+            links[tails[number, slot], number] = count
+        backs[count, number] = tails[number, slot]
+        tails[number, slot] = count
+
+
 @kernel
 def judge_in_order(
     plan: Any,
@@ -495,16 +539,14 @@ def judge_in_order(
     has room for one row, are those of `collect_in_order`, which is skipped for a document without
     other candidates than its best row.
     """
-    next_row, same_row, tags = earlier.next_row, earlier.same_row, earlier.tags
-    best, best_distance, sibling = earlier.best, earlier.best_distance, earlier.sibling
-    heads, tails, links, backs = chains.heads, chains.tails, chains.links, chains.backs
-    outcome, rows, distance = judged.outcome, judged.row, judged.distance
-    similarity, siblings, new_docs = judged.similarity, judged.sibling, judged.new_docs
-    seen, mask, count = chains.seen, int64(chains.seen.shape[0] - 1), 0
+    next_row, outcome, rows = earlier.next_row, judged.outcome, judged.row
+    distance, similarity = judged.distance, judged.similarity
+    siblings, new_docs, seen = judged.sibling, judged.new_docs, chains.seen
+    count = 0
     for doc in range(outcome.shape[0]):
         distance[doc], similarity[doc], siblings[doc] = 0, NOT_COMPARED, -1
-        rows[doc] = same_row[doc]
-        slot = int64(tags[doc]) & mask
+        rows[doc] = earlier.same_row[doc]
+        slot = int64(earlier.tags[doc]) & int64(seen.shape[0] - 1)
         if rows[doc] < 0:
             place, slot = find_in_batch(batch, doc, seen, new_docs, slot)
             rows[doc] = next_row + place if place >= 0 else -1
@@ -513,32 +555,9 @@ def judge_in_order(
             continue
         is_short = batch.features[doc] < earlier.features_min
         if not is_short:
-            near_row, row_distance, first_sibling = best[doc], best_distance[doc], sibling[doc]
-            is_capped, is_found = plan.asked > 0, min(near_row, first_sibling) != NONE
-            if (near_row == NONE or is_capped) and (
-                (is_capped and is_found and not earlier.is_alone[doc])
-                or _has_key_in_batch(doc, keys, chains, new_docs)
-            ):
-                added = NewEntries(next_row, chains, new_docs)
-                total = collect_in_order(
-                    plan,
-                    key_tables,
-                    loaded,
-                    batch,
-                    doc,
-                    keys,
-                    added,
-                    cursors,
-                    near,
-                    not is_capped,
-                )
-                near_row, row_distance = (
-                    (near.rows[0], near.distances[0]) if total > 0 else (NONE, int64(0))
-                )
-                # Under a cap those before the batch were searched again.
-                first_sibling = (
-                    near.sibling[0] if is_capped else min(first_sibling, near.sibling[0])
-                )
+            near_row, row_distance, first_sibling = _find_first_near(
+                plan, key_tables, loaded, batch, earlier, keys, chains, new_docs, doc, cursors, near
+            )
             compared = first_sibling if near_row == NONE else near_row
             if compared != NONE and compared < next_row:
                 load_sketch(loaded, compared)
@@ -551,16 +570,8 @@ def judge_in_order(
                 continue
             if first_sibling != NONE:
                 siblings[doc] = first_sibling
+            _add_to_chains(chains, keys, doc, count)
         outcome[doc] = OUTCOME_SHORT if is_short else OUTCOME_NEW
         rows[doc] = next_row + count
         seen[slot], new_docs[count] = count, doc
-        for number in range(0 if is_short else heads.shape[0]):
-            slot = int64(keys[doc, number]) & mask
-            links[count, number] = -1
-            if heads[number, slot] < 0:
-                heads[number, slot] = count
-            else:
-                links[tails[number, slot], number] = count
-            backs[count, number] = tails[number, slot]
-            tails[number, slot] = count
         count += 1
