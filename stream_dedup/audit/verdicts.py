@@ -35,11 +35,11 @@ from stream_dedup.domain.document import (
     Reason,
     Verdict,
 )
-from stream_dedup.domain.sketch import as_text
+from stream_dedup.domain.sketch import NOT_COMPARED, as_text
 from stream_dedup.log import headers
 from stream_dedup.log.controls import Partition
 from stream_dedup.log.letters import split_dead_letter
-from stream_dedup.log.schema import NOT_COMPARED, Judgement
+from stream_dedup.log.schema import Judgement
 
 _RELEASE_MS = 60_000
 _REASONS_WITHOUT_LOG = {Reason.EMPTY.label, Reason.TOMBSTONE.label, Reason.BYPASS.label}
