@@ -56,7 +56,6 @@ ONLY = {
         "files/rows.py",
     },
     "xxhash": {
-        "fingerprinting/hashes.py",
         "index/storage/table_files.py",
         "log/records.py",
     },

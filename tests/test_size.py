@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 32_991
+WHOLE = 32_707
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -22,7 +22,7 @@ CEILINGS = {
     "demo": 496,
     "domain": 1_766,
     "files": 2_720,
-    "fingerprinting": 2_743,
+    "fingerprinting": 2_459,
     "index": 5_445,
     "indexer": 672,
     "inputs": 2_872,

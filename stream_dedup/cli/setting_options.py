@@ -43,7 +43,7 @@ SETTING_OPTIONS: dict[str, Any] = {
         str | None,
         typer.Option(
             "--recipe",
-            help="Recipe of the fingerprints: words, chars, chars:64, keywords, ... or its stages.",
+            help="Recipe of the fingerprints: words, chars, chars:64, keywords, ...",
         ),
     ],
     "floor": Annotated[

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stream_dedup.fingerprinting.grammar import RecipeMethod
+from stream_dedup.fingerprinting.presets import RecipeMethod
 from stream_dedup.fingerprinting.variants.vectors import Vector
 
 TEXTS = (
@@ -47,7 +47,6 @@ FROZEN = {
     "fingerprints": "79974c139180837f",
     "digests": "a143f880a0259913",
     "sketches": "3f2456a3d4708f79",
-    "hashes": "183925b465de2560",
     "planes": "f65878058f782c93",
     "chars prints": "c7837a51fbe4c838",
     "shingles prints": "61896a993eec7f56",
@@ -69,18 +68,6 @@ def stages(method: RecipeMethod) -> tuple[str, ...]:
     """Return the names of the stages that are checked before a method's first fingerprint."""
     if method.takes_vectors:
         return ("planes", "vector prints")
-    names = [feature.name for feature in method.features]
-    stage_names = ["weights", "normalised texts", "digests"] + (
-        [] if method.hash == "keyed" else ["hashes"]
-    )
-    stage_names += ["planes"] if method.projection == "planes" else []
-    stage_names += ["sketches"] if method.makes_sketches else []
-    stage_names += ["fingerprints"] if {"words", "bigrams"} & set(names) else []
-    return (
-        *stage_names,
-        *(
-            f"{name} prints"
-            for name in ("chars", "shingles", "keywords", "textrank")
-            if name in names
-        ),
-    )
+    prints = "fingerprints" if method.name == "words" else f"{method.name} prints"
+    sketches = ["sketches"] if method.cuts_words else []
+    return ("weights", "normalised texts", "digests", *sketches, prints)

@@ -1,5 +1,5 @@
-"""Return readable features of texts with their weights: for explanations, and for the recipes that
-`prints.fingerprint_batch` cannot compute.
+"""Return readable features of texts with their weights: for explanations, and for keywords, which
+`prints.fingerprint_batch` cannot find.
 
 Invariants: the features of a text depend only on the text and the recipe; they are in the order of
 their first occurrence (keywords: the greatest weight first); a run of words is spelt with one space
@@ -10,7 +10,7 @@ integers in units of 1 / `WEIGHT_ONE` or 1 / `RANK_UNIT`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,11 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.fingerprinting import characters, jieba_cut, jieba_data, simhash, spellings
-from stream_dedup.fingerprinting.grammar import Feature, RecipeMethod
 from stream_dedup.fingerprinting.languages import Languages
+from stream_dedup.fingerprinting.presets import KEYWORDS, OF_WORDS, RecipeMethod
 from stream_dedup.fingerprinting.prints import (
-    OF_CHARACTERS,
-    OF_WORDS,
     Cutting,
     Secrets,
     chain_words,
@@ -39,21 +37,6 @@ from stream_dedup.kernels.compiled import allocating_kernel
 
 # TF-IDF weights and ranks are real numbers; counted weights are multiples of 1 / 256 already.
 RANK_UNIT: Final = 1 << 24
-
-_WORDS_IN = {"words": 1, "bigrams": 2}
-
-
-def groups(method: RecipeMethod) -> NDArray[np.int64]:
-    """Return the kinds of runs for the kernels, (g, 3): words or characters, length of a run, scale
-    of the weights.
-    """
-    return np.array([(*_made_of(feature), feature.scale) for feature in method.features], np.int64)
-
-
-def _made_of(feature: Feature) -> tuple[int, int]:
-    return OF_CHARACTERS if feature.name == "chars" else OF_WORDS, _WORDS_IN.get(
-        feature.name, feature.length
-    )
 
 
 @allocating_kernel
@@ -132,66 +115,40 @@ class FeatureSpeller:
         self._method = method
         self._languages = languages
         self._secrets = secrets
-        self._table, self._beyond = simhash.count_weights(method.weights)
 
     def spell(self, data: NDArray[np.uint8]) -> Spelt:
-        """Return the features of a text, given as UTF-8 after the method's normalising."""
+        """Return the features of a text, given as UTF-8 in the form of `make_forms`."""
         if self._method.is_ranked:
             return self._keywords(data.tobytes().decode())
         names: list[bytes] = []
-        weights = [np.empty(0, np.int64)]
-        for feature in self._method.features:
-            names_of_kind, counts = self._runs(data, feature)
+        weights: list[NDArray[np.int64]] = []
+        for kind, length, scale in self._method.runs:
+            names_of_kind, counts = self._runs(data, kind, length)
             names += names_of_kind
-            weights.append(self._weigh(names_of_kind, counts) * feature.scale)
-        return Spelt(
-            names,
-            np.concatenate(weights),
-            RANK_UNIT if self._method.weights == "tfidf" else WEIGHT_ONE,
-        )
+            weights.append(simhash.WEIGHTS[np.minimum(counts, simhash.COUNT_MAX)] * scale)
+        return Spelt(names, np.concatenate(weights), WEIGHT_ONE)
 
     def _runs(
-        self, data: NDArray[np.uint8], feature: Feature
+        self, data: NDArray[np.uint8], kind: int, length: int
     ) -> tuple[list[bytes], NDArray[np.int64]]:
         dictionary = (
             self._languages.dictionary if self._method.cuts_words else jieba_data.dictionary()
         )
         scratch = jieba_cut.scratch(self._languages.marks(data, np.array([0, len(data)], np.int64)))
-        spelling = spellings.written(folded="spelling" in self._method.steps)
-        cutting, made_of = (
-            Cutting(characters.table(), spelling, dictionary, scratch),
-            _made_of(feature),
-        )
-        out, bounds, counts = _spell(data.copy(), cutting, self._secrets, *made_of)
+        spelling = spellings.written(folded=True)
+        cutting = Cutting(characters.table(), spelling, dictionary, scratch)
+        out, bounds, counts = _spell(data.copy(), cutting, self._secrets, kind, length)
         return list(_pieces(out.tobytes(), bounds.tolist())), counts
 
-    def _weigh(self, names: Sequence[bytes], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        if self._method.weights != "tfidf":
-            capped = np.minimum(counts, simhash.COUNT_MAX)
-            return self._table[capped] + (counts - capped) * self._beyond
-        total = int(counts.sum())
-        inverse = keywords.analyser().inverse_document_frequency
-        return np.array(
-            [
-                round(RANK_UNIT * (count * (inverse(name.decode()) / total)))
-                for name, count in zip(names, counts.tolist(), strict=True)
-            ],
-            np.int64,
-        )
-
     def _keywords(self, text: str) -> Spelt:
-        (feature,) = self._method.features
         analyser = keywords.analyser(self._languages.user_words, self._languages.stop_words)
-        rank = analyser.by_tfidf if feature.name == "keywords" else analyser.by_textrank
-        ranked_words = rank(text, feature.length)
-        names = [word.encode() for word, _ in ranked_words]
-        if self._method.weights in {"tfidf", "rank"}:
-            return Spelt(
-                names,
-                np.array([round(RANK_UNIT * weight) for _, weight in ranked_words], np.int64),
-                RANK_UNIT,
-            )
-        return Spelt(names, np.full(len(names), WEIGHT_ONE, np.int64), WEIGHT_ONE)
+        rank = analyser.by_tfidf if self._method.name == "keywords" else analyser.by_textrank
+        ranked_words = rank(text, KEYWORDS)
+        return Spelt(
+            [word.encode() for word, _ in ranked_words],
+            np.array([round(RANK_UNIT * weight) for _, weight in ranked_words], np.int64),
+            RANK_UNIT,
+        )
 
 
 def _pieces(content: bytes, bounds: list[int]) -> Iterator[bytes]:

@@ -1,35 +1,18 @@
-"""Hash the bytes of a feature to a number as wide as the fingerprint: the hashes of the grammar.
+"""Hash the bytes of a feature: SipHash under the recipe's key for words, FNV-1a for keywords.
 
-Invariants: each is the published function (tests contain the authors' test vectors); a hash is cut
-to the width by keeping its low bits; the grammar refuses a hash with fewer bits than the width,
-because stretching it would add no information.
-
-| name | bits | number |
-|---|---|---|
-| `keyed` | 64; the high half is a second mix of the same hash | SipHash-1-3 under a key derived from the recipe's |
-| `xxh3` | 64; 128 (XXH3-128) from width 128 | as the library returns it |
-| `fnv1a` | 64 | FNV-1a |
-| `md5`, `sha1`, `sha256` | 128, 160, 256 | the digest, most significant byte first |
-
-With `keyed`, only those who know the key can make two features collide, or steer a fingerprint;
-with all others anybody can. The cryptographic hashes are supported because tutorials use them; cut
-to a width they are not secure.
+Invariants: both are the published functions (tests contain the authors' test vectors). Only those
+who know the key can make two words collide, or steer a fingerprint; with FNV-1a anybody can.
 
 Sources: Aumasson, Bernstein, "SipHash: a fast short-input PRF" (INDOCRYPT 2012); Fowler, Noll, Vo,
-RFC 9923; RFC 1321 (MD5); FIPS 180-4 (SHA-1, SHA-256);
-the xxHash specification.
+RFC 9923.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
-from collections.abc import Callable
-from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from stream_dedup.kernels.compiled import inlined, kernel
@@ -37,17 +20,6 @@ from stream_dedup.kernels.compiled import inlined, kernel
 SIP_KEY_0, SIP_KEY_1, HIGH_HALF, BIGRAM_FIRST, BIGRAM_SECOND, BIGRAM_OFFSET = range(6)
 SECRETS = 6
 CHARACTERS_MAX = 16  # in one n-gram
-
-KEYED: Final = "keyed"
-# The number of bits of each hash.
-BITS: Final = {
-    KEYED: 128,
-    "xxh3": 128,
-    "fnv1a": 64,
-    "md5": 128,
-    "sha1": 160,
-    "sha256": 256,
-}
 
 
 def derive_secrets(key: bytes) -> NDArray[np.uint64]:
@@ -194,56 +166,13 @@ def mix(value: Any) -> Any:
 
 
 @kernel
-def _keyed(data: Any, bounds: Any, secrets: Any, out: Any) -> None:
-    for feature in range(len(bounds) - 1):
-        low = sip_hash_between(
-            data, bounds[feature], bounds[feature + 1], secrets[SIP_KEY_0], secrets[SIP_KEY_1], 1, 3
-        )
-        out[feature, 0] = low
-        out[feature, 1] = mix(low + secrets[HIGH_HALF])
-
-
-@kernel
-def _fnv1a(data: Any, bounds: Any, out: Any) -> None:
+def fnv1a(data: Any, bounds: Any, out: Any) -> None:
+    """Write the FNV-1a-64 of each feature to `out` (m, 2), with zeros as the high half; the bytes of
+    feature i are `data[bounds[i]:bounds[i + 1]]`.
+    """
     for feature in range(len(bounds) - 1):
         value = np.uint64(0xCBF29CE484222325)
         for place in range(bounds[feature], bounds[feature + 1]):
             value = (value ^ np.uint64(data[place])) * np.uint64(0x100000001B3)
         out[feature, 0] = value
         out[feature, 1] = 0
-
-
-_BY_LIBRARY: dict[str, Callable[[bytes], Any]] = {
-    "md5": partial(hashlib.md5, usedforsecurity=False),
-    "sha1": partial(hashlib.sha1, usedforsecurity=False),
-    "sha256": hashlib.sha256,
-}
-
-
-def hash_features(
-    name: str,
-    width: int,
-    data: NDArray[np.uint8],
-    bounds: NDArray[np.int64],
-    secrets: NDArray[np.uint64],
-) -> NDArray[np.uint64]:
-    """Return the hash of each feature, (m, 2), low half first; ignore the bits beyond the width.
-
-    `data`: the concatenated bytes of the features; `bounds`: (m + 1,), the start of each;
-    `secrets`: of the key.
-    """
-    out = np.empty((len(bounds) - 1, 2), np.uint64)
-    if name == KEYED:
-        _keyed(data, bounds, secrets, out)
-    elif name == "fnv1a":
-        _fnv1a(data, bounds, out)
-    else:
-        hash_function = _BY_LIBRARY.get(name) or (xxhash.xxh3_128 if width > 64 else xxhash.xxh3_64)
-        content = data.tobytes()
-        digests = (
-            hash_function(content[start:stop]).digest()
-            for start, stop in itertools.pairwise(bounds.tolist())
-        )
-        little_endian = b"".join(digest[:-17:-1].ljust(16, b"\0") for digest in digests)
-        out[:] = np.frombuffer(little_endian, "<u8").reshape(-1, 2)
-    return out

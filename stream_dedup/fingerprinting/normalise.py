@@ -49,6 +49,7 @@ from stream_dedup.fingerprinting.characters import (
     MARK,
     UNASSIGNED,
     WORD,
+    Batch,
     Foldings,
     code_point_at,
     composition,
@@ -65,7 +66,6 @@ _SPACE = 0x20
 _WHOLE, _DEPENDS, _FULL = range(3)
 _NON_JOINER = 0x200C
 _ARABIC_FIRST, _ARABIC_LAST = 0x0600, 0x06FF
-_STRETCH = 64  # its loops are unrolled as a whole; with 32 the text took two to three times as long
 _ROOM = 64  # more than the longest replacement of one code point, in bytes
 
 
@@ -159,31 +159,6 @@ def fold_assigned(text: str, fold: Callable[[str], str]) -> str:
 
 
 @inlined
-def _copy_lower(data: Any, place: Any, out: Any, end: Any, previous: Any) -> Any:
-    """Copy `_STRETCH` bytes in lower case; return 0 if the result is normalised: the bytes are
-    ASCII, with no white space except single spaces.
-
-    Every step works on single bytes, so the loop is vectorised.
-    """
-    is_other = np.uint8(np.uint8(data[np.uint64(place)] == _SPACE) & np.uint8(previous == _SPACE))
-    first = np.uint64(place)
-    target = np.uint64(end)
-    for index in range(np.uint64(1), np.uint64(_STRETCH)):
-        both_spaces = np.uint8(data[first + index] == _SPACE) & np.uint8(
-            data[first + index - np.uint64(1)] == _SPACE
-        )
-        is_other = np.uint8(is_other | both_spaces)
-    for index in range(np.uint64(0), np.uint64(_STRETCH)):
-        byte = np.uint8(data[first + index])
-        is_other = np.uint8(
-            is_other | np.uint8(np.uint8(byte - np.uint8(_SPACE)) >= np.uint8(0x60))
-        )
-        is_upper = np.uint8(np.uint8(byte - np.uint8(0x41)) < np.uint8(26))
-        out[target + index] = np.uint8(byte + np.uint8(is_upper << np.uint8(5)))
-    return is_other
-
-
-@inlined
 def _normalise_ascii(
     data: Any, place: Any, stop: Any, lower: Any, out: Any, end: Any, previous: Any
 ) -> Any:
@@ -191,20 +166,14 @@ def _normalise_ascii(
     writing, and the last byte written.
     """
     while place < stop:
-        if place + _STRETCH <= stop and _copy_lower(data, place, out, end, previous) == 0:
-            place += _STRETCH
-            end += _STRETCH
-            previous = out[end - 1]
-            continue
-        for _ in range(min(_STRETCH, stop - place)):
-            byte = data[np.uint64(place)]  # unsigned: numba omits the check for negative indexes
-            if byte >= 0x80:
-                return place, end, previous
-            byte = lower[byte]
-            out[np.uint64(end)] = byte
-            end += np.int64((byte != _SPACE) | (previous != _SPACE))
-            previous = byte
-            place += 1
+        byte = data[np.uint64(place)]  # unsigned: numba omits the check for negative indexes
+        if byte >= 0x80:
+            break
+        byte = lower[byte]
+        out[np.uint64(end)] = byte
+        end += np.int64((byte != _SPACE) | (previous != _SPACE))
+        previous = byte
+        place += 1
     return place, end, previous
 
 
@@ -413,17 +382,22 @@ def _normalise_each(
     return len(offsets) - 1
 
 
-def normalise_batch(
-    texts: Sequence[str], *, fold_han: bool = False
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Normalise a batch: return the concatenated results as UTF-8, and (n + 1,) the start of each;
-    callers may overwrite both.
-    """
+def _joined(encoded: Sequence[bytes]) -> Batch:
+    offsets = np.zeros(len(encoded) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)), out=offsets[1:])
+    return np.frombuffer(bytearray(b"".join(encoded)), np.uint8), offsets
+
+
+def clean_batch(texts: Sequence[str], *, fold_han: bool = False) -> Batch:
+    """Return the texts of a batch after steps 1 to 3, with simplified Han if `fold_han`."""
+    replaced = variants.table() if fold_han else {}
+    return _joined([limit_marks(text).translate(replaced).encode() for text in texts])
+
+
+def normalise_batch(texts: Sequence[str], *, fold_han: bool = False) -> Batch:
+    """Normalise a batch; callers may overwrite the result."""
     foldings = _foldings(fold_han)
-    raw = [text.encode("utf-8", "surrogatepass") for text in texts]
-    offsets = np.zeros(len(texts) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, raw), np.int64, len(raw)), out=offsets[1:])
-    data = np.frombuffer(b"".join(raw), np.uint8)
+    data, offsets = _joined([text.encode("utf-8", "surrogatepass") for text in texts])
     bounds = np.zeros(len(texts) + 1, np.int64)
     contextual = np.zeros(len(texts), np.uint8)
     out = np.empty(len(data) + _ROOM, np.uint8)

@@ -31,13 +31,11 @@ from stream_dedup.fingerprinting.hashes import (
     sip_hash_between,
     sip_hash_block,
 )
+from stream_dedup.fingerprinting.presets import OF_CHARACTERS, OF_WORDS
 from stream_dedup.fingerprinting.simhash import add_features, sign
 from stream_dedup.fingerprinting.sketch import Sketching, sketch_words
 from stream_dedup.fingerprinting.tokens import BYTES_PER_WORD_MIN, words_between
 from stream_dedup.kernels.compiled import allocating_kernel, inlined, kernel
-
-# The features of a group are runs of neighbouring words, or of neighbouring characters.
-OF_WORDS, OF_CHARACTERS = range(2)
 
 
 class Texts(NamedTuple):
@@ -73,13 +71,11 @@ class Weighing(NamedTuple):
     """The features of a recipe and their weights.
 
     `groups` (g, 3) int64: for each group `OF_WORDS` or `OF_CHARACTERS`, the length of a run, and
-    the scale of the weights; `weights`, `beyond`: the results of `simhash.count_weights`; `bits`:
-    the width of a fingerprint.
+    the scale of the weights; `weights`: `simhash.WEIGHTS`; `bits`: the width of a fingerprint.
     """
 
     groups: NDArray[np.int64]
     weights: NDArray[np.int64]
-    beyond: int
     bits: int
 
 
@@ -269,7 +265,7 @@ def _fingerprint_each(
     data, offsets = texts
     kinds, spelling, dictionary, scratch = cutting
     of_words, of_characters = secrets
-    groups, weights, beyond, bits = weighing
+    groups, weights, bits = weighing
     prints, features, sketching = written
     needs_words, needs_points = needs
     starts, stops, hashes = cut
@@ -310,7 +306,7 @@ def _fingerprint_each(
             for run in range(runs):
                 distinct = count_one(chained[run], keys, counts, order, size - 1, distinct)
             total += add_features(
-                table, distinct, gathered, groups[group, 2], weights, beyond, high_half, ones
+                table, distinct, gathered, groups[group, 2], weights, high_half, ones
             )
             features[text] += distinct
         sign(ones, total, bits, prints[text])

@@ -25,21 +25,20 @@ from stream_dedup.domain.sketch import SKETCH_BYTES
 from stream_dedup.fingerprinting import (
     canary,
     characters,
-    grammar,
     hashes,
     jieba_cut,
     jieba_data,
+    presets,
     simhash,
     sketch,
     spellings,
 )
 from stream_dedup.fingerprinting.characters import Batch
-from stream_dedup.fingerprinting.features import FeatureSpeller, groups
-from stream_dedup.fingerprinting.forms import form_batch
-from stream_dedup.fingerprinting.grammar import PRESETS, RecipeMethod
+from stream_dedup.fingerprinting.features import FeatureSpeller
 from stream_dedup.fingerprinting.key import PUBLIC_DEMO_KEY, check_key
 from stream_dedup.fingerprinting.languages import Languages
-from stream_dedup.fingerprinting.normalise import normalise_batch
+from stream_dedup.fingerprinting.normalise import clean_batch, normalise_batch
+from stream_dedup.fingerprinting.presets import OF_CHARACTERS, PRESETS, RecipeMethod
 from stream_dedup.fingerprinting.prints import (
     Cutting,
     Secrets,
@@ -63,8 +62,8 @@ Content: TypeAlias = str | Vector
 
 @dataclass(frozen=True, slots=True, eq=False, init=False)
 class Recipe:
-    """The definition of fingerprints: the stages of the grammar, the key, the floor of distinct
-    features, and the language settings.
+    """The definition of fingerprints: the method, the key, the floor of distinct features, and the
+    language settings.
     """
 
     method: RecipeMethod
@@ -81,17 +80,16 @@ class Recipe:
         floor: int | None = None,
         languages: Languages | None = None,
     ) -> None:
-        """Parse the recipe `preset`: a name, a name and a width, or all stages (see `grammar`).
+        """Create the recipe `preset`: a name, or a name and a width, such as `chars:64`.
 
-        `width` None uses the preset's width, `floor` None the floor of its features, `languages`
-        None the defaults.
+        None is the preset's own width, its own floor, and the default languages.
 
         Raises:
             ConfigurationError: there is no such recipe, the key is invalid, or the recipe cannot
                 use a language setting.
         """
         checked(preset, str, "A recipe", "a text, such as 'words'")
-        method = grammar.parse(preset if width is None else f"{preset}:{width}")
+        method = presets.parse(preset if width is None else f"{preset}:{width}")
         object.__setattr__(self, "method", method)
         object.__setattr__(self, "key", checked(key, bytes, "A fingerprint key", "bytes"))
         object.__setattr__(
@@ -114,8 +112,8 @@ class Recipe:
 
     @property
     def preset(self) -> str:
-        """Name of the preset with these stages; `custom` if there is none."""
-        return grammar.name_of(self.method)
+        """Name of the preset."""
+        return self.method.name
 
     @property
     def width(self) -> int:
@@ -130,7 +128,7 @@ class Recipe:
     @property
     def sketch_bytes(self) -> int:
         """Number of bytes of a sketch: 120, or 0 if the recipe makes no sketches."""
-        return SKETCH_BYTES if self.method.makes_sketches else 0
+        return SKETCH_BYTES if self.method.cuts_words else 0
 
     @property
     def engine(self) -> str:
@@ -153,11 +151,11 @@ class Recipe:
             characters.digest(),
             jieba_data.ENGINE_DIGEST,
         ]
-        if self.method != PRESETS[DEFAULT]:  # the default's id is older than the grammar
+        if self.method != PRESETS[DEFAULT]:  # the default's id is older than the others
             parts += [str(self.method).encode(), keywords.DATA_DIGEST]
-        if self.method.makes_sketches:
+        if self.method.cuts_words:
             parts.append(sketch.RULES)
-        if "spelling" in self.method.steps:
+        if self.method.is_at_once:
             parts.append(spellings.digest())
         if not self.languages.is_default:
             parts.append(self.languages.digest)
@@ -303,14 +301,9 @@ class _Maker:
 
     def __init__(self, method: RecipeMethod, key: bytes, languages: Languages) -> None:
         self._method = method
-        self._languages = languages.folded() if "spelling" in method.steps else languages
-        folds = "spelling" in method.steps
-        self._spelling = spellings.written(folded=folds)
-        # Words are spelt when they are cut; only runs of characters need the step on all the text.
-        by_characters = any(feature.name == "chars" for feature in method.features)
-        self._form_steps = tuple(
-            step for step in method.steps if step != "spelling" or by_characters
-        )
+        self._languages = languages.folded() if method.is_at_once else languages
+        # Words are spelt when they are cut.
+        self._spells_texts = any(kind == OF_CHARACTERS for kind, _, _ in method.runs)
         if method.cuts_words:
             _ = self._languages.dictionary  # read it now, not with the first batch
         digest_key = hashlib.blake2b(key, person=b"text digest").digest()
@@ -319,23 +312,24 @@ class _Maker:
             digest_size=DIGEST_BYTES, key=digest_key, person=b"vector digest"
         )
         self._secrets = Secrets(hashes.derive_secrets(key), hashes.derive_character_secrets(key))
-        self._plane_secrets = projection.derive_plane_secrets(key, method.seed)
+        self._plane_secrets = projection.derive_plane_secrets(key)
         self._words = -(-method.width // 64)
         self._sketch_secrets = sketch.derive_sketch_secrets(key)
         self.speller = (
             None if method.takes_vectors else FeatureSpeller(method, self._languages, self._secrets)
         )
-        weights, beyond = simhash.count_weights(method.weights)
-        self._weighing = Weighing(groups(method), weights, beyond, method.width)
+        groups = np.array(method.runs, np.int64)
+        self._weighing = Weighing(groups, simhash.WEIGHTS, method.width)
 
     def make_forms(self, texts: Sequence[str]) -> tuple[Batch, Batch]:
-        """Return the normalised texts, for the digests, and the form that features are taken
-        from.
+        """Return the normalised texts, for the digests, and the form that features are taken from:
+        jieba finds keywords in the text as it is written.
         """
-        normalised = normalise_batch(texts, fold_han=self._languages.fold_han)
-        return normalised, form_batch(
-            texts, self._form_steps, normalised, fold_han=self._languages.fold_han
-        )
+        fold_han = self._languages.fold_han
+        normalised = normalise_batch(texts, fold_han=fold_han)
+        if self._method.is_ranked:
+            return normalised, clean_batch(texts, fold_han=fold_han)
+        return normalised, spellings.fold_batch(*normalised) if self._spells_texts else normalised
 
     def fingerprint_texts(self, texts: Sequence[str]) -> Prints:
         (normalised, offsets), (data, bounds) = self.make_forms(texts)
@@ -346,7 +340,7 @@ class _Maker:
         )
         prints = np.zeros((len(texts), self._words), np.uint64)
         sketching = sketch.sketching(
-            self._sketch_secrets, len(texts), is_wanted=self._method.makes_sketches
+            self._sketch_secrets, len(texts), is_wanted=self._method.cuts_words
         )
         features = np.zeros(len(texts), np.uint32)
         if self._method.is_at_once:
@@ -356,7 +350,7 @@ class _Maker:
             scratch = jieba_cut.scratch(self._languages.marks(data, bounds))
             fingerprint_batch(
                 Texts(data, bounds),
-                Cutting(characters.table(), self._spelling, dictionary, scratch),
+                Cutting(characters.table(), spellings.written(folded=True), dictionary, scratch),
                 self._secrets,
                 self._weighing,
                 Written(prints, features, sketching),
@@ -371,33 +365,12 @@ class _Maker:
     def _fingerprint_one(
         self, data: NDArray[np.uint8], prints: NDArray[np.uint64], features: NDArray[np.uint32]
     ) -> None:
-        """Fill the fingerprint of a text from its spelt features, which any hash accepts."""
+        """Fill the fingerprint of a text from its keywords."""
         if self.speller is None:
             return
-        features_spelt = self.speller.spell(data)
-        features[0] = len(features_spelt.names)
-        ends = np.zeros(len(features_spelt.names) + 1, np.int64)
-        np.cumsum(
-            np.fromiter(map(len, features_spelt.names), np.int64, len(features_spelt.names)),
-            out=ends[1:],
-        )
-        names = np.frombuffer(b"".join(features_spelt.names), np.uint8)
-        hashed = hashes.hash_features(
-            self._method.hash, self._method.width, names, ends, self._secrets.of_words
-        )
-        bounds = np.array([0, len(hashed)], np.int64)
-        if self._method.projection == "signs":
-            simhash.sum_hashes(hashed, features_spelt.weights, bounds, self._method.width, prints)
-        else:
-            projection.project_hashes(
-                hashed,
-                features_spelt.weights,
-                bounds,
-                self._plane_secrets,
-                projection.NORMAL_LEVELS,
-                self._method.width,
-                prints,
-            )
+        found = self.speller.spell(data)
+        features[0] = len(found.names)
+        sum_keywords(found.names, found.weights, self._method.width, prints)
 
     def fingerprint_vectors(self, vectors: Sequence[Vector]) -> Prints:
         bounds = np.zeros(len(vectors) + 1, np.int64)
@@ -427,6 +400,17 @@ class _Maker:
         )
 
 
+def sum_keywords(
+    names: Sequence[bytes], weights: NDArray[np.int64], width: int, prints: NDArray[np.uint64]
+) -> None:
+    """Write the fingerprint of weighed keywords to `prints` (1, width / 64 rounded up)."""
+    ends = np.zeros(len(names) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, names), np.int64, len(names)), out=ends[1:])
+    hashed = np.empty((len(names), 2), np.uint64)
+    hashes.fnv1a(np.frombuffer(b"".join(names), np.uint8), ends, hashed)
+    simhash.sum_hashes(hashed, weights, np.array([0, len(names)], np.int64), width, prints)
+
+
 def canary_digest(stage: str) -> str:
     """Return a short digest of a stage's result for the canary texts or vectors, under the public
     demo key.
@@ -436,16 +420,6 @@ def canary_digest(stage: str) -> str:
     elif stage == "normalised texts":
         data, offsets = normalise_batch(canary.TEXTS)
         content = data[: offsets[-1]].tobytes() + offsets.astype("<i8").tobytes()
-    elif stage == "hashes":
-        names = np.frombuffer("".join(canary.TEXTS).encode("utf-8", "replace"), np.uint8)
-        bounds = np.arange(0, 60, 3, dtype=np.int64)
-        secrets = hashes.derive_secrets(PUBLIC_DEMO_KEY)
-        content = b"".join(
-            hashes.hash_features(name, width, names, bounds, secrets).astype("<u8").tobytes()
-            for name, bits in hashes.BITS.items()
-            for width in (64, 128)
-            if width <= bits
-        )
     elif stage == "sketches":
         content = (
             _Maker(PRESETS[DEFAULT], PUBLIC_DEMO_KEY, Languages())

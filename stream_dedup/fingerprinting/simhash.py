@@ -4,10 +4,9 @@ Invariants, all frozen by golden vectors:
 
 - A bit is 1 if and only if its sum is greater than zero: a tie gives 0, and a text without features has the fingerprint 0
   (such a text is below every floor, so its fingerprint is never compared).
-- Weights are integers, so sums are exact and a fingerprint is equal on every platform. `WEIGHT_ONE` is the weight 1. With
-  log counts a feature that occurs n times weighs `log_count_weight(n)`: `round(256 * (1 + ln n))`,
-  with n counted up to `COUNT_MAX`; with counts 256 n; with ones 256. The weights of a group of
-  features may be scaled by an integer.
+- Weights are integers, so sums are exact and a fingerprint is equal on every platform. `WEIGHT_ONE` is the weight 1. A
+  feature that occurs n times weighs `log_count_weight(n)`: `round(256 * (1 + ln n))`, with n counted up to
+  `COUNT_MAX`. The weights of a group of features may be scaled by an integer.
 - The two halves of a fingerprint come from two mixes of the same 64-bit hash.
 
 Sources: Charikar, "Similarity Estimation Techniques from Rounding Algorithms" (STOC 2002); Manku,
@@ -47,22 +46,6 @@ WEIGHTS: NDArray[np.int64] = np.array(
     [0, *map(log_count_weight, range(1, COUNT_MAX + 1))], np.int64
 )
 WEIGHTS.setflags(write=False)
-
-
-def count_weights(name: str) -> tuple[NDArray[np.int64], int]:
-    """Return the weights of counts up to `COUNT_MAX`, (1025,), and the weight that each further
-    occurrence adds.
-    """
-    if name == "log":
-        return WEIGHTS, 0
-    counts = (
-        np.arange(COUNT_MAX + 1, dtype=np.int64)
-        if name == "count"
-        else np.ones(COUNT_MAX + 1, np.int64)
-    )
-    table = counts * WEIGHT_ONE
-    table.setflags(write=False)  # as `WEIGHTS`: for numba a writable array is another type
-    return table, WEIGHT_ONE if name == "count" else 0
 
 
 @inlined
@@ -204,7 +187,6 @@ def add_features(
     gathered: Any,
     scale: Any,
     weights: Any,
-    beyond: Any,
     high: Any,
     ones: Any,
 ) -> Any:
@@ -242,7 +224,7 @@ def add_features(
     for feature in range(rest_count):
         low = values[feature]
         counted = np.int64(counts[feature])
-        weight = (weights[min(counted, COUNT_MAX)] + beyond * max(counted - COUNT_MAX, 0)) * scale
+        weight = weights[min(counted, COUNT_MAX)] * scale
         total += weight
         pending = _add_weighed(low, mix(low + high), weight, lanes, pending, ones)
     _flush(lanes, np.int64(1), ones)

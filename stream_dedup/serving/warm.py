@@ -21,8 +21,15 @@ from stream_dedup.domain.better import BetterRule
 from stream_dedup.domain.document import LogPlace, Reason
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.domain.sketch import SKETCH_BYTES
-from stream_dedup.fingerprinting import Fingerprinter, Languages, Recipe, explain_features, hashes
-from stream_dedup.fingerprinting.grammar import PRESETS
+from stream_dedup.fingerprinting import (
+    Fingerprinter,
+    Languages,
+    Recipe,
+    explain_features,
+    hashes,
+    recipe,
+)
+from stream_dedup.fingerprinting.presets import PRESETS
 from stream_dedup.fingerprinting.variants import keywords, segmenter
 from stream_dedup.index.rules.copies import Copies, CopyCounts
 from stream_dedup.index.storage.columns import (
@@ -45,22 +52,13 @@ from stream_dedup.log import header_columns
 from stream_dedup.log.schema import Judgement, Verdicts
 
 _DOCUMENTS = 3
-_STAGES = (
-    "nfkc case space punctuation | words | one | fnv1a | signs:64",
-    "raw | chars:3 | count | keyed | planes:128",
-    "case | words bigrams*2 shingles:3 chars:4 | log | md5 | signs:32",
-)
 
 
 def use_fingerprints() -> None:
-    """Call the kernels of every preset and every stage, and those of `explain`."""
-    # Presets with keywords are skipped: jieba reads its tables for seconds, and they use no kernel
-    # of their own.
-    for recipe_text in (
-        *(name for name, method in PRESETS.items() if not method.is_ranked),
-        *_STAGES,
-    ):
-        fingerprinter = Fingerprinter(Recipe(recipe_text))
+    """Call the kernels of every preset, and those of `explain`."""
+    # Keywords are not looked for: jieba reads its tables for seconds.
+    for name in (name for name, method in PRESETS.items() if not method.is_ranked):
+        fingerprinter = Fingerprinter(Recipe(name))
         if fingerprinter.recipe.method.takes_vectors:
             fingerprinter.fingerprint_vectors([np.ones(3)])
         else:
@@ -70,6 +68,7 @@ def use_fingerprints() -> None:
     data = np.frombuffer(b"warm", np.uint8)  # has no word for ICU, which may not be installed
     segmenter.mark_words(data, np.array([0, len(data)], np.int64))
     hashes.sip_hash(data, np.uint64(1), np.uint64(2), 1, 3)
+    recipe.sum_keywords([b"warm"], np.ones(1, np.int64), 64, np.zeros((1, 1), np.uint64))
     matrix, vector = np.zeros((1, 1)), np.zeros(2, np.int64)
     keywords.most_probable(
         vector, keywords.Model(matrix[0], matrix, matrix == 0, vector, vector, matrix[0])

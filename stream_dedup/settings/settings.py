@@ -272,8 +272,8 @@ class Settings(BaseModel):
     recipe: str = Field(
         default=_DEFAULT_RECIPE,
         description="How a text becomes a fingerprint: `words`, `chars`, `shingles`, `keywords`, "
-        "`textrank`, `vector`, one of these with a width (`chars:64`), or five stages "
-        "(see `recipes.md`). A change needs a new `fingerprints` topic.",
+        "`textrank`, `vector`, or one of these with a width (`chars:64`); see `recipes.md`. A change "
+        "needs a new `fingerprints` topic.",
     )
     floor: Annotated[int, Field(ge=0, lt=1 << 32)] | None = Field(
         default=None,
@@ -465,7 +465,7 @@ class Settings(BaseModel):
     def _check_recipe(cls, value: str) -> str:
         recipe = " ".join(value.lower().split())
         if recipe != _DEFAULT_RECIPE:
-            from stream_dedup.fingerprinting.grammar import parse as parse_recipe  # noqa: PLC0415 - it takes a second
+            from stream_dedup.fingerprinting.presets import parse as parse_recipe  # noqa: PLC0415 - it takes a second
 
             with _as_value_error():
                 parse_recipe(recipe)
@@ -547,10 +547,10 @@ class Settings(BaseModel):
         """The recipe's default plan."""
         if self.recipe == _DEFAULT_RECIPE:
             return PLANS["bands"]
-        from stream_dedup.fingerprinting.grammar import parse as parse_recipe  # noqa: PLC0415 - it takes a second
+        from stream_dedup.fingerprinting.presets import parse as parse_recipe  # noqa: PLC0415 - it takes a second
 
         method = parse_recipe(self.recipe)
-        return plan_for(method.width, has_sketches=method.makes_sketches)
+        return plan_for(method.width, has_sketches=method.cuts_words)
 
     @property
     def judging_plan(self) -> Plan:

@@ -409,14 +409,12 @@ def _analysers_for(languages: Languages) -> tuple[Any, Any]:
     return tfidf, textrank
 
 
-def plane_print(numbers: list[float], width: int, key: bytes, seed: int = 0) -> int:
+def plane_print(numbers: list[float], width: int, key: bytes) -> int:
     """The print of a vector by true hyperplanes, dimension by dimension."""
     normal = statistics.NormalDist()
     levels = [round(65536 * normal.inv_cdf((level + 0.5) / 4096)) for level in range(2048, 4096)]
     levels = [-value for value in reversed(levels)] + levels
-    derived = hashlib.blake2b(
-        seed.to_bytes(8, "little"), digest_size=16, key=key, person=b"plane secrets"
-    ).digest()
+    derived = hashlib.blake2b(bytes(8), digest_size=16, key=key, person=b"plane secrets").digest()
     offset, factor = (
         int.from_bytes(derived[:8], "little"),
         int.from_bytes(derived[8:], "little") | 1,

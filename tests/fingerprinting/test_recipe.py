@@ -210,6 +210,8 @@ def test_recipe_never_shows_its_key() -> None:
     [
         ({"preset": "wrods"}, "did you mean 'words'"),
         ({"width": 65}, "32, 64, 128 bits, not 65"),
+        ({"preset": "keywords:128"}, "32, 64 bits, not 128"),
+        ({"preset": "raw | chars:3 | one | md5 | signs:64"}, "A recipe is one of words, chars"),
         ({"floor": -1}, "cannot be -1"),
         ({"key": b"short"}, "contains 5 bytes"),
         ({"key": bytes(16)}, "one byte repeated"),
@@ -241,10 +243,6 @@ def test_whatever_changes_a_print_changes_the_id(
         characters.digest.cache_clear()
 
 
-# Which recipe looks at a stage that the default does not.
-SHOWS = {"hashes": "nfkc case | words | one | md5 | signs:64", "planes": "vector"}
-
-
 @pytest.mark.parametrize("stage", sorted(canary.FROZEN))
 def test_canary_stops_a_changed_library(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A library that gives other results than those frozen is noticed before the first print, and
@@ -252,13 +250,10 @@ def test_canary_stops_a_changed_library(stage: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(canary.FROZEN, stage, "0" * 16)
     recipe._check_canary.cache_clear()
     try:
+        preset, _, what = stage.partition(" ")
+        recipe_ = Recipe({"planes": "vector"}.get(stage, preset if what == "prints" else "words"))
         with pytest.raises(ConfigurationError, match=f"The {stage} of the canary texts"):
-            Fingerprinter(
-                Recipe(
-                    SHOWS.get(stage)
-                    or (stage.split(maxsplit=1)[0] if stage.endswith(" prints") else "words")
-                )
-            )
+            Fingerprinter(recipe_)
     finally:
         monkeypatch.undo()
         recipe._check_canary.cache_clear()

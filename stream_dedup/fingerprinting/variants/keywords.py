@@ -287,10 +287,6 @@ class Analyser:
         )
         return keywords
 
-    def inverse_document_frequency(self, word: str) -> float:
-        """Return jieba's IDF of a word, or the table's median if it does not contain the word."""
-        return float(self._tfidf.idf_freq.get(word, self._tfidf.median_idf))
-
 
 @lru_cache(maxsize=4)
 def _made(user_words: tuple[UserWord, ...], stop_words: frozenset[str]) -> Analyser:

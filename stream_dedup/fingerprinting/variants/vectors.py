@@ -1,6 +1,6 @@
 """Compute the bits of vectors with random hyperplanes: a bit is the side of a plane.
 
-Invariants: the planes depend only on the secrets (the recipe's key and the seed) and are never
+Invariants: the planes depend only on the secrets, which the recipe's key gives, and are never
 stored; a block of their dimensions is computed when it is needed, so a vector may have any number
 of dimensions; a bit is 1 if and only if its sum is greater than zero; sums are added up in the
 order of the dimensions, in 64-bit floating point and without contraction, so a fingerprint is equal
@@ -57,13 +57,11 @@ def normal_levels() -> NDArray[np.int32]:
 NORMAL_LEVELS: Final = normal_levels()
 
 
-def derive_plane_secrets(key: bytes, seed: int) -> NDArray[np.uint64]:
+def derive_plane_secrets(key: bytes) -> NDArray[np.uint64]:
     """Return the secrets of the planes, (2,): an offset and an odd multiplier of the dimension's
     number.
     """
-    derived = hashlib.blake2b(
-        seed.to_bytes(8, "little"), digest_size=16, key=key, person=b"plane secrets"
-    ).digest()
+    derived = hashlib.blake2b(bytes(8), digest_size=16, key=key, person=b"plane secrets").digest()
     secrets = np.frombuffer(derived, "<u8").astype(np.uint64)
     secrets[1] |= np.uint64(1)
     return secrets
@@ -109,26 +107,6 @@ def project_vectors(
                     total[bit] += number * plane[bit]
     for vector in range(len(bounds) - 1):
         _signs(sums[vector], bits, prints[vector])
-
-
-@allocating_kernel
-def project_hashes(
-    hashes: Any, weights: Any, bounds: Any, secrets: Any, levels: Any, bits: Any, prints: Any
-) -> None:
-    """Fill the fingerprints of weighted features; the hash of a feature selects its dimension, the
-    rest is as in `simhash.sum_hashes`.
-    """
-    sums = np.empty(128, np.float64)
-    plane = np.empty(128, np.float64)
-    for text in range(len(bounds) - 1):
-        sums[:] = 0.0
-        for feature in range(bounds[text], bounds[text + 1]):
-            dimension = mix(hashes[feature, 0] ^ mix(hashes[feature, 1]))
-            coordinates(mix(dimension * secrets[1] + secrets[0]), levels, plane)
-            weight = np.float64(weights[feature])
-            for bit in range(128):
-                sums[bit] += weight * plane[bit]
-        _signs(sums, bits, prints[text])
 
 
 @inlined
