@@ -128,8 +128,17 @@ class Languages:
 
     def spans(self, normalised: bytes) -> list[tuple[int, int]]:
         """Return the (start, stop) byte positions of the words of a normalised text in UTF-8."""
+        return self._cut(normalised, folded=False)[1]
+
+    def spelt_words(self, normalised: bytes) -> list[str]:
+        """Return the words of a normalised text after the step `spelling`, in text order."""
+        spelt, spans = self._cut(normalised, folded=True)
+        return [spelt[start:stop].decode() for start, stop in spans]
+
+    def _cut(self, normalised: bytes, *, folded: bool) -> tuple[bytearray, list[tuple[int, int]]]:
         data = np.frombuffer(normalised, np.uint8)
-        return tokens.spans(normalised, self.dictionary, self.marks(data, np.array([0, len(data)])))
+        marks = self.marks(data, np.array([0, len(data)], np.int64))
+        return tokens.cut(normalised, self.dictionary, marks, folded=folded)
 
 
 def load_languages(

@@ -34,7 +34,7 @@ from stream_dedup.fingerprinting import (
     spellings,
 )
 from stream_dedup.fingerprinting.characters import Batch
-from stream_dedup.fingerprinting.features import FeatureSpeller
+from stream_dedup.fingerprinting.features import RANK_UNIT, find_keywords, find_runs
 from stream_dedup.fingerprinting.key import PUBLIC_DEMO_KEY, check_key
 from stream_dedup.fingerprinting.languages import Languages
 from stream_dedup.fingerprinting.normalise import clean_batch, normalise_batch
@@ -315,9 +315,6 @@ class _Maker:
         self._plane_secrets = projection.derive_plane_secrets(key)
         self._words = -(-method.width // 64)
         self._sketch_secrets = sketch.derive_sketch_secrets(key)
-        self.speller = (
-            None if method.takes_vectors else FeatureSpeller(method, self._languages, self._secrets)
-        )
         groups = np.array(method.runs, np.int64)
         self._weighing = Weighing(groups, simhash.WEIGHTS, method.width)
 
@@ -330,6 +327,16 @@ class _Maker:
         if self._method.is_ranked:
             return normalised, clean_batch(texts, fold_han=fold_han)
         return normalised, spellings.fold_batch(*normalised) if self._spells_texts else normalised
+
+    def explain(self, text: str) -> dict[str, float]:
+        """Return the readable features of a text with their weights."""
+        _, (data, bounds) = self.make_forms([text])
+        form = data[: bounds[-1]].tobytes()
+        if not self._method.is_ranked:
+            return find_runs(form, self._method, self._languages)
+        names, weights = find_keywords(form, self._method, self._languages)
+        shares = (weights / RANK_UNIT).tolist()
+        return dict(zip((name.decode() for name in names), shares, strict=True))
 
     def fingerprint_texts(self, texts: Sequence[str]) -> Prints:
         (normalised, offsets), (data, bounds) = self.make_forms(texts)
@@ -357,20 +364,11 @@ class _Maker:
             )
         else:
             for row, (start, stop) in enumerate(itertools.pairwise(bounds.tolist())):
-                self._fingerprint_one(
-                    data[start:stop], prints[row : row + 1], features[row : row + 1]
-                )
+                form = data[start:stop].tobytes()
+                names, weights = find_keywords(form, self._method, self._languages)
+                features[row] = len(names)
+                sum_keywords(names, weights, self._method.width, prints[row : row + 1])
         return Prints(prints, sketching.rows, features, digests, offsets[1:] == offsets[:-1])
-
-    def _fingerprint_one(
-        self, data: NDArray[np.uint8], prints: NDArray[np.uint64], features: NDArray[np.uint32]
-    ) -> None:
-        """Fill the fingerprint of a text from its keywords."""
-        if self.speller is None:
-            return
-        found = self.speller.spell(data)
-        features[0] = len(found.names)
-        sum_keywords(found.names, found.weights, self._method.width, prints)
 
     def fingerprint_vectors(self, vectors: Sequence[Vector]) -> Prints:
         bounds = np.zeros(len(vectors) + 1, np.int64)
@@ -499,13 +497,6 @@ def explain_features(recipe: Recipe, content: Content) -> dict[str, float]:
     """
     if not isinstance(content, str):
         return {f"#{place}": float(number) for place, number in enumerate(content) if number}
-    maker = _Maker(recipe.method, recipe.key, recipe.languages)
-    if maker.speller is None:
+    if recipe.method.takes_vectors:
         raise ConfigurationError(f"The recipe {recipe.id} takes vectors, and a text was given.")
-    _, (data, bounds) = maker.make_forms([content])
-    spelt = maker.speller.spell(data[: bounds[-1]])
-    weights: dict[str, float] = {}
-    for name, weight in zip(spelt.names, spelt.weights.tolist(), strict=True):
-        shown = name.decode()
-        weights[shown] = weights.get(shown, 0.0) + weight / spelt.unit
-    return weights
+    return _Maker(recipe.method, recipe.key, recipe.languages).explain(content)

@@ -354,13 +354,13 @@ def _spans(data: Any, kinds: Any, written: Any, dictionary: Any, scratch: Any) -
     return starts[:words], stops[:words]
 
 
-def spans(
-    normalised: bytes, dictionary: Dictionary, marks: NDArray[np.uint8] | None
-) -> list[tuple[int, int]]:
-    """Return the (start, stop) byte positions of the words of a normalised text in UTF-8; `marks`
-    are those of a segmenter.
+def cut(
+    normalised: bytes, dictionary: Dictionary, marks: NDArray[np.uint8] | None, *, folded: bool
+) -> tuple[bytearray, list[tuple[int, int]]]:
+    """Return a normalised text in UTF-8 with its words spelt in place, if `folded`, and the (start,
+    stop) byte positions of the words; `marks` are those of a segmenter.
     """
-    data = np.frombuffer(bytearray(normalised), np.uint8)
-    buffers = scratch(marks)
-    starts, stops = _spans(data, characters.table(), spellings.written(), dictionary, buffers)
-    return list(zip(starts.tolist(), stops.tolist(), strict=True))
+    spelt, written = bytearray(normalised), spellings.written(folded=folded)
+    data = np.frombuffer(spelt, np.uint8)
+    starts, stops = _spans(data, characters.table(), written, dictionary, scratch(marks))
+    return spelt, list(zip(starts.tolist(), stops.tolist(), strict=True))
