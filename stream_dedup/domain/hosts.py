@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Sequence
-from typing import Final, cast
+from collections.abc import Callable
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 import idna
@@ -102,16 +102,6 @@ class HostNames:
                 self._known.clear()
             self._known[start] = host
         return host
-
-    def of_many(self, identifiers: Sequence[bytes]) -> list[str]:
-        """Return the host of each id."""
-        hosts = list(map(self._known.get, map(_start_of, identifiers)))
-        if None not in hosts:
-            return cast("list[str]", hosts)
-        return [
-            self.of(identifier) if host is None else host
-            for identifier, host in zip(identifiers, hosts, strict=True)
-        ]
 
 
 def _start_of(identifier: bytes) -> bytes:

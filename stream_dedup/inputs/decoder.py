@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from stream_dedup.domain.addresses import TextAddress, parse_prefixes, shown
 from stream_dedup.domain.document import (
-    ID_BYTES_MAX,
     UNREADABLE,
     DeadLetter,
     Message,
@@ -68,6 +67,15 @@ PLAIN_TEXT: Final[Mapping[str, str | None]] = {
 }
 
 _TIME_MS_MAX = 253_402_300_799_999  # 9999-12-31; RFC 3339 has no later time
+# What reading a record raises that is no JSON object with a text, an id and a title.
+_NOT_QUICK = (
+    msgspec.MsgspecError,
+    LookupError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+)
 _Found = TypeVar("_Found")
 
 
@@ -235,137 +243,59 @@ class Decoder:
         `fetched` has the texts that are stored elsewhere, by the index of their record.
         """
         places: list[int] = []
-        texts: list[Content] = []
-        ids: list[bytes] = []
-        rest: list[int] = []
-        titles: list[str] = []
-        if self._is_plain:
-            self._read_plain(messages, places, texts, ids, rest)
-        elif self._is_plain_json:
-            self._read_plain_json(messages, places, texts, ids, titles, rest)
-        else:
-            rest = list(range(len(messages)))
-        found = Documents(
-            places,
-            texts,
-            ids,
-            np.clip(messages.timestamps_ms[places], 0, _TIME_MS_MAX),
-            np.zeros(len(places), np.uint64),
-            self._sites.of_many(ids),
-            titles or [""] * len(places),
-            {},
-        )
-        rest += messages.unreadable
-        return (
-            self._read_rest(messages, found, rest, skipped, fetched or {})
-            if rest or skipped
-            else found
-        )
-
-    def _read_plain(
-        self,
-        messages: Messages,
-        places: list[int],
-        texts: list[Content],
-        ids: list[bytes],
-        rest: list[int],
-    ) -> None:
-        """Read records whose value is the text; add the indexes of all others to `rest`."""
-        for place, (key, value) in enumerate(zip(messages.keys, messages.values, strict=True)):
-            if value is None:
-                rest.append(place)
-                continue
-            text = value.decode("utf-8", "replace")
-            if REPLACED in text:
-                rest.append(place)
-                continue
-            identifier = key or b""
-            places.append(place)
-            texts.append(text)
-            ids.append(identifier if len(identifier) <= ID_BYTES_MAX else shorten_id(identifier))
-
-    def _read_plain_json(
-        self,
-        messages: Messages,
-        places: list[int],
-        texts: list[Content],
-        ids: list[bytes],
-        titles: list[str],
-        rest: list[int],
-    ) -> None:
-        """Read records that are a JSON object with a text, id and title that are strings; add the
-        indexes of all others to `rest`.
-        """
-        text_field, id_field = self._settings.text_field, self._settings.id_field
-        title_field = self._title_field
-        invalid = (msgspec.MsgspecError, ValueError, RecursionError)
-        for place, (key, value) in enumerate(zip(messages.keys, messages.values, strict=True)):
-            try:
-                fields = decode_json(value or b"")
-            except invalid:
-                rest.append(place)
-                continue
-            if (
-                type(fields) is not dict
-                or type(text := fields.get(text_field)) is not str
-                or REPLACED in text
-                or type(title := fields.get(title_field, "")) is not str
-            ):
-                rest.append(place)
-                continue
-            if not id_field:
-                identifier = key or b""
-            elif type(found := fields.get(id_field)) is str and found:
-                identifier = found.encode("utf-8", "surrogatepass")
-            else:
-                rest.append(place)
-                continue
-            places.append(place)
-            texts.append(text)
-            titles.append(title.strip())
-            ids.append(identifier if len(identifier) <= ID_BYTES_MAX else shorten_id(identifier))
-
-    def _read_rest(
-        self,
-        messages: Messages,
-        found: Documents,
-        rest: Sequence[int],
-        skipped: Set[int],
-        fetched: Mapping[int, Fetched],
-    ) -> Documents:
-        """Return `found` with the documents among `rest`, read by `decode`, and without `skipped`."""
-        columns = zip(
-            found.places,
-            found.texts,
-            found.ids,
-            found.times_ms.tolist(),
-            found.scopes.tolist(),
-            found.sites,
-            found.titles,
-            strict=True,
-        )
-        documents = {place: DecodedDocument(*document) for place, *document in columns}
+        documents: list[DecodedDocument] = []
         outcomes: dict[int, DeadLetter | Reason] = {}
-        for place in rest:
-            if place not in skipped:
-                outcome = self.decode(messages[place], fetched.get(place))
-                if isinstance(outcome, DecodedDocument):
-                    documents[place] = outcome
-                else:
-                    documents.pop(place, None)  # an unreadable record may look like a document
-                    outcomes[place] = outcome
-        places = sorted(place for place in documents if place not in skipped)
-        chosen = [documents[place] for place in places]
+        columns = zip(messages.keys, messages.values, messages.timestamps_ms.tolist(), strict=True)
+        for place, (key, value, time_ms) in enumerate(columns):
+            if place in skipped:
+                continue
+            outcome: DecodedDocument | DeadLetter | Reason | None = None
+            if value is not None and place not in messages.unreadable:
+                outcome = self._read_quickly(key or b"", value, time_ms)
+            if outcome is None:
+                outcome = self.decode(messages[place], (fetched or {}).get(place))
+            if isinstance(outcome, DecodedDocument):
+                places.append(place)
+                documents.append(outcome)
+            else:
+                outcomes[place] = outcome
+        of_documents: Any = list(zip(*documents, strict=True)) or [()] * 6
+        texts, ids, times_ms, scopes, sites, titles = of_documents
         return Documents(
             places,
-            [document.text for document in chosen],
-            [document.id for document in chosen],
-            np.array([document.time_ms for document in chosen], np.int64),
-            np.array([document.scope for document in chosen], np.uint64),
-            [document.site for document in chosen],
-            [document.title for document in chosen],
+            list(texts),
+            list(ids),
+            np.array(times_ms, np.int64),
+            np.array(scopes, np.uint64),
+            list(sites),
+            list(titles),
             outcomes,
         )
+
+    def _read_quickly(self, key: bytes, value: bytes, time_ms: int) -> DecodedDocument | None:
+        """Return the document of the most common records: the value is the text, or a JSON object
+        whose text, id and title are strings; None for all others, which `decode` reads.
+        """
+        title, identifier = "", key
+        if self._is_plain:
+            text = value.decode("utf-8", "replace")
+        elif self._is_plain_json:
+            try:
+                fields = decode_json(value)
+                text = fields[self._settings.text_field]
+                title = fields.get(self._title_field, "").strip()
+                if self._settings.id_field:
+                    identifier = fields[self._settings.id_field].encode("utf-8", "surrogatepass")
+            except _NOT_QUICK:
+                return None
+        else:
+            return None
+        has_no_id = self._settings.id_field is not None and not identifier
+        if type(text) is not str or REPLACED in text or has_no_id:
+            return None
+        identifier = shorten_id(identifier)
+        time_ms = min(max(time_ms, 0), _TIME_MS_MAX)
+        return DecodedDocument(text, identifier, time_ms, 0, self._sites.of(identifier), title)
 
     def decode(
         self, message: Message, fetched: Fetched | None = None
