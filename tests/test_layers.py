@@ -46,7 +46,6 @@ ONLY = {
     "fastavro": {"inputs/avro.py"},
     "faust": {"insights/app.py"},
     "jieba": {"fingerprinting/jieba_data.py", "fingerprinting/variants/keywords.py"},
-    "icu4py": {"fingerprinting/variants/segmenter.py"},
     "msgspec": {"index/snapshot.py", "inputs/decoder.py", "inputs/fields.py", "inputs/columnar.py"},
     "pyarrow": {
         "inputs/columnar.py",

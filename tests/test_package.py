@@ -179,7 +179,7 @@ def test_the_wheel_holds_the_package_alone(wheel: Path) -> None:
         name.startswith(("tests", "docs")) or "compiled_kernels" in name for name in names
     )
     assert metadata["License-Expression"] == "Apache-2.0"
-    assert set(metadata.get_all("Provides-Extra") or []) >= {"broker", "files", "html", "segment"}
+    assert set(metadata.get_all("Provides-Extra") or []) >= {"broker", "files", "html"}
 
 
 @pytest.mark.thorough

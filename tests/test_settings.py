@@ -110,12 +110,12 @@ class TestOrder:
     def test_settings_of_several_parts(self) -> None:
         """Each part is told apart, whatever their order and spaces."""
         given = {
-            "languages": "same-han, ICU",
+            "languages": "same-han",
             "http_allowed_hosts": "a.example, tools.example/dedup",
         }
         found = load_settings(given, environ={})
 
-        assert (found.segmenter, found.han_variants) == ("icu", "same")
+        assert found.han_variants == "same"
         assert found.console_prefix == "/dedup"
         windows = [
             window_of(load_settings({"window": one}, environ={}))
@@ -347,7 +347,7 @@ class TestErrors:
             ("WINDOW", "30d,later", "must be a time such as 30d, or 30d,refresh"),
             ("WINDOW", "10ms", "must be at least 1 second and at most a thousand years"),
             ("SEARCH_KEEP", "10s", "must be at least 1 minute and at most 3660 days"),
-            ("LANGUAGES", "icu,thai", "must be icu, same-han, or both"),
+            ("LANGUAGES", "thai", "must be same-han"),
             ("GROUP", "a b", "must be made of 1 to 200 letters"),
             ("WORKER_ID", "x" * 101, "must have at most 100 characters"),
             ("TOPIC_PREFIX", "a_b", "must consist of letters, digits, dots and hyphens"),

@@ -23,9 +23,7 @@ _BEGIN, _MIDDLE, _END, _SINGLE = range(4)
 
 class Scratch(NamedTuple):
     """The buffers of a thread that cuts a batch: memory for one piece of Han, reused for every
-    piece, and `marks`.
-
-    `marks`: empty, or the result of `segmenter.mark_words` for every byte of the batch.
+    piece.
     """
 
     places: NDArray[np.int64]
@@ -33,10 +31,9 @@ class Scratch(NamedTuple):
     best: NDArray[np.float64]
     following: NDArray[np.int64]
     came_from: NDArray[np.uint8]
-    marks: NDArray[np.uint8]
 
 
-def scratch(marks: NDArray[np.uint8] | None = None) -> Scratch:
+def scratch() -> Scratch:
     """Return new buffers for a thread that cuts a batch."""
     return Scratch(
         np.zeros(HAN_PIECE + 1, np.int64),
@@ -44,7 +41,6 @@ def scratch(marks: NDArray[np.uint8] | None = None) -> Scratch:
         np.zeros(HAN_PIECE + 1, np.float64),
         np.zeros(HAN_PIECE, np.int64),
         np.zeros((HAN_PIECE, 4), np.uint8),
-        np.zeros(0, np.uint8) if marks is None else marks,
     )
 
 

@@ -1,5 +1,5 @@
-"""The language settings of a recipe: a user's words for jieba, stop words, a segmenter, and whether
-traditional and simplified Han are equal.
+"""The language settings of a recipe: a user's words for jieba, stop words, and whether traditional and
+simplified Han are equal.
 
 Invariants: all settings are part of the recipe, by their digest, unless they are the defaults; a
 setting that the recipe cannot use is an error when the recipe is made, never ignored.
@@ -23,18 +23,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.fingerprinting import characters, jieba_data, spellings, tokens
 from stream_dedup.fingerprinting.characters import KIND_BITS, SEPARATOR, SPACE
 from stream_dedup.fingerprinting.jieba_data import Dictionary, UserWord
 from stream_dedup.fingerprinting.normalise import normalise
 from stream_dedup.fingerprinting.variants import han as variants
-from stream_dedup.fingerprinting.variants import segmenter
 
-Segmenter = Literal["pairs", "icu"]
 HanVariants = Literal["distinct", "same"]
 Entry = TypeVar("Entry")
 
@@ -47,15 +42,12 @@ _FREQUENCY_MAX = 1 << 40  # a million such words still add up within 63 bits
 class Languages:
     """A user's changes to the way texts are split into words; the default changes nothing.
 
-    `user_words`: in the file's order, on which jieba's suggested frequencies depend. `segmenter`:
-    `pairs` makes a word of every two neighbours in an unspaced script; `icu` cuts Japanese, Thai,
-    Lao, Khmer and Burmese with ICU's dictionaries. `han_variants`: whether traditional and
-    simplified Han are `distinct`, or the `same`.
+    `user_words`: in the file's order, on which jieba's suggested frequencies depend.
+    `han_variants`: whether traditional and simplified Han are `distinct`, or the `same`.
     """
 
     user_words: tuple[UserWord, ...] = ()
     stop_words: frozenset[str] = frozenset()
-    segmenter: Segmenter = "pairs"
     han_variants: HanVariants = "distinct"
 
     @property
@@ -69,26 +61,13 @@ class Languages:
         return self.han_variants == "same"
 
     @cached_property
-    def engine(self) -> str:
-        """The software that cuts words, for the recipe's name: `jieba-0.42.1`, or
-        `jieba-0.42.1+icu-78.3`.
-
-        Raises ConfigurationError if the segmenter is not installed.
-        """
-        return (
-            jieba_data.ENGINE
-            if self.segmenter == "pairs"
-            else f"{jieba_data.ENGINE}+{segmenter.version()}"
-        )
-
-    @cached_property
     def digest(self) -> bytes:
         """The digest of all settings: 16 bytes."""
         hasher = hashlib.blake2b(digest_size=16, person=b"languages")
         for part in (
             "".join(map(_line_of, self.user_words)).encode(),
             "".join(f"{word}\n" for word in sorted(self.stop_words)).encode(),
-            self.engine.encode(),
+            jieba_data.ENGINE.encode(),
             variants.digest() if self.fold_han else b"",
         ):
             hasher.update(len(part).to_bytes(8, "little") + part)
@@ -113,14 +92,6 @@ class Languages:
             return self
         return replace(self, stop_words=frozenset(map(spellings.fold, self.stop_words)))
 
-    def marks(
-        self, data: NDArray[np.uint8], offsets: NDArray[np.int64]
-    ) -> NDArray[np.uint8] | None:
-        """Return the segmenter's marks of words in normalised texts, for `jieba_cut.scratch`; None
-        without a segmenter.
-        """
-        return None if self.segmenter == "pairs" else segmenter.mark_words(data, offsets)
-
     def words(self, text: str) -> list[str]:
         """Return the words of a text, in text order."""
         data = normalise(text, fold_han=self.fold_han).encode()
@@ -128,23 +99,17 @@ class Languages:
 
     def spans(self, normalised: bytes) -> list[tuple[int, int]]:
         """Return the (start, stop) byte positions of the words of a normalised text in UTF-8."""
-        return self._cut(normalised, folded=False)[1]
+        return tokens.cut(normalised, self.dictionary, folded=False)[1]
 
     def spelt_words(self, normalised: bytes) -> list[str]:
         """Return the words of a normalised text after the step `spelling`, in text order."""
-        spelt, spans = self._cut(normalised, folded=True)
+        spelt, spans = tokens.cut(normalised, self.dictionary, folded=True)
         return [spelt[start:stop].decode() for start, stop in spans]
-
-    def _cut(self, normalised: bytes, *, folded: bool) -> tuple[bytearray, list[tuple[int, int]]]:
-        data = np.frombuffer(normalised, np.uint8)
-        marks = self.marks(data, np.array([0, len(data)], np.int64))
-        return tokens.cut(normalised, self.dictionary, marks, folded=folded)
 
 
 def load_languages(
     user_dictionary: Path | None = None,
     stop_words: Path | None = None,
-    segmenter: Segmenter = "pairs",  # also the name of the setting
     han_variants: HanVariants = "distinct",
 ) -> Languages:
     """Return the languages of the settings.
@@ -176,7 +141,6 @@ def load_languages(
     return Languages(
         tuple(_entries(user_dictionary, "user dictionary", parse_user_word)),
         frozenset(_entries(stop_words, "list of stop words", parse_stop_words)),
-        segmenter,
         han_variants,
     )
 

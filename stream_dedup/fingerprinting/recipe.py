@@ -138,7 +138,7 @@ class Recipe:
         if self.method.takes_vectors:
             return "planes"
         cuts = self.method.cuts_words or self.method.is_ranked
-        return self.languages.engine if cuts else f"unicode-{characters.UNICODE_VERSION}"
+        return jieba_data.ENGINE if cuts else f"unicode-{characters.UNICODE_VERSION}"
 
     @property
     def id(self) -> str:
@@ -190,11 +190,9 @@ def as_recipe(recipe: Recipe | str | None, default: str = DEFAULT) -> Recipe:
 def _check_languages(recipe: str, method: RecipeMethod, languages: Languages) -> None:
     """Raise ConfigurationError for language settings that a method would ignore."""
     unread = []
-    if not method.cuts_words:
-        unread += ["a segmenter"] if languages.segmenter != "pairs" else []
-        if not method.is_ranked:
-            unread += ["a user dictionary"] if languages.user_words else []
-            unread += ["stop words"] if languages.stop_words else []
+    if not (method.cuts_words or method.is_ranked):
+        unread += ["a user dictionary"] if languages.user_words else []
+        unread += ["stop words"] if languages.stop_words else []
     if method.takes_vectors and languages.fold_han:
         unread.append("Han variants")
     if unread:
@@ -354,7 +352,7 @@ class _Maker:
             dictionary = (
                 self._languages.dictionary if self._method.cuts_words else jieba_data.dictionary()
             )
-            scratch = jieba_cut.scratch(self._languages.marks(data, bounds))
+            scratch = jieba_cut.scratch()
             fingerprint_batch(
                 Texts(data, bounds),
                 Cutting(characters.table(), spellings.written(folded=True), dictionary, scratch),

@@ -9,7 +9,6 @@ A text is first split by script (`characters` defines the kinds of code points):
 - A maximal run of `HAN` is cut into words as `jieba.cut` does, in pieces of at most `HAN_PIECE` characters.
 - In a run of `UNSPACED` characters every two neighbours are a word, overlapping; a single character is a word.
 - All other characters separate words.
-- The words that a segmenter has marked are the words, also in Han.
 - A run of `WORD` characters is spelt by the rules of `spellings`, if the recipe has that step; a word that becomes empty is
   dropped.
 - Words of the stop list are dropped: the words before and after them become a bigram.
@@ -28,7 +27,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stream_dedup.fingerprinting import characters, spellings
 from stream_dedup.fingerprinting.characters import (
@@ -48,11 +46,10 @@ from stream_dedup.fingerprinting.jieba_data import (
     Dictionary,
 )
 from stream_dedup.fingerprinting.spellings import IS_WORD, STAYS, spell, spelling_of
-from stream_dedup.fingerprinting.variants.segmenter import BEGINS
 from stream_dedup.kernels.compiled import allocating_kernel, inlined, lowest_bit
 
-# Two words without a separator between them are of different kinds, or found by a segmenter; all
-# kinds but `WORD` take three bytes for a character.
+# Two words without a separator between them are of different kinds; all kinds but `WORD` take three
+# bytes for a character.
 BYTES_PER_WORD_MIN = 2
 _STRETCH = 64
 _HIGHEST = 0x8080808080808080  # bits of eight bytes
@@ -212,7 +209,6 @@ def _pairs(
     place: Any,
     stop: Any,
     kinds: Any,
-    marks: Any,
     starts: Any,
     stops: Any,
     words: Any,
@@ -226,7 +222,7 @@ def _pairs(
     alone = True
     while place < stop:
         code_point, length = code_point_at(data, place)
-        if kinds[code_point] & KIND_BITS != UNSPACED or (len(marks) > 0 and marks[place] != 0):
+        if kinds[code_point] & KIND_BITS != UNSPACED:
             break
         starts[words] = previous
         stops[words] = place + length
@@ -262,9 +258,7 @@ def _han_piece(data: Any, begin: Any, stop: Any, kinds: Any, scratch: Any) -> An
     count: Any = np.int64(0)
     while place < stop and count < HAN_PIECE:
         code_point, length = code_point_at(data, place)
-        if kinds[code_point] & KIND_BITS != HAN or (
-            len(scratch.marks) > 0 and scratch.marks[place] != 0
-        ):
+        if kinds[code_point] & KIND_BITS != HAN:
             break
         scratch.places[count] = place
         scratch.known[count] = code_point - FIRST_KNOWN
@@ -295,14 +289,14 @@ def words_between(
     words: Any = np.int64(0)
     place = start
     while place < stop:
-        if data[place] < 0x80 and len(scratch.marks) == 0:
+        if data[place] < 0x80:
             place, words, begin = _ascii_words(data, place, stop, kinds, starts, stops, words)
             if begin < 0:
                 continue
             kind: Any = np.int64(WORD)
             end = place
             unspelt = place  # the start of the word's characters that are not spelt yet
-        elif data[place] < 0xE0 and len(scratch.marks) == 0:
+        elif data[place] < 0xE0:
             place, words, begin, end = _alphabet_words(
                 data, place, stop, written, starts, stops, words
             )
@@ -317,15 +311,7 @@ def words_between(
             end = place
             unspelt = place
             place += length
-        if len(scratch.marks) > 0 and scratch.marks[begin] != 0:
-            while place < stop and scratch.marks[place] != BEGINS:
-                if data[place] & 0xC0 != 0x80 and scratch.marks[place] == 0:
-                    break
-                place += 1
-            starts[words] = begin
-            stops[words] = place
-            words += 1
-        elif kind == WORD:
+        if kind == WORD:
             place, end = _spell_to_end(data, unspelt, stop, kinds, written, end)
             starts[words] = begin
             stops[words] = end
@@ -334,9 +320,7 @@ def words_between(
             place, count = _han_piece(data, begin, stop, kinds, scratch)
             words = cut_piece(count, dictionary, scratch, starts, stops, words)
         elif kind == UNSPACED:
-            place, words = _pairs(
-                data, begin, place, stop, kinds, scratch.marks, starts, stops, words
-            )
+            place, words = _pairs(data, begin, place, stop, kinds, starts, stops, words)
     return (
         _without_stop_words(data, dictionary, starts, stops, words)
         if len(dictionary.stop_slots) > 0
@@ -355,12 +339,12 @@ def _spans(data: Any, kinds: Any, written: Any, dictionary: Any, scratch: Any) -
 
 
 def cut(
-    normalised: bytes, dictionary: Dictionary, marks: NDArray[np.uint8] | None, *, folded: bool
+    normalised: bytes, dictionary: Dictionary, *, folded: bool
 ) -> tuple[bytearray, list[tuple[int, int]]]:
     """Return a normalised text in UTF-8 with its words spelt in place, if `folded`, and the (start,
-    stop) byte positions of the words; `marks` are those of a segmenter.
+    stop) byte positions of the words.
     """
     spelt, written = bytearray(normalised), spellings.written(folded=folded)
     data = np.frombuffer(spelt, np.uint8)
-    starts, stops = _spans(data, characters.table(), written, dictionary, scratch(marks))
+    starts, stops = _spans(data, characters.table(), written, dictionary, scratch())
     return spelt, list(zip(starts.tolist(), stops.tolist(), strict=True))

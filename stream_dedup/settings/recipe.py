@@ -10,11 +10,9 @@ def recipe_of(settings: Settings) -> Recipe:
     """Return the recipe of the settings, with its key and language rules.
 
     Raises:
-        ConfigurationError: a file cannot be used, or the segmenter is not installed.
+        ConfigurationError: a file cannot be used.
     """
-    languages = load_languages(
-        settings.user_dictionary, settings.stop_words, settings.segmenter, settings.han_variants
-    )
+    languages = load_languages(settings.user_dictionary, settings.stop_words, settings.han_variants)
     return Recipe(
         settings.recipe,
         key=load_key(settings.key_file),

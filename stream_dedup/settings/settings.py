@@ -53,7 +53,6 @@ from stream_dedup.settings.units import (
     TopicName,
     Whole,
     as_text,
-    check_languages,
     check_window,
     split_hosts,
     within,
@@ -355,13 +354,10 @@ class Settings(BaseModel):
             "Words that fingerprints ignore, one per line; `#` starts a comment. Part of the recipe."
         ),
     )
-    languages: Annotated[str, AfterValidator(check_languages)] = Field(
-        default="",
-        description="Additional rules, separated by commas. `icu`: ICU's dictionaries for Japanese, "
-        "Thai, Lao, Khmer and Burmese, at a fifth of the speed, instead of pairs of "
-        "characters; needs `crawl-dedup[segment]`. `same-han`: traditional Han is read "
-        "as simplified, also for `exact`. Part of the recipe.",
-        json_schema_extra={"default_text": "none"},
+    languages: Literal["same-han"] | None = Field(
+        default=None,
+        description="`same-han`: traditional Han is read as simplified, also for `exact`. Part of the "
+        "recipe.",
     )
     batch_documents: Annotated[int, Whole] = Field(
         default=8000,
@@ -512,14 +508,9 @@ class Settings(BaseModel):
         return self
 
     @property
-    def segmenter(self) -> Literal["pairs", "icu"]:
-        """The segmenter of scripts without spaces."""
-        return "icu" if "icu" in self.languages.split(",") else "pairs"
-
-    @property
     def han_variants(self) -> Literal["distinct", "same"]:
         """Whether traditional and simplified Han are distinguished."""
-        return "same" if "same-han" in self.languages.split(",") else "distinct"
+        return "distinct" if self.languages is None else "same"
 
     @property
     def console_prefix(self) -> str:

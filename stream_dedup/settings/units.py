@@ -177,18 +177,6 @@ def split_hosts(value: str) -> list[tuple[str, str]]:
     return [(name, path) for name, _, path in hosts]
 
 
-def check_languages(value: str) -> str:
-    """Return the comma-separated names of language rules, normalised.
-
-    Raises:
-        ValueError: a name is unknown.
-    """
-    names = [name.strip().lower() for name in value.split(",") if name.strip()]
-    if not {"icu", "same-han"}.issuperset(names):
-        raise ValueError("must be icu, same-han, or both separated by a comma")
-    return ",".join(names)
-
-
 def _field_path(value: str) -> str:
     if not all(value.split(".")):
         raise ValueError("must be a dotted path of names, such as page.body")

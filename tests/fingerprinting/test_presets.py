@@ -227,7 +227,6 @@ def test_folded_han_reaches_every_form() -> None:
     [
         ("chars", Languages(stop_words=frozenset({"a"})), "stop words"),
         ("chars", Languages((UserWord("研究", 5),)), "a user dictionary"),
-        ("keywords", Languages(segmenter="icu"), "a segmenter"),
         ("vector", Languages(han_variants="same"), "Han variants"),
     ],
 )

@@ -2,6 +2,5 @@
 
 keywords   keywords of a text, as jieba finds them
 vectors    vectors to bits
-segmenter  words by ICU, where a script has no spaces
 han        traditional Han folded to simplified
 """
