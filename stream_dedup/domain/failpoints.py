@@ -14,6 +14,7 @@ RocksDB flushes its memory.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -44,6 +45,7 @@ STEPS = (
 SEARCH_STEPS = ("search.before-commit", "search.after-commit")
 COMMAND_STEPS = ("release.appended", "release.before-commit", "release.after-commit")
 ALL_STEPS = STEPS + SEARCH_STEPS + COMMAND_STEPS
+_FORM = re.compile(r"(?P<step>[^:]+)(:(?P<count>\d+)(:(?P<in_flight>\d+))?(?P<stop>:stop)?)?")
 _WITHIN = frozenset({"index.in-flush"})
 _WITHIN_SECONDS = 0.002
 
@@ -53,26 +55,19 @@ class Failpoints:
 
     def __init__(self, text: str | None) -> None:
         self._step: str | None = None
-        self._left = 0
-        self._in_flight_min = 2
         if not text:
             return
-        step, _, rest = text.partition(":")
-        counts = rest.removesuffix(":stop").split(":") if rest else ["1"]
-        if (
-            step not in ALL_STEPS
-            or len(counts) > 2
-            or not all(count.isdecimal() for count in counts)
-        ):
+        match = _FORM.fullmatch(text)
+        if match is None or match["step"] not in ALL_STEPS:
             raise ConfigurationError(
                 f"{VARIABLE} is {text!r}; write STEP:COUNT, STEP:COUNT:IN_FLIGHT or "
                 "STEP:COUNT:IN_FLIGHT:stop, with STEP one "
                 f"of: {', '.join(ALL_STEPS)}."
             )
-        self._step = step
-        self._left = int(counts[0])
-        self._in_flight_min = int(counts[1]) if len(counts) == 2 else 2
-        self._signal = signal.SIGSTOP if rest.endswith(":stop") else signal.SIGKILL
+        self._step = match["step"]
+        self._left = int(match["count"] or 1)
+        self._in_flight_min = int(match["in_flight"] or 2)
+        self._signal = signal.SIGSTOP if match["stop"] else signal.SIGKILL
 
     def hit(self, step: str, in_flight: int | Callable[[], int]) -> None:
         """Kill or stop the process if it is due at `step`, which was reached with `in_flight`
@@ -87,11 +82,8 @@ class Failpoints:
         if self._left <= 0:
             self._step = None
             doing = "killing" if self._signal is signal.SIGKILL else "stopping"
-            sys.stderr.write(
-                f"failpoint {step} reached with {in_flight} batches in flight: {doing} this "
-                "process\n"
-            )
-            sys.stderr.flush()
+            sentence = f"failpoint {step} reached with {in_flight} batches in flight"
+            print(f"{sentence}: {doing} this process", file=sys.stderr, flush=True)
             if step in _WITHIN:
                 threading.Timer(_WITHIN_SECONDS, os.kill, (os.getpid(), self._signal)).start()
             else:
