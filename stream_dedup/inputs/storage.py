@@ -15,7 +15,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 from stream_dedup.domain.addresses import shown
 from stream_dedup.domain.disk import sync
@@ -24,33 +24,6 @@ from stream_dedup.domain.paths import create_file, make_folder, open_file
 from stream_dedup.inputs.addressed import is_address, raise_as, system_of
 
 _PART_BYTES: Final = 8 << 20
-
-
-class Storage(Protocol):
-    """A place for files; safe for all threads."""
-
-    where: str
-
-    def folders(self) -> list[str]:
-        """Return the names of the folders directly in it."""
-
-    def sizes(self, folder: str) -> dict[str, int]:
-        """Return the sizes in bytes of the regular files of a folder, by their names in it."""
-
-    def parts(self, name: str, size: int) -> Iterator[bytes]:
-        """Yield the bytes of a file of `size` bytes in parts."""
-
-    def write(self, name: str, data: bytes) -> None:
-        """Write a small file, or replace it."""
-
-    def put(self, source: Path, name: str) -> None:
-        """Upload a file of this machine."""
-
-    def copy(self, source: str, target: str) -> None:
-        """Give a stored file, which must not change, a second name without uploading it again."""
-
-    def remove(self, folder: str) -> None:
-        """Remove a folder and its contents."""
 
 
 def storage_at(where: str | Path) -> Storage:
@@ -63,11 +36,14 @@ def storage_at(where: str | Path) -> Storage:
 
 
 class _Folder:
+    """Files in a folder; safe for all threads."""
+
     def __init__(self, path: Path) -> None:
         self.where = str(path)
         self._path = path
 
     def folders(self) -> list[str]:
+        """Return the names of the folders directly in it."""
         with self._raise_store_errors("read"):
             return (
                 [path.name for path in self._path.iterdir() if path.is_dir()]
@@ -76,6 +52,7 @@ class _Folder:
             )
 
     def sizes(self, folder: str) -> dict[str, int]:
+        """Return the sizes in bytes of the regular files of a folder, by their names in it."""
         root = self._path / folder
         with self._raise_store_errors("read"):
             return (
@@ -89,6 +66,7 @@ class _Folder:
             )
 
     def parts(self, name: str, size: int) -> Iterator[bytes]:
+        """Yield the bytes of a file of `size` bytes in parts."""
         with (
             self._raise_store_errors("read"),
             os.fdopen(open_file(self._path / name), "rb") as file,
@@ -97,6 +75,7 @@ class _Folder:
                 yield file.read(min(_PART_BYTES, size - first))
 
     def write(self, name: str, data: bytes) -> None:
+        """Write a small file, or replace it."""
         path = self._path / name
         with self._raise_store_errors("written to"):
             make_folder(path.parent)
@@ -110,10 +89,12 @@ class _Folder:
                 sync(folder)
 
     def put(self, source: Path, name: str) -> None:
+        """Upload a file of this machine."""
         with self._raise_store_errors("written to"):
             _copy(source, self._path / name)
 
     def copy(self, source: str, target: str) -> None:
+        """Give a stored file, which must not change, a second name without uploading it again."""
         with self._raise_store_errors("written to"):
             make_folder((self._path / target).parent)
             os.close(open_file(self._path / source))  # raises if the source is a symbolic link
@@ -123,6 +104,7 @@ class _Folder:
                 _copy(self._path / source, self._path / target)
 
     def remove(self, folder: str) -> None:
+        """Remove a folder and its contents."""
         with self._raise_store_errors("written to"), contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self._path / folder)
 
@@ -141,6 +123,8 @@ class _Folder:
 
 
 class _Addressed:
+    """Files at an address, with the methods of `_Folder`; safe for all threads."""
+
     def __init__(self, address: str) -> None:
         self.where = shown(address)
         self._address = address
@@ -201,6 +185,9 @@ class _Addressed:
 
     def _raise_store_errors(self, doing: str) -> Any:
         return raise_as(self._address, doing, StoreError)
+
+
+Storage: TypeAlias = _Folder | _Addressed
 
 
 def _copy(source: Path, target: Path) -> None:
