@@ -135,9 +135,9 @@ def _of_length(
         for key in range(keys):
             fingerprinter = fingerprinter_of("words", key)
             sources = [OfflineDocument(b"%d" % at, text) for at, text in enumerate([*whole, *made])]
-            judged = list(judge_documents(sources, fingerprinter.recipe, plan, fingerprinter))[
-                len(whole) :
-            ]
+            judged = list(
+                judge_documents(sources, fingerprinter.recipe, plan, fingerprinter.fingerprint)
+            )[len(whole) :]
             found += sum(one.verdict is Verdict.DUPLICATE for one in judged)
         yield EditFinding(
             kind, words, len(texts), statistics.mean(exact), found / (keys * len(texts))

@@ -416,7 +416,7 @@ def _measure(
             prints.prints[own], prints.features[own], prints.sketches[own], recipe.floor, plan
         )
         verdicts = {}
-        for judged in judge_documents(sources, recipe, plan, known):
+        for judged in judge_documents(sources, recipe, plan, known.fingerprint):
             of = None if judged.of_number is None else stream.order[judged.of_number]
             verdicts[stream.order[judged.number]] = TrueJudgement(
                 judged.verdict is Verdict.DUPLICATE, of

@@ -238,7 +238,7 @@ class RealSite:
             for number, (place, text) in enumerate(self.edited, len(self.pages))
         ]
         recipe = self._known.recipe
-        return list(judge_documents(documents, recipe, thresholds.plan, self._known))
+        return list(judge_documents(documents, recipe, thresholds.plan, self._known.fingerprint))
 
 
 def lost_pages(pages: Sequence[Page], verdicts: Sequence[Judged]) -> int:
@@ -318,7 +318,7 @@ def _judge_texts(
         )
         for number, (text, site) in enumerate(zip([*texts, *copies], sites, strict=True))
     ]
-    return list(judge_documents(documents, known.recipe, PLANS["bands"], known))
+    return list(judge_documents(documents, known.recipe, PLANS["bands"], known.fingerprint))
 
 
 def _family(chance: np.random.Generator, share: int, size: int) -> list[str]:

@@ -310,7 +310,7 @@ def judge_site(
         OfflineDocument(str(number).encode(), text, site=host)
         for number, (text, host) in enumerate(zip(texts, hosts, strict=True))
     ]
-    judged = list(judge_documents(documents, known.recipe, plan, known))
+    judged = list(judge_documents(documents, known.recipe, plan, known.fingerprint))
     count = len(pages.order)
     dropped = np.zeros(count, bool)
     for place, verdict in zip(pages.order, judged[:count], strict=True):

@@ -13,7 +13,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -352,28 +352,20 @@ class PrintedBatch(NamedTuple):
         return PrintedBatch(ids, self.prints.of_rows(rows), *columns)
 
 
-class FingerprinterProtocol(Protocol):
-    """Anything that fingerprints a batch as `Fingerprinter` does, such as a stand-in for it."""
-
-    def fingerprint(self, contents: Sequence[Content]) -> Prints:
-        """Return a row for each content, in order."""
-        ...
-
-
 def fingerprinted(
     documents: Iterable[OfflineDocument],
     recipe: Recipe,
-    fingerprinter: FingerprinterProtocol | None = None,
+    fingerprint: Callable[[Sequence[Content]], Prints] | None = None,
 ) -> Iterator[PrintedBatch]:
-    """Yield the documents with their fingerprints, in order, in batches; `fingerprinter` must have
-    this recipe.
+    """Yield the documents with their fingerprints, in order, in batches; `fingerprint` returns those
+    of a batch, by this recipe.
     """
-    fingerprinter = Fingerprinter(recipe) if fingerprinter is None else fingerprinter
+    fingerprint = Fingerprinter(recipe).fingerprint if fingerprint is None else fingerprint
     hasher = SiteHasher(recipe)
     for batch in _batches(documents):
         yield PrintedBatch(
             [shorten_id(document.id) for document in batch],
-            fingerprinter.fingerprint([document.text for document in batch]),
+            fingerprint([document.text for document in batch]),
             np.fromiter((document.scope for document in batch), np.uint64, len(batch)),
             hasher.hash_sites([document.site for document in batch]),
             hasher.hash_titles([document.title for document in batch]),
@@ -399,33 +391,16 @@ def judge_documents(
     documents: Iterable[OfflineDocument],
     recipe: Recipe,
     plan: Plan,
-    fingerprinter: FingerprinterProtocol | None = None,
-    *,
-    index: LogIndex | None = None,
-    run: bytes = NO_TOPIC_ID,
-    first: int = 0,
-    settled_below: Callable[[], int] | None = None,
+    fingerprint: Callable[[Sequence[Content]], Prints] | None = None,
 ) -> Iterator[Judged]:
     """Yield a verdict for each document, in order; read documents only as verdicts are consumed, a
-    batch at a time.
-
-    `fingerprinter`: one of this recipe; None creates one. `index`: None creates one in memory.
-    `run`, 16 bytes: the run that numbers the documents; a kept document of another run has an id
-    only. `first`: the number of the first document. `settled_below`: returns the number below which no
-    document is judged again; the index keeps the verdicts from that number for repetition.
+    batch at a time. `fingerprint`: as for `fingerprinted`.
 
     Raises:
         ConfigurationError: the plan judges more bits than the recipe makes.
     """
-    index = open_index(MemoryStore(), recipe, plan) if index is None else index
-    yield from judge_batches(
-        fingerprinted(documents, recipe, fingerprinter),
-        recipe,
-        index,
-        run=run,
-        first=first,
-        settled_below=settled_below,
-    )
+    index = open_index(MemoryStore(), recipe, plan)
+    yield from judge_batches(fingerprinted(documents, recipe, fingerprint), recipe, index)
 
 
 def judge_batches(
@@ -437,7 +412,12 @@ def judge_batches(
     first: int = 0,
     settled_below: Callable[[], int] | None = None,
 ) -> Iterator[Judged]:
-    """Yield a verdict for each document as `judge_documents` does, from fingerprints."""
+    """Yield a verdict for each document as `judge_documents` does, from fingerprints.
+
+    `run`, 16 bytes: the run that numbers the documents; a kept document of another run has an id
+    only. `first`: the number of the first document. `settled_below`: returns the number below which no
+    document is judged again; the index keeps the verdicts from that number for repetition.
+    """
     for batch in batches:
         numbers = first, first if settled_below is None else settled_below()
         written = format_prints(batch.prints.prints, recipe.width)
@@ -479,7 +459,7 @@ def judge_prints(
     """Judge documents in order and return their judgements, None for a document without a text.
 
     `numbers`: the number of the first document, and the number below which no document is judged
-    again. `run`: as for `judge_documents`.
+    again. `run`: as for `judge_batches`.
     """
     rows = np.flatnonzero(~batch.prints.empty)
     judgements: list[Judgement | None] = [None] * len(batch.ids)
