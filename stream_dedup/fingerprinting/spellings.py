@@ -42,9 +42,6 @@ _TWO_BYTES, _BEGIN, END = 0x800, 0x1DC0, 0x2020
 _ROOM: Final = 8  # a code point is written with the maximum number of bytes
 _FILE = Path(__file__).with_name("spellings.txt")
 
-# First bytes of code points that may be folded: the backtick, those of two bytes, from U+00C0 to
-# U+06FF, and those of three.
-_BACKTICK, _FIRST_OF_TWO, _LAST_OF_TWO, _OF_THREE = 0x60, 0xC3, 0xDB, (0xE1, 0xE2)
 # Bits of a row of `written`.
 _LENGTH, IS_WORD = 16, 18
 STAYS: Final = 3 << _LENGTH
@@ -110,32 +107,13 @@ def spell(spelling: Any, data: Any, end: Any) -> Any:
 
 
 @kernel
-def _may_fold(data: Any, offsets: Any, may: Any) -> None:
-    """Write 1 to `may` (n,) for each text with a byte that can be the first of a folded code
-    point.
-    """
-    for text in range(len(offsets) - 1):
-        has_first_byte = np.uint8(0)
-        for place in range(np.uint64(offsets[text]), np.uint64(offsets[text + 1])):
-            byte = np.uint8(data[place])
-            has_first_byte |= np.uint8(
-                np.uint8(byte - np.uint8(_FIRST_OF_TWO)) <= np.uint8(_LAST_OF_TWO - _FIRST_OF_TWO)
-            )
-            has_first_byte |= np.uint8(byte == np.uint8(_OF_THREE[0])) | np.uint8(
-                byte == np.uint8(_OF_THREE[1])
-            )
-            has_first_byte |= np.uint8(byte == np.uint8(_BACKTICK))
-        may[text] = has_first_byte
-
-
-@kernel
-def _fold_each(data: Any, offsets: Any, may: Any, written: Any, out: Any, ends: Any) -> None:
+def _fold_each(data: Any, offsets: Any, written: Any, out: Any, ends: Any) -> None:
     """Write the folded texts to `out`, and the end of each result to `ends` (n + 1,)."""
     end = np.int64(0)
     for text in range(len(offsets) - 1):
         place = offsets[text]
         while place < offsets[text + 1]:
-            code_point, length = code_point_at(data, place) if may[text] else (np.int64(END), 1)
+            code_point, length = code_point_at(data, place)
             spelling = spelling_of(code_point, written)
             if spelling & STAYS != STAYS:
                 end = spell(spelling, out, end)
@@ -148,14 +126,10 @@ def _fold_each(data: Any, offsets: Any, may: Any, written: Any, out: Any, ends: 
 
 
 def fold_batch(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Batch:
-    """Apply the step `spelling` to a batch of UTF-8; return the same arrays if no text changes."""
-    may = np.zeros(len(offsets) - 1, np.uint8)
-    _may_fold(data, offsets, may)
-    if not may.any():
-        return data, offsets
+    """Apply the step `spelling` to a batch of UTF-8."""
     out = np.empty(len(data) + _ROOM, np.uint8)
     ends = np.zeros(len(offsets), np.int64)
-    _fold_each(data, offsets, may, written(folded=True), out, ends)
+    _fold_each(data, offsets, written(folded=True), out, ends)
     return out, ends
 
 
