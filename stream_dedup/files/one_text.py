@@ -34,51 +34,33 @@ def read_text(settings: Settings, target: str, *, as_text: bool) -> DecodedDocum
     """Return `target` as a document, or the contents of the file of that name, or standard input
     for `-`.
 
-    A row of a file (`pages.jsonl:12`) is read by `read_row`, a web page and a .json file by
-    `read_document`; a page gives no id.
+    A row of a file (`pages.jsonl:12`) is read by `read_row`, any other file by `read_document`; only
+    rows and .json files give an id.
 
     Raises:
         InputError: the file cannot be read.
     """
     path = Path(target)
     takes_vectors = recipe_of(settings).method.takes_vectors
-    if not as_text and not is_file(target) and is_row(target):
+    text = target
+    if not as_text and target == STANDARD_INPUT:
+        text = sys.stdin.buffer.read().decode("utf-8", "replace")
+    elif not as_text and is_file(target):
+        require_one_text(path)
+        if not takes_vectors:
+            document = read_document(settings, path, takes_vectors=False)
+            return document if path.suffix == ".json" else document._replace(id=b"")
+        text = _bytes_of(path).decode("utf-8", "replace")
+    elif not as_text and is_row(target):
         settings = settings.model_copy(update={"value_format": "json"})
         return read_row(settings, target, takes_vectors=takes_vectors)
-    is_record = not as_text and (
-        path.suffix == ".json"
-        or settings.text_is == "html"
-        or SourceFile(path, path.name, "text").is_page
-    )
-    if is_record and is_file(target) and not takes_vectors:
-        require_one_text(path)
-        document = read_document(settings, path, takes_vectors=False)
-        return document if path.suffix == ".json" else document._replace(id=b"")
-    text = _plain_text(target, as_text=as_text)
+    elif not as_text and _resembles_path(target):
+        raise InputError(
+            f"There is no file {target}; name one that exists, or search for this text with --text."
+        )
     if problem := lost_letters(text):
         raise InputError(f"{target:.200}: {problem}")
     return DecodedDocument(text, b"", 0, 0)
-
-
-def _plain_text(target: str, *, as_text: bool) -> str:
-    if as_text:
-        return target
-    if target == STANDARD_INPUT:
-        return sys.stdin.buffer.read().decode("utf-8", "replace")
-    try:
-        if not Path(target).is_file():
-            if _resembles_path(target):
-                raise InputError(
-                    f"There is no file {target}; name one that exists, or search for this text "
-                    "with --text."
-                )
-            return target
-        require_one_text(Path(target))
-        return _bytes_of(Path(target)).decode("utf-8", "replace")
-    except OSError as error:
-        if isinstance(error, FileNotFoundError) or "too long" in str(error):
-            return target
-        raise InputError(f"{target} cannot be read: {error.strerror or error}.") from error
 
 
 def _bytes_of(path: Path) -> bytes:
@@ -110,8 +92,7 @@ def read_document(settings: Settings, path: Path, *, takes_vectors: bool) -> Dec
     any other file as a text.
 
     Raises:
-        InputError: it would be a dead letter, or passed on unjudged.
-        OSError: it cannot be read.
+        InputError: it cannot be read, would be a dead letter, or is passed on unjudged.
     """
     form: Mapping[str, str | None] = (
         {"value_format": "json"} if path.suffix == ".json" else PLAIN_TEXT
@@ -161,14 +142,11 @@ def read_compared(settings: Settings, target: str, *, takes_vectors: bool) -> De
         InputError: it does not exist, or cannot be read or judged.
     """
     path = Path(target)
-    try:
-        if path.is_file():
-            require_one_text(path)
-            return read_document(settings, path, takes_vectors=takes_vectors)
-        if is_row(target):
-            return read_row(settings, target, takes_vectors=takes_vectors)
-    except OSError as error:
-        raise InputError(f"{target} cannot be read: {error.strerror or error}.") from error
+    if is_file(target):
+        require_one_text(path)
+        return read_document(settings, path, takes_vectors=takes_vectors)
+    if is_row(target):
+        return read_row(settings, target, takes_vectors=takes_vectors)
     match = POSITION_FORM.match(target)
     if match is None:
         name, _, number = target.rpartition(":")
