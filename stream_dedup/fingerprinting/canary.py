@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stream_dedup.fingerprinting.presets import RecipeMethod
+from stream_dedup.domain.presets import RecipeMethod
 from stream_dedup.fingerprinting.variants.vectors import Vector
 
 TEXTS = (

@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dedup.domain.presets import KEYWORDS, OF_WORDS, RecipeMethod
 from stream_dedup.fingerprinting.languages import Languages
-from stream_dedup.fingerprinting.presets import KEYWORDS, OF_WORDS, RecipeMethod
 from stream_dedup.fingerprinting.simhash import WEIGHT_ONE, log_count_weight
 from stream_dedup.fingerprinting.variants import keywords
 

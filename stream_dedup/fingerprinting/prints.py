@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dedup.domain.presets import OF_CHARACTERS, OF_WORDS
 from stream_dedup.fingerprinting.characters import code_point_at
 from stream_dedup.fingerprinting.hashes import (
     BIGRAM_FIRST,
@@ -31,7 +32,6 @@ from stream_dedup.fingerprinting.hashes import (
     sip_hash_between,
     sip_hash_block,
 )
-from stream_dedup.fingerprinting.presets import OF_CHARACTERS, OF_WORDS
 from stream_dedup.fingerprinting.simhash import add_features, sign
 from stream_dedup.fingerprinting.sketch import Sketching, sketch_words
 from stream_dedup.fingerprinting.tokens import BYTES_PER_WORD_MIN, words_between

@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 
 from stream_dedup.domain.arguments import checked
 from stream_dedup.domain.errors import ConfigurationError
+from stream_dedup.domain.presets import DEFAULT, OF_CHARACTERS, PRESETS, RecipeMethod
+from stream_dedup.domain.presets import parse as parse_preset
 from stream_dedup.domain.sketch import SKETCH_BYTES
 from stream_dedup.fingerprinting import (
     canary,
@@ -28,7 +30,6 @@ from stream_dedup.fingerprinting import (
     hashes,
     jieba_cut,
     jieba_data,
-    presets,
     simhash,
     sketch,
     spellings,
@@ -38,7 +39,6 @@ from stream_dedup.fingerprinting.features import RANK_UNIT, find_keywords, find_
 from stream_dedup.fingerprinting.key import PUBLIC_DEMO_KEY, check_key
 from stream_dedup.fingerprinting.languages import Languages
 from stream_dedup.fingerprinting.normalise import clean_batch, normalise_batch
-from stream_dedup.fingerprinting.presets import OF_CHARACTERS, PRESETS, RecipeMethod
 from stream_dedup.fingerprinting.prints import (
     Cutting,
     Secrets,
@@ -54,7 +54,6 @@ from stream_dedup.fingerprinting.variants.vectors import Vector, as_vector
 # Raise this with any change of the code that changes a fingerprint or a digest; the digests of data
 # files are part of the id.
 RULES_VERSION = 3
-DEFAULT = "words"
 DIGEST_BYTES = 16
 
 Content: TypeAlias = str | Vector
@@ -89,7 +88,7 @@ class Recipe:
                 use a language setting.
         """
         checked(preset, str, "A recipe", "a text, such as 'words'")
-        method = presets.parse(preset if width is None else f"{preset}:{width}")
+        method = parse_preset(preset if width is None else f"{preset}:{width}")
         object.__setattr__(self, "method", method)
         object.__setattr__(self, "key", checked(key, bytes, "A fingerprint key", "bytes"))
         object.__setattr__(

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from stream_dedup.domain.better import BetterRule
 from stream_dedup.domain.document import LogPlace, Reason
 from stream_dedup.domain.plan import PLANS
+from stream_dedup.domain.presets import PRESETS
 from stream_dedup.domain.sketch import SKETCH_BYTES
 from stream_dedup.fingerprinting import (
     Fingerprinter,
@@ -29,7 +30,6 @@ from stream_dedup.fingerprinting import (
     hashes,
     recipe,
 )
-from stream_dedup.fingerprinting.presets import PRESETS
 from stream_dedup.fingerprinting.variants import keywords
 from stream_dedup.index.rules.copies import Copies, CopyCounts
 from stream_dedup.index.storage.columns import (

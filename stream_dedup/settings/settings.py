@@ -31,8 +31,10 @@ from pydantic import (
 
 from stream_dedup.domain.document import Mode
 from stream_dedup.domain.errors import ConfigurationError
-from stream_dedup.domain.plan import PLANS, Plan, parse_similarity, plan_for
+from stream_dedup.domain.plan import Plan, parse_similarity, plan_for
 from stream_dedup.domain.plan import parse as parse_plan
+from stream_dedup.domain.presets import DEFAULT
+from stream_dedup.domain.presets import parse as parse_preset
 from stream_dedup.domain.topics import NAMED, TopicNames, normalise_prefix
 from stream_dedup.settings.properties import MASK, PREFIX, is_secret, without_login
 from stream_dedup.settings.units import (
@@ -58,7 +60,6 @@ from stream_dedup.settings.units import (
     within,
 )
 
-_DEFAULT_RECIPE = "words"
 _SHADOW_GROUP = "-shadow"
 Source: TypeAlias = Literal["flag", "environment", "file", "preset", "default"]
 
@@ -269,7 +270,7 @@ class Settings(BaseModel):
         "of its `title` element, else of its first `h1`.",
     )
     recipe: str = Field(
-        default=_DEFAULT_RECIPE,
+        default=DEFAULT,
         description="How a text becomes a fingerprint: `words`, `chars`, `shingles`, `keywords`, "
         "`textrank`, `vector`, or one of these with a width (`chars:64`); see `recipes.md`. A change "
         "needs a new `fingerprints` topic.",
@@ -459,13 +460,9 @@ class Settings(BaseModel):
     @field_validator("recipe")
     @classmethod
     def _check_recipe(cls, value: str) -> str:
-        recipe = " ".join(value.lower().split())
-        if recipe != _DEFAULT_RECIPE:
-            from stream_dedup.fingerprinting.presets import parse as parse_recipe  # noqa: PLC0415 - it takes a second
-
-            with _as_value_error():
-                parse_recipe(recipe)
-        return recipe
+        with _as_value_error():
+            parse_preset(value)
+        return " ".join(value.lower().split())
 
     @field_validator("plan")
     @classmethod
@@ -536,11 +533,7 @@ class Settings(BaseModel):
     @property
     def _usual_plan(self) -> Plan:
         """The recipe's default plan."""
-        if self.recipe == _DEFAULT_RECIPE:
-            return PLANS["bands"]
-        from stream_dedup.fingerprinting.presets import parse as parse_recipe  # noqa: PLC0415 - it takes a second
-
-        method = parse_recipe(self.recipe)
+        method = parse_preset(self.recipe)
         return plan_for(method.width, has_sketches=method.cuts_words)
 
     @property

@@ -82,6 +82,7 @@ _METHODS: Final = (
     RecipeMethod("vector", "raw | vector | value | none | planes", (), 1),
 )
 KEYWORDS: Final = 22
+DEFAULT: Final = "words"
 PRESETS: Final = {method.name: method for method in _METHODS}
 
 
