@@ -110,12 +110,10 @@ class TestOrder:
     def test_settings_of_several_parts(self) -> None:
         """Each part is told apart, whatever their order and spaces."""
         given = {
-            "languages": "same-han",
             "http_allowed_hosts": "a.example, tools.example/dedup",
         }
         found = load_settings(given, environ={})
 
-        assert found.han_variants == "same"
         assert found.console_prefix == "/dedup"
         windows = [
             window_of(load_settings({"window": one}, environ={}))

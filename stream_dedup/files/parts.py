@@ -300,8 +300,10 @@ class PartedOutput:
         for kind in KINDS:
             types: dict[str, set[str]] = {}
             for path in sorted((self.folder / kind).glob("part-*.parquet")):
-                for name, kind_of_column in column_types(path):
-                    types.setdefault(name, set()).add(kind_of_column)
+                import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
+
+                for column in pq.read_schema(path):
+                    types.setdefault(column.name, set()).add(str(column.type))
             if names := [name for name, found in types.items() if len(found) > 1]:
                 mixed.append(f"{self.folder / kind}: {', '.join(names)}")
         return (
@@ -354,13 +356,6 @@ def _write_table(table: Any, codec: str, path: Path) -> None:
                     index, table.column_names[index], pa.array(values, pa.string())
                 )
         pq.write_table(table, path, compression=codec)
-
-
-def column_types(path: Path) -> list[tuple[str, str]]:
-    """Return (name, type) of each column of a Parquet file."""
-    import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
-
-    return [(column.name, str(column.type)) for column in pq.read_schema(path)]
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:

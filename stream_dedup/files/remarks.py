@@ -269,7 +269,8 @@ class Losses:
             problem not in self._problems and len(self._problems) < self.reported_max
         ):
             self._problems.add(problem)
-            note(letter_sentence(where, letter))
+            message = letter.message
+            note(message if message.startswith(where) else f"{where}: {message}")
         else:
             self._unreported += letter.count
 
@@ -287,12 +288,6 @@ class Losses:
         """
         is_too_much = (self.damaged and not skips_damaged) or (self._unread_count and is_strict)
         return 1 if is_too_much or (self.count and (is_strict or not read)) else 0
-
-
-def letter_sentence(where: str, letter: DeadLetter) -> str:
-    """Return the message of a dead letter, with its place in front if the message lacks it."""
-    message = letter.message
-    return message if message.startswith(where) else f"{where}: {message}"
 
 
 def report_skipped_records(counts: Counter[str]) -> None:

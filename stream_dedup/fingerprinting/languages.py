@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.fingerprinting import characters, jieba_data, spellings, tokens
@@ -30,7 +30,6 @@ from stream_dedup.fingerprinting.jieba_data import Dictionary, UserWord
 from stream_dedup.fingerprinting.normalise import normalise
 from stream_dedup.fingerprinting.variants import han as variants
 
-HanVariants = Literal["distinct", "same"]
 Entry = TypeVar("Entry")
 
 # jieba's format, except for words that contain white space.
@@ -43,22 +42,13 @@ class Languages:
     """A user's changes to the way texts are split into words; the default changes nothing.
 
     `user_words`: in the file's order, on which jieba's suggested frequencies depend.
-    `han_variants`: whether traditional and simplified Han are `distinct`, or the `same`.
+    `fold_han`: whether
+    normalising turns traditional Han into simplified.
     """
 
     user_words: tuple[UserWord, ...] = ()
     stop_words: frozenset[str] = frozenset()
-    han_variants: HanVariants = "distinct"
-
-    @property
-    def is_default(self) -> bool:
-        """Whether all settings are defaults, so the recipe's id does not contain their digest."""
-        return self == Languages()
-
-    @property
-    def fold_han(self) -> bool:
-        """Whether normalising turns traditional Han into simplified."""
-        return self.han_variants == "same"
+    fold_han: bool = False
 
     @cached_property
     def digest(self) -> bytes:
@@ -110,13 +100,13 @@ class Languages:
 def load_languages(
     user_dictionary: Path | None = None,
     stop_words: Path | None = None,
-    han_variants: HanVariants = "distinct",
+    *,
+    fold_han: bool = False,
 ) -> Languages:
     """Return the languages of the settings.
 
     Raises ConfigurationError, with the line number, for a file that cannot be read or used.
     """
-    fold_han = han_variants == "same"
 
     def parse_user_word(line: str) -> Iterator[UserWord]:
         match = _USER_LINE.match(line)
@@ -141,7 +131,7 @@ def load_languages(
     return Languages(
         tuple(_entries(user_dictionary, "user dictionary", parse_user_word)),
         frozenset(_entries(stop_words, "list of stop words", parse_stop_words)),
-        han_variants,
+        fold_han,
     )
 
 

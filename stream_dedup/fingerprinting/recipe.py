@@ -156,7 +156,7 @@ class Recipe:
             parts.append(sketch.RULES)
         if self.method.is_at_once:
             parts.append(spellings.digest())
-        if not self.languages.is_default:
+        if self.languages != Languages():
             parts.append(self.languages.digest)
         for part in parts:
             hasher.update(len(part).to_bytes(2, "little") + part)

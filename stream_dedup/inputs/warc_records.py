@@ -66,12 +66,6 @@ def read_blocks(pieces: Iterator[Piece], *, is_packed: bool) -> Iterator[WarcBlo
             yield WarcBlock(window.damaged_at, b"", b"", f"is damaged: {window.damage}")
 
 
-def content_length(head: bytes) -> int | None:
-    """Return the Content-Length in a head; None if it is missing or no number."""
-    found = _LENGTH.search(head)
-    return int(found[1]) if found else None
-
-
 class _Window:
     """The bytes in memory, up to the next damage. Offsets count from the first byte in memory."""
 
@@ -168,7 +162,8 @@ def _records(window: _Window) -> Iterator[WarcBlock]:
                 _NO_RECORD if not is_head else "has a head that is cut off or too long",
             )
             continue
-        length = content_length(head)
+        found = _LENGTH.search(head)
+        length = int(found[1]) if found else None
         if (
             length is not None
             and length > RECORD_BYTES_MAX

@@ -12,7 +12,9 @@ def recipe_of(settings: Settings) -> Recipe:
     Raises:
         ConfigurationError: a file cannot be used.
     """
-    languages = load_languages(settings.user_dictionary, settings.stop_words, settings.han_variants)
+    languages = load_languages(
+        settings.user_dictionary, settings.stop_words, fold_han=settings.languages == "same-han"
+    )
     return Recipe(
         settings.recipe,
         key=load_key(settings.key_file),

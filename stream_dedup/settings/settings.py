@@ -505,11 +505,6 @@ class Settings(BaseModel):
         return self
 
     @property
-    def han_variants(self) -> Literal["distinct", "same"]:
-        """Whether traditional and simplified Han are distinguished."""
-        return "distinct" if self.languages is None else "same"
-
-    @property
     def console_prefix(self) -> str:
         """The path prefix of the console behind a proxy, or ""."""
         paths = (path for _, path in split_hosts(self.http_allowed_hosts))

@@ -101,7 +101,7 @@ def test_keywords_take_linear_time(name: str) -> None:
     ],
 )
 def test_time_is_linear_with_all_that_can_be_asked_for(name: str) -> None:
-    languages = Languages((UserWord("研究生命", 5),), frozenset({"a", "の"}), "same")
+    languages = Languages((UserWord("研究生命", 5),), frozenset({"a", "の"}), fold_han=True)
     asked = Fingerprinter(Recipe(key=OTHER_KEY, languages=languages))
 
     assert times_as_long(asked, HURTFUL[name](1), HURTFUL[name](4), 0.001, 3 * 4) < 3 * 4

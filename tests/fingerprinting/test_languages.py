@@ -59,7 +59,7 @@ def test_the_default_is_the_recipe_alone() -> None:
         Languages(stop_words=frozenset({"the", "a"})),
         Languages(user_words=(UserWord("云计算", 5),)),
         Languages(user_words=(UserWord("云计算", None),)),
-        Languages(han_variants="same"),
+        Languages(fold_han=True),
     ]
     ids = [Recipe(languages=one).id for one in some]
 
@@ -213,7 +213,7 @@ def test_stop_words_equal_plain_python(text: str, stopped: set[str]) -> None:
 
 def test_traditional_and_simplified_are_the_same_if_asked() -> None:
     texts = ["漢語的書寫系統", "汉语的书写系统"]
-    folded = Fingerprinter(Recipe(languages=Languages(han_variants="same"))).fingerprint(texts)
+    folded = Fingerprinter(Recipe(languages=Languages(fold_han=True))).fingerprint(texts)
     distinct = Fingerprinter(Recipe()).fingerprint(texts)
 
     assert folded.digests[0].tolist() == folded.digests[1].tolist()
@@ -223,7 +223,7 @@ def test_traditional_and_simplified_are_the_same_if_asked() -> None:
 
 def test_a_users_lists_are_folded_too(write: Any) -> None:
     """A list in traditional Han matches text in either."""
-    languages = load_languages(None, write("漢語\n"), han_variants="same")
+    languages = load_languages(None, write("漢語\n"), fold_han=True)
 
     assert languages.words("汉语 漢語 書") == ["书"]
 

@@ -215,7 +215,7 @@ def test_folded_han_reaches_every_form() -> None:
     """Under `same` both spellings of a text have one print and one digest, whatever is left of
     normalising."""
     for written in ("words", "chars", "keywords"):
-        one = Fingerprinter(Recipe(written, languages=Languages(han_variants="same")))
+        one = Fingerprinter(Recipe(written, languages=Languages(fold_han=True)))
         made = one.fingerprint(["網頁指紋與關鍵詞", "网页指纹与关键词"])
 
         assert made.prints[0].tolist() == made.prints[1].tolist()
@@ -227,7 +227,7 @@ def test_folded_han_reaches_every_form() -> None:
     [
         ("chars", Languages(stop_words=frozenset({"a"})), "stop words"),
         ("chars", Languages((UserWord("研究", 5),)), "a user dictionary"),
-        ("vector", Languages(han_variants="same"), "Han variants"),
+        ("vector", Languages(fold_han=True), "Han variants"),
     ],
 )
 def test_what_a_recipe_would_leave_unread_is_refused(

@@ -56,7 +56,7 @@ def test_titles_are_normalised_like_texts() -> None:
 
 @pytest.mark.parametrize("folds", [False, True])
 def test_titles_fold_han_where_texts_do(folds: bool) -> None:
-    hasher = SiteHasher(Recipe(languages=Languages(han_variants="same" if folds else "distinct")))
+    hasher = SiteHasher(Recipe(languages=Languages(fold_han=folds)))
 
     traditional, simplified = hasher.hash_titles(["漢語", "汉语"])
 
