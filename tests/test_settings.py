@@ -555,7 +555,7 @@ class TestReferencePage:
         said = Settings.model_fields["recipe"].description or ""
 
         for preset in PRESETS:
-            assert Recipe(preset).preset == preset
+            assert Recipe(preset).method.name == preset
             assert f"`{preset}`" in said
         assert load_settings({"recipe": " Chars:64 "}, environ={}).recipe == "chars:64"
         with pytest.raises(ConfigurationError, match="did you mean 'shingles'"):

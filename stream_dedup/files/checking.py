@@ -315,25 +315,8 @@ def check_files(
     first, run = 0, secrets.token_bytes(TOPIC_ID_BYTES)
     lost.count_unread(task.unread_names)
     with contextlib.ExitStack() as stack:
-        folder = task.request.index
-        if folder is None:
-            # On disk, so that memory contains the tables of the fingerprints only.
-            with contextlib.suppress(OSError):
-                temporary = tempfile.TemporaryDirectory(prefix="stream-dedup-")
-                folder = Path(stack.enter_context(temporary))
-        store = stack.enter_context(closing(open_store(folder)))
+        index = task.open_index(_open_store_for(task, result, stack))
         advance = stack.enter_context(task.progress())
-        if (kept_index := task.request.index) is not None:
-            stack.enter_context(
-                _reported_interrupt(
-                    lambda: (
-                        f"The index {kept_index} contains at least "
-                        f"{counted(sum(result.verdicts.values()), 'document')} of this run, which the "
-                        "next run reports as unchanged."
-                    )
-                )
-            )
-        index = task.open_index(store)
         ranked: Iterator[Judged] | None = None
         if write is None or task.request.keep == FIRST:
             task.judge_old(index, remarks, lost, advance)
@@ -369,6 +352,30 @@ def check_files(
     return lost.exit_code(
         count, is_strict=task.request.is_strict, skips_damaged=task.request.skips_damaged
     )
+
+
+def _open_store_for(task: CheckTask, result: _Counts, stack: contextlib.ExitStack) -> Store:
+    """Return the store of the kept index, or one in a temporary folder, until the stack is closed; an
+    interrupt reports what the kept index contains.
+    """
+    folder = task.request.index
+    if folder is None:
+        # On disk, so that memory contains the tables of the fingerprints only.
+        with contextlib.suppress(OSError):
+            temporary = tempfile.TemporaryDirectory(prefix="stream-dedup-")
+            folder = Path(stack.enter_context(temporary))
+    store = stack.enter_context(closing(open_store(folder)))
+    if task.request.index is not None:
+        stack.enter_context(
+            _reported_interrupt(
+                lambda: (
+                    f"The index {folder} contains at least "
+                    f"{counted(sum(result.verdicts.values()), 'document')} of this run, which the "
+                    "next run reports as unchanged."
+                )
+            )
+        )
+    return store
 
 
 def check_into(task: CheckTask, folder: Path, part_format: PartFormat) -> int:

@@ -59,16 +59,7 @@ def decode_documents(
                 sentence = f"{raw.name} is a text; the recipe expects JSONL with lists of numbers."
                 pending.append((raw.name, DeadLetter("field", "NotAVector", sentence)))
                 continue
-            key = key_of(raw.fields, None) if is_json else raw.name
-            # A document without an id gets its place as id, so that its duplicates can name it.
-            identifier = (raw.name if key is None else key).encode("utf-8", "surrogatepass")
-            decoded: DecodedDocument | DeadLetter | Reason
-            if raw.is_page or raw.form == "warc":
-                decoded = _decode_page(raw, identifier, pages)
-            else:
-                decoded = (json_decoder if is_json else text_decoder).decode(
-                    Message("file", 0, number, identifier, raw.raw, None, [])
-                )
+            decoded = _decode_row(raw, number, json_decoder if is_json else text_decoder, pages)
             vector = decoded.text if takes_vectors and isinstance(decoded, DecodedDocument) else ""
             if not isinstance(vector, str) and (problem := vector_lengths.problem_of(vector)):
                 decoded = DeadLetter("field", "NotAVector", problem)
@@ -96,8 +87,15 @@ def decode_documents(
                 )
 
 
-def _decode_page(raw: RawDocument, identifier: bytes, pages: Pages) -> DecodedDocument | DeadLetter:
-    """Return a web page by its main text."""
+def _decode_row(
+    raw: RawDocument, number: int, decoder: Decoder, pages: Pages
+) -> DecodedDocument | DeadLetter | Reason:
+    """Return a row as the decoder reads a record; a web page by its main text."""
+    key = key_of(raw.fields, None) if raw.form == "jsonl" else raw.name
+    # A document without an id gets its place as id, so that its duplicates can name it.
+    identifier = (raw.name if key is None else key).encode("utf-8", "surrogatepass")
+    if not raw.is_page and raw.form != "warc":
+        return decoder.decode(Message("file", 0, number, identifier, raw.raw, None, []))
     page = pages.read(raw)
     if isinstance(page, DeadLetter):
         return page

@@ -209,22 +209,22 @@ def make_dictionary(user_words: Sequence[UserWord], stop_words: Collection[str])
     folder = engine_folder(ENGINE_FILES, ENGINE_DIGEST)
     content = (folder / "dict.txt").read_bytes()
     start, change, emit = (_model_table(folder / name) for name in ENGINE_FILES[1:])
-    added = "".join(
-        f"{word} {frequency}\n" for word, frequency in with_frequencies(user_words, folder)
-    ).encode()
+    # jieba takes a second to import, and suggests frequencies.
+    frequencies = [(word, frequency) for word, frequency, _ in user_words if frequency is not None]
+    if len(frequencies) < len(user_words):
+        _, frequencies = tokenizer_with(user_words, folder)
+    added = "".join(f"{word} {frequency}\n" for word, frequency in frequencies).encode()
     slots = 1 << 20
     # A node takes a character of the user's words, three bytes.
     while slots < (1 << 20) + 2 * len(added):
         slots *= 2
     data = np.frombuffer(content + added, np.uint8)
     with delayed_interrupts():
-        roots, keys, children, frequencies, splits, total = _read_dictionary(
-            data, len(content), slots
-        )
+        roots, keys, children, counts, splits, total = _read_dictionary(data, len(content), slots)
     # Python's logarithm of each distinct frequency: jieba computes the same numbers, so sums and
     # ties are equal too.
     log_total = math.log(total)
-    distinct, distinct_rows = np.unique(frequencies, return_inverse=True)
+    distinct, distinct_rows = np.unique(counts, return_inverse=True)
     logarithms = np.array(
         [math.log(value) - log_total if value else NO_WORD for value in distinct.tolist()]
     )
@@ -250,15 +250,6 @@ def make_dictionary(user_words: Sequence[UserWord], stop_words: Collection[str])
     for array in result_dictionary:
         array.setflags(write=False)
     return result_dictionary
-
-
-def with_frequencies(user_words: Sequence[UserWord], folder: Path) -> list[tuple[str, int]]:
-    """Return a user's words with the frequencies that they get in jieba if they are added in this
-    order.
-    """
-    if all(user_word.frequency is not None for user_word in user_words):
-        return [(user_word.word, user_word.frequency or 0) for user_word in user_words]
-    return tokenizer_with(user_words, folder)[1]
 
 
 def tokenizer_with(

@@ -110,11 +110,6 @@ class Recipe:
         _check_languages(self.id, method, self.languages)
 
     @property
-    def preset(self) -> str:
-        """Name of the preset."""
-        return self.method.name
-
-    @property
     def width(self) -> int:
         """Number of bits of a fingerprint."""
         return self.method.width
@@ -130,18 +125,10 @@ class Recipe:
         return SKETCH_BYTES if self.method.cuts_words else 0
 
     @property
-    def engine(self) -> str:
-        """Name of the data that cut texts into features: jieba's, or the Unicode tables; `planes`
-        for vectors.
-        """
-        if self.method.takes_vectors:
-            return "planes"
-        cuts = self.method.cuts_words or self.method.is_ranked
-        return jieba_data.ENGINE if cuts else f"unicode-{characters.UNICODE_VERSION}"
-
-    @property
     def id(self) -> str:
-        """Name that is stored with every fingerprint, such as `words:128:jieba-0.42.1:1f3a9c`."""
+        """Name that is stored with every fingerprint, such as `words:128:jieba-0.42.1:1f3a9c`: method,
+        width, the data that cut texts into features, and a digest.
+        """
         hasher = hashlib.blake2b(digest_size=3, person=b"recipe id")
         parts = [
             str(RULES_VERSION).encode(),
@@ -160,7 +147,9 @@ class Recipe:
             parts.append(self.languages.digest)
         for part in parts:
             hasher.update(len(part).to_bytes(2, "little") + part)
-        return f"{self.preset}:{self.width}:{self.engine}:{hasher.hexdigest()}"
+        data = {"vector": "planes", "chars": f"unicode-{characters.UNICODE_VERSION}"}
+        engine = data.get(self.method.name, jieba_data.ENGINE)
+        return f"{self.method.name}:{self.width}:{engine}:{hasher.hexdigest()}"
 
     @property
     def uses_demo_key(self) -> bool:
@@ -415,32 +404,20 @@ def canary_digest(stage: str) -> str:
     elif stage == "normalised texts":
         data, offsets = normalise_batch(canary.TEXTS)
         content = data[: offsets[-1]].tobytes() + offsets.astype("<i8").tobytes()
-    elif stage == "sketches":
-        content = (
-            _Maker(PRESETS[DEFAULT], PUBLIC_DEMO_KEY, Languages())
-            .fingerprint_texts(canary.TEXTS)
-            .sketches.tobytes()
-        )
     elif stage == "planes":
         content = projection.NORMAL_LEVELS.astype("<i4").tobytes()
     else:
-        maker = _Maker(
-            PRESETS[
-                DEFAULT if stage in {"fingerprints", "digests"} else stage.split(maxsplit=1)[0]
-            ],
-            PUBLIC_DEMO_KEY,
-            Languages(),
-        )
-        batch_prints = (
+        of_default = stage in {"fingerprints", "digests", "sketches"}
+        preset = DEFAULT if of_default else stage.split(maxsplit=1)[0]
+        maker = _Maker(PRESETS[preset], PUBLIC_DEMO_KEY, Languages())
+        made = (
             maker.fingerprint_vectors(canary.vectors())
-            if stage.startswith("vector")
+            if preset == "vector"
             else maker.fingerprint_texts(canary.TEXTS)
         )
-        prints = (
-            batch_prints.prints.astype("<u8").tobytes()
-            + batch_prints.features.astype("<u4").tobytes()
-        )
-        content = batch_prints.digests.tobytes() if stage == "digests" else prints
+        bits = made.prints.astype("<u8").tobytes() + made.features.astype("<u4").tobytes()
+        parts = {"digests": made.digests.tobytes(), "sketches": made.sketches.tobytes()}
+        content = parts.get(stage, bits)
     return hashlib.blake2b(content, digest_size=8).hexdigest()
 
 
