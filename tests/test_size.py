@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 32_427
+WHOLE = 32_421
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -21,8 +21,8 @@ CEILINGS = {
     "console": 1_588,
     "demo": 496,
     "domain": 1_807,
-    "files": 2_697,
-    "fingerprinting": 2_215,
+    "files": 2_699,
+    "fingerprinting": 2_207,
     "index": 5_445,
     "indexer": 672,
     "inputs": 2_837,
