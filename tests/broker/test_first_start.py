@@ -75,7 +75,7 @@ def refuses(crawl: Filter, partition: int) -> None:
     assert worker.wait() == 78, worker.log[-3000:]
     assert (
         f"no committed offset for {crawl.names.documents}-{partition}, though {crawl.names.begun} "
-        "says" in worker.log
+        "records" in worker.log
     )
     assert f"stream-dedup rewind {partition}@0" in worker.log
     crawl.roles.remove(worker)
