@@ -51,7 +51,7 @@ from stream_dedup.demo.score import Pair, TrueJudgement, score_verdicts
 from stream_dedup.domain.document import Verdict
 from stream_dedup.domain.errors import ConfigurationError, StreamDedupError
 from stream_dedup.domain.plan import PLANS, Plan
-from stream_dedup.domain.related import Origin
+from stream_dedup.domain.relations import Origin
 from stream_dedup.domain.sketch import SURE, alike_each, alike_min
 from stream_dedup.files.offline import OfflineDocument, judge_documents
 from stream_dedup.fingerprinting import PRESETS as ALL_PRESETS

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.better_copy import BetterRule
 from stream_dedup.domain.document import Position
 from stream_dedup.log.records import Batch
 

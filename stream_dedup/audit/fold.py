@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.audit.copies import FoldedCopies, seen_copy
 from stream_dedup.audit.scan import LIMB_BITS, ComparedText, PlainScan, Reach, Rows, per_cent
-from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.better_copy import BetterRule
 from stream_dedup.domain.document import LogPlace, Position, Reason, Representative, Verdict
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.plan import Plan

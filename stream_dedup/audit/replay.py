@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from stream_dedup.domain import plan as plans
-from stream_dedup.domain.better import BETTER_LABELS, BetterRule
+from stream_dedup.domain.better_copy import BETTER_LABELS, BetterRule
 from stream_dedup.domain.document import LogPlace, Reason, Verdict
 from stream_dedup.domain.errors import ConfigurationError, InputError
 from stream_dedup.domain.plan import Plan

@@ -31,7 +31,7 @@ from stream_dedup.console.guard import TokenGuard
 from stream_dedup.console.pages import Calling, PageAnswer, PageError
 from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.console.tables import TABLES
-from stream_dedup.domain.problem import PROBLEM_TYPE, problem
+from stream_dedup.domain.problem_details import PROBLEM_TYPE, problem
 
 CALLS_MAX: Final = 8
 WAIT_SECONDS = 8.0

@@ -33,7 +33,7 @@ from stream_dedup.domain.errors import InputError, StreamDedupError
 from stream_dedup.domain.hosts import asked_host
 from stream_dedup.domain.plan import Plan
 from stream_dedup.domain.printable import printable
-from stream_dedup.domain.related import in_words, relation_of
+from stream_dedup.domain.relations import in_words, relation_of
 from stream_dedup.fingerprinting import Recipe, SiteHasher
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from stream_dedup.domain.document import OUTCOMES, Message
 from stream_dedup.domain.hosts import site_of
 from stream_dedup.domain.plan import Plan
 from stream_dedup.domain.printable import printable
-from stream_dedup.domain.related import in_words, relation_of
+from stream_dedup.domain.relations import in_words, relation_of
 from stream_dedup.domain.tables import FittedTable
 from stream_dedup.fingerprinting import Recipe, SiteHasher
 from stream_dedup.log.headers import text_of

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.domain.document import Headers, Message, TopicPartitionKey, Unreadable
-from stream_dedup.domain.lazy import Lazy
+from stream_dedup.domain.lazy_sequences import Lazy
 
 # Kafka's number for a record without a timestamp. 0 and less mean the same: librdkafka cannot write
 # 0, and Apache Kafka's clients cannot write less.

@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.domain.arguments import checked, given_kind
+from stream_dedup.domain.argument_types import checked, given_kind
 from stream_dedup.domain.document import DIGEST_BYTES, DeadLetter, Reason, Verdict, shorten_id
 from stream_dedup.domain.errors import ConfigurationError, InputError, InvariantError, StoreError
 from stream_dedup.domain.hosts import named_site, site_of

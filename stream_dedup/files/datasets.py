@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.domain.arguments import checked, given_kind
+from stream_dedup.domain.argument_types import checked, given_kind
 from stream_dedup.domain.document import Reason, Verdict
 from stream_dedup.domain.errors import ConfigurationError, InputError
 from stream_dedup.domain.plan import Plan

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from stream_dedup.audit.scan import ComparedText, Reach
-from stream_dedup.domain.better import BetterRule, beats
+from stream_dedup.domain.better_copy import BetterRule, beats
 from stream_dedup.domain.document import Reason
 from stream_dedup.domain.plan import Plan
 from stream_dedup.domain.printable import counted
-from stream_dedup.domain.related import Origin, in_words, relation_of
+from stream_dedup.domain.relations import Origin, in_words, relation_of
 from stream_dedup.domain.sketch import SURE, as_text, per_cent
 from stream_dedup.fingerprinting import (
     Fingerprinter,

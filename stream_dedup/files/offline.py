@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.domain.arguments import checked
+from stream_dedup.domain.argument_types import checked
 from stream_dedup.domain.document import (
     DIGEST_BYTES,
     NO_TOPIC_ID,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from stream_dedup.domain.document import DeadLetter, Reason
 from stream_dedup.domain.printable import counted, printable
-from stream_dedup.domain.related import Relation
+from stream_dedup.domain.relations import Relation
 from stream_dedup.domain.sketch import as_text
 from stream_dedup.domain.terminal import note
 from stream_dedup.files.offline import (

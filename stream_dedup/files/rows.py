@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
-from stream_dedup.domain.arguments import given_kind, kind_of
+from stream_dedup.domain.argument_types import given_kind, kind_of
 from stream_dedup.domain.document import DeadLetter
 from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.hosts import named_site, site_of

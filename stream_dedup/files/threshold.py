@@ -172,7 +172,7 @@ def nearest_pairs(sample: PrintedBatch, rows: Numbers) -> list[NearestPairs]:
 
 
 def _threshold_numbers(sample: PrintedBatch, rows: Numbers, others: Numbers) -> Numbers:
-    """Return the index in `THRESHOLDS` of the threshold for each pair, as in `domain.related`."""
+    """Return the index in `THRESHOLDS` of the threshold for each pair, as in `domain.relations`."""
     ids = np.array(sample.ids, object)
     sites, titles = sample.sites, sample.titles
     same_id = (ids[rows] == ids[others]) & (ids[rows] != b"")

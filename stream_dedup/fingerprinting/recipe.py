@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.domain.arguments import checked
+from stream_dedup.domain.argument_types import checked
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.presets import DEFAULT, OF_CHARACTERS, PRESETS, RecipeMethod
 from stream_dedup.domain.presets import parse as parse_preset

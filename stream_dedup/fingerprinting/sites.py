@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.domain.related import Origin
+from stream_dedup.domain.relations import Origin
 from stream_dedup.fingerprinting.normalise import normalise_batch
 from stream_dedup.fingerprinting.recipe import Recipe
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.better_copy import BetterRule
 from stream_dedup.domain.errors import (
     UPGRADE,
     ConfigurationError,
@@ -21,7 +21,7 @@ from stream_dedup.domain.errors import (
     OtherFormatError,
     VolumeError,
 )
-from stream_dedup.domain.lazy import Ids
+from stream_dedup.domain.lazy_sequences import Ids
 from stream_dedup.domain.plan import Plan
 from stream_dedup.index.rules.copies import CopyCounts
 from stream_dedup.index.rules.last_texts import LastTexts

@@ -12,7 +12,7 @@ from stream_dedup.domain.document import LogPlace, Position, Reason
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.hosts import site_of
 from stream_dedup.domain.plan import Plan
-from stream_dedup.domain.related import UNKNOWN, Origin, in_words, relation_of
+from stream_dedup.domain.relations import UNKNOWN, Origin, in_words, relation_of
 from stream_dedup.domain.sketch import per_cent
 from stream_dedup.index.rules.positions import Sources
 from stream_dedup.index.rules.reasons import reason_of_state

@@ -26,8 +26,8 @@ from starlette.routing import BaseRoute, Route
 
 from stream_dedup.domain.errors import ConfigurationError, StoreError
 from stream_dedup.domain.plan import parse, parse_similarity
-from stream_dedup.domain.problem import PROBLEM_TYPE, problem_bytes
-from stream_dedup.domain.related import Origin
+from stream_dedup.domain.problem_details import PROBLEM_TYPE, problem_bytes
+from stream_dedup.domain.relations import Origin
 from stream_dedup.domain.sketch import SKETCH_BYTES
 from stream_dedup.index import report
 from stream_dedup.index.index import LogIndex

@@ -34,7 +34,7 @@ from stream_dedup.domain.document import (
 from stream_dedup.domain.errors import AwayError, ConfigurationError, InputError
 from stream_dedup.domain.hosts import HostNames, named_site, site_of
 from stream_dedup.domain.messages import Messages
-from stream_dedup.domain.unforeseen import Unforeseen
+from stream_dedup.domain.unexpected_errors import Unforeseen
 from stream_dedup.fingerprinting import Content, Vector, as_vector
 from stream_dedup.inputs.charset import REPLACED, decode_page, lost_letters
 from stream_dedup.inputs.elsewhere import Fetched, TextFetcher, fetch_limits

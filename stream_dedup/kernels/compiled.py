@@ -54,7 +54,7 @@ from llvmlite import ir
 from numba.core import caching, cgutils, compiler, registry, serialize
 from numba.extending import intrinsic
 
-from stream_dedup.domain.compiling import COMPILING
+from stream_dedup.domain.compile_interrupts import COMPILING
 from stream_dedup.domain.paths import make_folder
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])

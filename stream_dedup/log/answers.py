@@ -31,13 +31,13 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from stream_dedup.domain.better import BETTER_LABELS
+from stream_dedup.domain.better_copy import BETTER_LABELS
 from stream_dedup.domain.document import (
     NONCE_BYTES,
     TOPIC_ID_BYTES,
 )
 from stream_dedup.domain.errors import UPGRADE, FormatError, OtherFormatError
-from stream_dedup.domain.lazy import sizes_of
+from stream_dedup.domain.lazy_sequences import sizes_of
 from stream_dedup.log.frame import FIRST_FORMAT, Reader, framed, table_of, unframed
 from stream_dedup.log.schema import (
     COLUMNS,

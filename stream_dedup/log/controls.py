@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.better_copy import BetterRule
 from stream_dedup.domain.document import TOPIC_ID_BYTES, Mode
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.plan import WIDTH_MAX, Plan

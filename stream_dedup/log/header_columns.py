@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.domain.better import BETTER_LABELS
+from stream_dedup.domain.better_copy import BETTER_LABELS
 from stream_dedup.domain.document import Reason
 from stream_dedup.domain.sketch import NOT_COMPARED
 from stream_dedup.kernels.compiled import inlined, kernel

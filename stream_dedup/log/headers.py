@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from stream_dedup.domain.better import BETTER_LABELS
+from stream_dedup.domain.better_copy import BETTER_LABELS
 from stream_dedup.domain.document import (
     ID_BYTES_MAX,
     DeadLetter,

@@ -50,7 +50,7 @@ from stream_dedup.domain.document import (
     Position,
 )
 from stream_dedup.domain.errors import UPGRADE, FormatError, OtherFormatError
-from stream_dedup.domain.lazy import Ids
+from stream_dedup.domain.lazy_sequences import Ids
 from stream_dedup.domain.sketch import SKETCH_BYTES
 from stream_dedup.log.frame import FIRST_FORMAT, Reader, framed, unframed
 

@@ -23,7 +23,7 @@ from stream_dedup.domain.document import (
     Verdict,
     maker_of,
 )
-from stream_dedup.domain.lazy import Ids, Lazy
+from stream_dedup.domain.lazy_sequences import Ids, Lazy
 from stream_dedup.domain.sketch import NOT_COMPARED
 
 

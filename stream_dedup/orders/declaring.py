@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from urllib.parse import urlencode
 
-from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.better_copy import BetterRule
 from stream_dedup.domain.errors import ConfigurationError, InvariantError
 from stream_dedup.domain.plan import Plan, parse_similarity
 from stream_dedup.domain.plan import parse as parse_plan

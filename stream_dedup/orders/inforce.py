@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.better_copy import BetterRule
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.plan import Plan
 from stream_dedup.index.rules.apply import find_refusal

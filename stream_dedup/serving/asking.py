@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from stream_dedup.domain.errors import ConfigurationError, InputError, StreamDedupError
-from stream_dedup.domain.related import UNKNOWN, Origin
+from stream_dedup.domain.relations import UNKNOWN, Origin
 
 # The exceptions of `ask` without a valid answer.
 NO_ANSWER = (OSError, http.client.HTTPException, ValueError)

@@ -27,7 +27,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from stream_dedup.domain.problem import PROBLEM_TYPE, problem_bytes
+from stream_dedup.domain.problem_details import PROBLEM_TYPE, problem_bytes
 from stream_dedup.settings.units import split_hosts
 
 CONNECTIONS_MAX: Final = 128

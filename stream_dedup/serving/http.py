@@ -29,7 +29,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from stream_dedup.domain.errors import ConfigurationError, StreamDedupError
-from stream_dedup.domain.problem import PROBLEM_TYPE, problem_bytes
+from stream_dedup.domain.problem_details import PROBLEM_TYPE, problem_bytes
 from stream_dedup.domain.threads import Outcome, outcome_of, result_of
 from stream_dedup.serving.door import AllowedHosts, Connection, RequestPacer
 from stream_dedup.serving.health import Health, RoleState

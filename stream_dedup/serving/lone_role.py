@@ -9,7 +9,7 @@ import threading
 
 import structlog
 
-from stream_dedup.domain.compiling import StoppedError
+from stream_dedup.domain.compile_interrupts import StoppedError
 from stream_dedup.domain.errors import (
     ConfigurationError,
     GoneError,

@@ -31,7 +31,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any, Final
 
-from stream_dedup.domain.compiling import COMPILING
+from stream_dedup.domain.compile_interrupts import COMPILING
 from stream_dedup.domain.memory_limit import resident_bytes
 
 # malloc.h of the GNU C library: mallopt(3), malloc_trim(3).

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.better_copy import BetterRule
 from stream_dedup.domain.document import LogPlace, Reason
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.domain.presets import PRESETS

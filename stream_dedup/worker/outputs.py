@@ -38,7 +38,7 @@ from stream_dedup.domain.document import (
     Verdict,
 )
 from stream_dedup.domain.errors import InvariantError
-from stream_dedup.domain.lazy import Item, Lazy
+from stream_dedup.domain.lazy_sequences import Item, Lazy
 from stream_dedup.domain.messages import NO_TIMESTAMP, Messages
 from stream_dedup.domain.sketch import NOT_COMPARED
 from stream_dedup.kafka import Output, PackedOutputs, RecordColumns, warm_up_writer

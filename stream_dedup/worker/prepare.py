@@ -27,7 +27,7 @@ from stream_dedup.domain.document import (
 )
 from stream_dedup.domain.errors import AwayError, StreamDedupError
 from stream_dedup.domain.messages import Messages
-from stream_dedup.domain.unforeseen import Unforeseen
+from stream_dedup.domain.unexpected_errors import Unforeseen
 from stream_dedup.fingerprinting import (
     Content,
     Fingerprinter,

@@ -11,7 +11,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from stream_dedup.domain import topics
-from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.better_copy import BetterRule
 from stream_dedup.domain.document import (
     DeadLetter,
     LogPlace,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stream_dedup.domain.related import Relation, in_words
+from stream_dedup.domain.relations import Relation, in_words
 
 SHOP = ("shop.example", "shop.example")
 BOOKS = ("shop.example", "xn--bcher-kva.example")

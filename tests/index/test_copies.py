@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.better_copy import BetterRule
 from stream_dedup.domain.document import Position
 from stream_dedup.domain.errors import VolumeError
 from stream_dedup.domain.plan import PLANS

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from stream_dedup.domain.errors import FormatError, OtherFormatError
-from stream_dedup.domain.lazy import Ids
+from stream_dedup.domain.lazy_sequences import Ids
 from stream_dedup.domain.plan import PLANS, Plan
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.snapshot import restore, take

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.domain.errors import ConfigurationError, StoreError
 from stream_dedup.domain.plan import PLANS, Plan
-from stream_dedup.domain.related import Origin
+from stream_dedup.domain.relations import Origin
 from stream_dedup.domain.sketch import NOT_COMPARED, SKETCH_BYTES, SKETCH_VALUES, per_cent
 from stream_dedup.index.storage.columns import (
     FULL,

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from stream_dedup.audit.scan import ComparedText, Reach
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.plan import PLANS, Plan, parse, parse_similarity
-from stream_dedup.domain.related import UNKNOWN, Origin
+from stream_dedup.domain.relations import UNKNOWN, Origin
 
 BLOCKS, CLASSIC, WITHIN_A_BIT = PLANS["blocks"], PLANS["classic"], Plan(128, 8, 1, 21, ratio=75)
 STEPS = st.lists(

@@ -9,7 +9,7 @@ import pytest
 
 from stream_dedup.domain.document import Reason
 from stream_dedup.domain.plan import PLANS
-from stream_dedup.domain.related import Origin, Relation, in_words, relation_of
+from stream_dedup.domain.relations import Origin, Relation, in_words, relation_of
 from stream_dedup.files.offline import Judged, OfflineDocument, Sibling, judge_documents
 from stream_dedup.fingerprinting import Recipe
 

@@ -16,7 +16,7 @@ import fastavro
 import pytest
 import zstandard
 
-from stream_dedup.domain import unforeseen
+from stream_dedup.domain import unexpected_errors
 from stream_dedup.domain.document import DeadLetter, Message, Reason
 from stream_dedup.domain.errors import AwayError, InputError, RegistryAwayError, TextAwayError
 from stream_dedup.domain.messages import Messages
@@ -242,7 +242,7 @@ def test_what_nobody_foresaw_is_the_records_dead_letter_and_said_once_a_minute(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr(unforeseen.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(unexpected_errors.time, "monotonic", lambda: now[0])
     by = Decoder(load_settings({"text_is": "html"}, environ={}))
     raising(by, UnforeseenError("it\nis\x1b odd."))
     messages = Messages.of(

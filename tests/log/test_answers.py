@@ -11,7 +11,7 @@ import zlib
 
 import pytest
 
-from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.better_copy import BetterRule
 from stream_dedup.domain.document import LogPlace, Position, Reason, Representative, Verdict
 from stream_dedup.domain.errors import FormatError, OtherFormatError
 from stream_dedup.log import answers

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.better_copy import BetterRule
 from stream_dedup.domain.document import Mode, Reason
 from stream_dedup.domain.errors import FormatError, OtherFormatError
 from stream_dedup.domain.plan import Plan

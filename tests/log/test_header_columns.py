@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.better_copy import BetterRule
 from stream_dedup.domain.document import DeadLetter, LogPlace, Position, Reason, Representative
 from stream_dedup.domain.sketch import NOT_COMPARED
 from stream_dedup.log import epochs, header_columns, headers

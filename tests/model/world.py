@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.better_copy import BetterRule
 from stream_dedup.domain.document import Mode
 from stream_dedup.domain.errors import BrokerError, ConfigurationError, FirstStartError, InputError
 from stream_dedup.domain.plan import parse as parse_plan

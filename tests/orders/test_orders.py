@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.better_copy import BetterRule
 from stream_dedup.domain.document import NO_TOPIC_ID
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.plan import PLANS, Plan

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from stream_dedup.domain.errors import ConfigurationError, InputError, StreamDedupError
-from stream_dedup.domain.problem import PROBLEM_TYPE, problem, problem_bytes
+from stream_dedup.domain.problem_details import PROBLEM_TYPE, problem, problem_bytes
 from stream_dedup.serving.asking import ask_role
 from tests.serving.serving import serving
 

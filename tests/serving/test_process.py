@@ -181,7 +181,7 @@ COMPILES = """
 import signal, sys
 import numba
 from numba.extending import intrinsic
-from stream_dedup.domain.compiling import StoppedError
+from stream_dedup.domain.compile_interrupts import StoppedError
 from stream_dedup.kernels.compiled import kernel
 from stream_dedup.serving.process import stop_on_signals
 

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.better_copy import BetterRule
 from stream_dedup.domain.errors import FormatError
 from stream_dedup.index.storage.contract import Store, Writes
 from stream_dedup.index.storage.entries import EntryBytes

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.domain.document import LogPlace, Reason
-from stream_dedup.domain.lazy import Ids
+from stream_dedup.domain.lazy_sequences import Ids
 from stream_dedup.index.rules import last_texts
 from stream_dedup.index.rules.copies import Copies
 from stream_dedup.index.rules.last_texts import IdText

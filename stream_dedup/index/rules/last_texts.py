@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.domain.document import Reason
-from stream_dedup.domain.lazy import Ids, Lazy
+from stream_dedup.domain.lazy_sequences import Ids, Lazy
 from stream_dedup.index.storage.columns import Columns, select_rows
 from stream_dedup.index.storage.contract import Store
 from stream_dedup.index.storage.entries import Entries, EntryBytes

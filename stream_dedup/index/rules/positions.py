@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.domain.document import Position, Reason, Verdict
 from stream_dedup.domain.errors import FormatError
-from stream_dedup.domain.lazy import sizes_of
+from stream_dedup.domain.lazy_sequences import sizes_of
 from stream_dedup.index.storage.columns import Columns, make_columns
 from stream_dedup.index.storage.contract import Writes
 from stream_dedup.index.storage.layout import (

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.better_copy import BetterRule
 from stream_dedup.domain.errors import InvariantError
 from stream_dedup.domain.plan import Plan
 from stream_dedup.index.rules.copies import CopyCounts

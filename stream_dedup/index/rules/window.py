@@ -22,7 +22,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from stream_dedup.domain.better import BetterRule
+from stream_dedup.domain.better_copy import BetterRule
 from stream_dedup.domain.errors import FormatError
 from stream_dedup.domain.plan import WIDTH_MAX, Plan
 from stream_dedup.domain.sketch import SKETCH_BYTES

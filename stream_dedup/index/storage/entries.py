@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.domain.errors import FormatError
-from stream_dedup.domain.lazy import Ids
+from stream_dedup.domain.lazy_sequences import Ids
 from stream_dedup.index.storage.columns import (
     REMOVED,
     Columns,

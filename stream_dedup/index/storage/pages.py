@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.domain.errors import FormatError
-from stream_dedup.domain.lazy import Ids
+from stream_dedup.domain.lazy_sequences import Ids
 from stream_dedup.index.storage.layout import DAMAGED_PAGE, ROWS_BEGIN
 from stream_dedup.kernels.compiled import inlined, kernel
 from stream_dedup.log.frame import joined_parts

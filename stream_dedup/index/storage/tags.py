@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.domain.lazy import Ids
+from stream_dedup.domain.lazy_sequences import Ids
 from stream_dedup.kernels.compiled import allocating_kernel, kernel
 
 Tags = NDArray[np.uint32]

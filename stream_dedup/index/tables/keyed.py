@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.domain.related import Relation
+from stream_dedup.domain.relations import Relation
 from stream_dedup.index.storage.columns import Columns, make_columns
 from stream_dedup.index.storage.table_files import TableFiles
 from stream_dedup.index.tables import finder_kernels, keyed_kernels, near_kernels

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from stream_dedup.domain.related import Relation
+from stream_dedup.domain.relations import Relation
 from stream_dedup.domain.sketch import (
     ALIKE,
     FIRST_WEIGHT,
@@ -249,7 +249,7 @@ def has_equal_key(
 
 @kernel
 def find_relation(rows: Any, row: int, other_rows: Any, other_row: int) -> int:
-    """Return the relation of two rows: `domain.related.relation_of`, compiled."""
+    """Return the relation of two rows: `domain.relations.relation_of`, compiled."""
     left, right, first = rows.sketches[row], other_rows.sketches[other_row], uint64(_BYTES)
     equal_id = any_id = False
     equal_site = equal_title = True
