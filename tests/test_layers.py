@@ -69,7 +69,7 @@ ONLY = {
         "serving/",
         "indexer/",
         "console/app.py",
-        "console/calls.py",
+        "console/source_calls.py",
         "search/api.py",
     },
     "jinja2": {"console/rendering.py"},

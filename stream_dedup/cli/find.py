@@ -9,7 +9,7 @@ import typer
 
 from stream_dedup.cli.find_lines import line_of
 from stream_dedup.cli.options import AsTextOption, JsonOption, SearchOption, TextArgument, command
-from stream_dedup.console.nouns import FIND_ORDERS
+from stream_dedup.console.values import FIND_ORDERS
 from stream_dedup.domain.csv_text import csv_text
 from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.terminal import console, note, print_json

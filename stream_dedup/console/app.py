@@ -26,9 +26,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from stream_dedup.console import pages, rendering, tables
-from stream_dedup.console.calls import BoundedCalls, as_page_errors, title_of
-from stream_dedup.console.guard import TokenGuard
+from stream_dedup.console.access import TokenGuard
 from stream_dedup.console.pages import Calling, PageAnswer, PageError
+from stream_dedup.console.source_calls import BoundedCalls, as_page_errors, title_of
 from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.console.tables import TABLES
 from stream_dedup.domain.problem_details import PROBLEM_TYPE, problem

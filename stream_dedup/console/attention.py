@@ -18,14 +18,14 @@ from functools import partial
 from typing import Final, Generic, TypeVar
 from urllib.parse import urlencode
 
-from stream_dedup.console.nouns import (
+from stream_dedup.console.outputs import all_of, ends_of, waiting
+from stream_dedup.console.values import (
     DeadLetters,
     HostEvent,
     LetterKind,
     ListedLetter,
     Remark,
 )
-from stream_dedup.console.outputs import all_of, ends_of, waiting
 from stream_dedup.domain.document import Message, TopicPartitionKey
 from stream_dedup.domain.errors import StreamDedupError
 from stream_dedup.insights.signals import reading_group

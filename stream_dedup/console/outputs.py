@@ -20,8 +20,8 @@ from typing import Final
 
 import structlog
 
-from stream_dedup.console.nouns import Decision, Opened, similarity_of
-from stream_dedup.console.recent import KEEP, Recent
+from stream_dedup.console.recent_decisions import KEEP, Recent
+from stream_dedup.console.values import Decision, Opened, similarity_of
 from stream_dedup.domain.document import DeadLetter, Message, Reason, TopicPartitionKey
 from stream_dedup.domain.errors import ConfigurationError, InputError, StreamDedupError
 from stream_dedup.domain.hosts import HostNames

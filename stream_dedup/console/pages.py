@@ -13,7 +13,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
-from stream_dedup.console.nouns import (
+from stream_dedup.console.recent_decisions import BINS, FILTERS, KEEP, SPANS, filter_of
+from stream_dedup.console.sources import ConsoleSources
+from stream_dedup.console.tables import TABLES
+from stream_dedup.console.values import (
     FIND_ORDERS,
     Decision,
     DocumentGroup,
@@ -24,9 +27,6 @@ from stream_dedup.console.nouns import (
     ReasonFigures,
     SimilarityFigures,
 )
-from stream_dedup.console.recent import BINS, FILTERS, KEEP, SPANS, filter_of
-from stream_dedup.console.sources import ConsoleSources
-from stream_dedup.console.tables import TABLES
 from stream_dedup.domain import differences
 from stream_dedup.domain.document import DUPLICATES, SAME_ID
 from stream_dedup.domain.errors import InputError, StreamDedupError

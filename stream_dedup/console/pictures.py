@@ -14,7 +14,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-from stream_dedup.console.nouns import FigureColumn, PictureMark, rank_of
+from stream_dedup.console.values import FigureColumn, PictureMark, rank_of
 from stream_dedup.domain.document import OUTCOMES
 
 _HEIGHT: Final = 200

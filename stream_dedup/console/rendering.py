@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from stream_dedup.console import pictures
-from stream_dedup.console.recent import known_reason
+from stream_dedup.console.recent_decisions import known_reason
 from stream_dedup.console.tables import TABLES
 from stream_dedup.domain.csv_text import csv_text
 from stream_dedup.domain.differences import shown

@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 from prometheus_client import CollectorRegistry
 
-from stream_dedup.console.mount import pages_of, sources_of
+from stream_dedup.console.assembly import pages_of, sources_of
 from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.serving.health import Health
 from stream_dedup.serving.http import HttpServer

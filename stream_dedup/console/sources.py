@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
-from stream_dedup.console.nouns import (
+from stream_dedup.console.recent_decisions import Recent
+from stream_dedup.console.values import (
     DeadLetters,
     Decision,
     DocumentGroup,
@@ -17,7 +18,6 @@ from stream_dedup.console.nouns import (
     PlansInForce,
     Remark,
 )
-from stream_dedup.console.recent import Recent
 
 
 class TextAnswers(Protocol):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import structlog
 
-from stream_dedup.console.nouns import (
+from stream_dedup.console.values import (
     FIND_ORDERS,
     Decision,
     DocumentGroup,

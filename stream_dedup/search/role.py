@@ -27,7 +27,7 @@ from typing import Final, Self
 import structlog
 from structlog.typing import FilteringBoundLogger
 
-from stream_dedup.console.mount import pages_of, sources_of
+from stream_dedup.console.assembly import pages_of, sources_of
 from stream_dedup.console.outputs import decision_of
 from stream_dedup.domain.document import Message, TopicPartitionKey, shorten_id
 from stream_dedup.domain.errors import (

@@ -6,7 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import SimpleNamespace
 
-from stream_dedup.console.nouns import (
+from stream_dedup.console.recent_decisions import Recent
+from stream_dedup.console.sources import ConsoleSources
+from stream_dedup.console.values import (
     DeadLetters,
     Decision,
     DocumentGroup,
@@ -22,8 +24,6 @@ from stream_dedup.console.nouns import (
     PlansInForce,
     Remark,
 )
-from stream_dedup.console.recent import Recent
-from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.plan import PLANS
 

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from stream_dedup.console.nouns import Decision, Opened
-from stream_dedup.console.recent import Recent
+from stream_dedup.console.recent_decisions import Recent
 from stream_dedup.console.sources import ConsoleSources
+from stream_dedup.console.values import Decision, Opened
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.search.facts import EngineCheckpoint, TextFacts
 from stream_dedup.search.finding import Finder

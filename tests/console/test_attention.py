@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 
 from stream_dedup.console import attention, outputs
+from stream_dedup.console.assembly import plans_at
 from stream_dedup.console.attention import Attention
-from stream_dedup.console.calls import BoundedCalls
-from stream_dedup.console.mount import plans_at
 from stream_dedup.console.outputs import OutputRecords, OutputsFollower, waiting
-from stream_dedup.console.recent import KEEP, Recent
+from stream_dedup.console.recent_decisions import KEEP, Recent
+from stream_dedup.console.source_calls import BoundedCalls
 from stream_dedup.domain.document import DeadLetter, Message, Position, TopicPartitionKey
 from stream_dedup.domain.errors import BrokerError, StreamDedupError
 from stream_dedup.indexer.api import IndexApi

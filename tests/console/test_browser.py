@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from stream_dedup.console import app
-from stream_dedup.console.nouns import Opened
+from stream_dedup.console.values import Opened
 from tests.console import browser
 from tests.console.sample import EVIL, decision, sources
 from tests.console.searched import GROUP, SENTENCES, searching

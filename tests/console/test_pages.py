@@ -25,8 +25,12 @@ import pytest
 
 from stream_dedup.console import app, rendering
 from stream_dedup.console.app import ConsolePages
-from stream_dedup.console.mount import pages_of, plans_in, sources_of
-from stream_dedup.console.nouns import (
+from stream_dedup.console.assembly import pages_of, plans_in, sources_of
+from stream_dedup.console.outputs import decision_of
+from stream_dedup.console.recent_decisions import Recent
+from stream_dedup.console.sources import ConsoleSources
+from stream_dedup.console.tables import TABLES
+from stream_dedup.console.values import (
     Decision,
     FoundDocument,
     FoundDocuments,
@@ -36,10 +40,6 @@ from stream_dedup.console.nouns import (
     Opened,
     PlansInForce,
 )
-from stream_dedup.console.outputs import decision_of
-from stream_dedup.console.recent import Recent
-from stream_dedup.console.sources import ConsoleSources
-from stream_dedup.console.tables import TABLES
 from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import BrokerError, ConfigurationError, StreamDedupError
 from stream_dedup.domain.plan import PLANS

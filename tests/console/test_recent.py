@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stream_dedup.console.recent import MINUTES, Recent, filter_of
+from stream_dedup.console.recent_decisions import MINUTES, Recent, filter_of
 from stream_dedup.domain.errors import InputError
 from stream_dedup.log.headers import rfc3339
 from tests.console.sample import HOUR_MS, decision, sources

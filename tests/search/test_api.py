@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from stream_dedup.console.app import CALLS_MAX
-from stream_dedup.console.nouns import Decision, Opened
+from stream_dedup.console.values import Decision, Opened
 from stream_dedup.domain.document import digest_id, shorten_id
 from stream_dedup.domain.errors import BrokerError, StreamDedupError
 from stream_dedup.fingerprinting import Languages

@@ -22,7 +22,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from bench.prose import Dice
-from stream_dedup.console.nouns import HostPair
+from stream_dedup.console.values import HostPair
 from stream_dedup.domain.document import Message, digest_id
 from stream_dedup.domain.errors import ConfigurationError, RegistryAwayError, StreamDedupError
 from stream_dedup.fingerprinting import Recipe

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from stream_dedup.console.nouns import (
+from stream_dedup.console.values import (
     Decision,
     FigureColumn,
     HostFigures,

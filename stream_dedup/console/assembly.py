@@ -10,13 +10,13 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
+from stream_dedup.console.access import TokenGuard
 from stream_dedup.console.app import ApiAnswers, ConsolePages
 from stream_dedup.console.attention import Attention
-from stream_dedup.console.guard import TokenGuard
-from stream_dedup.console.nouns import PlansInForce
 from stream_dedup.console.outputs import OutputRecords, OutputsFollower
-from stream_dedup.console.recent import Recent
+from stream_dedup.console.recent_decisions import Recent
 from stream_dedup.console.sources import ConsoleSources, TextAnswers
+from stream_dedup.console.values import PlansInForce
 from stream_dedup.domain import plan as plans
 from stream_dedup.domain.errors import StreamDedupError
 from stream_dedup.serving import asking
