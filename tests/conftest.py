@@ -36,7 +36,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         halves = ("warm.use_fingerprints()", "warm.use_index()")
         children = [
             subprocess.Popen(
-                [sys.executable, "-c", f"from stream_dedup.serving import warm; {half}"]
+                [sys.executable, "-c", f"from stream_dedup.serving import compile_kernels; {half}"]
             )
             for half in halves
         ]

@@ -193,7 +193,9 @@ def ahead(tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = json.loads(done.stdout)
     assert result["directory"] == str(folder / "kernels")
     assert result["compiled"] >= result["kernels"] > 30
-    assert result["unused"] == []  # a new kernel is to be called in `stream_dedup/serving/warm.py`
+    assert (
+        result["unused"] == []
+    )  # a new kernel is to be called in `stream_dedup/serving/compile_kernels.py`
     return folder
 
 

@@ -10,7 +10,7 @@ from stream_dedup.domain.plan import parse as parse_plan
 from stream_dedup.domain.sketch import as_text
 from stream_dedup.domain.terminal import note
 from stream_dedup.files.similar import LookUp
-from stream_dedup.serving import asking
+from stream_dedup.serving import http_client
 from stream_dedup.serving.ports import addresses
 from stream_dedup.settings.settings import Settings
 
@@ -24,7 +24,7 @@ def ask_index(look_up: LookUp, settings: Settings, url: str | None) -> dict[str,
         StreamDedupError: it cannot answer now.
     """
     least = {} if look_up.similarity is None else {"similarity": as_text(look_up.similarity)}
-    path = asking.similar_path(
+    path = http_client.similar_path(
         look_up.recipe.id,
         look_up.limbs,
         look_up.query.digest,
@@ -36,7 +36,7 @@ def ask_index(look_up: LookUp, settings: Settings, url: str | None) -> dict[str,
         **least,
     )
     remedy = "Name one with --index http://HOST:PORT, or read its volume with --volume DIR."
-    return asking.ask_role("index", _bases(settings, url), path, remedy)[1]
+    return http_client.ask_role("index", _bases(settings, url), path, remedy)[1]
 
 
 def plan_in_force(settings: Settings, url: str | None) -> Plan:
@@ -49,7 +49,7 @@ def plan_in_force(settings: Settings, url: str | None) -> Plan:
         StreamDedupError: it cannot answer now.
     """
     try:
-        stats = asking.ask_role("index", _bases(settings, url), "/v1/stats", "")[1]
+        stats = http_client.ask_role("index", _bases(settings, url), "/v1/stats", "")[1]
     except InputError:
         if url is not None:
             raise

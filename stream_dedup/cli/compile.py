@@ -53,7 +53,7 @@ def compile_command(
         ) from error
     started = time.monotonic()
     child = subprocess.run(
-        [sys.executable, "-m", "stream_dedup.serving.warm", str(directory)],
+        [sys.executable, "-m", "stream_dedup.serving.compile_kernels", str(directory)],
         env=environment,
         stdout=subprocess.PIPE,
         text=True,

@@ -57,7 +57,7 @@ def run_command(
     `search` serves full-text search, groups of copies and the console; `console` only the console.
     """
     if role.value != "all":
-        from stream_dedup.serving.lone_role import run_alone
+        from stream_dedup.serving.single_role import run_alone
 
         return run_alone(
             role.value,

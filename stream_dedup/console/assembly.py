@@ -19,7 +19,7 @@ from stream_dedup.console.sources import ConsoleSources, TextAnswers
 from stream_dedup.console.values import PlansInForce
 from stream_dedup.domain import plan as plans
 from stream_dedup.domain.errors import StreamDedupError
-from stream_dedup.serving import asking
+from stream_dedup.serving import http_client
 from stream_dedup.settings.settings import Settings
 
 _ANSWER_SECONDS: Final = 2.0
@@ -79,10 +79,10 @@ def pages_of(
 def plans_at(base: str) -> PlansInForce | None:
     """Return the plans of the index at `http://HOST:PORT`; None before the first."""
     try:
-        status, body = asking.ask(base, "/v1/stats", _ANSWER_SECONDS, _ANSWER_BYTES_MAX)
+        status, body = http_client.ask(base, "/v1/stats", _ANSWER_SECONDS, _ANSWER_BYTES_MAX)
         fields = json.loads(body)
-    except asking.NO_ANSWER as error:
-        why = asking.reason_of(error)
+    except http_client.NO_ANSWER as error:
+        why = http_client.reason_of(error)
         raise StreamDedupError(f"No index answers at {base} ({why}); see CONSOLE_INDEX.") from error
     if status != http.client.OK or not isinstance(fields, dict) or "plan" not in fields:
         reason = fields.get("detail", status) if isinstance(fields, dict) else status

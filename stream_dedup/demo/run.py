@@ -45,7 +45,7 @@ from stream_dedup.domain.plan import Plan
 from stream_dedup.domain.terminal import console
 from stream_dedup.kafka import LINGER_MS, Admin, LoadProducer, follow_topics
 from stream_dedup.log.headers import parse_log_place, text_of
-from stream_dedup.serving import asking, logs
+from stream_dedup.serving import http_client, logs
 from stream_dedup.serving.ports import PORT_OFFSETS, address_of, free_ports
 from stream_dedup.serving.process import how_ended, stop_on_signals
 from stream_dedup.settings.layers import load_settings
@@ -202,8 +202,8 @@ def _wait_for_search(settings: Settings, records: int, processes: DemoProcesses)
                 f"up. {processes.last_words()}"
             )
         time.sleep(_LOOK_SECONDS)
-        with contextlib.suppress(*asking.NO_ANSWER):
-            _, body = asking.ask(address, "/metrics", _ANSWER_SECONDS, _METRICS_BYTES_MAX)
+        with contextlib.suppress(*http_client.NO_ANSWER):
+            _, body = http_client.ask(address, "/metrics", _ANSWER_SECONDS, _METRICS_BYTES_MAX)
             families = {
                 family.name: family for family in text_string_to_metric_families(body.decode())
             }

@@ -32,8 +32,8 @@ from stream_dedup.log import answers
 from stream_dedup.log.records import DOCUMENTS_MAX
 from stream_dedup.preflight.volume import other_log_message
 from stream_dedup.serving.health import Health
+from stream_dedup.serving.kafka_role import RoleFrame, RunningRole, run_role
 from stream_dedup.serving.retention import RetentionWatch
-from stream_dedup.serving.running import RoleFrame, RunningRole, run_role
 from stream_dedup.settings.settings import Settings
 
 NUMBERS_MAX = 4_200_000_000

@@ -45,7 +45,7 @@ from stream_dedup.insights.signals import WASTED, HostLedger, Observed, reading_
 from stream_dedup.kafka import Admin, TopicIds, is_recreated, require_topics
 from stream_dedup.kafka.security import Security, security_of
 from stream_dedup.log import headers
-from stream_dedup.serving.running import RoleFrame, RunningRole, run_role
+from stream_dedup.serving.kafka_role import RoleFrame, RunningRole, run_role
 from stream_dedup.settings.settings import Settings
 
 _logger = structlog.get_logger("stream_dedup.insights")

@@ -25,7 +25,7 @@ from stream_dedup.orders.beginnings import append_begun
 from stream_dedup.orders.inforce import InForce, change_fields
 from stream_dedup.orders.orders import append, log_names
 from stream_dedup.preflight.declaration import reading_of, reading_text
-from stream_dedup.serving.asking import ask_role
+from stream_dedup.serving.http_client import ask_role
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 from stream_dedup.settings.units import as_text, parse_window

@@ -10,7 +10,7 @@ from typing import Any, Final
 from stream_dedup.console import rendering
 from stream_dedup.domain.errors import FormatError, InputError
 from stream_dedup.domain.printable import counted
-from stream_dedup.serving import asking
+from stream_dedup.serving import http_client
 from stream_dedup.serving.ports import addresses
 from stream_dedup.settings.settings import Settings
 
@@ -98,6 +98,6 @@ def ask_search(
                 "CONSOLE_TOKEN_FILE."
             ) from error
     remedy = "Start one with: stream-dedup run search --set http_port=8083; or name one with --search http://HOST:PORT."
-    return asking.ask_role(
+    return http_client.ask_role(
         "search", [url] if url is not None else addresses(settings), path, remedy, body, headers
     )[1]

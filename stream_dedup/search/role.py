@@ -51,8 +51,8 @@ from stream_dedup.search.output_texts import OutputText, OutputTexts
 from stream_dedup.search.query import words_of
 from stream_dedup.search.texts import TextIndex
 from stream_dedup.serving.health import Health
+from stream_dedup.serving.kafka_role import RoleFrame, RunningRole, run_role
 from stream_dedup.serving.process import trim_memory
-from stream_dedup.serving.running import RoleFrame, RunningRole, run_role
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 

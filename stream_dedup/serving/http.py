@@ -31,7 +31,7 @@ from starlette.routing import BaseRoute, Route
 from stream_dedup.domain.errors import ConfigurationError, StreamDedupError
 from stream_dedup.domain.problem_details import PROBLEM_TYPE, problem_bytes
 from stream_dedup.domain.threads import Outcome, outcome_of, result_of
-from stream_dedup.serving.door import AllowedHosts, Connection, RequestPacer
+from stream_dedup.serving.admission import AllowedHosts, Connection, RequestPacer
 from stream_dedup.serving.health import Health, RoleState
 
 _SHARE_MAX: Final = 20

@@ -32,7 +32,7 @@ from stream_dedup.kafka import (
 )
 from stream_dedup.log.records import DOCUMENTS_MAX
 from stream_dedup.orders.beginnings import Beginnings
-from stream_dedup.serving.waits import Waits, Watch
+from stream_dedup.serving.wait_reports import Waits, Watch
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker import startup
 from stream_dedup.worker.flow import Flow

@@ -56,7 +56,7 @@ it waits, so that it stays in its group. Only `flow.ready` releases batches for 
 from __future__ import annotations
 
 from stream_dedup.domain.errors import BrokerError
-from stream_dedup.serving.running import RunningRole
+from stream_dedup.serving.kafka_role import RunningRole
 from stream_dedup.worker.allowance import Allowance
 from stream_dedup.worker.assignment import Assignment
 from stream_dedup.worker.delivery import Delivery

@@ -13,9 +13,9 @@ from stream_dedup.domain.failpoints import Failpoints
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.kafka import LogAppender, RetryPolicy, TransactionalOutput, VerdictReader
 from stream_dedup.orders.beginnings import Beginnings
+from stream_dedup.serving.kafka_role import RoleFrame, RunningRole, run_role
 from stream_dedup.serving.process import FreedMemory
 from stream_dedup.serving.retention import RetentionWatch
-from stream_dedup.serving.running import RoleFrame, RunningRole, run_role
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker import identity

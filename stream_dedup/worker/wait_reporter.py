@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from stream_dedup.domain.printable import counted
-from stream_dedup.serving.waits import Waits
+from stream_dedup.serving.wait_reports import Waits
 from stream_dedup.worker.flow import Flow
 
 # A replay after an index's restart is usually shorter; a document that waits longer is late for its

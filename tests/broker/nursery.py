@@ -120,7 +120,7 @@ def _load() -> None:
     """Load what every role loads, and the default recipe's dictionary."""
     from stream_dedup.cli import app, run
     from stream_dedup.fingerprinting import Recipe
-    from stream_dedup.serving import warm
+    from stream_dedup.serving import compile_kernels
     from stream_dedup.worker import dependencies
     from tests.broker.harness import fingerprinter
 
@@ -128,7 +128,7 @@ def _load() -> None:
     for module in run.MODULES.values():
         importlib.import_module(module)
     fingerprinter(Recipe()).fingerprint(["warm 研究 かな"])
-    warm.use_index()
+    compile_kernels.use_index()
     dependencies.Fingerprinter = fingerprinter  # type: ignore[assignment, misc]
 
 

@@ -29,7 +29,7 @@ from stream_dedup.broker import LocalBroker
 from stream_dedup.broker.process import HOST
 from stream_dedup.domain.errors import BrokerError, ConfigurationError, StreamDedupError
 from stream_dedup.kafka import Admin, admin
-from stream_dedup.serving import asking
+from stream_dedup.serving import http_client
 from stream_dedup.serving.ports import free_ports
 from stream_dedup.settings.settings import Settings
 from tests.broker.certificates import Authority
@@ -264,7 +264,7 @@ def test_a_search_reads_with_its_acls_and_shows_it(secured: Secured, tmp_path: P
 
     def asked(path: str) -> Any:
         assert search.process.poll() is None, search.log
-        return json.loads(asking.ask(base, path, 20, 1 << 20)[1])
+        return json.loads(http_client.ask(base, path, 20, 1 << 20)[1])
 
     def found() -> list[Any]:
         return list(asked("/v1/find?q=harbour17+harbour18+harbour19").get("documents", []))

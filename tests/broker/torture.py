@@ -115,7 +115,7 @@ AWAY_SECONDS = 70
 MEMORY_BYTES = 400 << 20
 QUOTA_BYTES = 20_000
 FLOW_SECONDS = 60
-# More than a role keeps (serving/door.py).
+# More than a role keeps (serving/admission.py).
 IDLE_CONNECTIONS = 600
 # A step of a transaction may hang still, in a thread of its own, with the five of its client; two
 # producers take turns.
@@ -556,7 +556,7 @@ def main() -> int:
     asked = parser.parse_args()
     print(f"seed {asked.seed}, {asked.minutes} minutes", flush=True)
     # A process that compiles kernels takes 200 MB more, and its forks are measured with them.
-    warm = "from stream_dedup.serving import warm; warm.use_fingerprints(); warm.use_index()"
+    warm = "from stream_dedup.serving import warm; compile_kernels.use_fingerprints(); compile_kernels.use_index()"
     subprocess.run([sys.executable, "-c", warm], check=True)
     with (
         tempfile.TemporaryDirectory(prefix="torture-") as folder,

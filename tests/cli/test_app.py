@@ -20,7 +20,7 @@ from stream_dedup import __version__
 from stream_dedup.cli import config as config_command
 from stream_dedup.cli.app import PANELS, command_named
 from stream_dedup.domain.extras import install_command
-from stream_dedup.serving import lone_role
+from stream_dedup.serving import single_role
 from tests.cli.commands_page import commands_page
 from tests.tiers import few
 
@@ -269,7 +269,7 @@ class TestRoles:
     def test_a_fault_in_a_role_is_logged_with_its_traceback(
         self, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(lone_role, "_run", MagicMock(side_effect=ZeroDivisionError("odd")))
+        monkeypatch.setattr(single_role, "_run", MagicMock(side_effect=ZeroDivisionError("odd")))
 
         ended = run("run", "worker")
 

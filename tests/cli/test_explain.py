@@ -21,7 +21,7 @@ from stream_dedup.files import one_text
 from stream_dedup.fingerprinting import Recipe, explain_features
 from stream_dedup.orders import rewind
 from stream_dedup.orders.orders import OrderDependencies, SourcePlace, find_source
-from stream_dedup.serving import asking
+from stream_dedup.serving import http_client
 from stream_dedup.settings.settings import Settings
 from tests.cli.test_check import OTHER, PAGE, edited
 
@@ -408,7 +408,7 @@ def test_positions_are_judged_by_the_plan_of_the_running_index(
         return Message(name, partition, offset, b"%d" % offset, texts[offset].encode(), None, [])
 
     monkeypatch.setattr(one_text, "record_at", record_at)
-    monkeypatch.setattr(asking, "ask", ask)
+    monkeypatch.setattr(http_client, "ask", ask)
 
     def verdict(*options: str) -> str:
         return str(json.loads(run("explain", "1@1", "2@2", *options, "--json").out)["verdict"])

@@ -16,7 +16,7 @@ from stream_dedup.domain.plan import PLANS
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.search.texts import TextIndex
-from stream_dedup.serving import lone_role
+from stream_dedup.serving import single_role
 from stream_dedup.settings.settings import Settings
 from tests.index.logs import RandomLog, number
 
@@ -47,8 +47,8 @@ def test_what_roles_keep_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert open_to_others(tmp_path / "a") == []
         index.close()
 
-    monkeypatch.setattr(lone_role, "_run", keep)
-    assert lone_role.run_alone("index", "", Settings(), log_format="auto") == 0
+    monkeypatch.setattr(single_role, "_run", keep)
+    assert single_role.run_alone("index", "", Settings(), log_format="auto") == 0
     assert open_to_others(tmp_path / "a") == []
 
 

@@ -34,8 +34,8 @@ from stream_dedup.log.begun import encode_reading
 from stream_dedup.orders.releasing import release
 from stream_dedup.orders.rewinding import rewind_group
 from stream_dedup.preflight.declaration import reading_of
-from stream_dedup.serving.running import RunningRole
-from stream_dedup.serving.waits import Waits
+from stream_dedup.serving.kafka_role import RunningRole
+from stream_dedup.serving.wait_reports import Waits
 from stream_dedup.worker import role
 from tests.model import kafka, stand_ins
 from tests.model.scheduler import Process, Scheduler

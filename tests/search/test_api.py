@@ -26,7 +26,7 @@ from stream_dedup.search.finding import Finder
 from stream_dedup.search.forgotten import ForgottenId, ForgottenIds, key_of, shown_key_of
 from stream_dedup.search.query import QUERY_BYTES_MAX, words_of
 from stream_dedup.search.texts import TextIndex
-from stream_dedup.serving import asking
+from stream_dedup.serving import http_client
 from stream_dedup.serving.http import HttpServer
 from tests.search.serving import serving_api
 
@@ -518,11 +518,11 @@ def test_a_proxy_may_pass_its_path_on(place: Finder) -> None:
     too."""
     with serving_api(place, prefix="/tools/dedup") as server:
         for base in ("", "/tools/dedup"):
-            status, body = asking.ask(
+            status, body = http_client.ask(
                 f"http://127.0.0.1:{server.port}{base}", "/v1/find?q=quick+brown", 10, 1 << 20
             )
             assert (status, len(json.loads(body)["documents"])) == (200, 3)
-            status, body = asking.ask(
+            status, body = http_client.ask(
                 f"http://127.0.0.1:{server.port}{base}", "/v1/groups", 10, 1 << 20
             )
             assert (status, len(json.loads(body)["groups"])) == (200, 1)

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from stream_dedup.domain.errors import ConfigurationError, InputError, StreamDedupError
 from stream_dedup.domain.problem_details import PROBLEM_TYPE, problem, problem_bytes
-from stream_dedup.serving.asking import ask_role
+from stream_dedup.serving.http_client import ask_role
 from tests.serving.serving import serving
 
 NOBODY = "http://127.0.0.1:9"

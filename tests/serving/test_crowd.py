@@ -29,7 +29,7 @@ from stream_dedup.index import report
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.indexer.api import IndexApi
-from stream_dedup.serving import door
+from stream_dedup.serving import admission
 from stream_dedup.serving.http import HttpServer
 from tests.index.logs import APPEND_MS, Doc, batch, declare
 from tests.serving.serving import serving
@@ -195,7 +195,7 @@ def test_a_head_that_trickles_in_is_not_awaited_for_ever(
     server: HttpServer, monkeypatch: pytest.MonkeyPatch, first: bytes
 ) -> None:
     """A byte now and then keeps no connection open, not even one that asked properly before."""
-    monkeypatch.setattr(door, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(admission, "PATIENCE_SECONDS", 0.3)
     with connect(server.port) as slow:
         if first:
             slow.sendall(first)
@@ -213,21 +213,21 @@ def test_clients_that_never_send_their_bodies_take_no_place(
 ) -> None:
     """As many as places: while all of them stay, what others ask is answered; a probe too, of the
     same kind."""
-    monkeypatch.setattr(door, "PATIENCE_SECONDS", 10 * WAIT_SECONDS)
+    monkeypatch.setattr(admission, "PATIENCE_SECONDS", 10 * WAIT_SECONDS)
     with ExitStack() as open_connections:
-        for _ in range(door.REQUESTS_MAX):
+        for _ in range(admission.REQUESTS_MAX):
             open_connections.enter_context(connect(server.port)).sendall(HEAD_WITHOUT_BODY)
-        until(lambda: server.connections == door.REQUESTS_MAX, "not all of them came")
+        until(lambda: server.connections == admission.REQUESTS_MAX, "not all of them came")
         assert ask(server, "/v1/own")[0] == 200
         assert ask_json(server, "/v1/told", "POST", body=b"a whole body") == (200, {"bytes": 12})
-        assert server.connections >= door.REQUESTS_MAX, "none of them was cut"
+        assert server.connections >= admission.REQUESTS_MAX, "none of them was cut"
 
 
 def test_a_body_that_does_not_come_is_not_awaited_for_ever(
     server: HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client is cut off, also where it sends a byte now and then, or asked properly before."""
-    monkeypatch.setattr(door, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(admission, "PATIENCE_SECONDS", 0.3)
     with connect(server.port) as silent, connect(server.port) as slow:
         slow.sendall(get("/v1/own"))
         assert slow.recv(65536).startswith(b"HTTP/1.1 200")
@@ -241,7 +241,7 @@ def test_a_body_that_does_not_come_is_not_awaited_for_ever(
 def test_a_body_larger_than_any_question_is_not_kept(server: HttpServer) -> None:
     """It is refused with a sentence, and the connection goes on behind it."""
     with connect(server.port) as much:
-        size = door.BODY_BYTES_MAX + 1
+        size = admission.BODY_BYTES_MAX + 1
         much.sendall(
             b"POST /v1/told HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % size
             + bytes(size)
@@ -272,12 +272,12 @@ def test_answers_that_nobody_takes_hold_no_place_and_are_dropped(
 ) -> None:
     """The second of two requests waits for the client, not for ever; who reads nothing is cut off,
     who reads gets all."""
-    monkeypatch.setattr(door, "PATIENCE_SECONDS", 10 * WAIT_SECONDS)
+    monkeypatch.setattr(admission, "PATIENCE_SECONDS", 10 * WAIT_SECONDS)
     with greedy(server, requests):
         assert ask(server, "/v1/own")[0] == 200  # so that the second has had its turn
         until(lambda: server._pace.waiting == 0, "the second holds a place")
 
-    monkeypatch.setattr(door, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(admission, "PATIENCE_SECONDS", 0.3)
     with greedy(server, requests) as one:
         until(lambda: server.connections == 0, "the connection is still open")
         until(lambda: is_closed(one), "no end")
@@ -307,7 +307,7 @@ def test_what_is_no_probe_is_paced(server: HttpServer) -> None:
         pass
 
     assert answers == [[200] * 5] * 10
-    assert time.monotonic() - begun >= 49 * door.PACE_SECONDS
+    assert time.monotonic() - begun >= 49 * admission.PACE_SECONDS
 
 
 def test_more_requests_than_may_wait_are_sent_away_and_probes_are_not() -> None:
@@ -322,9 +322,9 @@ def test_more_requests_than_may_wait_are_sent_away_and_probes_are_not() -> None:
 
     with (
         serving([Route("/v1/slow", slow)]) as server,
-        together(door.REQUESTS_MAX, go_on, lambda _: ask(server, "/v1/slow")[0]) as statuses,
+        together(admission.REQUESTS_MAX, go_on, lambda _: ask(server, "/v1/slow")[0]) as statuses,
     ):
-        until(lambda: server._pace.waiting == door.REQUESTS_MAX, "not all of them came")
+        until(lambda: server._pace.waiting == admission.REQUESTS_MAX, "not all of them came")
         for _ in range(ROUTE_THREADS):  # no more of them are begun at a time
             assert inside.acquire(timeout=WAIT_SECONDS)
         status, body, headers = ask(server, "/v1/slow")
@@ -335,7 +335,7 @@ def test_more_requests_than_may_wait_are_sent_away_and_probes_are_not() -> None:
         )
         assert "ask again" in json.loads(body)["detail"]
         assert [ask(server, path)[0] for path in ("/livez", "/metrics")] == [200, 200]
-    assert statuses == [200] * door.REQUESTS_MAX
+    assert statuses == [200] * admission.REQUESTS_MAX
 
 
 def test_metrics_are_made_once_for_all_who_ask_at_a_time() -> None:

@@ -94,10 +94,10 @@ def test_where_no_row_is_free_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch
 PROGRAM = """
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
-from stream_dedup.serving import lone_role
-lone_role._run = lambda *_: print(*resource.getrlimit(resource.RLIMIT_NOFILE))
+from stream_dedup.serving import single_role
+single_role._run = lambda *_: print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 from stream_dedup.settings.settings import Settings
-lone_role.run_alone("index", "", Settings(), log_format="auto")
+single_role.run_alone("index", "", Settings(), log_format="auto")
 """
 
 

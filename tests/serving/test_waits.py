@@ -19,9 +19,9 @@ from stream_dedup.domain.errors import (
     NoAnswerError,
     StreamDedupError,
 )
-from stream_dedup.serving import waits as watch_module
+from stream_dedup.serving import wait_reports as watch_module
 from stream_dedup.serving.health import Health
-from stream_dedup.serving.waits import Waits, Watch
+from stream_dedup.serving.wait_reports import Waits, Watch
 from stream_dedup.settings.settings import Settings
 from tests.serving.serving import Clock
 

@@ -19,7 +19,7 @@ from stream_dedup.domain.messages import Messages
 from stream_dedup.domain.topics import TopicNames
 from stream_dedup.kafka import CommittedOffset, Outcome, Result
 from stream_dedup.log import epochs
-from stream_dedup.serving.running import RunningRole
+from stream_dedup.serving.kafka_role import RunningRole
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker.dependencies import IntakePace, WorkerDependencies
 from stream_dedup.worker.role import build_worker

@@ -11,7 +11,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from stream_dedup.serving.health import Health
-from stream_dedup.serving.waits import Waits
+from stream_dedup.serving.wait_reports import Waits
 from stream_dedup.worker.questions import Questions
 from stream_dedup.worker.wait_reporter import WaitReporter
 from tests.worker.parts import VirtualClock

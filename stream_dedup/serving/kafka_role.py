@@ -21,7 +21,7 @@ from stream_dedup.domain.failpoints import Failpoints
 from stream_dedup.serving.health import Health
 from stream_dedup.serving.http import HttpServer
 from stream_dedup.serving.process import collect_rarely
-from stream_dedup.serving.waits import Waits, Watch
+from stream_dedup.serving.wait_reports import Waits, Watch
 from stream_dedup.settings.settings import Settings
 
 

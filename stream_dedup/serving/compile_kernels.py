@@ -1,4 +1,4 @@
-"""`python -m stream_dedup.serving.warm DIRECTORY`: compile every kernel by calling it once as the roles
+"""`python -m stream_dedup.serving.compile_kernels DIRECTORY`: compile every kernel by calling it once as the roles
 do.
 
 Invariant: every kernel is called with the types that a role calls it with. The result names the
