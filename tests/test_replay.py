@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.audit.fold import Fold
+from stream_dedup.audit.judgements import Fold
 from stream_dedup.audit.replay import Alternative, Difference, compare
 from stream_dedup.audit.scan import PlainScan
 from stream_dedup.domain.errors import ConfigurationError, InputError

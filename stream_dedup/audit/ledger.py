@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from stream_dedup.audit.content import Content, Cut
+from stream_dedup.audit.content_digests import Content, Cut
 from stream_dedup.audit.findings import (
     EARLIER_TOPIC,
     OUTPUTS_TRIMMED,
@@ -27,7 +27,7 @@ from stream_dedup.audit.findings import (
     Findings,
     Kind,
 )
-from stream_dedup.audit.outline import Outline
+from stream_dedup.audit.log_contents import Outline
 from stream_dedup.domain.document import Message
 from stream_dedup.log.controls import Partition
 

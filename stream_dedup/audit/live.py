@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stream_dedup.audit import content, replay
+from stream_dedup.audit import content_digests, replay
 from stream_dedup.audit.answers import WrittenAnswers
 from stream_dedup.audit.findings import (
     EARLIER_TOPIC,
@@ -29,9 +29,9 @@ from stream_dedup.audit.findings import (
     Kind,
     Waiting,
 )
-from stream_dedup.audit.fold import Fold
+from stream_dedup.audit.judgements import Fold
 from stream_dedup.audit.ledger import AuditLedger, Span
-from stream_dedup.audit.outline import Outline
+from stream_dedup.audit.log_contents import Outline
 from stream_dedup.audit.scan import PlainScan
 from stream_dedup.audit.verdicts import AuditedOutputs
 from stream_dedup.domain.document import Message
@@ -250,7 +250,7 @@ def _read_source(
         outline, names.documents, topic_id, spans, lows, report.findings, compacted
     )
     for message in _read(settings, state, names.documents, report, advance):
-        ledger.add_source(message, content.of_source(message))
+        ledger.add_source(message, content_digests.of_source(message))
         is_waiting = message.offset >= spans[message.partition].committed
         report.waiting += is_waiting
         if is_finished and is_waiting:

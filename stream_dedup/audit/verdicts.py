@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stream_dedup.audit.content import (
+from stream_dedup.audit.content_digests import (
     Content,
     cut_of,
     of_dead_letter,
@@ -24,7 +24,7 @@ from stream_dedup.audit.content import (
 )
 from stream_dedup.audit.findings import Findings, Kind, Waiting
 from stream_dedup.audit.ledger import AuditLedger
-from stream_dedup.audit.outline import LoggedDocument, Outline
+from stream_dedup.audit.log_contents import LoggedDocument, Outline
 from stream_dedup.audit.scan import per_cent
 from stream_dedup.domain.document import (
     OUTCOMES,

@@ -1,7 +1,7 @@
 """The orders in control records: their fields, and which values these can have
 (docs/reference/control-records.md).
 
-`index.rules` and `audit.fold` apply them, independently of each other.
+`index.rules` and `audit.judgements` apply them, independently of each other.
 """
 
 from __future__ import annotations

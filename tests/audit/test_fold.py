@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from stream_dedup.audit.fold import Fold
+from stream_dedup.audit.judgements import Fold
 from stream_dedup.audit.scan import ComparedText, PlainScan, Reach, Rows
 from stream_dedup.domain.plan import parse
 from stream_dedup.index.index import LogIndex

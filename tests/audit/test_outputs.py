@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.audit import content, ledger
+from stream_dedup.audit import content_digests, ledger
 from stream_dedup.audit.findings import Findings, Kind, Violation
-from stream_dedup.audit.fold import Fold
+from stream_dedup.audit.judgements import Fold
 from stream_dedup.audit.ledger import AuditLedger, Span
-from stream_dedup.audit.outline import Outline
+from stream_dedup.audit.log_contents import Outline
 from stream_dedup.audit.scan import PlainScan
 from stream_dedup.audit.verdicts import AuditedOutputs
 from stream_dedup.domain.document import DeadLetter, Headers, LogPlace, Message, Position, Reason
@@ -123,7 +123,7 @@ class Scene:
             self.outline, TOPIC, TOPIC_ID, {0: Span(low, 6, committed)}, all_lows, findings
         )
         for one in self.source[low:]:
-            book.add_source(one, content.of_source(one))
+            book.add_source(one, content_digests.of_source(one))
         outputs = AuditedOutputs(
             self.outline,
             book,
@@ -358,7 +358,7 @@ def test_seeds_and_releases_are_exempt() -> None:
     def audit(*came: Message, now_ms: int = APPEND_MS) -> tuple[list[str], int]:
         findings = Findings(9)
         book = AuditLedger(outline, TOPIC, TOPIC_ID, {0: Span(0, 1, 1)}, {}, findings)
-        book.add_source(source, content.of_source(source))
+        book.add_source(source, content_digests.of_source(source))
         outputs = AuditedOutputs(
             outline, book, NAMES, (TOPIC, TOPIC_ID), {0: 1}, {}, findings, now_ms
         )

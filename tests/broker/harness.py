@@ -31,11 +31,11 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from stream_dedup.audit import content
+from stream_dedup.audit import content_digests
 from stream_dedup.audit.findings import Findings
-from stream_dedup.audit.fold import Fold
+from stream_dedup.audit.judgements import Fold
 from stream_dedup.audit.ledger import AuditLedger, Span
-from stream_dedup.audit.outline import Outline
+from stream_dedup.audit.log_contents import Outline
 from stream_dedup.audit.replay import apply_group, judgements_of
 from stream_dedup.audit.scan import PlainScan
 from stream_dedup.audit.verdicts import AuditedOutputs
@@ -608,7 +608,7 @@ class Outcome:
                 if is_lost
                 else one
             )
-            ledger.add_source(one, content.of_source(seen))
+            ledger.add_source(one, content_digests.of_source(seen))
         for one in (*self.unique, *self.duplicates, *self.dead):
             outputs.add_message(one)
         ledger.close()

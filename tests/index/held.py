@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from stream_dedup.audit.fold import Fold
+from stream_dedup.audit.judgements import Fold
 from stream_dedup.domain.document import Position
 from stream_dedup.index.storage import columns, layout
 

@@ -1,7 +1,7 @@
 """What is near, by a list that is searched from its beginning. Imports nothing of the index; a plan
 is its fields in the log.
 
-The other rules are said a second time in `stream_dedup/audit/fold.py`, and nowhere else.
+The other rules are said a second time in `stream_dedup/audit/judgements.py`, and nowhere else.
 """
 
 from __future__ import annotations

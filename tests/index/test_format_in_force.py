@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from stream_dedup.audit.fold import Fold
+from stream_dedup.audit.judgements import Fold
 from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import ConfigurationError, OtherFormatError
 from stream_dedup.domain.plan import PLANS

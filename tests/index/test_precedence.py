@@ -30,7 +30,7 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.audit.fold import Fold
+from stream_dedup.audit.judgements import Fold
 from stream_dedup.audit.scan import PlainScan
 from stream_dedup.domain.plan import PLANS, Plan
 from stream_dedup.index.index import LogIndex

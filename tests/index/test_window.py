@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from stream_dedup.audit.fold import Fold
+from stream_dedup.audit.judgements import Fold
 from stream_dedup.audit.scan import PlainScan
 from stream_dedup.domain.errors import ConfigurationError, StoreError
 from stream_dedup.domain.plan import PLANS, parse

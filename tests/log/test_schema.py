@@ -58,7 +58,7 @@ HEADER: Edits = {
         ),
         (BEFORE, "        copies=copies,", "        of_log=of_log,\n"),
     ),
-    "audit/fold.py": (
+    "audit/judgements.py": (
         (AFTER, "            better=better,\n", "            of_log=original.decided.offset,\n"),
     ),
 }
@@ -79,7 +79,7 @@ REASON: Edits = {
             ),
         ),
     ),
-    "audit/fold.py": (
+    "audit/judgements.py": (
         (
             BEFORE,
             "            distance, similarity = (\n",
@@ -92,7 +92,7 @@ REASON: Edits = {
 CHECK = """
 import random, sys
 import numpy as np
-from stream_dedup.audit.fold import Fold
+from stream_dedup.audit.judgements import Fold
 from stream_dedup.audit.scan import PlainScan
 from stream_dedup.domain.document import Position
 from stream_dedup.domain.plan import PLANS

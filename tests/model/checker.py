@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from stream_dedup.audit import content
+from stream_dedup.audit import content_digests
 from stream_dedup.audit.findings import Findings
-from stream_dedup.audit.fold import Fold
+from stream_dedup.audit.judgements import Fold
 from stream_dedup.audit.ledger import AuditLedger, Span
-from stream_dedup.audit.outline import Outline
+from stream_dedup.audit.log_contents import Outline
 from stream_dedup.audit.scan import PlainScan
 from stream_dedup.audit.verdicts import AuditedOutputs
 from stream_dedup.domain.document import Message, Position, Reason, Verdict
@@ -125,7 +125,7 @@ def _check_outputs(
         1 << 60,
     )
     for one in source:
-        ledger.add_source(one, content.of_source(one))
+        ledger.add_source(one, content_digests.of_source(one))
     reasons: Counter[str] = Counter()
     for name in (names.unique, names.duplicates, names.dead_letters):
         for one in _messages(world, name):

@@ -1,7 +1,7 @@
 """Apply operators' orders in the log: declarations, changes of plan, take-downs, seeds and
 releases.
 
-docs/reference/control-records.md describes their meaning. `audit/fold.py` is a second
+docs/reference/control-records.md describes their meaning. `audit/judgements.py` is a second
 implementation.
 """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from stream_dedup.audit.fold import Fold
+from stream_dedup.audit.judgements import Fold
 from stream_dedup.audit.scan import ComparedText, Reach
 from stream_dedup.domain.document import LogPlace
 from stream_dedup.log.controls import Partition
