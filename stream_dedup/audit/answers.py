@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from stream_dedup.audit.findings import Findings, Kind
 from stream_dedup.domain.document import Message
 from stream_dedup.log import answers
-from stream_dedup.log.frame import unless_damaged
+from stream_dedup.log.record_frame import unless_damaged
 
 
 class WrittenAnswers:

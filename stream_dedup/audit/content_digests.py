@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from stream_dedup.domain.document import Headers, Message
 from stream_dedup.log import headers
-from stream_dedup.log.letters import split_dead_letter
+from stream_dedup.log.dead_letters import split_dead_letter
 
 
 class Cut(enum.Enum):

@@ -50,7 +50,7 @@ from stream_dedup.kafka import (
     topic_bounds,
 )
 from stream_dedup.log import epochs
-from stream_dedup.log.frame import unless_damaged
+from stream_dedup.log.record_frame import unless_damaged
 from stream_dedup.log.records import Batch, Control, LogRecord, decode
 from stream_dedup.log.schema import Judgement
 from stream_dedup.settings.settings import Settings

@@ -22,7 +22,7 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.log import answers, records
 from stream_dedup.log.answers import LogAnswer
 from stream_dedup.log.controls import Window
-from stream_dedup.log.frame import unless_damaged
+from stream_dedup.log.record_frame import unless_damaged
 from stream_dedup.log.records import Batch, Control
 from stream_dedup.log.schema import Judgement
 from stream_dedup.settings.units import parse_duration

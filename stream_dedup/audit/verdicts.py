@@ -38,7 +38,7 @@ from stream_dedup.domain.document import (
 from stream_dedup.domain.sketch import NOT_COMPARED, as_text
 from stream_dedup.log import headers
 from stream_dedup.log.controls import Partition
-from stream_dedup.log.letters import split_dead_letter
+from stream_dedup.log.dead_letters import split_dead_letter
 from stream_dedup.log.schema import Judgement
 
 _RELEASE_MS = 60_000

@@ -17,7 +17,7 @@ from stream_dedup.cli.options import (
 from stream_dedup.domain.printable import counted
 from stream_dedup.domain.terminal import note, print_json, print_table
 from stream_dedup.kafka import topic_bounds
-from stream_dedup.log.letters import Letter
+from stream_dedup.log.dead_letters import Letter
 from stream_dedup.orders.redriving import Selection, count_partitions, read_letters, read_starts
 from stream_dedup.settings.settings import Settings
 

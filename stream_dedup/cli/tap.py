@@ -13,7 +13,7 @@ from stream_dedup.cli.tap_lines import lines
 from stream_dedup.domain.terminal import console, note, print_json
 from stream_dedup.inputs.decoder import ids_of
 from stream_dedup.kafka import follow_topics, read_stored
-from stream_dedup.log.tapped import describe
+from stream_dedup.log.output_records import describe
 from stream_dedup.settings.settings import Settings
 
 _OUTPUTS = ("unique", "duplicates", "dead-letters")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from stream_dedup.domain.printable import printable
-from stream_dedup.log.tapped import Tapped
+from stream_dedup.log.output_records import Tapped
 
 _COLOURS = {"unique": "green", "duplicate": "yellow", "dead-letter": "red", "unknown": "magenta"}
 _INDENT = " " * 4

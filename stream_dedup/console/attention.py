@@ -30,7 +30,7 @@ from stream_dedup.domain.document import Message, TopicPartitionKey
 from stream_dedup.domain.errors import StreamDedupError
 from stream_dedup.insights.signals import reading_group
 from stream_dedup.kafka import KeptAdmin, read_spans
-from stream_dedup.log.letters import letter_of, redrive_group
+from stream_dedup.log.dead_letters import letter_of, redrive_group
 from stream_dedup.preflight.finding import CheckState
 from stream_dedup.preflight.roles import check_roles, read_roles
 from stream_dedup.settings.settings import Settings

@@ -33,7 +33,7 @@ from stream_dedup.index.storage.contract import Store
 from stream_dedup.index.storage.entries import Entries
 from stream_dedup.index.storage.layout import Meta
 from stream_dedup.log.controls import Declaration, Window, format_of
-from stream_dedup.log.frame import FIRST_FORMAT, other_format
+from stream_dedup.log.record_frame import FIRST_FORMAT, other_format
 from stream_dedup.log.records import FORMATS
 
 

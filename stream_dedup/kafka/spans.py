@@ -23,7 +23,7 @@ from stream_dedup.kafka.client import consumer_config, make_consumer, to_message
 from stream_dedup.kafka.readers import DAMAGED, ReadFailures, messages_of, open_consumer
 from stream_dedup.kafka.retries import CommittedOffset, fetch_committed
 from stream_dedup.log import records
-from stream_dedup.log.frame import unless_damaged
+from stream_dedup.log.record_frame import unless_damaged
 from stream_dedup.settings.settings import Settings
 
 # Kafka ends a worker's transactions after 30 s, so a transaction open for longer is not a worker's.

@@ -38,7 +38,7 @@ from stream_dedup.domain.document import (
 )
 from stream_dedup.domain.errors import UPGRADE, FormatError, OtherFormatError
 from stream_dedup.domain.lazy_sequences import sizes_of
-from stream_dedup.log.frame import FIRST_FORMAT, Reader, framed, table_of, unframed
+from stream_dedup.log.record_frame import FIRST_FORMAT, Reader, framed, table_of, unframed
 from stream_dedup.log.schema import (
     COLUMNS,
     IS_REASON,

@@ -15,7 +15,7 @@ from stream_dedup.domain.document import TOPIC_ID_BYTES, Mode
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.plan import WIDTH_MAX, Plan
 from stream_dedup.domain.sketch import SKETCH_BYTES
-from stream_dedup.log.frame import FIRST_FORMAT
+from stream_dedup.log.record_frame import FIRST_FORMAT
 from stream_dedup.log.records import DOCUMENTS_MAX, FORMATS
 
 LENGTH_MS_MIN: Final = 1000

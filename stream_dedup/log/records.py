@@ -52,7 +52,7 @@ from stream_dedup.domain.document import (
 from stream_dedup.domain.errors import UPGRADE, FormatError, OtherFormatError
 from stream_dedup.domain.lazy_sequences import Ids
 from stream_dedup.domain.sketch import SKETCH_BYTES
-from stream_dedup.log.frame import FIRST_FORMAT, Reader, framed, unframed
+from stream_dedup.log.record_frame import FIRST_FORMAT, Reader, framed, unframed
 
 MAGIC = b"SDLG"
 KIND_BATCH = 1

@@ -1,4 +1,4 @@
-"""Record on the topic `begun` (`log.begun`) which partitions were begun, in case the group's offsets
+"""Record on the topic `begun` (`log.begun_partitions`) which partitions were begun, in case the group's offsets
 are lost.
 
 The steps for a partition without a committed offset: read the begun partitions; read the offset once
@@ -23,7 +23,12 @@ from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.topics import TopicNames
 from stream_dedup.kafka import Admin, LogAppender, read_whole_log
 from stream_dedup.log import records
-from stream_dedup.log.begun import BegunTopic, encode_begun, encode_opened, encode_reading
+from stream_dedup.log.begun_partitions import (
+    BegunTopic,
+    encode_begun,
+    encode_opened,
+    encode_reading,
+)
 from stream_dedup.log.records import LogRecord
 from stream_dedup.orders.rewind import LogWatermarks
 from stream_dedup.preflight.declaration import check_reading, reading_of

@@ -17,7 +17,7 @@ from stream_dedup.domain.topics import TopicNames
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.kafka import LogAppender, read_whole_log
 from stream_dedup.log import records
-from stream_dedup.log.frame import FIRST_FORMAT
+from stream_dedup.log.record_frame import FIRST_FORMAT
 from stream_dedup.orders.beginnings import record_empty_log
 from stream_dedup.preflight.declaration import check_declaration, declared_fields, window_of
 from stream_dedup.preflight.finding import raise_refusals

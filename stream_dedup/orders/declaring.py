@@ -17,7 +17,7 @@ from stream_dedup.domain.terminal import note, progress
 from stream_dedup.index.rules.window import RulesInForce
 from stream_dedup.index.tables.blocks import compiled, table_count
 from stream_dedup.kafka import Admin, read_whole_log
-from stream_dedup.log.begun import BegunTopic, encode_reading
+from stream_dedup.log.begun_partitions import BegunTopic, encode_reading
 from stream_dedup.log.controls import Window, format_of
 from stream_dedup.log.records import Control, encode_control
 from stream_dedup.orders import declaration

@@ -16,7 +16,7 @@ from stream_dedup.domain.plan import Plan
 from stream_dedup.index.rules.apply import find_refusal
 from stream_dedup.index.rules.window import RulesInForce, change_rules
 from stream_dedup.log.controls import Declaration, Window
-from stream_dedup.log.frame import FIRST_FORMAT
+from stream_dedup.log.record_frame import FIRST_FORMAT
 from stream_dedup.log.records import Batch, Control, LogRecord, Release, Seed
 
 

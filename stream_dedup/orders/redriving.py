@@ -33,7 +33,7 @@ from stream_dedup.kafka import (
     topic_bounds,
 )
 from stream_dedup.log import headers
-from stream_dedup.log.letters import Letter, letter_of, redrive_group, split_dead_letter
+from stream_dedup.log.dead_letters import Letter, letter_of, redrive_group, split_dead_letter
 from stream_dedup.settings.settings import Settings
 
 _TRANSACTION_LETTERS = 1000

@@ -19,7 +19,7 @@ from stream_dedup.domain.printable import printable
 from stream_dedup.fingerprinting import format_prints, width_of
 from stream_dedup.kafka import Output, TransactionalOutput, read_spans
 from stream_dedup.log import headers
-from stream_dedup.log.frame import FIRST_FORMAT
+from stream_dedup.log.record_frame import FIRST_FORMAT
 from stream_dedup.log.records import Release, encode_release, value_digest
 from stream_dedup.log.schema import Judgement
 from stream_dedup.orders import declaration

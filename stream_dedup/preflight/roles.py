@@ -17,7 +17,7 @@ from stream_dedup.domain.printable import counted
 from stream_dedup.domain.topics import TopicNames
 from stream_dedup.kafka import Admin, read_partition
 from stream_dedup.log import answers, epochs, records
-from stream_dedup.log.frame import unless_damaged
+from stream_dedup.log.record_frame import unless_damaged
 from stream_dedup.preflight.finding import CheckFinding, Problems, refused
 from stream_dedup.settings.settings import Settings
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from stream_dedup.log import records
-from stream_dedup.log.frame import unless_damaged
+from stream_dedup.log.record_frame import unless_damaged
 from stream_dedup.preflight.finding import CheckFinding, not_checked, ok, warning
 from stream_dedup.settings.settings import Settings
 

@@ -17,7 +17,7 @@ from stream_dedup.domain.document import TopicPartitionKey
 from stream_dedup.domain.errors import BrokerError, GoneError
 from stream_dedup.domain.topics import TopicNames, TopicState
 from stream_dedup.kafka import Admin, count_records, read_whole_log, unread_spans
-from stream_dedup.log.begun import BegunTopic
+from stream_dedup.log.begun_partitions import BegunTopic
 from stream_dedup.preflight.clients import check_clients
 from stream_dedup.preflight.cluster import Facts, check_cluster, topics_exist
 from stream_dedup.preflight.finding import CheckFinding, CheckState, raise_refusals

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import FormatError, OtherFormatError
-from stream_dedup.log.frame import unframed
+from stream_dedup.log.record_frame import unframed
 from stream_dedup.log.records import FORMATS, KIND_CONTROL, MAGIC, Control, decode, forgotten_ids
 
 

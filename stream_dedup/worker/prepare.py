@@ -39,7 +39,7 @@ from stream_dedup.fingerprinting import (
 from stream_dedup.inputs.decoder import Decoder, Documents
 from stream_dedup.inputs.elsewhere import Fetched
 from stream_dedup.log import headers, records
-from stream_dedup.log.frame import table_of
+from stream_dedup.log.record_frame import table_of
 from stream_dedup.log.schema import Judgement, Verdicts
 
 # Bytes of values in a stretch, where fingerprinting is quick and where it is slow: the clock is

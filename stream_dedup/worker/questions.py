@@ -8,7 +8,7 @@ from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import BrokerError, FormatError, GoneError
 from stream_dedup.kafka import LogAppender, VerdictReader
 from stream_dedup.log import answers
-from stream_dedup.log.frame import FIRST_FORMAT, format_of
+from stream_dedup.log.record_frame import FIRST_FORMAT, format_of
 from stream_dedup.log.records import Batch, encode_batch
 from stream_dedup.serving.process import FreedMemory
 from stream_dedup.worker.dependencies import WorkerContext

@@ -15,7 +15,7 @@ from stream_dedup.domain.plan import Plan
 from stream_dedup.domain.topics import TopicNames
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.kafka import Admin
-from stream_dedup.log.frame import FIRST_FORMAT
+from stream_dedup.log.record_frame import FIRST_FORMAT
 from stream_dedup.orders import declaration
 from stream_dedup.orders.beginnings import Beginnings
 from stream_dedup.preflight.cluster import FRAMING_BYTES

@@ -19,8 +19,8 @@ from stream_dedup.audit.verdicts import AuditedOutputs
 from stream_dedup.domain.document import DeadLetter, Headers, LogPlace, Message, Position, Reason
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.log import headers
+from stream_dedup.log.dead_letters import split_dead_letter
 from stream_dedup.log.headers import of_verdict
-from stream_dedup.log.letters import split_dead_letter
 from stream_dedup.log.records import decode
 from stream_dedup.log.schema import Judgement
 from tests.index.logs import (

@@ -22,7 +22,7 @@ from confluent_kafka import KafkaError, Producer
 
 from stream_dedup.audit.live import examine
 from stream_dedup.domain.document import Headers
-from stream_dedup.log.letters import letter_of
+from stream_dedup.log.dead_letters import letter_of
 from tests.broker.harness import (
     Filter,
     Outcome,

@@ -11,7 +11,7 @@ import pytest
 from stream_dedup.cli.dlq_show import summary_of
 from stream_dedup.domain.document import DeadLetter, Headers, Message, Position, UnreadableHeaders
 from stream_dedup.log import headers
-from stream_dedup.log.letters import letter_of
+from stream_dedup.log.dead_letters import letter_of
 from stream_dedup.orders.redriving import Selection, original
 
 

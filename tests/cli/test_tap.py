@@ -22,9 +22,9 @@ from stream_dedup.domain.document import (
 )
 from stream_dedup.inputs.decoder import ids_of
 from stream_dedup.log import headers
+from stream_dedup.log.output_records import Tapped
+from stream_dedup.log.output_records import describe as describe_with
 from stream_dedup.log.schema import Judgement
-from stream_dedup.log.tapped import Tapped
-from stream_dedup.log.tapped import describe as describe_with
 from stream_dedup.settings.settings import Settings
 
 HERE = Position("documents", bytes(16), 1, 77)

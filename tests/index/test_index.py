@@ -25,7 +25,7 @@ from stream_dedup.index.storage.contract import Store
 from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.log import answers
 from stream_dedup.log.answers import CHAIN_START, LogAnswer, Rejected
-from stream_dedup.log.frame import framed
+from stream_dedup.log.record_frame import framed
 from stream_dedup.log.records import MAGIC
 from tests.index.logs import (
     RECIPE,

@@ -15,7 +15,7 @@ from stream_dedup.domain.better_copy import BetterRule
 from stream_dedup.domain.document import LogPlace, Position, Reason, Representative, Verdict
 from stream_dedup.domain.errors import FormatError, OtherFormatError
 from stream_dedup.log import answers
-from stream_dedup.log.frame import framed
+from stream_dedup.log.record_frame import framed
 from stream_dedup.log.schema import Judgement
 
 KEPT = Representative(

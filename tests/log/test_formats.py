@@ -18,7 +18,7 @@ from stream_dedup.domain.document import Mode, Reason
 from stream_dedup.domain.errors import FormatError, OtherFormatError
 from stream_dedup.domain.plan import Plan
 from stream_dedup.log import answers, records
-from stream_dedup.log.frame import framed
+from stream_dedup.log.record_frame import framed
 from stream_dedup.log.records import Batch, Control, Release, Seed
 from tests.log.golden import FOLDER
 from tests.log.test_answers import ANSWER

@@ -13,7 +13,7 @@ import pytest
 from stream_dedup.domain.document import Mode
 from stream_dedup.domain.errors import FormatError
 from stream_dedup.log import records
-from stream_dedup.log.frame import framed
+from stream_dedup.log.record_frame import framed
 
 
 def make_batch(count: int = 3, words: int = 2, id_bytes: int = 9, size: int = 120) -> records.Batch:

@@ -30,7 +30,7 @@ from stream_dedup.domain.topics import TopicNames
 from stream_dedup.index.storage import layout
 from stream_dedup.indexer import role as indexer
 from stream_dedup.log import records
-from stream_dedup.log.begun import encode_reading
+from stream_dedup.log.begun_partitions import encode_reading
 from stream_dedup.orders.releasing import release
 from stream_dedup.orders.rewinding import rewind_group
 from stream_dedup.preflight.declaration import reading_of

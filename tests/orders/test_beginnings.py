@@ -10,7 +10,12 @@ import pytest
 
 from stream_dedup.domain.errors import ConfigurationError, FirstStartError
 from stream_dedup.domain.topics import TopicNames
-from stream_dedup.log.begun import BegunTopic, encode_begun, encode_opened, encode_reading
+from stream_dedup.log.begun_partitions import (
+    BegunTopic,
+    encode_begun,
+    encode_opened,
+    encode_reading,
+)
 from stream_dedup.log.records import Batch, Control, LogRecord, decode
 from stream_dedup.orders.beginnings import Beginnings
 from stream_dedup.preflight.declaration import reading_of

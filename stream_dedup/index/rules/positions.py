@@ -58,7 +58,7 @@ from stream_dedup.index.storage.layout import (
     source_key,
     watermark_key,
 )
-from stream_dedup.log.frame import table_of
+from stream_dedup.log.record_frame import table_of
 from stream_dedup.log.schema import (
     COLUMNS,
     Judgement,

@@ -25,7 +25,7 @@ from stream_dedup.index.storage.entries import Entries
 from stream_dedup.index.storage.tags import crcs_of
 from stream_dedup.index.tables.neighbours import Neighbours
 from stream_dedup.log.controls import Declaration, Window
-from stream_dedup.log.frame import FIRST_FORMAT
+from stream_dedup.log.record_frame import FIRST_FORMAT
 from stream_dedup.log.records import Batch
 
 

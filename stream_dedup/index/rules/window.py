@@ -28,7 +28,7 @@ from stream_dedup.domain.plan import WIDTH_MAX, Plan
 from stream_dedup.domain.sketch import SKETCH_BYTES
 from stream_dedup.index.storage.contract import Writes
 from stream_dedup.log.controls import Window, format_of
-from stream_dedup.log.frame import FIRST_FORMAT
+from stream_dedup.log.record_frame import FIRST_FORMAT
 
 SLICES: Final = 16
 KEY_LOG_TIME: Final = b"t"

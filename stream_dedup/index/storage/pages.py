@@ -18,7 +18,7 @@ from stream_dedup.domain.errors import FormatError
 from stream_dedup.domain.lazy_sequences import Ids
 from stream_dedup.index.storage.layout import DAMAGED_PAGE, ROWS_BEGIN
 from stream_dedup.kernels.compiled import inlined, kernel
-from stream_dedup.log.frame import joined_parts
+from stream_dedup.log.record_frame import joined_parts
 
 
 class EntryPage:
