@@ -1,11 +1,11 @@
-"""`declare`: show or change the rules of a running filter; see `orders.declaring`."""
+"""`declare`: show or change the rules of a running filter; see `orders.run_declare`."""
 
 from __future__ import annotations
 
 from stream_dedup.cli import declare_options as options
 from stream_dedup.cli.options import DryRunOption, JsonOption, command
 from stream_dedup.domain.terminal import note, print_json, print_table
-from stream_dedup.orders.declaring import Change, Declared, declare
+from stream_dedup.orders.run_declare import Change, Declared, declare
 from stream_dedup.serving.ports import addresses
 from stream_dedup.settings.settings import Settings
 

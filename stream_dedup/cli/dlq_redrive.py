@@ -1,4 +1,4 @@
-"""`dlq redrive`: send dead letters back; see `orders.redriving`."""
+"""`dlq redrive`: send dead letters back; see `orders.run_redrive`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stream_dedup.cli.options import (
     command,
 )
 from stream_dedup.domain.terminal import print_json, print_table
-from stream_dedup.orders.redriving import OBSTACLES, Selection, print_remarks, redrive
+from stream_dedup.orders.run_redrive import OBSTACLES, Selection, print_remarks, redrive
 from stream_dedup.settings.settings import Settings
 
 

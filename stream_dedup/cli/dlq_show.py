@@ -1,4 +1,4 @@
-"""`dlq show`: list dead letters; see `orders.redriving`."""
+"""`dlq show`: list dead letters; see `orders.run_redrive`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stream_dedup.domain.printable import counted
 from stream_dedup.domain.terminal import note, print_json, print_table
 from stream_dedup.kafka import topic_bounds
 from stream_dedup.log.dead_letters import Letter
-from stream_dedup.orders.redriving import Selection, count_partitions, read_letters, read_starts
+from stream_dedup.orders.run_redrive import Selection, count_partitions, read_letters, read_starts
 from stream_dedup.settings.settings import Settings
 
 _STAYS = "impossible: produce the source record again"

@@ -1,4 +1,4 @@
-"""`forget`: delete an id and its representatives; see `orders.forgetting`."""
+"""`forget`: delete an id and its representatives; see `orders.run_forget`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from stream_dedup.cli.options import DryRunOption, JsonOption, command
 from stream_dedup.domain.terminal import note, print_json, print_table
-from stream_dedup.orders.forgetting import forget
+from stream_dedup.orders.run_forget import forget
 from stream_dedup.settings.settings import Settings
 
 

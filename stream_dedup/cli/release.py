@@ -1,4 +1,4 @@
-"""`release`: send wrongly dropped documents to `unique`; see `orders.releasing`."""
+"""`release`: send wrongly dropped documents to `unique`; see `orders.run_release`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import typer
 from stream_dedup.cli.options import DryRunOption, JsonOption, command
 from stream_dedup.domain.terminal import note, print_counts, print_json, print_table
 from stream_dedup.domain.topics import TopicNames
-from stream_dedup.orders.orders import OrderDependencies
-from stream_dedup.orders.releasing import ManyReleased, Released, release, release_many
+from stream_dedup.orders.common import OrderDependencies
+from stream_dedup.orders.run_release import ManyReleased, Released, release, release_many
 from stream_dedup.settings.settings import Settings
 
 

@@ -1,4 +1,4 @@
-"""`rewind`: set back the committed offsets of an idle group; see `orders.rewinding`."""
+"""`rewind`: set back the committed offsets of an idle group; see `orders.run_rewind`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import typer
 from stream_dedup.cli.options import DryRunOption, JsonOption, command
 from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.terminal import note, print_json, print_table
-from stream_dedup.orders.orders import OrderDependencies
+from stream_dedup.orders.common import OrderDependencies
 from stream_dedup.orders.rewind import OffsetChange, parse
-from stream_dedup.orders.rewinding import rewind_group
+from stream_dedup.orders.run_rewind import rewind_group
 from stream_dedup.settings.settings import Settings
 
 

@@ -22,7 +22,7 @@ from stream_dedup.inputs.sources import (
     read_documents,
     require_one_text,
 )
-from stream_dedup.orders.orders import OrderDependencies, record_at
+from stream_dedup.orders.common import OrderDependencies, record_at
 from stream_dedup.orders.rewind import POSITION_FORM
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings

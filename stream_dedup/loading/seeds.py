@@ -29,8 +29,8 @@ from stream_dedup.kafka import Admin, LogAppender, read_partition, read_whole_lo
 from stream_dedup.loading.documents import print_hint_of_pages, record_of
 from stream_dedup.log.records import Source, encode_seed
 from stream_dedup.orders import declaration
-from stream_dedup.orders.inforce import InForce
-from stream_dedup.orders.orders import log_names
+from stream_dedup.orders.common import log_names
+from stream_dedup.orders.in_force import InForce
 from stream_dedup.orders.seed import SeedProgress, file_source
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings

@@ -16,8 +16,8 @@ from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import BrokerError
 from stream_dedup.kafka import Admin
 from stream_dedup.log import epochs
-from stream_dedup.orders.orders import OrderDependencies
-from stream_dedup.orders.rewinding import rewind_group
+from stream_dedup.orders.common import OrderDependencies
+from stream_dedup.orders.run_rewind import rewind_group
 from tests.broker.harness import Filter, Outcome, header, synthetic, wait_until
 
 pytestmark = pytest.mark.broker

@@ -12,7 +12,7 @@ from stream_dedup.cli.dlq_show import summary_of
 from stream_dedup.domain.document import DeadLetter, Headers, Message, Position, UnreadableHeaders
 from stream_dedup.log import headers
 from stream_dedup.log.dead_letters import letter_of
-from stream_dedup.orders.redriving import Selection, original
+from stream_dedup.orders.run_redrive import Selection, original
 
 
 def dead(found: Headers, value: bytes | None = b"{", timestamp_ms: int | None = 1234) -> Message:

@@ -20,7 +20,7 @@ from stream_dedup.domain.plan import PLANS
 from stream_dedup.files import one_text
 from stream_dedup.fingerprinting import Recipe, explain_features
 from stream_dedup.orders import rewind
-from stream_dedup.orders.orders import OrderDependencies, SourcePlace, find_source
+from stream_dedup.orders.common import OrderDependencies, SourcePlace, find_source
 from stream_dedup.serving import http_client
 from stream_dedup.settings.settings import Settings
 from tests.cli.test_check import OTHER, PAGE, edited

@@ -19,7 +19,7 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.index.tables.budget import Budget
 from stream_dedup.indexer.api import IndexApi
-from stream_dedup.orders import declaring
+from stream_dedup.orders import run_declare
 from stream_dedup.serving.ports import free_ports
 from stream_dedup.settings.settings import Settings
 from tests.index.logs import APPEND_MS, Doc, batch, declare
@@ -123,9 +123,9 @@ def test_an_index_says_whether_it_holds_a_plan(
             ConfigurationError,
             match=r"needs at least 5\d\d MiB .* kept: 1\), .* Nothing was written",
         ):
-            declaring._ask_for_memory([nobody, address], PLANS["bands"])
+            run_declare._ask_for_memory([nobody, address], PLANS["bands"])
     else:
-        declaring._ask_for_memory([nobody, address], PLANS["bands"])
+        run_declare._ask_for_memory([nobody, address], PLANS["bands"])
         told = capsys.readouterr().err
         assert f"The index at {address} needs 511 MiB" in told
         assert ("of its limit of 8,192 MiB" in told) == bool(memory_bytes)
@@ -135,4 +135,4 @@ def test_without_an_answer_nothing_is_written() -> None:
     with pytest.raises(
         InputError, match=r"No index answers at .* Nothing was written: .*--index .*--unasked"
     ):
-        declaring._ask_for_memory([f"http://127.0.0.1:{free_ports(1)[0]}"], PLANS["bands"])
+        run_declare._ask_for_memory([f"http://127.0.0.1:{free_ports(1)[0]}"], PLANS["bands"])

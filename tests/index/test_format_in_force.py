@@ -20,7 +20,7 @@ from stream_dedup.index.rules.window import RulesInForce
 from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.log import answers, records
 from stream_dedup.log.record_frame import format_of
-from stream_dedup.orders.inforce import InForce, change_fields
+from stream_dedup.orders.in_force import InForce, change_fields
 from stream_dedup.worker.questions import Questions, WrittenFormat
 from tests.index.logs import APPEND_MS, Doc, batch, batch_of, control, declare, number
 from tests.worker.parts import context

@@ -35,7 +35,7 @@ from stream_dedup.inputs.elsewhere import Fetched
 from stream_dedup.kafka import client, transaction
 from stream_dedup.log import records
 from stream_dedup.orders import beginnings
-from stream_dedup.orders.orders import OrderDependencies
+from stream_dedup.orders.common import OrderDependencies
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker import startup
 from stream_dedup.worker.dependencies import IntakePace, WorkerDependencies

@@ -31,8 +31,8 @@ from stream_dedup.index.storage import layout
 from stream_dedup.indexer import role as indexer
 from stream_dedup.log import records
 from stream_dedup.log.begun_partitions import encode_reading
-from stream_dedup.orders.releasing import release
-from stream_dedup.orders.rewinding import rewind_group
+from stream_dedup.orders.run_release import release
+from stream_dedup.orders.run_rewind import rewind_group
 from stream_dedup.preflight.declaration import reading_of
 from stream_dedup.serving.kafka_role import RunningRole
 from stream_dedup.serving.wait_reports import Waits

@@ -20,9 +20,9 @@ from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.log.controls import Window
 from stream_dedup.log.records import Source, decode
 from stream_dedup.orders.forget import KnownId, id_in_log
-from stream_dedup.orders.forgetting import list_remaining_data
-from stream_dedup.orders.inforce import InForce, change_fields
+from stream_dedup.orders.in_force import InForce, change_fields
 from stream_dedup.orders.release import Trace, Traces
+from stream_dedup.orders.run_forget import list_remaining_data
 from stream_dedup.orders.seed import SeedProgress, file_source
 from tests.index.logs import (
     RECIPE,

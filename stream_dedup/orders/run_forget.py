@@ -15,8 +15,8 @@ from stream_dedup.domain.topics import TopicNames
 from stream_dedup.kafka import Admin, read_whole_log
 from stream_dedup.log.records import Control, encode_control
 from stream_dedup.orders import declaration
+from stream_dedup.orders.common import append, log_names
 from stream_dedup.orders.forget import KnownId, id_in_log
-from stream_dedup.orders.orders import append, log_names
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 from stream_dedup.settings.units import format_duration

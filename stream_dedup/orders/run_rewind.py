@@ -16,7 +16,7 @@ from stream_dedup.kafka import Admin
 from stream_dedup.log import epochs
 from stream_dedup.orders import rewind
 from stream_dedup.orders.beginnings import read_log_watermarks
-from stream_dedup.orders.orders import OrderDependencies
+from stream_dedup.orders.common import OrderDependencies
 from stream_dedup.orders.rewind import proven_end
 from stream_dedup.settings.settings import Settings
 

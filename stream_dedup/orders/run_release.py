@@ -23,13 +23,13 @@ from stream_dedup.log.record_frame import FIRST_FORMAT
 from stream_dedup.log.records import Release, encode_release, value_digest
 from stream_dedup.log.schema import Judgement
 from stream_dedup.orders import declaration
-from stream_dedup.orders.inforce import InForce
-from stream_dedup.orders.orders import (
+from stream_dedup.orders.common import (
     OrderDependencies,
     append_all,
     find_source,
     log_names,
 )
+from stream_dedup.orders.in_force import InForce
 from stream_dedup.orders.release import Trace, Traces
 from stream_dedup.orders.rewind import POSITION_FORM
 from stream_dedup.settings.settings import Settings
@@ -247,7 +247,7 @@ class ManyReleased:
 def release(
     settings: Settings, text: str, dependencies: OrderDependencies, *, dry_run: bool
 ) -> Released:
-    """Release a document, named as in `orders.orders`; idempotent.
+    """Release a document, named as in `orders.common`; idempotent.
 
     Raises:
         ConfigurationError: a topic is missing, or the log belongs to another filter.

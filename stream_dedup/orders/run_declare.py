@@ -22,8 +22,8 @@ from stream_dedup.log.controls import Window, format_of
 from stream_dedup.log.records import Control, encode_control
 from stream_dedup.orders import declaration
 from stream_dedup.orders.beginnings import append_begun
-from stream_dedup.orders.inforce import InForce, change_fields
-from stream_dedup.orders.orders import append, log_names
+from stream_dedup.orders.common import append, log_names
+from stream_dedup.orders.in_force import InForce, change_fields
 from stream_dedup.preflight.declaration import reading_of, reading_text
 from stream_dedup.serving.http_client import ask_role
 from stream_dedup.settings.recipe import recipe_of
