@@ -23,7 +23,7 @@ from aiohttp import web
 from stream_dedup.domain.document import Message
 from stream_dedup.domain.messages import Messages
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
-from stream_dedup.inputs import elsewhere
+from stream_dedup.inputs import claim_checks
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.log import records
 from stream_dedup.settings.layers import load_settings
@@ -106,7 +106,7 @@ def main() -> None:
             server.start()
             url = f"http://127.0.0.1:{ours.recv()}"
             values = [{"uri": f"{url}/{number}"} for number in range(count)]
-            elsewhere.AT_ONCE = fetches
+            claim_checks.AT_ONCE = fetches
             found = documents_per_second(values, text_at="uri", text_prefixes=url)
             print(
                 f"{delay_ms} ms a fetch, {fetches} at once: {found:,.0f} (at most "

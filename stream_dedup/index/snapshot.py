@@ -61,8 +61,8 @@ from stream_dedup.index.digest import compute_digest
 from stream_dedup.index.storage import layout
 from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.index.storage.table_files import NAME_RANGES
-from stream_dedup.inputs.addressed import is_address
 from stream_dedup.inputs.fields import parse_json
+from stream_dedup.inputs.remote_files import is_address
 from stream_dedup.inputs.storage import Storage, storage_at
 
 FORMAT: Final = 1

@@ -37,7 +37,7 @@ from stream_dedup.domain.messages import Messages
 from stream_dedup.domain.unexpected_errors import Unforeseen
 from stream_dedup.fingerprinting import Content, Vector, as_vector
 from stream_dedup.inputs.charset import REPLACED, decode_page, lost_letters
-from stream_dedup.inputs.elsewhere import Fetched, TextFetcher, fetch_limits
+from stream_dedup.inputs.claim_checks import Fetched, TextFetcher, fetch_limits
 from stream_dedup.inputs.fields import (
     MISSING,
     decode_json,

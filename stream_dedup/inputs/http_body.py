@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from stream_dedup.domain.errors import InputError
-from stream_dedup.inputs.packed import unpack
+from stream_dedup.inputs.compressed import unpack
 
 _NO_CODING: Final = ("", "identity", "none", "binary", "8bit", "7bit")
 _CHUNK: Final = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\n]{0,1000})?\r?\n")

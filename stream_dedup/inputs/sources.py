@@ -26,10 +26,10 @@ from stream_dedup.domain.document import DeadLetter
 from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.printable import counted, printable
 from stream_dedup.domain.terminal import note
-from stream_dedup.inputs.addressed import GLOB, RemoteFile, download, is_address, list_files
 from stream_dedup.inputs.columnar import SUFFIXES, json_of_rows, read_rows, require_pyarrow
+from stream_dedup.inputs.compressed import Stretch, read_stretches, require, suffixes_of
 from stream_dedup.inputs.fields import field_at, parse_json, scalar, without_line_number
-from stream_dedup.inputs.packed import Stretch, read_stretches, require, suffixes_of
+from stream_dedup.inputs.remote_files import GLOB, RemoteFile, download, is_address, list_files
 from stream_dedup.inputs.warc import read_pages
 from stream_dedup.inputs.warc_records import RECORD_BYTES_MAX
 

@@ -21,7 +21,7 @@ from stream_dedup.domain.addresses import shown
 from stream_dedup.domain.disk import sync
 from stream_dedup.domain.errors import StoreError
 from stream_dedup.domain.paths import create_file, make_folder, open_file
-from stream_dedup.inputs.addressed import is_address, raise_as, system_of
+from stream_dedup.inputs.remote_files import is_address, raise_as, system_of
 
 _PART_BYTES: Final = 8 << 20
 

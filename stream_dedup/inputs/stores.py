@@ -34,7 +34,7 @@ from stream_dedup.domain.addresses import TextAddress, checked, scheme_of, shown
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.extras import install_command
 from stream_dedup.domain.printable import printable
-from stream_dedup.inputs.addressed import class_of
+from stream_dedup.inputs.remote_files import class_of
 
 Admit = Callable[[int], None]
 # The error class of a text that its store does not contain.

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from stream_dedup.domain.document import DeadLetter
 from stream_dedup.domain.errors import InputError
+from stream_dedup.inputs.compressed import packing_of, read_pieces, require, suffixes_of
 from stream_dedup.inputs.http_body import body_of
-from stream_dedup.inputs.packed import packing_of, read_pieces, require, suffixes_of
 from stream_dedup.inputs.warc_records import RECORD_BYTES_MAX, WarcBlock, read_blocks
 
 if TYPE_CHECKING:

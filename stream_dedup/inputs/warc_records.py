@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from stream_dedup.inputs.packed import Piece
+from stream_dedup.inputs.compressed import Piece
 
 RECORD_BYTES_MAX: Final = 64 << 20
 _HEAD_BYTES_MAX: Final = 64 << 10

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 from stream_dedup.domain.document import DeadLetter, Message, TopicPartitionKey
 from stream_dedup.domain.errors import AwayError
+from stream_dedup.inputs.claim_checks import Fetched
 from stream_dedup.inputs.decoder import DecodedDocument, Decoder
-from stream_dedup.inputs.elsewhere import Fetched
 from stream_dedup.kafka import read_spans
 from stream_dedup.settings.settings import Settings
 

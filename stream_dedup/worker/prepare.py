@@ -36,8 +36,8 @@ from stream_dedup.fingerprinting import (
     as_vector,
     format_prints,
 )
+from stream_dedup.inputs.claim_checks import Fetched
 from stream_dedup.inputs.decoder import Decoder, Documents
-from stream_dedup.inputs.elsewhere import Fetched
 from stream_dedup.log import headers, records
 from stream_dedup.log.record_frame import table_of
 from stream_dedup.log.schema import Judgement, Verdicts

@@ -99,8 +99,8 @@ def test_one_that_never_comes_holds_nobody_and_comes_by_redrive(
         make_filter,
         pages,
         constants={
-            "stream_dedup.inputs.elsewhere.PATIENCE_SECONDS": 3.0,
-            "stream_dedup.inputs.elsewhere.ATTEMPT_SECONDS": 2.0,
+            "stream_dedup.inputs.claim_checks.PATIENCE_SECONDS": 3.0,
+            "stream_dedup.inputs.claim_checks.ATTEMPT_SECONDS": 2.0,
         },
         text_bytes="1MB",
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stream_dedup.inputs import elsewhere
+from stream_dedup.inputs import claim_checks
 from tests.inputs import registry_server, store_server
 from tests.inputs.registry_server import SchemaServer
 from tests.inputs.store_server import Pages
@@ -21,6 +21,6 @@ def stand() -> Iterator[SchemaServer]:
 @pytest.fixture
 def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
     """Have what does not answer asked again at once."""
-    monkeypatch.setattr(elsewhere, "_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(claim_checks, "_RETRY_SECONDS", 0.001)
     with store_server.serving() as pages:
         yield pages

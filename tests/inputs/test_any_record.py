@@ -22,9 +22,9 @@ from stream_dedup.domain.errors import AwayError, InputError, RegistryAwayError,
 from stream_dedup.domain.messages import Messages
 from stream_dedup.inputs import decoder as room
 from stream_dedup.inputs.charset import decode_page
+from stream_dedup.inputs.claim_checks import FetchLimits, TextFetcher
+from stream_dedup.inputs.compressed import unpack
 from stream_dedup.inputs.decoder import DecodedDocument, Decoder
-from stream_dedup.inputs.elsewhere import FetchLimits, TextFetcher
-from stream_dedup.inputs.packed import unpack
 from stream_dedup.settings.layers import load_settings
 from tests.inputs.registry_server import SchemaServer
 from tests.inputs.store_server import Pages, Reply

@@ -23,8 +23,8 @@ from stream_dedup.domain.document import DeadLetter
 from stream_dedup.domain.errors import ConfigurationError, TextAwayError
 from stream_dedup.domain.extras import install_command
 from stream_dedup.inputs import stores
-from stream_dedup.inputs.elsewhere import Fetched, FetchLimits, TextFetcher
-from stream_dedup.inputs.packed import unpack
+from stream_dedup.inputs.claim_checks import Fetched, FetchLimits, TextFetcher
+from stream_dedup.inputs.compressed import unpack
 from tests.inputs.store_server import Pages, Reply, serving, until
 from tests.tiers import few
 

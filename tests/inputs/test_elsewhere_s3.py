@@ -19,8 +19,8 @@ from moto.server import ThreadedMotoServer
 
 from stream_dedup.domain.addresses import parse_prefixes
 from stream_dedup.domain.errors import InputError, TextAwayError
-from stream_dedup.inputs import elsewhere
-from stream_dedup.inputs.elsewhere import FetchLimits, TextFetcher
+from stream_dedup.inputs import claim_checks
+from stream_dedup.inputs.claim_checks import FetchLimits, TextFetcher
 from stream_dedup.inputs.sources import find_files, read_documents
 from tests.inputs.test_elsewhere import address_of, all_of, fetch, letter
 
@@ -42,7 +42,7 @@ def store() -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch, store: str) -> None:
-    monkeypatch.setattr(elsewhere, "_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(claim_checks, "_RETRY_SECONDS", 0.001)
     monkeypatch.setenv("AWS_ENDPOINT_URL", store)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")

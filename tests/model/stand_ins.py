@@ -30,8 +30,8 @@ from stream_dedup.domain.topics import TopicNames, TopicState
 from stream_dedup.fingerprinting.recipe import Prints
 from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.indexer.dependencies import IndexerDependencies
+from stream_dedup.inputs.claim_checks import Fetched
 from stream_dedup.inputs.decoder import Decoder, Documents
-from stream_dedup.inputs.elsewhere import Fetched
 from stream_dedup.kafka import client, transaction
 from stream_dedup.log import records
 from stream_dedup.orders import beginnings

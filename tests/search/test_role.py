@@ -26,7 +26,7 @@ from stream_dedup.console.values import HostPair
 from stream_dedup.domain.document import Message, digest_id
 from stream_dedup.domain.errors import ConfigurationError, RegistryAwayError, StreamDedupError
 from stream_dedup.fingerprinting import Recipe
-from stream_dedup.inputs import elsewhere
+from stream_dedup.inputs import claim_checks
 from stream_dedup.log.records import Control, encode_control
 from stream_dedup.search import output_texts
 from stream_dedup.search import role as search_role
@@ -507,7 +507,7 @@ def test_records_without_a_text_are_no_trouble(tmp_path: Path) -> None:
 
 @pytest.fixture
 def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
-    monkeypatch.setattr(elsewhere, "_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(claim_checks, "_RETRY_SECONDS", 0.001)
     monkeypatch.setattr(search_role, "_RETRY_SECONDS", 0.0)
     with serving() as pages:
         yield pages
@@ -590,7 +590,7 @@ def test_a_text_that_is_gone_or_given_up_is_said_and_its_document_is_found_by_it
     del pages.by_path["/1"], pages.by_path["/2"]
     pages.by_path["/4"] = Reply(status=401)
     outputs.forget(b"kept2")
-    monkeypatch.setattr(elsewhere, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(claim_checks, "PATIENCE_SECONDS", 1.0)
     filler = make_filler(outputs, tmp_path, health := Health(), **elsewhere_in(pages))
     logger = filler._logger = MagicMock()
 
@@ -651,7 +651,7 @@ def texts_of(
         "text_prefixes": pages.url,
         "text_bytes": "500kB",
     }
-    monkeypatch.setattr(elsewhere, "ATTEMPT_SECONDS", attempt_seconds)
+    monkeypatch.setattr(claim_checks, "ATTEMPT_SECONDS", attempt_seconds)
     return OutputTexts(load_settings(given, environ={}))
 
 

@@ -14,7 +14,7 @@ from stream_dedup.domain.errors import ExtractorAwayError, RegistryAwayError, Te
 from stream_dedup.domain.messages import Messages
 from stream_dedup.domain.threads import SideThread
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
-from stream_dedup.inputs import elsewhere
+from stream_dedup.inputs import claim_checks
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.log import records
 from stream_dedup.settings.layers import load_settings
@@ -30,7 +30,7 @@ COUNT = 12
 
 @pytest.fixture
 def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
-    monkeypatch.setattr(elsewhere, "_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(claim_checks, "_RETRY_SECONDS", 0.001)
     monkeypatch.setattr(intake_room, "_ASK_AGAIN_SECONDS", 0.001)
     with serving() as pages:
         for number in range(COUNT):

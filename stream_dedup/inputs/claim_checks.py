@@ -30,7 +30,7 @@ from stream_dedup.domain.addresses import TextAddress, checked, shown
 from stream_dedup.domain.document import DeadLetter
 from stream_dedup.domain.errors import InputError, TextAwayError
 from stream_dedup.domain.printable import printable
-from stream_dedup.inputs.packed import SUFFIXES, packing_of, unpack
+from stream_dedup.inputs.compressed import SUFFIXES, packing_of, unpack
 from stream_dedup.inputs.stores import (
     NOT_FOUND,
     AwayNowError,
