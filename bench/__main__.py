@@ -12,7 +12,7 @@ from bench.show_find import bench_find_command
 from bench.show_index import bench_index_command
 from bench.show_path import bench_path_command
 from bench.show_quality import bench_quality_command
-from stream_dedup.cli.ending import exit_code_of
+from stream_dedup.cli.exit_codes import exit_code_of
 
 app = typer.Typer(
     no_args_is_help=True,

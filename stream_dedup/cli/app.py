@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from stream_dedup.cli.ending import exit_code_of
+from stream_dedup.cli.exit_codes import exit_code_of
 from stream_dedup.domain.version import __version__
 
 if TYPE_CHECKING:

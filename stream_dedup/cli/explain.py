@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from stream_dedup.cli.ask_index import plan_in_force
 from stream_dedup.cli.explain_lines import print_explanation
 from stream_dedup.cli.options import CommandLine, IndexUrlOption, JsonOption, command
 from stream_dedup.cli.setting_options import HOW_TO_JUDGE, HOW_TO_READ
+from stream_dedup.cli.similar_in_index import plan_in_force
 from stream_dedup.domain.terminal import print_json
 from stream_dedup.files.decoding import is_row
 from stream_dedup.files.explain import explain_pair

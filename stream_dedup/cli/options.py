@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stream_dedup.cli.ending import flushed
+from stream_dedup.cli.exit_codes import flushed
 from stream_dedup.cli.setting_options import SETTING_OPTIONS
 from stream_dedup.domain.document import Stage
 from stream_dedup.domain.printable import printable

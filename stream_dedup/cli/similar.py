@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from stream_dedup.cli.ask_index import ask_index
 from stream_dedup.cli.options import (
     AsTextOption,
     CommandLine,
@@ -20,6 +19,7 @@ from stream_dedup.cli.options import (
     TitleOption,
     command,
 )
+from stream_dedup.cli.similar_in_index import ask_index
 from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.hosts import named_site
 from stream_dedup.domain.plan import parse_similarity

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stream_dedup.cli import ask_index
+from stream_dedup.cli import similar_in_index
 from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.plan import PLANS
@@ -418,7 +418,7 @@ def test_positions_are_judged_by_the_plan_of_the_running_index(
     assert asked[-1] == "http://127.0.0.1:5"
     assert verdict("--similarity", "0.6") == "duplicate"
     assert verdict("--set", "similarity=0.6") == "duplicate"
-    monkeypatch.setattr(ask_index, "addresses", lambda settings: ["http://127.0.0.1:1"])
+    monkeypatch.setattr(similar_in_index, "addresses", lambda settings: ["http://127.0.0.1:1"])
     ended = run("explain", "1@1", "2@2")
     assert ended.out.startswith("duplicate")
     assert "the thresholds are those of your settings" in ended.err
