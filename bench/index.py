@@ -34,7 +34,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from bench.stream import RECORD_DOCUMENTS
+from bench.log_stream import RECORD_DOCUMENTS
 from stream_dedup.domain.errors import StreamDedupError
 from stream_dedup.domain.plan import Plan
 from stream_dedup.index import snapshot

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.index_truth import AnswerChecker
-from bench.stream import BEGIN_MS, RECORD_DOCUMENTS, PrintStream
+from bench.log_stream import BEGIN_MS, RECORD_DOCUMENTS, PrintStream
 from stream_dedup.domain.errors import InvariantError
 from stream_dedup.domain.plan import parse
 from stream_dedup.index.index import LogIndex

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from bench.stream import FEATURES, RECORD_DOCUMENTS, PrintStream, StreamRecord
+from bench.log_stream import FEATURES, RECORD_DOCUMENTS, PrintStream, StreamRecord
 from stream_dedup.audit.scan import ComparedText, Reach
 from stream_dedup.domain.document import Verdict
 from stream_dedup.domain.errors import InvariantError

@@ -20,7 +20,7 @@ import platform
 from collections.abc import Mapping
 from pathlib import Path
 
-from bench.stream import PrintStream
+from bench.log_stream import PrintStream
 from stream_dedup.domain.version import __version__
 from stream_dedup.kafka import LogAppender
 from stream_dedup.log.records import Control, encode_control

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from bench import index
 from bench.index import IndexOptions
-from bench.nearness import candidates_per_text, generated_columns, real_columns
 from bench.show import FiguresOption, megabytes, number, out_of, stamped, table_of, write_figures
+from bench.similarity_spread import candidates_per_text, generated_columns, real_columns
 from stream_dedup.cli.options import command
 from stream_dedup.domain.plan import Plan
 from stream_dedup.domain.plan import parse as parse_plan

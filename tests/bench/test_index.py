@@ -14,8 +14,8 @@ import pytest
 from bench.__main__ import main
 from bench.index import IndexOptions, run_index
 from bench.index_truth import AnswerChecker
-from bench.nearness import candidates_per_text, generated_columns
-from bench.stream import BEGIN_MS, PrintStream, StreamRecord
+from bench.log_stream import BEGIN_MS, PrintStream, StreamRecord
+from bench.similarity_spread import candidates_per_text, generated_columns
 from stream_dedup.domain.document import Reason
 from stream_dedup.domain.errors import InvariantError
 from stream_dedup.domain.plan import PLANS

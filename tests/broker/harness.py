@@ -54,8 +54,8 @@ from stream_dedup.settings.properties import child_environment
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker import role as worker_role
 from stream_dedup.worker.dependencies import WorkerDependencies
+from tests.broker.forked_roles import CONSTANTS_VARIABLE, NURSERY, Forked
 from tests.broker.latin1 import has_latin1, write_latin1
-from tests.broker.nursery import CONSTANTS_VARIABLE, NURSERY, Forked
 
 WAIT_SECONDS = 120.0
 
@@ -98,7 +98,7 @@ class Role:
             self.process = subprocess.Popen(
                 [
                     *(sys.executable, "-c"),
-                    "import sys; from tests.broker.nursery import run_patched; sys.exit(run_patched())",
+                    "import sys; from tests.broker.forked_roles import run_patched; sys.exit(run_patched())",
                     *("run", name, "--log-format", "console"),
                 ],
                 env=environment,

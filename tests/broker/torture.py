@@ -60,10 +60,10 @@ from tests.broker.harness import (
     threads_of,
     wait_until,
 )
+from tests.broker.hostile_records import send_strange
 from tests.broker.kproxy import KafkaProxy
 from tests.broker.quotas import producer_quota
 from tests.broker.stalls import Stalls
-from tests.broker.strange import send_strange
 from tests.inputs.store_server import Pages, Reply, serving
 
 STEP_DOCUMENTS = 2000

@@ -28,7 +28,7 @@ from stream_dedup.serving.process import stop_on_signals
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.worker import role
 from stream_dedup.worker.dependencies import WorkerDependencies
-from tests.unguarded import unguarded
+from tests.unfenced_worker import unguarded
 
 
 class TwoPartitionsFirst(SourceConsumer):

@@ -40,7 +40,7 @@ from stream_dedup.worker.dependencies import WorkerDependencies
 from stream_dedup.worker.prepare import Preparer
 from tests.model import kafka, stand_ins
 from tests.model.world import Tuning
-from tests.unguarded import unguarded
+from tests.unfenced_worker import unguarded
 
 Off = Callable[[contextlib.ExitStack], None]
 

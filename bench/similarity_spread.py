@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 
 from bench.corpus import read_corpora
+from bench.log_stream import FEATURES, RECORD_DOCUMENTS, WORDS, PrintStream
 from bench.quality import recipe_of
-from bench.stream import FEATURES, RECORD_DOCUMENTS, WORDS, PrintStream
 from stream_dedup.domain.plan import PLANS, Plan
 from stream_dedup.domain.sketch import SKETCH_BYTES, per_cents
 from stream_dedup.fingerprinting import Fingerprinter

@@ -90,7 +90,7 @@ class Nursery:
         with self._lock:
             if self._process is None:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "tests.broker.nursery"],
+                    [sys.executable, "-m", "tests.broker.forked_roles"],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     text=True,
