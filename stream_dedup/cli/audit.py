@@ -29,10 +29,7 @@ def audit_command(
     scan_max: Annotated[
         int,
         typer.Option(
-            "--scan-max",
-            min=0,
-            metavar="DOCUMENTS",
-            help="Do not judge a larger log again, except with --verify.",
+            "--scan-max", min=0, metavar="DOCUMENTS", help="Do not judge a larger log again."
         ),
     ] = SCAN_MAX,
     verify: Annotated[
