@@ -407,7 +407,7 @@ def test_doctor_names_the_volume_that_is_left(
 
     assert "created by a version with another layout" in first.sentence
     assert f"find {folder} -maxdepth 1 -type f -delete" in first.sentence
-    assert f"{folder / f'layout-{OTHER}'} holds" in others[0].sentence
+    assert f"{folder / f'layout-{OTHER}'} contains" in others[0].sentence
 
 
 def test_a_snapshot_of_another_layout_is_refused_before_it_is_copied(
