@@ -14,6 +14,7 @@ from stream_dedup.domain.errors import ConfigurationError
 
 # The features of a group are runs of neighbouring words, or of neighbouring characters.
 OF_WORDS, OF_CHARACTERS = range(2)
+PYPI: Final = "pypi-simhash"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,13 @@ class RecipeMethod:
 
     @property
     def is_ranked(self) -> bool:
-        """Whether the features are keywords."""
+        """Whether Python code finds the features of each text."""
         return not self.runs and not self.takes_vectors
+
+    @property
+    def ranks_words(self) -> bool:
+        """Whether the features are keywords, which the rules of `tokens` or jieba cut."""
+        return self.is_ranked and self.name != PYPI
 
     @property
     def cuts_words(self) -> bool:
@@ -79,6 +85,7 @@ _METHODS: Final = (
     ),
     RecipeMethod("keywords", "raw | keywords:22 | tfidf | fnv1a | signs", (), 22, 64, 64),
     RecipeMethod("textrank", "raw | textrank:22 | rank | fnv1a | signs", (), 22, 64, 64),
+    RecipeMethod(PYPI, "raw | letters chars:4 | count | md5 | signs", (), 140, 64, 64),
     RecipeMethod("vector", "raw | vector | value | none | planes", (), 1),
 )
 KEYWORDS: Final = 22

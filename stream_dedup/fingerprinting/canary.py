@@ -52,6 +52,7 @@ FROZEN = {
     "shingles prints": "61896a993eec7f56",
     "keywords prints": "70b8c2e188885ce0",
     "textrank prints": "5a3f1f75f1d80d94",
+    "pypi-simhash prints": "466c94893fa0d078",
     "vector prints": "a7cc8dea564687c5",
 }
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.domain.argument_types import checked
 from stream_dedup.domain.errors import ConfigurationError
-from stream_dedup.domain.presets import DEFAULT, OF_CHARACTERS, PRESETS, RecipeMethod
+from stream_dedup.domain.presets import DEFAULT, OF_CHARACTERS, PRESETS, PYPI, RecipeMethod
 from stream_dedup.domain.presets import parse as parse_preset
 from stream_dedup.domain.sketch import SKETCH_BYTES
 from stream_dedup.fingerprinting import (
@@ -147,7 +147,11 @@ class Recipe:
             parts.append(self.languages.digest)
         for part in parts:
             hasher.update(len(part).to_bytes(2, "little") + part)
-        data = {"vector": "planes", "chars": f"unicode-{characters.UNICODE_VERSION}"}
+        data = {
+            "vector": "planes",
+            "chars": f"unicode-{characters.UNICODE_VERSION}",
+            PYPI: "md5",
+        }
         engine = data.get(self.method.name, jieba_data.ENGINE)
         return f"{self.method.name}:{self.width}:{engine}:{hasher.hexdigest()}"
 
@@ -178,7 +182,7 @@ def as_recipe(recipe: Recipe | str | None, default: str = DEFAULT) -> Recipe:
 def _check_languages(recipe: str, method: RecipeMethod, languages: Languages) -> None:
     """Raise ConfigurationError for language settings that a method would ignore."""
     unread = []
-    if not (method.cuts_words or method.is_ranked):
+    if not (method.cuts_words or method.ranks_words):
         unread += ["a user dictionary"] if languages.user_words else []
         unread += ["stop words"] if languages.stop_words else []
     if method.takes_vectors and languages.fold_han:
@@ -353,7 +357,8 @@ class _Maker:
                 form = data[start:stop].tobytes()
                 names, weights = find_keywords(form, self._method, self._languages)
                 features[row] = len(names)
-                sum_keywords(names, weights, self._method.width, prints[row : row + 1])
+                hash_of = hash_by_md5 if self._method.name == PYPI else hash_by_fnv1a
+                sum_weighed(hash_of(names), weights, self._method.width, prints[row : row + 1])
         return Prints(prints, sketching.rows, features, digests, offsets[1:] == offsets[:-1])
 
     def fingerprint_vectors(self, vectors: Sequence[Vector]) -> Prints:
@@ -384,15 +389,31 @@ class _Maker:
         )
 
 
-def sum_keywords(
-    names: Sequence[bytes], weights: NDArray[np.int64], width: int, prints: NDArray[np.uint64]
+def sum_weighed(
+    hashed: NDArray[np.uint64],
+    weights: NDArray[np.int64],
+    width: int,
+    prints: NDArray[np.uint64],
 ) -> None:
-    """Write the fingerprint of weighed keywords to `prints` (1, width / 64 rounded up)."""
+    """Write the fingerprint of hashed (n, 2) and weighed (n,) features to `prints` (1, width / 64
+    rounded up).
+    """
+    simhash.sum_hashes(hashed, weights, np.array([0, len(weights)], np.int64), width, prints)
+
+
+def hash_by_fnv1a(names: Sequence[bytes]) -> NDArray[np.uint64]:
+    """Return the FNV-1a hash of each name, (n, 2), the low 64 bits first."""
     ends = np.zeros(len(names) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, names), np.int64, len(names)), out=ends[1:])
     hashed = np.empty((len(names), 2), np.uint64)
     hashes.fnv1a(np.frombuffer(b"".join(names), np.uint8), ends, hashed)
-    simhash.sum_hashes(hashed, weights, np.array([0, len(names)], np.int64), width, prints)
+    return hashed
+
+
+def hash_by_md5(names: Sequence[bytes]) -> NDArray[np.uint64]:
+    """Return the MD5 of each name, (n, 2), the low 64 bits first."""
+    digests = b"".join(hashlib.md5(name, usedforsecurity=False).digest()[::-1] for name in names)
+    return np.frombuffer(digests, "<u8").reshape(-1, 2).astype(np.uint64)
 
 
 def canary_digest(stage: str) -> str:

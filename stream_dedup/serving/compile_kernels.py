@@ -66,7 +66,8 @@ def use_fingerprints() -> None:
     explain_features(Recipe(), "warm")
     Languages().words("warm")
     hashes.sip_hash(np.frombuffer(b"warm", np.uint8), np.uint64(1), np.uint64(2), 1, 3)
-    recipe.sum_keywords([b"warm"], np.ones(1, np.int64), 64, np.zeros((1, 1), np.uint64))
+    hashed = recipe.hash_by_fnv1a([b"warm"])
+    recipe.sum_weighed(hashed, np.ones(1, np.int64), 64, np.zeros((1, 1), np.uint64))
     matrix, vector = np.zeros((1, 1)), np.zeros(2, np.int64)
     keywords.most_probable(
         vector, keywords.Model(matrix[0], matrix, matrix == 0, vector, vector, matrix[0])

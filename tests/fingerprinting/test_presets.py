@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from stream_dedup import fingerprint
 from stream_dedup.domain.errors import ConfigurationError, InputError
+from stream_dedup.domain.presets import PYPI
 from stream_dedup.fingerprinting import (
     PRESETS,
     PUBLIC_DEMO_KEY,
@@ -28,7 +30,11 @@ from tests.fingerprinting import golden, reference
 from tests.fingerprinting.texts import OTHER_KEY, TEXTS, dice
 
 FILE = Path(__file__).parent.parent / "golden" / "recipes.json"
-WIDTHS = {name: (32, 64) if name in {"keywords", "textrank"} else (32, 64, 128) for name in PRESETS}
+WIDTHS = {
+    name: (32, 64) if method.width_max == 64 else (32, 64, 128)
+    for name, method in PRESETS.items()
+    if name != PYPI
+}
 CHINESE = (
     "近日，中国科学院计算技术研究所的研究人员发布了一种新的网页去重方法。该方法首先对网页正文进行分词，"
     "提取权重最高的关键词，然后计算每个网页的指纹。实验结果表明，这种方法能够在数秒之内处理上百万个网页，"
@@ -303,3 +309,17 @@ def test_what_a_vector_may_be() -> None:
 
 if __name__ == "__main__":  # only with a new `RULES_VERSION`
     FILE.write_text(json.dumps(golden_rows(), indent=1) + "\n", "ascii")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("How are you? I AM fine. blar blar blar blar blar thanks.", "7521c1f341161c7a"),
+        ("the cat sat on the mat and looked at me", "b75c2086f13374d4"),
+        ("Grüße aus München 2024 und 3.14 mit snake_case", "27129fd2fd1486b0"),
+        ("你好世界，今天天气很好", "5ebddd847f5ce94f"),
+    ],
+)
+def test_a_preset_equals_the_package_simhash(text: str, value: str) -> None:
+    """The values are those of `Simhash(text)` of simhash 2.1.2."""
+    assert fingerprint(text, "pypi-simhash").hex == value
