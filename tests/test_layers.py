@@ -102,14 +102,14 @@ APART = {
     **{
         f"console/{name}.py": ("kafka", "settings", "serving", "index", "log")
         for name in (
-            "nouns",
-            "recent",
+            "values",
+            "recent_decisions",
             "pictures",
             "rendering",
-            "guard",
+            "access",
             "sources",
             "pages",
-            "calls",
+            "source_calls",
             "app",
         )
     },
@@ -193,7 +193,12 @@ def test_a_class_has_a_name_of_its_own() -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
-SHARED_BY_COMMANDS = {"app.py": 187, "declare_options.py": 101, "ending.py": 116, "options.py": 371}
+SHARED_BY_COMMANDS = {
+    "app.py": 187,
+    "declare_options.py": 101,
+    "exit_codes.py": 116,
+    "options.py": 371,
+}
 """Modules of `cli` that are no command and have more than 80 lines; none may grow."""
 
 

@@ -10,19 +10,19 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 32_421
+WHOLE = 32_438
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
 CEILINGS = {
     "audit": 1_681,
     "broker": 411,
-    "cli": 1_342,
+    "cli": 1_329,
     "console": 1_588,
     "demo": 496,
-    "domain": 1_807,
+    "domain": 1_811,
     "files": 2_699,
-    "fingerprinting": 2_207,
+    "fingerprinting": 2_222,
     "index": 5_445,
     "indexer": 672,
     "inputs": 2_837,
@@ -31,10 +31,10 @@ CEILINGS = {
     "kernels": 283,
     "loading": 264,
     "log": 1_204,
-    "orders": 1_226,
+    "orders": 1_236,
     "preflight": 791,
     "search": 1_243,
-    "serving": 1_246,
+    "serving": 1_247,
     "settings": 670,
     "worker": 1_976,
     "": 44,

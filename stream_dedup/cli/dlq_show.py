@@ -14,11 +14,16 @@ from stream_dedup.cli.options import (
     StagesOption,
     command,
 )
-from stream_dedup.domain.printable import counted
 from stream_dedup.domain.terminal import note, print_json, print_table
 from stream_dedup.kafka import topic_bounds
 from stream_dedup.log.dead_letters import Letter
-from stream_dedup.orders.run_redrive import Selection, count_partitions, read_letters, read_starts
+from stream_dedup.orders.run_redrive import (
+    Selection,
+    count_partitions,
+    read_letters,
+    read_starts,
+    summary_of,
+)
 from stream_dedup.settings.settings import Settings
 
 _STAYS = "impossible: produce the source record again"
@@ -72,25 +77,3 @@ def dlq_show_command(
         print_table(["letter", "source", "stage", "class", "bytes", "sent back", "reason"], rows)
     note(summary_of(topic, counts, others, len(shown)))
     return 0
-
-
-def summary_of(
-    topic: str,
-    selected: Counter[tuple[str, str]],
-    others: Counter[tuple[str, str]],
-    shown: int,
-) -> str:
-    """Return a sentence on the dead letters by stage and class: those selected, or if none are, what
-    the topic contains.
-    """
-    if others and not selected:
-        return f"No dead letter on {topic} matches. It contains: {_by_kind(others)}."
-    kinds = f": {_by_kind(selected)}" if selected else ""
-    return f"{counted(selected.total(), 'dead letter')} on {topic}{kinds}; {shown:,} shown."
-
-
-def _by_kind(counts: Counter[tuple[str, str]]) -> str:
-    """Return the number of dead letters of each stage and class, the most frequent first."""
-    return ", ".join(
-        f"{count:,} {stage or '-'}/{kind or '-'}" for (stage, kind), count in counts.most_common()
-    )

@@ -50,8 +50,9 @@ def explain_command(
         command_line.quiet_settings(value_format="json" if is_row(name) else None) for name in names
     ]
     recipe, plan = recipe_of(settings_of[0]), settings_of[0].judging_plan
-    are_positions = all(is_position(name) for name in names)
-    if index is not None or (are_positions and not command_line.names_plan):
+    options = {option.lstrip("-") for option in command_line.overrides()}
+    names_plan = any(option == "plan" or option.startswith("similarity") for option in options)
+    if index is not None or (all(map(is_position, names)) and not names_plan):
         plan = plan_in_force(settings_of[0], index)
     check_widths(recipe, plan)
     takes_vectors = recipe.method.takes_vectors

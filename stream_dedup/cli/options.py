@@ -68,12 +68,6 @@ class CommandLine:
         }
         return {**assigned(self.assignments), **by_option}
 
-    @property
-    def names_plan(self) -> bool:
-        """Whether options on the command line choose the plan or one of its similarities."""
-        names = {name.lstrip("-").replace("-", "_") for name in self.overrides()}
-        return any(name == "plan" or name.startswith("similarity") for name in names)
-
     def arguments(self) -> list[str]:
         """Return the options as arguments of a command line."""
         config = [] if self.config is None else ["--config", str(self.config)]

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from stream_dedup.domain.errors import BrokerError, ConfigurationError
+from stream_dedup.domain.printable import counted
 from stream_dedup.domain.terminal import note
 from stream_dedup.kafka import (
     Admin,
@@ -277,3 +278,25 @@ def print_remarks(settings: Settings, totals: Counter[str], *, is_sent: bool) ->
         )
     else:
         note(f"{totals['letters']:,} would be sent back. Nothing was written; --yes sends them.")
+
+
+def summary_of(
+    topic: str,
+    selected: Counter[tuple[str, str]],
+    others: Counter[tuple[str, str]],
+    shown: int,
+) -> str:
+    """Return a sentence on the dead letters by stage and class: those selected, or if none are, what
+    the topic contains.
+    """
+    if others and not selected:
+        return f"No dead letter on {topic} matches. It contains: {_by_kind(others)}."
+    kinds = f": {_by_kind(selected)}" if selected else ""
+    return f"{counted(selected.total(), 'dead letter')} on {topic}{kinds}; {shown:,} shown."
+
+
+def _by_kind(counts: Counter[tuple[str, str]]) -> str:
+    """Return the number of dead letters of each stage and class, the most frequent first."""
+    return ", ".join(
+        f"{count:,} {stage or '-'}/{kind or '-'}" for (stage, kind), count in counts.most_common()
+    )

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.cli.dlq_show import summary_of
 from stream_dedup.domain.document import DeadLetter, Headers, Message, Position, UnreadableHeaders
 from stream_dedup.log import headers
 from stream_dedup.log.dead_letters import letter_of
-from stream_dedup.orders.run_redrive import Selection, original
+from stream_dedup.orders.run_redrive import Selection, original, summary_of
 
 
 def dead(found: Headers, value: bytes | None = b"{", timestamp_ms: int | None = 1234) -> Message:
