@@ -307,7 +307,7 @@ def test_vectors_are_judged_as_texts_are(tmp_path: Path) -> None:
 
 
 def test_what_other_libraries_say_is_said_in_our_words() -> None:
-    with pytest.raises(InputError, match=r"is no path .*give texts as a list"):
+    with pytest.raises(InputError, match=r"is not a path .*give texts as a list"):
         dedup(ONE * 10)
     with pytest.raises(
         ConfigurationError,

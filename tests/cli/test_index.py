@@ -14,6 +14,7 @@ import pytest
 
 from stream_dedup.index.digest import StateDigest, state_digest
 from stream_dedup.index.index import LogIndex
+from stream_dedup.index.snapshot import announce_place
 from stream_dedup.index.storage.store import RocksStore
 from tests.index.logs import APPEND_MS
 from tests.index.test_verify import small_log
@@ -73,9 +74,12 @@ def test_bad_arguments(run: Callable[..., Any], volume: Path, tmp_path: Path) ->
     ) as child:
         assert child.stdout is not None
         child.stdout.readline()
+        takes_none = run("index", "checkpoint", tmp_path / "s")
+        announce_place(volume, tmp_path / "s")
         silent = run("index", "checkpoint", tmp_path / "s", "--wait", "0s")
         child.communicate("\n")
 
     assert (nowhere.code, "set STREAM_DEDUP_SNAPSHOTS" in nowhere.err) == (78, True)
     assert (ended.code, "no finished snapshot" in ended.err) == (1, True)
+    assert (takes_none.code, "takes no snapshots" in takes_none.err) == (78, True)
     assert (silent.code, "its log says why" in silent.err) == (1, True)
