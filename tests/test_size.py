@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 32_438
+WHOLE = 32_465
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -19,24 +19,24 @@ CEILINGS = {
     "broker": 411,
     "cli": 1_329,
     "console": 1_588,
-    "demo": 496,
+    "demo": 499,
     "domain": 1_811,
-    "files": 2_699,
-    "fingerprinting": 2_222,
-    "index": 5_445,
+    "files": 2_702,
+    "fingerprinting": 2_228,
+    "index": 5_451,
     "indexer": 672,
     "inputs": 2_837,
     "insights": 466,
     "kafka": 1_823,
     "kernels": 283,
     "loading": 264,
-    "log": 1_204,
+    "log": 1_209,
     "orders": 1_236,
     "preflight": 791,
     "search": 1_243,
     "serving": 1_247,
     "settings": 670,
-    "worker": 1_976,
+    "worker": 1_980,
     "": 44,
 }
 """Statements of each package; "" is the modules beside them. Lower a ceiling with each step that
@@ -75,3 +75,20 @@ def test_the_documents_stay_below_their_ceiling():
         pages += (ROOT / folder).rglob("*.md")
 
     assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) <= WORDS
+
+
+LONG_TABLES = {("worker/metrics.py", "__init__")}
+"""Functions that are tables: each line declares one more of the same."""
+
+
+def test_no_function_is_long():
+    """A function has at most 60 lines beside its docstring, unless it is a table."""
+    long = {}
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                docstring = (ast.get_docstring(node, clean=False) or "").splitlines()
+                lines = (node.end_lineno or 0) - node.lineno + 1 - len(docstring)
+                if lines > 60:
+                    long[str(path.relative_to(PACKAGE)), node.name] = lines
+    assert set(long) == LONG_TABLES, long

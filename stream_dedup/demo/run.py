@@ -301,6 +301,13 @@ def _roles(
             process.wait()
 
 
+def _send_page(producer: LoadProducer, topic: str, page: CrawledPage, number: int) -> None:
+    """Send a page with its number in the crawl, as read now."""
+    now_ms = int(time.time() * 1000)
+    headers: list[tuple[str, bytes | None]] = [(_NUMBER, b"%d" % number)]
+    producer.send(topic, page.key, page.value, timestamp_ms=now_ms, headers=headers)
+
+
 def _run_crawl(
     settings: Settings, pages: Sequence[CrawledPage], processes: DemoProcesses, out: Console
 ) -> DemoOutputs:
@@ -344,15 +351,7 @@ def _run_crawl(
             # filter's latency.
             due = int((now - began) * _PAGES_PER_SECOND) + 1 if began else 1
             while sent < min(due, len(pages)):
-                page = pages[sent]
-                headers: list[tuple[str, bytes | None]] = [(_NUMBER, b"%d" % sent)]
-                producer.send(
-                    names.documents,
-                    page.key,
-                    page.value,
-                    timestamp_ms=int(time.time() * 1000),
-                    headers=headers,
-                )
+                _send_page(producer, names.documents, pages[sent], sent)
                 sent += 1
             if seen.total >= len(pages):
                 break

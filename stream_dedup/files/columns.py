@@ -121,34 +121,43 @@ def table_of(
         ("title", pa.int64(), batch.titles.view(np.int64).tolist()),
     ]
     if outcomes is not None:
-        rows = list(itertools.accumulate((letter is None for _, letter in outcomes), initial=0))
-        fields = ("stage", "error_class", "message", "count")
-        letters = [
-            None if letter is None else {name: getattr(letter, name) for name in fields}
-            for _, letter in outcomes
-        ]
-        problem = pa.struct(
-            [(name, pa.int64() if name == "count" else pa.string()) for name in fields]
-        )
-        columns = [
-            (
-                name,
-                kind,
-                [
-                    values[row] if letter is None else None
-                    for row, letter in zip(rows, letters, strict=False)
-                ],
-            )
-            for name, kind, values in columns
-        ]
-        columns += [
-            ("where", pa.string(), [where for where, _ in outcomes]),
-            ("problem", problem, letters),
-        ]
+        columns = _with_outcomes(columns, outcomes)
     return pa.table(
         [pa.array(values, kind) for _, kind, values in columns],
         pa.schema([column[:2] for column in columns]),
     )
+
+
+def _with_outcomes(
+    columns: Sequence[tuple[str, Any, Sequence[Any]]],
+    outcomes: Sequence[tuple[str, DeadLetter | None]],
+) -> list[tuple[str, Any, Sequence[Any]]]:
+    """Return the columns with a row for each outcome, empty where there is a problem, and the
+    columns `where` and `problem`.
+    """
+    rows = list(itertools.accumulate((letter is None for _, letter in outcomes), initial=0))
+    fields = ("stage", "error_class", "message", "count")
+    letters = [
+        None if letter is None else {name: getattr(letter, name) for name in fields}
+        for _, letter in outcomes
+    ]
+    problem = pa.struct([(name, pa.int64() if name == "count" else pa.string()) for name in fields])
+    spread = [
+        (
+            name,
+            kind,
+            [
+                values[row] if letter is None else None
+                for row, letter in zip(rows, letters, strict=False)
+            ],
+        )
+        for name, kind, values in columns
+    ]
+    return [
+        *spread,
+        ("where", pa.string(), [where for where, _ in outcomes]),
+        ("problem", problem, letters),
+    ]
 
 
 def rows_of(table: Any, recipe: Recipe, what: str) -> Iterator[PrintedRows]:

@@ -253,6 +253,15 @@ def _is_half_space(data: Any, place: Any, start: Any, stop: Any, kinds: Any) -> 
 
 
 @inlined
+def _copy(data: Any, first: Any, stop: Any, out: Any, end: Any) -> Any:
+    """Copy the bytes of a code point; return the new end."""
+    for source in range(first, stop):
+        out[end] = data[source]
+        end += 1
+    return end
+
+
+@inlined
 def _write_mapping(
     replacements: Any, first: Any, last: Any, out: Any, end: Any, previous: Any
 ) -> Any:
@@ -304,8 +313,7 @@ def _normalise_one(
             place, end, previous = _normalise_ascii(
                 data, place, stop, foldings.ascii, out, end, previous
             )
-            combining = 0
-            marks = 0
+            combining = marks = 0
             before = np.int64(-1)
             continue
         code_point, length = code_point_at(data, place)
@@ -325,8 +333,7 @@ def _normalise_one(
                     out[end] = _SPACE
                     end += 1
                     previous = np.uint8(_SPACE)
-                    combining = 0
-                    marks = 0
+                    combining = marks = 0
                     before = np.int64(-1)
                 continue  # removed: the characters on both sides become neighbours
             marks = marks + 1 if kinds[code_point] & MARK else 0
@@ -347,9 +354,7 @@ def _normalise_one(
             return begin, _DEPENDS
         combining = action
         before = code_point
-        for source in range(place - length, place):
-            out[end] = data[source]
-            end += 1
+        end = _copy(data, place - length, place, out, end)
         previous = np.uint8(0xFF)
     return end - np.int64(end > begin and previous == _SPACE), _WHOLE
 

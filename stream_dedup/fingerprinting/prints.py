@@ -109,6 +109,19 @@ def count_one(value: Any, keys: Any, counts: Any, order: Any, mask: Any, distinc
 
 
 @inlined
+def count_runs(values: Any, number: Any, keys: Any, counts: Any, order: Any, size: Any) -> Any:
+    """Count the first `number` features of `values` in an emptied table of `size` slots; return the
+    number of distinct ones.
+    """
+    keys[:size] = 0
+    counts[:size] = 0
+    distinct = np.int64(0)
+    for run in range(number):
+        distinct = count_one(values[run], keys, counts, order, size - 1, distinct)
+    return distinct
+
+
+@inlined
 def decode_points(data: Any, start: Any, stop: Any, points: Any, places: Any) -> Any:
     """Write the code points of UTF-8 to `points`, and the start of each to `places`; return their
     number.
@@ -296,15 +309,11 @@ def _fingerprint_each(
         size = table_size(max(words, characters))
         for group in range(len(groups)):
             length = groups[group, 1]
-            keys[:size] = 0
-            counts[:size] = 0
-            distinct = np.int64(0)
             if groups[group, 0] == OF_WORDS:
                 runs = chain_words(hashes, words, length, of_words, chained)
             else:
                 runs = hash_points(points, characters, length, of_characters, chained)
-            for run in range(runs):
-                distinct = count_one(chained[run], keys, counts, order, size - 1, distinct)
+            distinct = count_runs(chained, runs, keys, counts, order, size)
             total += add_features(
                 table, distinct, gathered, groups[group, 2], weights, high_half, ones
             )

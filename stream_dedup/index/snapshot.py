@@ -624,18 +624,7 @@ def _restore(
     storage: Storage, name: str, volume: Path, log: str | None, advance: Advance
 ) -> Snapshot:
     manifest, where = read_manifest(storage, name), f"{storage.where}/{name}".rstrip("/")
-    if manifest.volume_format != layout.VERSION:
-        raise OtherFormatError(
-            f"The volume in {where} is of format version {manifest.volume_format}, and this "
-            f"program reads {layout.VERSION}; restore it with a version that writes it, such as "
-            f"{printable(manifest.program, 40)}, or let the index read the log."
-        )
-    if log is not None and manifest.log != log:
-        raise ConfigurationError(
-            f"The snapshot {where} follows the log {printable(str(manifest.log))!r}, and this is "
-            f"{log!r}: the topic was created again, or the snapshot belongs to another cluster. "
-            "Take a snapshot of an index of this log, or let the new one read the log."
-        )
+    _check_manifest(manifest, log, where)
     _check_file_list(manifest.files, where)
     files = f"{name}/{VOLUME}".lstrip("/")
     _check_sizes(manifest.files, storage.sizes(files), where)
@@ -681,6 +670,28 @@ def _restore(
         _remove_contents(volume)
         raise
     return Snapshot(name, manifest)
+
+
+def _check_manifest(manifest: Manifest, log: str | None, where: str) -> None:
+    """Check that this program reads the volume of a snapshot, and that it follows the log, if one is
+    named.
+
+    Raises:
+        OtherFormatError: the volume has another format.
+        ConfigurationError: it follows another log.
+    """
+    if manifest.volume_format != layout.VERSION:
+        raise OtherFormatError(
+            f"The volume in {where} is of format version {manifest.volume_format}, and this "
+            f"program reads {layout.VERSION}; restore it with a version that writes it, such as "
+            f"{printable(manifest.program, 40)}, or let the index read the log."
+        )
+    if log is not None and manifest.log != log:
+        raise ConfigurationError(
+            f"The snapshot {where} follows the log {printable(str(manifest.log))!r}, and this is "
+            f"{log!r}: the topic was created again, or the snapshot belongs to another cluster. "
+            "Take a snapshot of an index of this log, or let the new one read the log."
+        )
 
 
 def _check_sizes(files: Sequence[File], sizes: Mapping[str, int], where: str) -> None:

@@ -263,6 +263,16 @@ def _write_duplicate_headers(
     return _write_named(named, 3 * row, written, names, j + 1, end)
 
 
+@inlined
+def _write_position(values: Any, end: Any, topic: Any, partition: Any, offset: Any) -> Any:
+    """Write `TOPIC-PARTITION@OFFSET`; return the end."""
+    end = _write_bytes(values, end, topic, 0, len(topic))
+    values[end] = _DASH
+    end = _write_uint(values, end + 1, np.uint64(partition))
+    values[end] = _AT
+    return _write_uint(values, end + 1, np.uint64(offset))
+
+
 @kernel
 def _write_headers(
     outcomes: Any,
@@ -288,25 +298,19 @@ def _write_headers(
         is_compared = judged.similarity[i] != _NOT_COMPARED
         has_sibling = reason == _NEW and is_compared
         if judged.wanted[i]:
+            first = 2 * reason
             end = _write_bytes(
-                values, end, outcomes, outcome_stops[2 * reason], outcome_stops[2 * reason + 1]
+                values, end, outcomes, outcome_stops[first], outcome_stops[first + 1]
             )
             of[j], ends[j] = _VERDICT, end
+            first += 1
             end = _write_bytes(
-                values,
-                end,
-                outcomes,
-                outcome_stops[2 * reason + 1],
-                outcome_stops[2 * reason + 2],
+                values, end, outcomes, outcome_stops[first], outcome_stops[first + 1]
             )
             of[j + 1], ends[j + 1] = _REASON, end
             end = _write_bytes(values, end, recipe, 0, len(recipe))
             of[j + 2], ends[j + 2] = _RECIPE, end
-            end = _write_bytes(values, end, topic, 0, len(topic))
-            values[end] = _DASH
-            end = _write_uint(values, end + 1, np.uint64(partitions[i]))
-            values[end] = _AT
-            end = _write_uint(values, end + 1, np.uint64(offsets[i]))
+            end = _write_position(values, end, topic, partitions[i], offsets[i])
             of[j + 3], ends[j + 3] = _POSITION, end
             end = _write_bytes(values, end, fingerprints[i], 0, fingerprints.shape[1])
             of[j + 4], ends[j + 4] = _FINGERPRINT, end

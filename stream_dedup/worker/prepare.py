@@ -416,6 +416,13 @@ class Preparer:
         for place, fingerprint in zip(documents.places, fingerprints, strict=True):
             batch.prints[place] = fingerprint
 
+    def _ids_of(self, documents: Documents, rows: NDArray[np.intp]) -> list[bytes]:
+        """Return the ids of some documents, or their digests if the log contains only those."""
+        ids = [documents.ids[row] for row in rows.tolist()]
+        if self._digests_ids:
+            return [digest_id(identifier, self._recipe.key) for identifier in ids]
+        return ids
+
     def _pack(
         self,
         batch: InFlight,
@@ -427,13 +434,7 @@ class Preparer:
         self._fill_prints(batch, documents, prints)
         rows = np.flatnonzero(~prints.empty)
         record_rows = np.array(documents.places)[rows]
-        ids = (
-            documents.ids
-            if len(rows) == len(documents.ids)
-            else [documents.ids[row] for row in rows.tolist()]
-        )
-        if self._digests_ids:
-            ids = [digest_id(identifier, self._recipe.key) for identifier in ids]
+        ids = self._ids_of(documents, rows)
         sites = self._site_hasher.hash_sites(documents.sites)
         titles = self._site_hasher.hash_titles(documents.titles)
         messages = batch.messages

@@ -281,12 +281,7 @@ class RowFinder:
             self._write_rows(number, int(part_begins[0]), rows, self._row_files.get(number))
 
         run_parts(partition_piece, range(len(pieces)))
-        # Ranges of parts begin at even places, so no two threads write to one byte.
-        even_parts = np.append(np.flatnonzero(begins[:-1] % 2 == 0), len(begins) - 1)
-        groups = np.unique(
-            even_parts[np.linspace(0, len(even_parts) - 1, _PIECES + 1, dtype=np.int64)]
-        ).tolist()
-        run_parts(sort_range, list(itertools.pairwise(groups)))
+        run_parts(sort_range, _ranges_of_parts(begins))
         self.key_tables.heads[number, self.buckets(number)] = begins[-1]
 
     def tables_to_merge(self, entries_min: int, merge_share: int) -> Iterator[int]:
@@ -603,3 +598,13 @@ def finder_bytes(tables: int, entries: int, active_share: float, *, in_file: boo
         tables
         * (entries * (frozen + active_share * _ACTIVE_BYTES) + buckets_for(entries) * _BUCKET_BYTES)
     )
+
+
+def _ranges_of_parts(begins: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Return at most `_PIECES` ranges of the parts that begin at `begins`, of about equal length.
+
+    Ranges begin at even places, so no two threads write to one byte.
+    """
+    even_parts = np.append(np.flatnonzero(begins[:-1] % 2 == 0), len(begins) - 1)
+    chosen = np.linspace(0, len(even_parts) - 1, _PIECES + 1, dtype=np.int64)
+    return list(itertools.pairwise(np.unique(even_parts[chosen]).tolist()))
