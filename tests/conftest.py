@@ -33,7 +33,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     lacks, and a broker."""
     is_controller = not hasattr(session.config, "workerinput")
     if is_controller and getattr(session.config.option, "numprocesses", None):
-        halves = ("warm.use_fingerprints()", "warm.use_index()")
+        halves = ("compile_kernels.use_fingerprints()", "compile_kernels.use_index()")
         children = [
             subprocess.Popen(
                 [sys.executable, "-c", f"from stream_dedup.serving import compile_kernels; {half}"]

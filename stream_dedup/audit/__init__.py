@@ -1,7 +1,7 @@
 """Check a filter's topics against its promises, with a second implementation of the rules.
 
     scan     the plan's predicate: for one pair, and for many rows as a plain scan
-    fold     log records to judgements: the rules, with a scan instead of the index's tables
+    judgements  log records to judgements: the rules, with a scan instead of the index's tables
     outline  what the log contains, without judging it: positions, epochs, plans, operators' orders
     content  digests of the parts that a source record and its output share
     ledger   matches source records with outputs: each exactly once, in order, unchanged
@@ -11,6 +11,6 @@
     answers  the answers that an index wrote, compared with those of one that judges the log again
 
 Invariants: only `live` reads Kafka, a clock and settings, and only it and `replay` import the index. The
-proof is that two implementations of the rules (`fold` and `index.rules.apply`) agree; so they share
+proof is that two implementations of the rules (`judgements` and `index.rules.apply`) agree; so they share
 only the byte formats (`log/`) and the types of `domain/`.
 """

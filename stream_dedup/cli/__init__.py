@@ -1,6 +1,6 @@
 """The commands, one file each; groups of commands share a file.
 
-`options` declares commands, `app` lists them, `ending` converts errors to exit codes.
+`options` declares commands, `app` lists them, `exit_codes` converts errors to exit codes.
 
 Invariants: results go to standard output, everything else to standard error; every listing has
 `--json`; text from outside is made printable before it is printed; a `StreamDedupError` is printed as

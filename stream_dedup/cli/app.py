@@ -159,7 +159,7 @@ def _options(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; `ending` converts errors to exit codes."""
+    """Run one command and return its exit code; `exit_codes` converts errors to exit codes."""
     args = None if arguments is None else list(arguments)
     return exit_code_of(lambda: program()(args=args, prog_name="stream-dedup"))
 

@@ -6,10 +6,10 @@
     charset    the bytes of a page as text
     html       the main text of a page, extracted by the process `html_child`
     children   child processes for untrusted input
-    sources    documents in files of all kinds, by `packed` (gzip, zstd), `warc`, `columnar`
-               (Parquet, Arrow) and `addressed` (files at addresses)
-    elsewhere  texts at addresses, many at once; `stores` reads one
+    sources    documents in files of all kinds, by `compressed` (gzip, zstd), `warc`, `columnar`
+               (Parquet, Arrow) and `remote_files` (files at addresses)
+    claim_checks  texts at addresses, many at once; `stores` reads one
     storage    files in a folder or at an address, written and read
 
-All are pure but `children`, `html`, `registry`, `addressed`, `storage`, `elsewhere` and `stores`.
+All are pure but `children`, `html`, `registry`, `remote_files`, `storage`, `claim_checks` and `stores`.
 """

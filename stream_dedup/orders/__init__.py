@@ -1,6 +1,6 @@
 """Orders of operators: plans and windows, forgotten ids, seeds, releases and rewinds.
 
-`release`, `rewind`, `forget`, `seed` and `inforce` are pure; `releasing`, `rewinding`, `forgetting`,
-`redriving` and `orders` carry them out for the commands in `cli`. docs/reference/control-records.md describes
+`release`, `rewind`, `forget`, `seed` and `in_force` are pure; `run_release`, `run_rewind`, `run_forget`,
+`run_redrive` and `common` carry them out for the commands in `cli`. docs/reference/control-records.md describes
 the effect of each record on the index.
 """

@@ -272,7 +272,7 @@ class Settings(BaseModel):
     recipe: str = Field(
         default=DEFAULT,
         description="How a text becomes a fingerprint: `words`, `chars`, `shingles`, `keywords`, "
-        "`textrank`, `vector`, or one of these with a width (`chars:64`); see `recipes.md`. A change "
+        "`textrank`, `pypi-simhash`, `vector`, or one of these with a width (`chars:64`); see `recipes.md`. A change "
         "needs a new `fingerprints` topic.",
     )
     floor: Annotated[int, Field(ge=0, lt=1 << 32)] | None = Field(

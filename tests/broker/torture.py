@@ -556,7 +556,7 @@ def main() -> int:
     asked = parser.parse_args()
     print(f"seed {asked.seed}, {asked.minutes} minutes", flush=True)
     # A process that compiles kernels takes 200 MB more, and its forks are measured with them.
-    warm = "from stream_dedup.serving import warm; compile_kernels.use_fingerprints(); compile_kernels.use_index()"
+    warm = "from stream_dedup.serving import compile_kernels; compile_kernels.use_fingerprints(); compile_kernels.use_index()"
     subprocess.run([sys.executable, "-c", warm], check=True)
     with (
         tempfile.TemporaryDirectory(prefix="torture-") as folder,

@@ -353,7 +353,7 @@ def test_what_nobody_foresaw_of_a_fetched_text_costs_no_other(
         "/c": Reply(b"plain"),
     }
     monkeypatch.setattr(
-        f"stream_dedup.inputs.{'elsewhere.unpack' if where == 'unpack' else 'stores.TextStores._classify'}",
+        f"stream_dedup.inputs.{'claim_checks.unpack' if where == 'unpack' else 'stores.TextStores._classify'}",
         raise_it,
     )
     by = TextFetcher([pages.url], FetchLimits(4, 1000, 5.0))
