@@ -46,11 +46,11 @@ _FIRST = {**dict.fromkeys(_WEB, "no host"), **dict.fromkeys(("file", "memory"), 
 
 
 class TextAddress(NamedTuple):
-    """An address that may be read. `origin` is the scheme with the host, bucket or container;
+    """An address that may be read, and its parts. `origin` is the scheme with the host, bucket or container;
     `path` is the path after it, without `?`.
     """
 
-    whole: str
+    url: str
     scheme: str
     origin: str
     path: str

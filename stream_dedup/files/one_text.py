@@ -12,7 +12,7 @@ from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.terminal import note
 from stream_dedup.files.decoding import is_row, read_row
 from stream_dedup.files.remarks import is_utf8
-from stream_dedup.inputs.charset import lost_letters
+from stream_dedup.inputs.charset import describe_wrong_encoding
 from stream_dedup.inputs.decoder import PLAIN_TEXT, DecodedDocument, Decoder
 from stream_dedup.inputs.sources import (
     STANDARD_INPUT,
@@ -58,7 +58,7 @@ def read_text(settings: Settings, target: str, *, as_text: bool) -> DecodedDocum
         raise InputError(
             f"There is no file {target}; name one that exists, or search for this text with --text."
         )
-    if problem := lost_letters(text):
+    if problem := describe_wrong_encoding(text):
         raise InputError(f"{target:.200}: {problem}")
     return DecodedDocument(text, b"", 0, 0)
 

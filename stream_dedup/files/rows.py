@@ -25,7 +25,7 @@ from stream_dedup.domain.hosts import named_site, site_of
 from stream_dedup.domain.printable import counted
 from stream_dedup.files.offline import OfflineDocument, RepeatedIds, exceeds_one_percent
 from stream_dedup.fingerprinting import Vector, as_vector
-from stream_dedup.inputs.charset import looks_like_markup, lost_letters
+from stream_dedup.inputs.charset import describe_wrong_encoding, looks_like_markup
 from stream_dedup.inputs.columnar import decoded_parts, require_pyarrow
 from stream_dedup.inputs.fields import MISSING, field_at, joined_texts, parse_json, scalar
 from stream_dedup.inputs.html import Pages
@@ -106,7 +106,7 @@ class DocumentRows:
                 if content is _NULL:
                     self.missing.add(number)
                     content = as_vector([]) if self.takes_vectors else ""
-                if isinstance(content, str) and (problem := lost_letters(content)):
+                if isinstance(content, str) and (problem := describe_wrong_encoding(content)):
                     self.unreadable[number] = f"{where}: {problem}"
                     content = ""
                 if (

@@ -52,7 +52,7 @@ def decode_page(raw: bytes, label: str | None = None) -> str:
         if raw.startswith(mark):
             return raw[len(mark) :].decode(name, "replace")
     of_server = _codec(label)
-    if of_server and not lost_letters(text := raw.decode(of_server, "replace")):
+    if of_server and not describe_wrong_encoding(text := raw.decode(of_server, "replace")):
         return text
     of_page = _codec(_declared(raw))
     if of_page and of_page.startswith("utf-16"):
@@ -76,7 +76,7 @@ def _declared(raw: bytes) -> str | None:
     return xml[1].decode("latin-1") if xml else None
 
 
-def lost_letters(text: str) -> str:
+def describe_wrong_encoding(text: str) -> str:
     """Return an error message if more than a fifth of a text is U+FFFD, otherwise an empty string.
 
     Texts in another encoding lose most letters and keep digits and names, so different texts would

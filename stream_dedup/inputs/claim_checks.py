@@ -4,14 +4,14 @@ A text is found, or missing permanently (a dead letter of stage `fetch`), or una
 (`TextAwayError`); `stores` decides which. An attempt that takes too long is unavailable too. An
 unavailable text is tried three times, after growing random pauses; then the caller gets the error and
 asks again later. A text that stays unavailable while its store answers for others is given up in the
-end, as a dead letter; if no other text is fetched, the store is asked for the last text that it
-answered for.
+end, as a dead letter; if no other text is fetched, the store is probed with the last text that it
+returned.
 
-Fetched texts are buffered from one call to the next while their addresses are requested: while one
-text is unavailable, later texts are not read repeatedly.
+Texts stay buffered between calls while their addresses are requested, so an unavailable text does
+not make later ones be fetched twice.
 
 Invariants: a text is read completely or not at all. At most `ahead_bytes` and one more text are
-buffered, so that the first always fits. Compressed texts are unpacked when they are returned, to at
+buffered, so that the first always fits. Compressed texts are decompressed when they are returned, to at
 most `text_bytes`.
 """
 
@@ -56,9 +56,9 @@ _RETRY_SECONDS: Final = 0.1
 _GATHER_SECONDS: Final = 0.25
 _GATHER_TEXTS: Final = 1_000
 _POLL_SECONDS: Final = 0.02
-_UNKNOWN_BYTES: Final = 16 << 10
-_BINARY_WITHIN_BYTES: Final = 8 << 10
-_WIDE_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
+_ASSUMED_TEXT_BYTES: Final = 16 << 10
+_SNIFFED_BYTES: Final = 8 << 10
+_UTF16_BOMS: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
 class FetchLimits(NamedTuple):
@@ -69,7 +69,7 @@ class FetchLimits(NamedTuple):
 
     at_once: int
     text_bytes: int
-    seconds: float
+    attempt_seconds: float
     patience_seconds: float = math.inf
 
 
@@ -112,7 +112,7 @@ class TextFetcher:
             ConfigurationError: a library is not installed, or its environment is invalid.
         """
         self._prefixes = tuple(prefixes)
-        self._at_once, self._text_bytes, self._seconds, self._patience_seconds = limits
+        self._at_once, self._text_bytes, self._attempt_seconds, self._patience_seconds = limits
         self._clock = clock
         self._stores = TextStores(self._prefixes, self._text_bytes, self._at_once)
         self._changed = threading.Condition()
@@ -134,8 +134,8 @@ class TextFetcher:
         self._delays: dict[str, _Delay] = {}  # of unavailable texts, kept between calls
         self._answers: dict[str, _Answer] = {}  # by origin
         self._probed: asyncio.Task[None] | None = None
-        self._mean_bytes = _UNKNOWN_BYTES
-        self._has_begun = False
+        self._mean_bytes = _ASSUMED_TEXT_BYTES
+        self._has_launched = False
 
     def check(self, address: str) -> TextAddress | DeadLetter:
         """Return an allowed address, or the dead letter of a refused one; the result depends on the
@@ -178,11 +178,11 @@ class TextFetcher:
         ready = start
         with self._changed:
             while True:
-                while ready < end and addresses[ready].whole in self._found:
+                while ready < end and addresses[ready].url in self._found:
                     ready += 1
                 if ready == end:
                     break
-                first = addresses[ready].whole
+                first = addresses[ready].url
                 if ready > start and (
                     first in self._away
                     or self._is_full
@@ -208,31 +208,25 @@ class TextFetcher:
         with self._changed:
             self._first = addresses[start]
             self._ahead_bytes = ahead_bytes
-            self._has_begun = False
+            self._has_launched = False
             if addresses is not self._requested:
                 self._requested = addresses
-                self._last = {
-                    addresses[place].whole: place for place in range(start, len(addresses))
-                }
-                self._order = list(
-                    {address.whole: address for address in addresses[start:]}.values()
-                )
-                self._places = {address.whole: place for place, address in enumerate(self._order)}
+                self._last = {addresses[place].url: place for place in range(start, len(addresses))}
+                self._order = list({address.url: address for address in addresses[start:]}.values())
+                self._places = {address.url: place for place, address in enumerate(self._order)}
                 self._next = 0
-                for whole in self._found.keys() - self._places.keys():
-                    self._forget(whole)
+                for url in self._found.keys() - self._places.keys():
+                    self._forget(url)
                 self._sizes = {
-                    whole: size for whole, size in self._sizes.items() if whole in self._places
+                    url: size for url, size in self._sizes.items() if url in self._places
                 }
                 # A text may be requested again in another list.
                 since = self._clock() - self._patience_seconds
                 self._delays = {
-                    whole: delay
-                    for whole, delay in self._delays.items()
-                    if delay.failed_at >= since
+                    url: delay for url, delay in self._delays.items() if delay.failed_at >= since
                 }
             else:
-                self._next = min([self._next, *(self._places[whole] for whole in self._away)])
+                self._next = min([self._next, *(self._places[url] for url in self._away)])
             self._away.clear()
         self._stores.run(self._start_reader())
 
@@ -248,16 +242,16 @@ class TextFetcher:
         for address in addresses[start:end]:
             if result and size >= stretch_bytes:
                 break
-            if address.whole not in texts:
-                text = texts[address.whole] = self._text_of(address, self._found[address.whole])
+            if address.url not in texts:
+                text = texts[address.url] = self._text_of(address, self._found[address.url])
                 size += len(text) if isinstance(text, bytes) else 0
-            result.append(texts[address.whole])
+            result.append(texts[address.url])
         with self._changed:
-            for whole in texts:
-                self._forget(whole)
-                address = self._order[self._places.pop(whole)]
-                if self._last[whole] >= start + len(result):  # it is requested again
-                    self._places[whole] = len(self._order)
+            for url in texts:
+                self._forget(url)
+                address = self._order[self._places.pop(url)]
+                if self._last[url] >= start + len(result):  # it is requested again
+                    self._places[url] = len(self._order)
                     self._order.append(address)
         return result
 
@@ -266,10 +260,10 @@ class TextFetcher:
         if isinstance(found, DeadLetter):
             return found
         named = next((suffix for suffix in SUFFIXES if address.path.lower().endswith(suffix)), "")
-        packing = packing_of(found) or named
-        if packing:
+        compression = packing_of(found) or named
+        if compression:
             try:
-                unpacked = unpack(packing, found, self._text_bytes)
+                unpacked = unpack(compression, found, self._text_bytes)
             except InputError as error:
                 return _letter(address, "Damaged", f"is compressed, and {error}")
             except MemoryError:
@@ -287,8 +281,8 @@ class TextFetcher:
                     f"has more than {self._text_bytes} bytes after it is unpacked",
                 )
             found = unpacked
-        head = found[:_BINARY_WITHIN_BYTES]
-        if head.startswith(b"%PDF-") or (b"\0" in head and not head.startswith(_WIDE_MARKS)):
+        head = found[:_SNIFFED_BYTES]
+        if head.startswith(b"%PDF-") or (b"\0" in head and not head.startswith(_UTF16_BOMS)):
             return _letter(address, "NotText", "is not text: it contains zero bytes, or is a PDF")
         return found
 
@@ -296,8 +290,8 @@ class TextFetcher:
 
     async def _start_reader(self) -> None:
         with self._changed:
-            gone = [task for whole, task in self._running.items() if whole not in self._places]
-            self._has_begun = True
+            gone = [task for url, task in self._running.items() if url not in self._places]
+            self._has_launched = True
             self._launch()
         for task in gone:
             task.cancel()
@@ -309,7 +303,7 @@ class TextFetcher:
         if self._first is not None:
             self._start(self._first)
         away = (
-            {address.origin for address in self._order if address.whole in self._away}
+            {address.origin for address in self._order if address.url in self._away}
             if self._away
             else set()
         )
@@ -323,20 +317,20 @@ class TextFetcher:
         """Start to fetch a text, unless it is fetched, unavailable, returned or running; return False
         if it does not fit into the buffer.
         """
-        whole = address.whole
-        if whole in self._places and not (
-            whole in self._found or whole in self._running or whole in self._away
+        url = address.url
+        if url in self._places and not (
+            url in self._found or url in self._running or url in self._away
         ):
-            size = self._sizes.get(whole, self._mean_bytes)
-            if not self._has_room(whole, size):
+            size = self._sizes.get(url, self._mean_bytes)
+            if not self._has_room(url, size):
                 return False
-            self._reserve(whole, size)
-            self._running[whole] = asyncio.get_running_loop().create_task(self._fetch(address))
+            self._reserve(url, size)
+            self._running[url] = asyncio.get_running_loop().create_task(self._fetch(address))
         return True
 
     async def _fetch(self, address: TextAddress) -> None:
         """Fetch one text, and store it or the reason of the failure."""
-        whole = address.whole
+        url = address.url
         found: Fetched | None = None
         away: str | None = None
         began = self._clock()
@@ -345,18 +339,18 @@ class TextFetcher:
                 if attempt:
                     await asyncio.sleep(_RETRY_SECONDS * 2**attempt * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
                 try:
-                    async with asyncio.timeout(self._seconds):
-                        found = await self._stores.read_text(address, partial(self._admit, whole))
+                    async with asyncio.timeout(self._attempt_seconds):
+                        found = await self._stores.read_text(address, partial(self._admit, url))
                     break
                 except AwayNowError as error:
                     away = str(error)
                 except TimeoutError:
-                    away = f"was not read within {self._seconds:g} s"
+                    away = f"was not read within {self._attempt_seconds:g} s"
         except MissingTextError as error:
             found = _letter(address, error.kind, str(error))
         except NoRoomError as error:
             with self._changed:
-                self._sizes[whole] = error.size
+                self._sizes[url] = error.size
         except Exception as error:  # noqa: BLE001 - otherwise the caller would wait for ever
             away = f"is unavailable ({printable(f'{type(error).__name__}: {error}')})"
         finally:
@@ -365,11 +359,11 @@ class TextFetcher:
                     self._note_answer(address, found)
                 elif away is not None:
                     found = self._letter_if_late(address, away, began)
-                self._store_result(whole, found, away)
+                self._store_result(url, found, away)
 
     def _note_answer(self, address: TextAddress, found: Fetched) -> None:
         """Store that a store answered, also if it does not contain the text."""
-        self._delays.pop(address.whole, None)
+        self._delays.pop(address.url, None)
         if isinstance(found, bytes) or found.error_class == NOT_FOUND:
             self._answers[address.origin] = _Answer(address, self._clock())
 
@@ -380,16 +374,16 @@ class TextFetcher:
         if self._patience_seconds == math.inf:
             return None
         now, recent = self._clock(), self._patience_seconds / 10
-        seconds, failed_at = self._delays.get(address.whole, _Delay(0.0, began))
+        seconds, failed_at = self._delays.get(address.url, _Delay(0.0, began))
         answer = self._answers.get(address.origin)
         if answer is not None and answer.time >= min(failed_at, now - recent):
             seconds += now - failed_at
         if answer is not None and answer.time < now - recent / 2 and self._probed is None:
             self._probed = asyncio.get_running_loop().create_task(self._probe_store(answer.address))
         if seconds < self._patience_seconds:
-            self._delays[address.whole] = _Delay(seconds, now)
+            self._delays[address.url] = _Delay(seconds, now)
             return None
-        self._delays.pop(address.whole, None)
+        self._delays.pop(address.url, None)
         return _letter(
             address,
             "GivenUp",
@@ -400,7 +394,7 @@ class TextFetcher:
     async def _probe_store(self, address: TextAddress) -> None:
         """Ask a store for a text that it answered for before, to learn whether it answers now."""
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self._attempt_seconds):
                 found: Fetched = await self._stores.read_text(address, lambda _size: None)
         except MissingTextError as error:
             found = _letter(address, error.kind, str(error))
@@ -411,21 +405,21 @@ class TextFetcher:
         with self._changed:
             self._note_answer(address, found)
 
-    def _store_result(self, whole: str, found: Fetched | None, away: str | None) -> None:
+    def _store_result(self, url: str, found: Fetched | None, away: str | None) -> None:
         """Store the result of a fetch: `found`, or the reason `away`, or neither if it did not fit or
         was cancelled; start the next.
         """
-        del self._running[whole]
-        self._release(whole)
-        place = self._places.get(whole)
+        del self._running[url]
+        self._release(url)
+        place = self._places.get(url)
         if place is not None:
             if found is not None:
-                self._found[whole] = found
+                self._found[url] = found
                 size = len(found) if isinstance(found, bytes) else 0
-                self._reserve(whole, size)
+                self._reserve(url, size)
                 self._mean_bytes = (7 * self._mean_bytes + size) // 8
             elif away is not None:
-                self._away[whole] = away
+                self._away[url] = away
             else:
                 self._next = min(self._next, place)
         self._launch()
@@ -433,45 +427,45 @@ class TextFetcher:
             # Not for each text: the caller polls, and waking it is as expensive.
             self._changed.notify_all()
 
-    def _admit(self, whole: str, size: int) -> None:
+    def _admit(self, url: str, size: int) -> None:
         """Reserve `size` bytes of the buffer.
 
         Raises:
             NoRoomError: they do not fit.
         """
         with self._changed:
-            if size > self._reserved.get(whole, 0):
-                if not self._has_room(whole, size):
+            if size > self._reserved.get(url, 0):
+                if not self._has_room(url, size):
                     raise NoRoomError(size)
-                self._reserve(whole, size)
+                self._reserve(url, size)
 
-    def _has_room(self, whole: str, size: int) -> bool:
+    def _has_room(self, url: str, size: int) -> bool:
         """Return whether `size` bytes of a text fit into the buffer; those of the first always do."""
-        is_first = self._first is not None and self._first.whole == whole
+        is_first = self._first is not None and self._first.url == url
         return (
             is_first
-            or self._reserved_bytes - self._reserved.get(whole, 0) + size <= self._ahead_bytes
+            or self._reserved_bytes - self._reserved.get(url, 0) + size <= self._ahead_bytes
         )
 
-    def _reserve(self, whole: str, size: int) -> None:
-        self._reserved_bytes += size - self._reserved.get(whole, 0)
-        self._reserved[whole] = size
+    def _reserve(self, url: str, size: int) -> None:
+        self._reserved_bytes += size - self._reserved.get(url, 0)
+        self._reserved[url] = size
 
-    def _release(self, whole: str) -> None:
-        self._reserved_bytes -= self._reserved.pop(whole, 0)
+    def _release(self, url: str) -> None:
+        self._reserved_bytes -= self._reserved.pop(url, 0)
 
-    def _forget(self, whole: str) -> None:
-        del self._found[whole]
-        self._release(whole)
+    def _forget(self, url: str) -> None:
+        del self._found[url]
+        self._release(url)
 
     @property
     def _is_full(self) -> bool:
         """Whether no fetch is running, because the buffer is full."""
-        return self._has_begun and not self._running
+        return self._has_launched and not self._running
 
 
 def _letter(address: TextAddress, kind: str, why: str) -> DeadLetter:
-    """Return the dead letter for the answer of a store; timed, because another worker may have read a
-    text there.
+    """Return the dead letter for the answer of a store; it is not reproducible, because another worker
+    may have read a text there.
     """
-    return DeadLetter("fetch", kind, f"The text at {shown(address.whole)} {why}.", is_timed=True)
+    return DeadLetter("fetch", kind, f"The text at {shown(address.url)} {why}.", is_timed=True)

@@ -36,7 +36,7 @@ from stream_dedup.domain.hosts import HostNames, named_site, site_of
 from stream_dedup.domain.messages import Messages
 from stream_dedup.domain.unexpected_errors import Unforeseen
 from stream_dedup.fingerprinting import Content, Vector, as_vector
-from stream_dedup.inputs.charset import REPLACED, decode_page, lost_letters
+from stream_dedup.inputs.charset import REPLACED, decode_page, describe_wrong_encoding
 from stream_dedup.inputs.claim_checks import Fetched, TextFetcher, fetch_limits
 from stream_dedup.inputs.fields import (
     MISSING,
@@ -67,7 +67,7 @@ PLAIN_TEXT: Final[Mapping[str, str | None]] = {
 }
 
 _TIME_MS_MAX = 253_402_300_799_999  # 9999-12-31; RFC 3339 has no later time
-# What reading a record raises that is no JSON object with a text, an id and a title.
+# Errors of the fast path: the value is no JSON object whose text, id and title are strings.
 _NOT_QUICK = (
     msgspec.MsgspecError,
     LookupError,
@@ -158,21 +158,21 @@ class Decoder:
         self._fetcher = _fetcher_of(settings) if fetches and settings.text_at is not None else None
         self._extractor = Extractor() if settings.text_is == "html" and not takes_vectors else None
         self._base64 = settings.text_encoding == "base64"
-        is_text = settings.title_field == settings.text_field  # then records have no title
-        self._title_field = "" if is_text else settings.title_field
+        title_is_text = settings.title_field == settings.text_field  # then records have no title
+        self._title_field = "" if title_is_text else settings.title_field
         self._sites = HostNames(site_of)
         self._unforeseen = Unforeseen("decode", "decoder")
         # The most common records have a fast path: the value is the text, the key the id, the
         # timestamp the time.
-        self._is_wrapped = self._base64 or self._extractor is not None
+        self._is_encoded = self._base64 or self._extractor is not None
         self._is_plain = not (
-            self._json or self._is_wrapped or settings.allow_bypass or self._settings.text_at
+            self._json or self._is_encoded or settings.allow_bypass or self._settings.text_at
         )
         # So do JSON objects whose text and id are strings.
         self._is_plain_json = self._json and not (
             self._framed
             or self._registry is not None
-            or self._is_wrapped
+            or self._is_encoded
             or settings.allow_bypass
             or takes_vectors
             or settings.text_at
@@ -206,7 +206,7 @@ class Decoder:
         for place in range(len(messages)):
             if place not in skipped:
                 message = messages[place]
-                address = self._read_safely(message, self._address_of, message)
+                address = self._read_safely(message, self._checked_address, message)
                 if isinstance(address, TextAddress):
                     found[place] = address
         return found
@@ -328,17 +328,17 @@ class Decoder:
         if isinstance(fields, DeadLetter | Reason):
             return fields
         text: Content | bytes | DeadLetter | None = (
-            self._fetched(message, fields, fetched) if self._settings.text_at else None
+            self._fetch_text(message, fields, fetched) if self._settings.text_at else None
         )
         if text is None:
             text = (message.value or b"") if not self._json else self._content_of(fields)
         title = ""
-        if (self._is_wrapped and isinstance(text, str)) or isinstance(text, bytes):
-            read = self._read(text)
+        if (self._is_encoded and isinstance(text, str)) or isinstance(text, bytes):
+            read = self._decode_text(text)
             text, title = (read, "") if isinstance(read, DeadLetter) else read
         if isinstance(text, DeadLetter):
             return text
-        if isinstance(text, str) and (why := lost_letters(text)):
+        if isinstance(text, str) and (why := describe_wrong_encoding(text)):
             return DeadLetter("decode", "OtherEncoding", why)
         identifier = self._id_of(message, fields)
         return DecodedDocument(
@@ -386,11 +386,11 @@ class Decoder:
     def _content_of(self, fields: Any) -> Content | bytes | DeadLetter:
         return self._vector_of(fields) if self._takes_vectors else self._text_of(fields)
 
-    def _fetched(self, message: Message, fields: Any, fetched: Fetched | None) -> Fetched | None:
+    def _fetch_text(self, message: Message, fields: Any, fetched: Fetched | None) -> Fetched | None:
         """Return the text at the address that a record names; None if it names none."""
         if fetched is not None:
             return fetched
-        address = self._address_named(message, fields)
+        address = self._raw_address(message, fields)
         if address is None or isinstance(address, DeadLetter):
             return address
         if self._fetcher is None:
@@ -402,17 +402,17 @@ class Decoder:
         checked = self._fetcher.check(address)
         return checked if isinstance(checked, DeadLetter) else self._fetcher.fetch_one(checked)
 
-    def _address_of(self, message: Message) -> TextAddress | DeadLetter | None:
+    def _checked_address(self, message: Message) -> TextAddress | DeadLetter | None:
         """Return the allowed address of a record's text, or the dead letter of a refused one; None if
         it names none or is not a document.
         """
         fields = self._fields_of(message)
         if self._fetcher is None or isinstance(fields, DeadLetter | Reason):
             return None
-        address = self._address_named(message, fields)
+        address = self._raw_address(message, fields)
         return self._fetcher.check(address) if isinstance(address, str) else address
 
-    def _address_named(self, message: Message, fields: Any) -> str | DeadLetter | None:
+    def _raw_address(self, message: Message, fields: Any) -> str | DeadLetter | None:
         """Return the address that a record names, None if it names none; the last of equal headers
         counts.
         """
@@ -442,7 +442,7 @@ class Decoder:
             )
         return found
 
-    def _read(self, encoded: str | bytes) -> Page | DeadLetter:
+    def _decode_text(self, encoded: str | bytes) -> Page | DeadLetter:
         """Return the text of a field or a whole value; of a web page with its title."""
         if self._base64:
             try:

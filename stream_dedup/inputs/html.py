@@ -26,7 +26,7 @@ from typing import IO, Final, cast
 from stream_dedup.domain.document import DeadLetter
 from stream_dedup.domain.errors import ConfigurationError, ExtractorAwayError
 from stream_dedup.domain.extras import install_command
-from stream_dedup.inputs.charset import decode_page, lost_letters
+from stream_dedup.inputs.charset import decode_page, describe_wrong_encoding
 from stream_dedup.inputs.children import start_child
 from stream_dedup.inputs.html_child import LENGTH_BYTES, TEXT, Page, read_exactly
 from stream_dedup.inputs.sources import RawDocument
@@ -179,5 +179,5 @@ class Pages:
             if isinstance(found, DeadLetter):
                 return found
             page = found
-        why = lost_letters(page.text)
+        why = describe_wrong_encoding(page.text)
         return DeadLetter("decode", "OtherEncoding", why) if why else page

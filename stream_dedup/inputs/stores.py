@@ -153,7 +153,7 @@ class TextStores:
                     self._threads, self._read_in_thread, system, address, admit
                 )
             elif _streams(system):
-                found = await self._read_stream(await system.open_async(address.whole, "rb"), admit)
+                found = await self._read_stream(await system.open_async(address.url, "rb"), admit)
             else:
                 found = await self._read_at_once(system, address, admit)
         except (MissingTextError, AwayNowError, NoRoomError):
@@ -168,7 +168,7 @@ class TextStores:
         the address names it.
         """
         kind = class_of(address.scheme)
-        named = {} if address.scheme in _WEB else kind._get_kwargs_from_urls(address.whole)
+        named = {} if address.scheme in _WEB else kind._get_kwargs_from_urls(address.url)
         key = f"{address.scheme} {sorted(named.items())}"
         if key not in self._systems:
             options: dict[str, Any] = {"skip_instance_cache": True, "use_listings_cache": False}
@@ -194,7 +194,7 @@ class TextStores:
         }
         current = address
         for _ in range(_REDIRECTS_MAX + 1):
-            async with session.get(system.encode_url(current.whole), **options) as response:
+            async with session.get(system.encode_url(current.url), **options) as response:
                 if response.status not in _REDIRECTS:
                     response.raise_for_status()
                     encoding = response.headers.get("Content-Encoding", "").strip().lower()
@@ -207,7 +207,7 @@ class TextStores:
                     return await self._read_parts(
                         response.content, int(length) if length.isdecimal() else 0, admit
                     )
-                to = urljoin(current.whole, response.headers.get("Location", ""))
+                to = urljoin(current.url, response.headers.get("Location", ""))
             found = checked(to, self._prefixes)
             if isinstance(found, str) or found.origin != address.origin:
                 raise MissingTextError(
@@ -237,14 +237,14 @@ class TextStores:
 
     async def _read_at_once(self, system: Any, address: TextAddress, admit: Admit) -> bytes:
         """Read from a store without streams, after asking for the size."""
-        size = int((await system._info(address.whole))["size"] or 0)
+        size = int((await system._info(address.url))["size"] or 0)
         self._measure(size)
         admit(size)
-        return bytes(await system._cat_file(address.whole, start=0, end=size)) if size else b""
+        return bytes(await system._cat_file(address.url, start=0, end=size)) if size else b""
 
     def _read_in_thread(self, system: Any, address: TextAddress, admit: Admit) -> bytes:
         """Read from a disk, in a thread."""
-        whole = address.whole
+        url = address.url
         if address.scheme == "file":
             leads_to = checked(
                 "file://" + os.path.realpath(address.path), _resolve_prefixes(self._prefixes)
@@ -253,13 +253,13 @@ class TextStores:
                 raise MissingTextError(
                     "AddressRefused", "is a link to a path that no prefix allows"
                 )
-            whole = leads_to.whole
-        info = system.info(whole)
+            url = leads_to.url
+        info = system.info(url)
         if info["type"] != "file":
             raise MissingTextError(NOT_FOUND, "is not a file")
         self._measure(info["size"])
         admit(info["size"])
-        with system.open(whole, "rb") as stream:
+        with system.open(url, "rb") as stream:
             found: bytes = stream.read(self._bytes_max + 1)
         self._measure(len(found))
         return found
@@ -351,7 +351,7 @@ def _printable_reason(address: TextAddress, error: Exception, code: str) -> str:
     """Return the message of an error without the queries of addresses: signed addresses have their
     secret there.
     """
-    text = str(getattr(error, "message", "") or error).replace(address.whole, shown(address.whole))
+    text = str(getattr(error, "message", "") or error).replace(address.url, shown(address.url))
     text = re.sub(r"\?[^\s'\")]+", "?...", text)
     return printable(": ".join(filter(None, (code or type(error).__name__, text))))
 

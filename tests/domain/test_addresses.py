@@ -115,7 +115,7 @@ def test_a_prefix_that_could_allow_nothing_or_too_much_is_refused(
 def test_whatever_stands_there_it_lies_below_a_prefix_or_is_refused(rest: str, front: str) -> None:
     found = checked(front + rest, PREFIXES)
     if isinstance(found, TextAddress):
-        assert any(found.whole.startswith(f"{prefix}/") for prefix in PREFIXES)
+        assert any(found.url.startswith(f"{prefix}/") for prefix in PREFIXES)
         assert not {".", ".."} & set(found.path.split("/"))
     else:
         assert found.endswith(".")

@@ -228,14 +228,14 @@ class UnforeseenError(Exception):
 
 def raising(by: Decoder, what: BaseException) -> None:
     """Have one value lead the decoder to an error."""
-    known = by._read
+    known = by._decode_text
 
     def read(written: str | bytes) -> Any:
         if written in ("bad", b"bad"):
             raise what
         return known(written)
 
-    by._read = read  # type: ignore[method-assign]
+    by._decode_text = read  # type: ignore[method-assign]
 
 
 def test_what_nobody_foresaw_is_the_records_dead_letter_and_said_once_a_minute(

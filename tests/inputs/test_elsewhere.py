@@ -29,7 +29,7 @@ from tests.inputs.store_server import Pages, Reply, serving, until
 from tests.tiers import few
 
 KB = 1 << 10
-LIMITS = FetchLimits(at_once=8, text_bytes=100 * KB, seconds=5.0)
+LIMITS = FetchLimits(at_once=8, text_bytes=100 * KB, attempt_seconds=5.0)
 BOMB = gzip.compress(bytes(200 << 20), 9)
 
 
@@ -454,7 +454,7 @@ def test_what_a_library_says_is_told_without_the_secret_of_a_signed_address() ->
     address = address_of(
         fetcher("https://store.example"), "https://store.example/a?signature=secret"
     )
-    for said in (address.whole, "url='https://store.example/%61?signature=secret'"):
+    for said in (address.url, "url='https://store.example/%61?signature=secret'"):
         assert "secret" not in stores._printable_reason(
             address, ValueError(f"it failed: {said}"), ""
         )

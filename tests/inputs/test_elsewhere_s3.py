@@ -24,7 +24,7 @@ from stream_dedup.inputs.claim_checks import FetchLimits, TextFetcher
 from stream_dedup.inputs.sources import find_files, read_documents
 from tests.inputs.test_elsewhere import address_of, all_of, fetch, letter
 
-LIMITS = FetchLimits(at_once=16, text_bytes=100_000, seconds=10.0)
+LIMITS = FetchLimits(at_once=16, text_bytes=100_000, attempt_seconds=10.0)
 
 
 @pytest.fixture(scope="module")

@@ -150,15 +150,15 @@ class Impatient(Decoder):
         for address in addresses[start:]:
             if found and WORLD.patience.random() < 0.4:
                 break
-            if "AWAY" in address.whole:
+            if "AWAY" in address.url:
                 if WORLD.broker.now_ms >= WORLD.away_until_ms and not is_hurried():
-                    found.append(address.whole.encode())
+                    found.append(address.url.encode())
                     continue
                 if found:
                     break
-                raise TextAwayError(f"The text {address.whole} is away.")
+                raise TextAwayError(f"The text {address.url} is away.")
             missing = DeadLetter("fetch", "NotFound", "The text is not there.", is_timed=True)
-            found.append(missing if WORLD.patience.random() < 0.5 else address.whole.encode())
+            found.append(missing if WORLD.patience.random() < 0.5 else address.url.encode())
         return found
 
     def decode_all(
