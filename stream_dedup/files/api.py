@@ -33,7 +33,7 @@ from stream_dedup.domain.printable import counted
 from stream_dedup.domain.sketch import SKETCH_BYTES, per_cent
 from stream_dedup.domain.sketch import similarity as sketch_similarity
 from stream_dedup.files.offline import (
-    PrintedBatch,
+    FingerprintedBatch,
     apply_record,
     judge_prints,
     open_index,
@@ -538,7 +538,7 @@ class Index:
         # Each log record reserves as many positions as a record can have documents, so positions
         # only grow, also over restarts.
         first = self._index.applied * records.DOCUMENTS_MAX
-        batch = PrintedBatch.empty(self.recipe, count)._replace(
+        batch = FingerprintedBatch.empty(self.recipe, count)._replace(
             ids=ids,
             prints=columns,
             scopes=np.full(count, scope, np.uint64),

@@ -1,4 +1,4 @@
-"""Judge the documents of files for `check`, and their fingerprints for `judge`."""
+"""Judge the documents of files, as `check` and `judge` do."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from stream_dedup.domain.terminal import (
 from stream_dedup.files.decoding import decode_documents
 from stream_dedup.files.keep import FIRST, Ranks, check_keep, require_no_index
 from stream_dedup.files.offline import (
+    FingerprintedBatch,
     Judged,
     OfflineDocument,
-    PrintedBatch,
     fingerprinted,
     judge_batches,
     judge_ranked,
@@ -118,7 +118,7 @@ class CheckTask:
         remarks: Remarks,
         advance: Advance,
         keep: str = FIRST,
-    ) -> Iterator[PrintedBatch]:
+    ) -> Iterator[FingerprintedBatch]:
         """Yield the documents of files with their fingerprints, ranked by `keep`; `pending` as in
         `decode_documents`.
         """
@@ -136,7 +136,7 @@ class CheckTask:
         return ranks.rank_batches(fingerprinted(documents, self.recipe))
 
     def judge(
-        self, batches: Iterator[PrintedBatch], index: LogIndex, run: bytes, first: int
+        self, batches: Iterator[FingerprintedBatch], index: LogIndex, run: bytes, first: int
     ) -> Iterator[Judged]:
         """Yield the verdicts on documents, in their order; `first` is the number of the first
         document.
@@ -145,7 +145,9 @@ class CheckTask:
             return judge_batches(batches, self.recipe, index, run=run, first=first)
         return iter(judge_ranked(batches, self.recipe, index))
 
-    def judge_old(self, index: LogIndex, remarks: Remarks, lost: Losses, advance: Advance) -> None:
+    def judge_against(
+        self, index: LogIndex, remarks: Remarks, lost: Losses, advance: Advance
+    ) -> None:
         """Judge the documents of the old files; report only those that cannot be read.
 
         Raises:
@@ -191,7 +193,7 @@ class CheckTask:
     def judge_by_rank(self, remarks: Remarks, lost: Losses, advance: Advance) -> list[Judged]:
         """Read all documents once and return their verdicts; report only on the old files."""
         index = self.open_index(MemoryStore())
-        self.judge_old(index, remarks, lost, advance)
+        self.judge_against(index, remarks, lost, advance)
         batches = self.batches(
             self.files, deque(), Remarks(self.settings), advance, self.request.keep
         )
@@ -319,7 +321,7 @@ def check_files(
         advance = stack.enter_context(task.progress())
         ranked: Iterator[Judged] | None = None
         if write is None or task.request.keep == FIRST:
-            task.judge_old(index, remarks, lost, advance)
+            task.judge_against(index, remarks, lost, advance)
         else:  # all files must be read to know which copy is kept
             ranked = iter(task.judge_by_rank(remarks, lost, advance))
         for files in [task.files] if write is None else [[file] for file in task.files]:
@@ -392,14 +394,14 @@ def check_into(task: CheckTask, folder: Path, part_format: PartFormat) -> int:
     identity = {
         "files": [[file.name, file.size_bytes, file.stamp] for file in (*files, *task.old)],
         "index": None if task.request.index is None else str(task.request.index.resolve()),
-        "settings": reading_settings(settings),
+        "settings": decoding_settings(settings),
         "recipe": task.recipe.id,
         "plan": settings.judging_plan.id,
         "keep": task.request.keep,
         "as": [part_format.name, part_format.compression, part_format.rows],
     }
     remarks = Remarks(settings)
-    lost, old_lost = Losses(task.request.rows_max), Losses(task.request.rows_max)
+    lost, against_lost = Losses(task.request.rows_max), Losses(task.request.rows_max)
     lost.count_unread(task.unread_names)
     output = PartedOutput(
         folder,
@@ -422,7 +424,7 @@ def check_into(task: CheckTask, folder: Path, part_format: PartFormat) -> int:
                 "again to continue."
             )
         ):
-            _judge_unwritten(task, output, remarks, old_lost)
+            _judge_unwritten(task, output, remarks, against_lost)
     counts = {kind: output.counts[kind] for kind in KINDS}
     print_counts(counts, heading="rows", as_json=task.request.as_json, to=str(folder))
     for sentence in filter(
@@ -430,8 +432,8 @@ def check_into(task: CheckTask, folder: Path, part_format: PartFormat) -> int:
     ):
         note(sentence)
     # The counts of `output` include those of earlier runs.
-    lost.count, lost.damaged = counts["unreadable"] + old_lost.count, output.counts["damaged"]
-    old_lost.close()
+    lost.count, lost.damaged = counts["unreadable"] + against_lost.count, output.counts["damaged"]
+    against_lost.close()
     task.report(remarks, lost)
     task.require_documents(sum(counts.values()))
     return lost.exit_code(
@@ -442,10 +444,10 @@ def check_into(task: CheckTask, folder: Path, part_format: PartFormat) -> int:
 
 
 def _judge_unwritten(
-    task: CheckTask, output: PartedOutput, remarks: Remarks, old_lost: Losses
+    task: CheckTask, output: PartedOutput, remarks: Remarks, against_lost: Losses
 ) -> None:
     """Judge and write the rows that an earlier run did not write; count unreadable rows of the old
-    files in `old_lost`.
+    files in `against_lost`.
     """
 
     def decode(raws: Iterator[RawDocument], pending: Pending) -> Iterator[OfflineDocument]:
@@ -458,9 +460,9 @@ def _judge_unwritten(
         if task.request.keep == FIRST:
             index = stack.enter_context(output.opened_index(task.open_index))
             if not output.judged:
-                task.judge_old(index, remarks, old_lost, advance)
+                task.judge_against(index, remarks, against_lost, advance)
         else:
-            verdicts = task.judge_by_rank(remarks, old_lost, advance)
+            verdicts = task.judge_by_rank(remarks, against_lost, advance)
 
         def judge(documents: Iterator[OfflineDocument], first: int) -> Iterator[Judged]:
             if task.request.keep == FIRST:
@@ -477,7 +479,7 @@ def _judge_unwritten(
                 judged = (verdict for _, verdict in pairs)
             return remarks.count_verdicts(judged)
 
-        output.counts["damaged"] += old_lost.damaged
+        output.counts["damaged"] += against_lost.damaged
         remarks.repeated_ids.begin(output.judged)
         output.run(decode, judge, advance)
 
@@ -529,7 +531,7 @@ def settings_for(
     return settings
 
 
-def reading_settings(settings: Settings) -> dict[str, str]:
+def decoding_settings(settings: Settings) -> dict[str, str]:
     """Return the settings that change how documents are read."""
     names = (
         "value_format",

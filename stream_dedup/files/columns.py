@@ -36,7 +36,7 @@ import pyarrow.parquet as pq
 from stream_dedup.domain.document import DIGEST_BYTES, DeadLetter, shorten_id
 from stream_dedup.domain.errors import ConfigurationError, InputError
 from stream_dedup.files import offline
-from stream_dedup.files.offline import PrintedBatch
+from stream_dedup.files.offline import FingerprintedBatch
 from stream_dedup.files.parts import Pending, replace_file
 from stream_dedup.fingerprinting import Prints, Recipe
 from stream_dedup.inputs.columnar import columns_of, read_rows
@@ -68,11 +68,11 @@ class PrintedRows(NamedTuple):
 
     ids: Sequence[Any]
     outcomes: Sequence[tuple[str, DeadLetter | None]]
-    batch: PrintedBatch
+    batch: FingerprintedBatch
 
-    def with_empty_rows(self, recipe: Recipe) -> PrintedBatch:
+    def with_empty_rows(self, recipe: Recipe) -> FingerprintedBatch:
         """Return a batch of all rows, in which those that cannot be judged are empty."""
-        padded = PrintedBatch.empty(recipe, len(self.outcomes))
+        padded = FingerprintedBatch.empty(recipe, len(self.outcomes))
         judged = [row for row, (_, letter) in enumerate(self.outcomes) if letter is None]
         ids = list(padded.ids)
         for row, identifier in zip(judged, self.batch.ids, strict=True):
@@ -87,7 +87,7 @@ class PrintedRows(NamedTuple):
 
 def table_of(
     recipe: Recipe,
-    batch: PrintedBatch,
+    batch: FingerprintedBatch,
     ids: Sequence[Any],
     outcomes: Sequence[tuple[str, DeadLetter | None]] | None = None,
 ) -> Any:
@@ -214,7 +214,7 @@ def rows_of(table: Any, recipe: Recipe, what: str) -> Iterator[PrintedRows]:
         yield PrintedRows(
             _ids_for_callers(part),
             list(zip(places, letters, strict=True)),
-            PrintedBatch(
+            FingerprintedBatch(
                 ids, prints, scopes, sites, titles, lengths, times, ranks=np.zeros(len(ids))
             ),
         )
@@ -273,7 +273,7 @@ def batches_of(file: SourceFile) -> Iterator[Any]:
 
 def write_prints(
     path: Path,
-    batches: Iterable[PrintedBatch],
+    batches: Iterable[FingerprintedBatch],
     pending: Pending,
     recipe: Recipe,
     source_identity: str,
@@ -284,7 +284,7 @@ def write_prints(
     `pending` contains the outcomes of a batch when `batches` yields it. `source_identity` and
     `source`: see `is_up_to_date`.
     """
-    no_documents = PrintedBatch.empty(recipe)
+    no_documents = FingerprintedBatch.empty(recipe)
     count = 0
 
     def tables() -> Iterator[Any]:

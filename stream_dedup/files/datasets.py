@@ -19,8 +19,8 @@ from stream_dedup.domain.document import Reason, Verdict
 from stream_dedup.domain.errors import ConfigurationError, InputError
 from stream_dedup.domain.plan import Plan
 from stream_dedup.files.offline import (
+    FingerprintedBatch,
     Judged,
-    PrintedBatch,
     RepeatedIds,
     fingerprinted,
     judge_batches,
@@ -156,7 +156,7 @@ def prints(
 
     recipe = _recipe(recipe, vector)
     rows = _document_rows(source, _ColumnNames(text, id, vector, site, title), recipe)
-    batch = PrintedBatch.joined(recipe, list(fingerprinted(rows.documents(), recipe)))
+    batch = FingerprintedBatch.joined(recipe, list(fingerprinted(rows.documents(), recipe)))
     if rows.unread_names:
         warn_caller(not_read(rows.unread_names))
     if rows.unreadable:
@@ -188,7 +188,7 @@ def judge(
     ids: list[Any] = []  # of all rows that were read so far
     unreadable: list[int] = []
 
-    def batches() -> Iterator[PrintedBatch]:
+    def batches() -> Iterator[FingerprintedBatch]:
         for table, what in _read_tables(source):
             for rows in rows_of(table, made_by, what):
                 unreadable.extend(

@@ -15,7 +15,7 @@ import numpy as np
 from stream_dedup.domain.errors import ConfigurationError, InputError, UsageError
 from stream_dedup.domain.printable import printable
 from stream_dedup.domain.terminal import note
-from stream_dedup.files.offline import PrintedBatch
+from stream_dedup.files.offline import FingerprintedBatch
 from stream_dedup.inputs.columnar import columns_of
 from stream_dedup.inputs.fields import field_at
 from stream_dedup.inputs.sources import RawDocument, SourceFile
@@ -92,7 +92,7 @@ class Ranks:
         self._names = self._names or list(map(str, raw.fields or ()))
         return _NO_RANK if self.keep in _WORDS else _number(field_at(raw.fields, self.keep))
 
-    def rank_batches(self, batches: Iterator[PrintedBatch]) -> Iterator[PrintedBatch]:
+    def rank_batches(self, batches: Iterator[FingerprintedBatch]) -> Iterator[FingerprintedBatch]:
         """Yield batches with their ranks; at the end report the number of documents without a
         value.
 

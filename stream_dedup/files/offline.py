@@ -306,7 +306,7 @@ def apply_record(index: LogIndex, raw: bytes) -> bytes | None:
     return applied[0][1] if applied else None
 
 
-class PrintedBatch(NamedTuple):
+class FingerprintedBatch(NamedTuple):
     """Up to `BATCH_DOCUMENTS` documents with their fingerprints: `ids`, `prints` with a row for
     each, `scopes`, hashes of `sites` and `titles`, `lengths` of the texts in characters, `times` in
     milliseconds (0: unknown), and `ranks`, each (n,).
@@ -322,7 +322,7 @@ class PrintedBatch(NamedTuple):
     ranks: NDArray[np.float64]
 
     @classmethod
-    def empty(cls, recipe: Recipe, count: int = 0) -> PrintedBatch:
+    def empty(cls, recipe: Recipe, count: int = 0) -> FingerprintedBatch:
         """Return `count` documents without a text."""
         prints = Prints(
             np.zeros((count, recipe.limbs), np.uint64),
@@ -335,7 +335,7 @@ class PrintedBatch(NamedTuple):
         return cls([b""] * count, prints, *zeros)
 
     @classmethod
-    def joined(cls, recipe: Recipe, parts: Sequence[PrintedBatch]) -> PrintedBatch:
+    def joined(cls, recipe: Recipe, parts: Sequence[FingerprintedBatch]) -> FingerprintedBatch:
         """Return the documents of all batches in one; it can exceed `BATCH_DOCUMENTS`."""
         if not parts:
             return cls.empty(recipe)
@@ -345,25 +345,25 @@ class PrintedBatch(NamedTuple):
         )
         return cls(ids, Prints.joined([part.prints for part in parts]), *columns)
 
-    def of_rows(self, rows: NDArray[np.intp]) -> PrintedBatch:
+    def of_rows(self, rows: NDArray[np.intp]) -> FingerprintedBatch:
         """Return the documents of these rows, in the order of `rows`."""
         ids = [self.ids[row] for row in rows.tolist()]
         columns: Any = (column[rows] for column in self[2:])
-        return PrintedBatch(ids, self.prints.of_rows(rows), *columns)
+        return FingerprintedBatch(ids, self.prints.of_rows(rows), *columns)
 
 
 def fingerprinted(
     documents: Iterable[OfflineDocument],
     recipe: Recipe,
     fingerprint: Callable[[Sequence[Content]], Prints] | None = None,
-) -> Iterator[PrintedBatch]:
+) -> Iterator[FingerprintedBatch]:
     """Yield the documents with their fingerprints, in order, in batches; `fingerprint` returns those
     of a batch, by this recipe.
     """
     fingerprint = Fingerprinter(recipe).fingerprint if fingerprint is None else fingerprint
     hasher = SiteHasher(recipe)
     for batch in _batches(documents):
-        yield PrintedBatch(
+        yield FingerprintedBatch(
             [shorten_id(document.id) for document in batch],
             fingerprint([document.text for document in batch]),
             np.fromiter((document.scope for document in batch), np.uint64, len(batch)),
@@ -404,7 +404,7 @@ def judge_documents(
 
 
 def judge_batches(
-    batches: Iterable[PrintedBatch],
+    batches: Iterable[FingerprintedBatch],
     recipe: Recipe,
     index: LogIndex,
     *,
@@ -426,13 +426,15 @@ def judge_batches(
         first += len(batch.ids)
 
 
-def judge_ranked(batches: Iterable[PrintedBatch], recipe: Recipe, index: LogIndex) -> list[Judged]:
+def judge_ranked(
+    batches: Iterable[FingerprintedBatch], recipe: Recipe, index: LogIndex
+) -> list[Judged]:
     """Judge documents in descending order of their ranks, and return the verdicts in the order of
     the documents.
 
     Documents of equal rank keep their order. The fingerprints of all documents are in memory.
     """
-    documents = PrintedBatch.joined(recipe, list(batches))
+    documents = FingerprintedBatch.joined(recipe, list(batches))
     order = np.argsort(-documents.ranks, kind="stable")
     parts = (
         documents.of_rows(order[first : first + BATCH_DOCUMENTS])
@@ -452,7 +454,7 @@ def judge_ranked(batches: Iterable[PrintedBatch], recipe: Recipe, index: LogInde
 def judge_prints(
     index: LogIndex,
     recipe: Recipe,
-    batch: PrintedBatch,
+    batch: FingerprintedBatch,
     numbers: tuple[int, int],
     run: bytes = NO_TOPIC_ID,
 ) -> list[Judgement | None]:
@@ -507,7 +509,7 @@ def _to_judged(
 
 def _log_record(
     recipe: Recipe,
-    batch: PrintedBatch,
+    batch: FingerprintedBatch,
     rows: NDArray[np.intp],
     numbers: tuple[int, int],
     run: bytes,

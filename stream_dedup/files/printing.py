@@ -25,7 +25,7 @@ from stream_dedup.files.checking import (
     CheckTask,
     FileRequest,
     check_files,
-    reading_settings,
+    decoding_settings,
     require_outside,
     settings_for,
 )
@@ -39,7 +39,7 @@ from stream_dedup.files.columns import (
     write_verdicts,
 )
 from stream_dedup.files.keep import FIRST, Ranks, require_no_index, require_word
-from stream_dedup.files.offline import PrintedBatch
+from stream_dedup.files.offline import FingerprintedBatch
 from stream_dedup.files.parts import Pending
 from stream_dedup.files.remarks import Losses, Remarks
 from stream_dedup.inputs.sources import SourceFile, find_files, once, shorten_names
@@ -138,10 +138,10 @@ class _PrintsTask(CheckTask):
         remarks: Remarks,
         advance: Advance,
         keep: str = FIRST,
-    ) -> Iterator[PrintedBatch]:
+    ) -> Iterator[FingerprintedBatch]:
         """Yield the batches of the files, in order, ranked by `keep`."""
 
-        def read() -> Iterator[PrintedBatch]:
+        def read() -> Iterator[FingerprintedBatch]:
             for file in files:
                 for batch in batches_of(file):
                     for part in rows_of(batch, self.recipe, file.name):
@@ -192,7 +192,7 @@ class _PrintsWriter:
         remarks = Remarks(self.task.settings)
         batches = self.task.batches([file], pending, remarks, lambda _documents, _bytes: None)
 
-        def collect_letters() -> Iterator[PrintedBatch]:
+        def collect_letters() -> Iterator[FingerprintedBatch]:
             for batch in batches:
                 letters.extend((where, letter) for where, letter in pending if letter is not None)
                 yield batch
@@ -239,7 +239,7 @@ class _PrintsWriter:
                 file.size_bytes,
                 file.stamp,
                 self.task.recipe.id,
-                reading_settings(self.task.settings),
+                decoding_settings(self.task.settings),
             ]
         )
 

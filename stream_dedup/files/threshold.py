@@ -19,7 +19,12 @@ from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.plan import Plan
 from stream_dedup.domain.printable import printable
 from stream_dedup.domain.sketch import SKETCH_VALUES, per_cents
-from stream_dedup.files.offline import OfflineDocument, PrintedBatch, check_widths, fingerprinted
+from stream_dedup.files.offline import (
+    FingerprintedBatch,
+    OfflineDocument,
+    check_widths,
+    fingerprinted,
+)
 from stream_dedup.fingerprinting import Recipe
 
 DOCUMENTS_MIN: Final = 50
@@ -55,7 +60,7 @@ def analyse_sample(
         InputError: too few documents can be compared.
     """
     check_widths(recipe, plan)
-    sample = PrintedBatch.joined(recipe, list(fingerprinted(documents, recipe)))
+    sample = FingerprintedBatch.joined(recipe, list(fingerprinted(documents, recipe)))
     long = np.flatnonzero(~sample.prints.empty & (sample.prints.features >= recipe.floor))
     scopes = sample.scopes[long, None].view(np.uint8)
     texts = np.concatenate([sample.prints.digests[long], scopes], axis=1)
@@ -139,7 +144,7 @@ def _join_words(passages: Iterable[str]) -> str:
     return printable(" … ".join(filter(None, words)), 160)
 
 
-def nearest_pairs(sample: PrintedBatch, rows: Numbers) -> list[NearestPairs]:
+def nearest_pairs(sample: FingerprintedBatch, rows: Numbers) -> list[NearestPairs]:
     """Return for each of `THRESHOLDS` the most similar earlier row of each row, among those of its
     scope to which the threshold applies; the first of equally similar ones.
 
@@ -171,7 +176,7 @@ def nearest_pairs(sample: PrintedBatch, rows: Numbers) -> list[NearestPairs]:
     ]
 
 
-def _threshold_numbers(sample: PrintedBatch, rows: Numbers, others: Numbers) -> Numbers:
+def _threshold_numbers(sample: FingerprintedBatch, rows: Numbers, others: Numbers) -> Numbers:
     """Return the index in `THRESHOLDS` of the threshold for each pair, as in `domain.relations`."""
     ids = np.array(sample.ids, object)
     sites, titles = sample.sites, sample.titles
