@@ -137,7 +137,9 @@ class Recipe:
             characters.digest(),
             jieba_data.ENGINE_DIGEST,
         ]
-        if self.method != PRESETS[DEFAULT]:  # the default's id is older than the others
+        if (
+            self.method != PRESETS[DEFAULT]
+        ):  # kept unchanged, so that ids in existing logs stay equal
             parts += [str(self.method).encode(), keywords.DATA_DIGEST]
         if self.method.cuts_words:
             parts.append(sketch.RULES)
@@ -292,7 +294,7 @@ class _Maker:
     def __init__(self, method: RecipeMethod, key: bytes, languages: Languages) -> None:
         self._method = method
         self._languages = languages.folded() if method.is_at_once else languages
-        # Words are spelt when they are cut.
+        # In words, spelling variants are folded when they are cut.
         self._spells_texts = any(kind == OF_CHARACTERS for kind, _, _ in method.runs)
         if method.cuts_words:
             _ = self._languages.dictionary  # read it now, not with the first batch
@@ -303,7 +305,7 @@ class _Maker:
         )
         self._secrets = Secrets(hashes.derive_secrets(key), hashes.derive_character_secrets(key))
         self._plane_secrets = projection.derive_plane_secrets(key)
-        self._words = -(-method.width // 64)
+        self._limbs = -(-method.width // 64)
         self._sketch_secrets = sketch.derive_sketch_secrets(key)
         groups = np.array(method.runs, np.int64)
         self._weighing = Weighing(groups, simhash.WEIGHTS, method.width)
@@ -331,11 +333,11 @@ class _Maker:
     def fingerprint_texts(self, texts: Sequence[str]) -> Prints:
         (normalised, offsets), (data, bounds) = self.make_forms(texts)
         edges = itertools.pairwise(offsets.tolist())
-        # Before words are spelt in place.
+        # Before spelling variants are folded in place.
         digests = _digest_each(
             self._text_digest, (normalised.data[start:stop] for start, stop in edges)
         )
-        prints = np.zeros((len(texts), self._words), np.uint64)
+        prints = np.zeros((len(texts), self._limbs), np.uint64)
         sketching = sketch.sketching(
             self._sketch_secrets, len(texts), is_wanted=self._method.cuts_words
         )
@@ -365,7 +367,7 @@ class _Maker:
         bounds = np.zeros(len(vectors) + 1, np.int64)
         np.cumsum(np.fromiter(map(len, vectors), np.int64, len(vectors)), out=bounds[1:])
         numbers = np.concatenate([np.empty(0, np.float64), *vectors])
-        prints = np.zeros((len(vectors), self._words), np.uint64)
+        prints = np.zeros((len(vectors), self._limbs), np.uint64)
         projection.project_vectors(
             numbers,
             bounds,
@@ -487,7 +489,7 @@ def explain_features(recipe: Recipe, content: Content) -> dict[str, float]:
     between them.
 
     A word that occurs once has the weight 1; keywords have the weights of `jieba.analyse`. Two
-    texts share the features that both dictionaries contain. The features of a vector are its
+    texts share the features that both results contain. The features of a vector are its
     numbers, by their index: `#0`, `#1` and so on.
     """
     if not isinstance(content, str):
