@@ -27,7 +27,7 @@ from starlette.routing import BaseRoute, Route
 
 from stream_dedup.console import pages, rendering, tables
 from stream_dedup.console.access import TokenGuard
-from stream_dedup.console.pages import Calling, PageAnswer, PageError
+from stream_dedup.console.pages import PageAnswer, PageError, ThreadCall
 from stream_dedup.console.source_calls import BoundedCalls, as_page_errors, title_of
 from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.console.tables import TABLES
@@ -55,7 +55,7 @@ _FILES: Final = {
 }
 
 
-ApiAnswer = Callable[[Request, Calling], Awaitable[Any]]
+ApiAnswer = Callable[[Request, ThreadCall], Awaitable[Any]]
 """Returns the JSON value of a request."""
 ApiAnswers = Mapping[str, tuple[Sequence[str], ApiAnswer]]
 """Methods and answer by path."""

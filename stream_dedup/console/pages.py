@@ -62,7 +62,7 @@ class PageError(Exception):
         self.status = status
 
 
-class Calling(Protocol):
+class ThreadCall(Protocol):
     """Calls a source in a thread."""
 
     async def __call__(self, call: Callable[[], T], /) -> T:
@@ -71,12 +71,12 @@ class Calling(Protocol):
 
 
 Query = Mapping[str, str]
-PageAnswer = Callable[[ConsoleSources, Query, Calling], Awaitable[dict[str, Any]]]
+PageAnswer = Callable[[ConsoleSources, Query, ThreadCall], Awaitable[dict[str, Any]]]
 
 
 async def _asked(
     notices: list[str],
-    call: Calling,
+    call: ThreadCall,
     source: Callable[[], T] | None,
     lacking: str,
     what: str,
@@ -97,18 +97,20 @@ async def _asked(
         return otherwise
 
 
-async def _reach(sources: ConsoleSources, call: Calling) -> tuple[list[str], ConsoleSources]:
-    """Return the first notice of a page, and the sources that answer: while Kafka does not, one
-    notice says so.
+async def _available_sources(
+    sources: ConsoleSources, call: ThreadCall
+) -> tuple[list[str], ConsoleSources]:
+    """Return the notices of a page and its sources: while Kafka is unavailable, one notice and the
+    sources without Kafka.
     """
     notices: list[str] = []
     away = await _asked(notices, call, sources.away, "", "Whether Kafka answers is not known", "")
     return ([away], sources.without_kafka()) if away else (notices, sources)
 
 
-async def _begin(sources: ConsoleSources, call: Calling) -> tuple[list[str], ConsoleSources]:
-    """Do as `_reach` for a page of decisions; add why decisions are missing."""
-    notices, answering = await _reach(sources, call)
+async def _begin(sources: ConsoleSources, call: ThreadCall) -> tuple[list[str], ConsoleSources]:
+    """Do as `_available_sources` for a page of decisions; add why decisions are missing."""
+    notices, answering = await _available_sources(sources, call)
     trouble = "" if notices else sources.trouble()
     if trouble:
         notices.append(f"Decisions are missing: {trouble}")
@@ -117,14 +119,14 @@ async def _begin(sources: ConsoleSources, call: Calling) -> tuple[list[str], Con
     return notices, answering
 
 
-async def now(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
+async def now(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
     """Answer with the figures of a span. `remarks` is None if the checks could not run."""
     span = query.get("span", "") or "1h"
     notices, sources = await _begin(sources, call)
-    is_unread = notices not in ([], [_EMPTY])
+    are_decisions_missing = notices not in ([], [_EMPTY])
     plans = await _asked(notices, call, sources.plans, "", "", None)
-    figures = sources.recent.now(span, plans.marks() if plans else ())
-    if is_unread:
+    figures = sources.recent.now(span, plans.chart_marks() if plans else ())
+    if are_decisions_missing:
         figures = replace(figures, per_second=None)
     lag = await _asked(notices, call, sources.lag, "", "The lag is not known", None)
     remarks = await _asked(
@@ -166,7 +168,7 @@ async def now(sources: ConsoleSources, query: Query, call: Calling) -> dict[str,
     }
 
 
-async def decisions(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
+async def decisions(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
     """Answer with the newest decisions that match the filters, or sorted by a column."""
     filters = filter_of(query)
     before = _number(query, "before")
@@ -201,18 +203,18 @@ def thresholds_of(plan: Plan | None) -> str:
     )
 
 
-async def listed(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
+async def listed(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
     """Answer with all remembered decisions that match the filters, for CSV."""
     filters = filter_of(query)
     return {"decisions": await call(lambda: sources.recent.select(filters, KEEP))}
 
 
-async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
+async def decision(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
     """Answer with one decision: similarity, both texts, their differences, all positions."""
     at = _position(query)
-    notices, sources = await _reach(sources, call)
+    notices, sources = await _available_sources(sources, call)
     decision = sources.recent.at(at)
-    record = await _open(sources, call, at, notices)
+    record = await _read_record(sources, call, at, notices)
     if record.is_forgotten:
         raise PageError(410, record.why)
     decision = decision or record.decision
@@ -231,7 +233,7 @@ async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict
     plan = plans.at(decision.log) if plans else None
     kept = None
     if kept_position := decision.of_position or decision.sibling_position:
-        kept = await _open(sources, call, kept_position, notices, is_named_by_record=True)
+        kept = await _read_record(sources, call, kept_position, notices, is_named_by_record=True)
     if kept is not None and kept.is_forgotten:
         decision = decision.without_kept_id()
         record = replace(record, decision=decision)
@@ -252,7 +254,7 @@ async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict
     return values | await call(lambda: _compared(sources, decision, record, kept))
 
 
-async def _copies_of_kept(sources: ConsoleSources, call: Calling, kept: Decision) -> int | None:
+async def _copies_of_kept(sources: ConsoleSources, call: ThreadCall, kept: Decision) -> int | None:
     """Return the number of known copies of a kept document; None for a duplicate or without an
     answer.
     """
@@ -305,15 +307,17 @@ def _compared(
     }
 
 
-async def _open(
+async def _read_record(
     sources: ConsoleSources,
-    call: Calling,
+    call: ThreadCall,
     at: str,
     notices: list[str],
     *,
     is_named_by_record: bool = False,
 ) -> Opened:
-    """Return a record. An invalid position that a record names is reported in it."""
+    """Return a record. If a record names it, an invalid position is returned as the reason, not
+    raised.
+    """
     lacking = Opened(at, "", "", "Texts cannot be read now.")
     opened = sources.opened
     if opened is None:
@@ -336,18 +340,18 @@ def release_command(decision: Decision) -> str:
     )
 
 
-async def find(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
+async def find(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
     """Answer with a page of the documents that contain a text."""
     return await _found(sources, query, call, _page_number(query))
 
 
-async def find_all(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
+async def find_all(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
     """Answer with all documents that contain a text, for CSV."""
     return await _found(sources, query, call, None)
 
 
 async def _found(
-    sources: ConsoleSources, query: Query, call: Calling, page: int | None
+    sources: ConsoleSources, query: Query, call: ThreadCall, page: int | None
 ) -> dict[str, Any]:
     """Answer with a page of the documents, or with all of them without snippets."""
     text = query.get("q", "")
@@ -408,18 +412,18 @@ def _notices_of_find(found: FoundDocuments, *, has_snippets: bool) -> list[str]:
     return []
 
 
-async def groups(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
+async def groups(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
     """Answer with a page of the groups of copies, the largest or the newest first."""
     return await _groups(sources, query, call, _page_number(query))
 
 
-async def all_groups(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
+async def all_groups(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
     """Answer with the first `GROUPS_MAX` groups of copies, for CSV."""
     return await _groups(sources, query, call, None)
 
 
 async def _groups(
-    sources: ConsoleSources, query: Query, call: Calling, page: int | None
+    sources: ConsoleSources, query: Query, call: ThreadCall, page: int | None
 ) -> dict[str, Any]:
     order = query.get("order", "largest")
     if order not in ("largest", "newest"):
@@ -439,7 +443,7 @@ async def _groups(
     }
 
 
-async def group(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
+async def group(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
     """Answer with one kept document and its copies; `at` may be a position or id of any of them."""
     at = query.get("at", "").strip()
     if not at:
@@ -447,10 +451,10 @@ async def group(sources: ConsoleSources, query: Query, call: Calling) -> dict[st
     search = sources.search
     if search is None:
         raise PageError(404, _NO_SEARCH)
-    notices, sources = await _reach(sources, call)
+    notices, sources = await _available_sources(sources, call)
     found_group = await call(lambda: search.group(at))
     position = found_group.position if found_group else at if POSITION.match(at) else ""
-    kept = await _open(sources, call, position, notices, is_named_by_record=True)
+    kept = await _read_record(sources, call, position, notices, is_named_by_record=True)
     if found_group is None and not kept.text:
         raise PageError(404, f"No copies of the document {printable(at[:500])} are known.")
     return {
@@ -464,7 +468,7 @@ async def group(sources: ConsoleSources, query: Query, call: Calling) -> dict[st
     }
 
 
-async def hosts(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
+async def hosts(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
     """Answer with the figures of each host, those with events first. `has_signals`: insights has
     written signals.
     """
@@ -492,7 +496,7 @@ async def hosts(sources: ConsoleSources, query: Query, call: Calling) -> dict[st
     }
 
 
-async def copies(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
+async def copies(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
     """Answer with which hosts copied which, or with the copies of and from one host."""
     host = asked_host(query.get("host", ""))
     notices: list[str] = []
@@ -507,12 +511,12 @@ async def copies(sources: ConsoleSources, query: Query, call: Calling) -> dict[s
     }
 
 
-async def dead_letters(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
+async def dead_letters(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
     """Answer with the dead letters: their number by kind, the newest, and the commands that send
     them back.
     """
     del query
-    notices, sources = await _reach(sources, call)
+    notices, sources = await _available_sources(sources, call)
     letters = await _asked(
         notices, call, sources.letters, "", "The dead letters are not known", None
     )
@@ -544,7 +548,7 @@ def _number(query: Query, name: str) -> int | None:
     return int(text)
 
 
-async def absent(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
+async def absent(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
     """Answer for an address without a page."""
     del sources, query, call
     raise PageError(404, "There is no such page; the menu above lists all pages.")

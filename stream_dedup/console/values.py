@@ -356,7 +356,7 @@ class PlansInForce:
             return None
         return next((plan for end, _, plan in self.past if int(offset) < end), self.now)
 
-    def marks(self) -> list[PictureMark]:
+    def chart_marks(self) -> list[PictureMark]:
         """Return marks for each change of the plan and for the start of the index."""
         plans = [plan for *_, plan in self.past] + [self.now]
         return [PictureMark(self.started_ms, "The index started.")] + [

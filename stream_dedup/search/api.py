@@ -18,7 +18,7 @@ from typing import Final
 from starlette.requests import Request
 
 from stream_dedup.console.app import ApiAnswers
-from stream_dedup.console.pages import Calling, PageError, refuse_unknown
+from stream_dedup.console.pages import PageError, ThreadCall, refuse_unknown
 from stream_dedup.domain.errors import InputError
 from stream_dedup.search.finding import FOUND_MAX, MEMBERS_MAX, Finder
 from stream_dedup.search.query import QUERY_BYTES_MAX
@@ -43,7 +43,7 @@ class SearchApi:
             "v1/groups": (("GET",), self._groups),
         }
 
-    async def _find(self, request: Request, call: Calling) -> object:
+    async def _find(self, request: Request, call: ThreadCall) -> object:
         query = request.query_params
         refuse_unknown(query, ("q", "limit", "offset", "order", "host", "least", "snippets"))
         snippets = query.get("snippets", "yes")
@@ -69,7 +69,7 @@ class SearchApi:
         self._answered(time.monotonic() - began)
         return {"least": least, "offset": offset} | asdict(found)
 
-    async def _groups(self, request: Request, call: Calling) -> object:
+    async def _groups(self, request: Request, call: ThreadCall) -> object:
         query = request.query_params
         refuse_unknown(query, ("of", "order", "limit"))
         named = query.get("of")
