@@ -184,13 +184,13 @@ class Finder:
         return decision if is_named else decision.without_kept_id()
 
     def _is_forgotten(self, identifier: str, log: str, time_ms: int) -> bool:
-        if not self._forgotten.are_all:
+        if not self._forgotten.is_complete:
             raise StreamDedupError(
                 "The search still reads which ids were forgotten, and shows no record until then; see "
                 "/startupz."
             )
         place = parse_log_place(log)
-        return self._forgotten.covers_shown(
+        return self._forgotten.hides_displayed_id(
             identifier, -1 if place is None else place.offset, time_ms
         )
 

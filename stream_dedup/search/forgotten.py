@@ -40,16 +40,16 @@ class ForgottenId(NamedTuple):
 
 
 class ForgottenIds:
-    """The last `forget` of each id. `are_all`: the log was read to its end at the start."""
+    """The last `forget` of each id. `is_complete`: the log was read to its end at the start."""
 
     def __init__(
         self,
         known: Iterable[ForgottenId] = (),
         *,
-        are_all: bool = True,
+        is_complete: bool = True,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self.are_all = are_all
+        self.is_complete = is_complete
         self._now_ms = now_ms
         self._by_id: dict[str, ForgottenId] = {}
         self._by_shown: dict[str, ForgottenId] = {}
@@ -69,7 +69,7 @@ class ForgottenIds:
         """Return whether a document must not be shown."""
         return self._covers(self._by_id.get(id_key), log_offset, time_ms)
 
-    def covers_shown(self, identifier: str, log_offset: int, time_ms: int) -> bool:
+    def hides_displayed_id(self, identifier: str, log_offset: int, time_ms: int) -> bool:
         """Return whether an id in a record must not be shown."""
         forgotten_id = (
             self._by_shown.get(shown_key_of(identifier)) if self._by_shown and identifier else None

@@ -1,7 +1,7 @@
 """The role search: fills the full-text engine from `unique` and `duplicates`, and answers queries.
 Writes nothing to Kafka.
 
-    opening      the folder; a folder with other rules of words is refused, else its contents are searched at once
+    opening      the folder; a folder with other tokenisation settings is refused, else its contents are searched at once
     waiting      for Kafka; a folder filled from another cluster's topics is refused
     forgetting   the log is read to its end for forgotten ids before documents are added
     catching up  the outputs are read up to their ends at the start; not ready
@@ -82,17 +82,17 @@ def run(settings: Settings, stop: threading.Event) -> None:
     """
     os.nice(_NICENESS)  # a worker or index on the same machine comes first
     dependencies = SearchDependencies.of_process()
-    with closing(LocalSearch(settings, dependencies)) as kept:
+    with closing(LocalSearch(settings, dependencies)) as local:
         metrics = SearchMetrics()
-        metrics.set_size(kept.engine.documents, kept.engine.size_bytes)
-        finder = kept.finder
+        metrics.set_size(local.engine.documents, local.engine.size_bytes)
+        finder = local.finder
         api = SearchApi(finder, metrics.answers.observe)
         pages = pages_of(settings, sources_of(settings, stop, finder), api.answers)
         opening = (
-            f"{kept.engine.documents:,} documents and groups can be found; later ones are read "
+            f"{local.engine.documents:,} documents and groups can be found; later ones are read "
             "when Kafka answers"
         )
-        if kept.engine.checkpoint is None:
+        if local.engine.checkpoint is None:
             opening = "waiting for Kafka, to read the outputs"
             finder.engine = None  # not read yet, which differs from finding nothing
 
@@ -114,10 +114,10 @@ def run(settings: Settings, stop: threading.Event) -> None:
             filler = role.watch.begin(
                 stop,
                 lambda: TextFiller(
-                    settings, kept, metrics, role.health, role.watch.is_silent, dependencies
+                    settings, local, metrics, role.health, role.watch.is_silent, dependencies
                 ),
             )
-            finder.engine = kept.engine
+            finder.engine = local.engine
             return lambda: filler.run(stop)
 
         try:
@@ -159,7 +159,7 @@ class LocalSearch:
         """
         recipe = recipe_of(settings)
         self._folder = settings.search_dir
-        self._rules = {"words": recipe.languages.digest.hex()}
+        self._tokenisation = {"words": recipe.languages.digest.hex()}
         self.languages: Languages = recipe.languages
         self.log_ids = (settings.log_ids, recipe.key)
         self.texts = dependencies.make_texts(settings)
@@ -169,26 +169,26 @@ class LocalSearch:
 
         self.engine = TextIndex(settings.search_dir, now_ms)
         try:
-            self.made_for({})
-            self.forgotten = ForgottenIds(self.engine.forgotten(), are_all=False, now_ms=now_ms)
+            self.check_identity({})
+            self.forgotten = ForgottenIds(self.engine.forgotten(), is_complete=False, now_ms=now_ms)
         except BaseException:
             self.engine.close()
             raise
         id_key = recipe.key if settings.log_ids == "digest" else None
         self.finder = Finder(self.engine, self.languages, self.texts.at, id_key, self.forgotten)
 
-    def made_for(self, topics: Mapping[str, str]) -> dict[str, str]:
-        """Return `topics` and the rules of words and texts, which identify an engine.
+    def check_identity(self, topics: Mapping[str, str]) -> dict[str, str]:
+        """Return `topics` and the tokenisation settings, which identify an engine.
 
         Raises:
             ConfigurationError: this one was made for others.
         """
-        made_for = {**topics, **self._rules}
-        place = self.engine.checkpoint
+        made_for = {**topics, **self._tokenisation}
+        checkpoint = self.engine.checkpoint
         changed = sorted(
             name
             for name in made_for
-            if place is not None and place.made_for.get(name) != made_for[name]
+            if checkpoint is not None and checkpoint.made_for.get(name) != made_for[name]
         )
         if changed:
             raise ConfigurationError(
@@ -209,7 +209,7 @@ class TextFiller:
     def __init__(
         self,
         settings: Settings,
-        kept: LocalSearch,
+        local: LocalSearch,
         metrics: SearchMetrics,
         health: Health,
         is_silent: Callable[[], bool],
@@ -222,9 +222,9 @@ class TextFiller:
                 contain. BrokerError: Kafka does not answer.
         """
         self._settings = settings
-        self._kept = kept
-        self._engine = kept.engine
-        self._forgotten = kept.forgotten
+        self._local = local
+        self._engine = local.engine
+        self._forgotten = local.forgotten
         self._hosts = HostNames()
         self._metrics = metrics
         self._health = health
@@ -236,7 +236,7 @@ class TextFiller:
         self._topics = (names.unique, names.duplicates, names.fingerprints)
         self._log = (names.fingerprints, 0)
         self._kafka = KeptAdmin(settings, dependencies.make_admin)
-        self._made_for = kept.made_for(self._kafka.ask(self._existing_topics))
+        self._made_for = local.check_identity(self._kafka.ask(self._existing_topics))
         ends = self._kafka.ask(lambda admin: admin.ends(self._partitions(admin)))
         self._catch_up_to = {key: high for key, (_, high) in ends.items()}
         self._behind_at_start = 0
@@ -287,9 +287,9 @@ class TextFiller:
         """Return the offset at which each partition is read; warn of records that retention deleted
         before.
         """
-        place = self._engine.checkpoint
+        checkpoint = self._engine.checkpoint
         folder = self._settings.search_dir
-        next_offsets = {} if place is None else place.next_offsets
+        next_offsets = {} if checkpoint is None else checkpoint.next_offsets
         shortened = next(
             (key for key, (_, high) in ends.items() if next_offsets.get(key, 0) > high), None
         )
@@ -342,7 +342,7 @@ class TextFiller:
         ):
             self._reader.start(self._next_offsets)
             self._waiting = {}
-            self._forgotten.are_all = True
+            self._forgotten.is_complete = True
         if not self._is_caught_up and not self._records_behind(self._catch_up_to):
             self._is_caught_up = True
             self._commit(now)
@@ -386,7 +386,7 @@ class TextFiller:
             return self._stop.is_set() or self._dependencies.monotonic() >= until
 
         try:
-            for text in self._kept.texts.of_each(documents, is_hurried):
+            for text in self._local.texts.of_each(documents, is_hurried):
                 self._health.beat()
                 self._add(documents[added], text)
                 added += 1
@@ -425,10 +425,12 @@ class TextFiller:
         decision = decision_of(message, shorten_id(text.id), "", 0)
         place = parse_log_place(decision.log)
         log_offset = -1 if place is None else place.offset
-        id_key = key_of(id_in_log(text.id, *self._kept.log_ids))
+        id_key = key_of(id_in_log(text.id, *self._local.log_ids))
         if self._forgotten.covers(id_key, log_offset, decision.time_ms):
             return
-        is_named = not self._forgotten.covers_shown(decision.of_id, log_offset, decision.time_ms)
+        is_named = not self._forgotten.hides_displayed_id(
+            decision.of_id, log_offset, decision.time_ms
+        )
         facts = TextFacts(
             at=decision.at,
             id=decision.id,
@@ -448,7 +450,7 @@ class TextFiller:
         )
         pair = [self._hosts.of(name.encode("utf-8", "replace")) for name in (facts.id, facts.of_id)]
         is_copied = facts.group and all(pair) and pair[0] != pair[1]
-        words = words_of(text.text, self._kept.languages)
+        words = words_of(text.text, self._local.languages)
         self._engine.add_text(facts, words, id_key, pair if is_copied else ())
 
     def _report_missing_text(self, message: Message, why: str) -> None:

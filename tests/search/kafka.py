@@ -168,11 +168,11 @@ class MemoryFiller(TextFiller):
         try:
             super().run(stop)
         finally:
-            self._kept.close()
+            self._local.close()
 
     @property
     def finder(self) -> Finder:
-        return self._kept.finder
+        return self._local.finder
 
 
 def crawl(kept: int, copies: int) -> MemoryOutputs:

@@ -359,7 +359,7 @@ def test_a_record_that_was_forgotten_is_not_opened(engine: TextIndex, texts: Tex
             assert told == replace(copy, of_id="", headers=(("a", "b"),), is_kept_forgotten=True)
         other = Opened("unique-0@1", "other", "a text")
         assert finder.unless_forgotten(other) is other
-        forgotten.are_all = False
+        forgotten.is_complete = False
         with pytest.raises(StreamDedupError, match="still reads which ids were forgotten"):
             finder.as_shown(decided)
         with pytest.raises(StreamDedupError, match="still reads which ids were forgotten"):

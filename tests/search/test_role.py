@@ -613,7 +613,7 @@ def test_a_registry_that_is_away_is_waited_for_too(
 ) -> None:
     outputs, health, asked = crawl(9, 0), Health(), []
     filler = make_filler(outputs, tmp_path, health)
-    known = filler._kept.texts._decoder.decode
+    known = filler._local.texts._decoder.decode
 
     def decode(message: Message, fetched: Any = None) -> Any:
         asked.append(message.key)
@@ -622,7 +622,7 @@ def test_a_registry_that_is_away_is_waited_for_too(
         return known(message, fetched)
 
     monkeypatch.setattr(search_role, "_RETRY_SECONDS", 0.0)
-    monkeypatch.setattr(filler._kept.texts._decoder, "decode", decode)
+    monkeypatch.setattr(filler._local.texts._decoder, "decode", decode)
     assert run_until(filler, lambda: health.ready_state().ok, list_ids) == sorted(
         f"kept{number}" for number in range(9)
     )

@@ -388,14 +388,18 @@ def test_of_two_take_downs_the_later_holds() -> None:
     known = ForgottenIds([forgotten_id("a", 9), forgotten_id("a", 5)])
 
     assert [known.covers(key_of(b"a"), offset, 0) for offset in (8, 9, 10)] == [True, False, False]
-    assert [known.covers_shown("a", offset, 0) for offset in (8, 9, 10)] == [True, False, False]
+    assert [known.hides_displayed_id("a", offset, 0) for offset in (8, 9, 10)] == [
+        True,
+        False,
+        False,
+    ]
     assert [known.covers(key_of(b"a"), -1, time_ms) for time_ms in (0, 1000, 1001)] == [
         True,
         True,
         False,
     ]
     assert not known.covers(key_of(b"b"), 0, 0)
-    assert not known.covers_shown("", 0, 0)
+    assert not known.hides_displayed_id("", 0, 0)
     known = ForgottenIds(
         [forgotten_id("a", 9)], now_ms=lambda: 5000
     )  # a time ahead says nothing of whether it came before
@@ -404,7 +408,7 @@ def test_of_two_take_downs_the_later_holds() -> None:
         False,
         True,
     ]
-    assert [known.covers_shown("a", -1, time_ms) for time_ms in (5000, YEAR_9999_MS)] == [
+    assert [known.hides_displayed_id("a", -1, time_ms) for time_ms in (5000, YEAR_9999_MS)] == [
         False,
         True,
     ]
