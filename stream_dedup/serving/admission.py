@@ -44,8 +44,9 @@ _logger.setLevel(logging.ERROR)
 
 
 class Connection(H11Protocol):
-    """A connection with a timer, which closes it if the client is waited for when it expires. The
-    timer starts again when the client has a new task: a body, the response, or the next request.
+    """A connection with a timer, which closes the connection if it expires while the role waits for
+    the client. The timer starts again when the client has a new task: a body, the response, or the
+    next request.
     """
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
@@ -96,7 +97,7 @@ class Connection(H11Protocol):
 
     @property
     def _is_answering(self) -> bool:
-        """Whether the role, and not the client, is waited for."""
+        """Whether the client waits for the role."""
         cycle = self.cycle
         return (
             cycle is not None
@@ -106,8 +107,8 @@ class Connection(H11Protocol):
         )
 
     def _close_order(self) -> tuple[bool, float]:
-        """Return the sort key of connections to close: those waited for come first, the longest wait
-        first.
+        """Return the sort key of connections to close: those whose client the role waits for
+        come first, the longest wait first.
         """
         return self._is_answering, self._since
 
@@ -167,14 +168,14 @@ class RequestPacer:
 
     def __init__(self, app: ASGIApp, unpaced_paths: frozenset[str], hosts: AllowedHosts) -> None:
         self._app = app
-        self._at_once = unpaced_paths
+        self._unpaced_paths = unpaced_paths
         self._hosts = hosts
         self._next = 0.0
         self.waiting = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request in its turn, or refuse it if too many wait."""
-        if scope["type"] != "http" or scope["path"] in self._at_once:
+        if scope["type"] != "http" or scope["path"] in self._unpaced_paths:
             await self._app(scope, receive, send)
             return
         host = next((value for name, value in scope["headers"] if name == b"host"), b"").decode(
@@ -199,9 +200,9 @@ class RequestPacer:
                 scope, receive, send
             )
             return
-        with ExitStack() as place:
+        with ExitStack() as slot:
             self.waiting += 1
-            place.callback(self._leave)
+            slot.callback(self._leave)
             now = time.monotonic()
             turn = max(now, self._next)
             self._next = turn + PACE_SECONDS
@@ -213,11 +214,11 @@ class RequestPacer:
             async def receive_again() -> Message:
                 return messages.pop() if messages else await receive()
 
-            async def send_made(message: Message) -> None:
-                place.close()
+            async def send_and_free_slot(message: Message) -> None:
+                slot.close()
                 await send(message)
 
-            await self._app(scope, receive_again, send_made)
+            await self._app(scope, receive_again, send_and_free_slot)
 
     def _leave(self) -> None:
         self.waiting -= 1
