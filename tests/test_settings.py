@@ -189,10 +189,10 @@ class TestKafkaProperties:
 
     @given(st.from_regex(r"[a-z]{1,5}([._-][a-z0-9]{1,5}){0,4}", fullmatch=True))
     def test_every_property_has_a_variable_that_leads_back_to_it(self, prop: str) -> None:
-        from stream_dedup.settings.properties import DECIDED_PROPERTIES as _DECIDED_PROPERTIES
+        from stream_dedup.settings.properties import FIXED_PROPERTIES
 
         variable = environment_name(f"kafka.{prop}")
-        if prop in _DECIDED_PROPERTIES or variable in {
+        if prop in FIXED_PROPERTIES or variable in {
             environment_name(name) for name in Settings.model_fields
         }:
             return

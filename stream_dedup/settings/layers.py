@@ -22,7 +22,7 @@ from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.settings.properties import (
     BOOTSTRAP_VARIABLE,
     CONFIG_VARIABLE,
-    DECIDED_PROPERTIES,
+    FIXED_PROPERTIES,
     FROM_FILE_FIELDS,
     FROM_FILE_PROPERTIES,
     KAFKA_PREFIX,
@@ -81,8 +81,8 @@ def load_settings(
     defaults.
 
     The keys of `overrides` are names of `--set`, `kafka.<property>`, or flags with a setting's name,
-    such as `--plan`. `--similarity` is the threshold of documents without a site too, unless a
-    setting has one. `file` has precedence over `STREAM_DEDUP_CONFIG`.
+    such as `--plan`. `--similarity` is the threshold of documents without a site too, unless
+    `similarity_unsure` is set. `file` has precedence over `STREAM_DEDUP_CONFIG`.
 
     Raises:
         ConfigurationError: a setting is invalid; the message lists all problems, a sentence each.
@@ -175,10 +175,10 @@ class Layer:
                 f"{where} would be the Kafka property {cut(shown_name(prop))}, which is not a "
                 "property's name."
             )
-        elif prop in DECIDED_PROPERTIES:
+        elif prop in FIXED_PROPERTIES:
             self.problems.append(
                 f"{where} would set the Kafka property {prop}, which cannot be changed: "
-                f"{DECIDED_PROPERTIES[prop]}."
+                f"{FIXED_PROPERTIES[prop]}."
             )
         elif isinstance(value, bool):
             self.put_property(prop, str(value).lower(), where)

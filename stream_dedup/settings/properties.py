@@ -72,7 +72,7 @@ def is_service_link(variable: str, value: str) -> bool:
 MASK = "******"
 
 # Fixed by the protocol between worker, log and index: changing one would break exactly-once.
-DECIDED_PROPERTIES = {
+FIXED_PROPERTIES = {
     "bootstrap.servers": f"set {PREFIX}KAFKA_BOOTSTRAP_SERVERS instead",
     "metadata.broker.list": f"set {PREFIX}KAFKA_BOOTSTRAP_SERVERS instead",
     "group.id": f"set {PREFIX}GROUP instead",
