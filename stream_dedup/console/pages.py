@@ -196,10 +196,10 @@ def thresholds_of(plan: Plan | None) -> str:
         return ""
     different, _, same_title, _, other_title = (share / 100 for share in plan.similarities)
     if other_title == different:
-        return f"Documents are copies from similarity {different:.2f}."
+        return f"Documents are copies at a similarity of {different:.2f} or more."
     return (
-        f"Pages of different sites are copies from similarity {different:.2f}, pages of one site "
-        f"from {same_title:.2f} to {other_title:.2f}, depending on their titles."
+        f"Pages of different sites are copies at a similarity of {different:.2f} or more, pages "
+        f"of one site at {same_title:.2f} to {other_title:.2f} or more, depending on their titles."
     )
 
 

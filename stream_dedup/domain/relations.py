@@ -69,8 +69,8 @@ def in_words(
 ) -> str:
     """Return two sentences that say why two documents are copies or not.
 
-    `similarity` and `threshold` are in per cent; the documents are copies from `threshold`, which
-    is that of `relation`. `sites` are their names, empty if unknown.
+    `similarity` and `threshold` are in per cent; the documents are copies at `threshold` or more,
+    which is that of `relation`. `sites` are their names, empty if unknown.
     """
     first, second = map(shown_host, sites)
     site = first or second or "one site"
@@ -81,7 +81,10 @@ def in_words(
             "and the site of one is unknown" if first or second else "of unknown sites",
             "Documents that may be of one site",
         ),
-        Relation.SAME_TITLE: (f"both on {site} with one title", "Pages of one site and one title"),
+        Relation.SAME_TITLE: (
+            f"both on {site} with the same title",
+            "Pages of one site with the same title",
+        ),
         Relation.UNKNOWN_TITLE: (f"both on {site}", "Pages of one site"),
         Relation.OTHER_TITLE: (
             f"both on {site} with different titles",
@@ -92,6 +95,6 @@ def in_words(
         where, pages = "with the same id", "Versions of one document"
     result = "is a copy" if similarity >= threshold else "was kept"
     return (
-        f"Similarity {as_text(similarity)}, {where}. {pages} are copies from "
-        f"{as_text(threshold)}, so this one {result}."
+        f"Similarity {as_text(similarity)}, {where}. {pages} are copies at a similarity "
+        f"of {as_text(threshold)} or more, so this one {result}."
     )

@@ -280,8 +280,8 @@ class Index:
         compared.
 
         `site`: a host, an address or another name; the default is the host of the id, if the id is
-        an `http` or `https` address. Pages of one site are copies from a higher similarity, and
-        from a still higher one with different titles.
+        an `http` or `https` address. Pages of one site are copies only at a higher
+        similarity, and with different titles at a still higher one.
 
         Raises:
             InputError: the id is empty, or not a text or whole number; or the content is neither a

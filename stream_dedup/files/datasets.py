@@ -62,7 +62,7 @@ def dedup(
     name the columns or fields, also nested ones (`page.text`). Without `id` the id of a row is its
     number. `vector` names a column of vectors, which are judged instead of texts, with
     `Recipe("vector")`; a matrix (n, d) needs that recipe and no name. `site` and `title` name
-    columns: pages of one site, and with different titles, are copies from a higher similarity. The
+    columns: pages of one site, and with different titles, are copies only at a higher similarity. The
     default site is the host of the id or of a column `url`, and the default title a column `title`.
 
     `similarity`: the threshold of near texts, 0 to 1 in hundredths, in place of the plan's: of

@@ -205,7 +205,7 @@ def rows_of(found: dict[str, Any]) -> list[list[str]]:
     rows = [["recipe", found["recipe"]], ["plan", found["plan"]]]
     if found["similarity"] is not None:
         least = found["similarity_asked"]
-        threshold = f"; copies from {least:.2f}" if least else ""
+        threshold = f"; copies: {least:.2f} or more" if least else ""
         rows.append(["similarity", f"{found['similarity']:.2f}{threshold}"])
         if bands := found["bands_shared"]:
             rows.append(["bands", f"{sum(bands)} of {len(bands)} blocks of the sketches are equal"])

@@ -165,7 +165,7 @@ class Remarks:
         ):
             note(
                 f"{counts['without a site']:,} of {counts['rows']:,} documents have no web site, so they "
-                f"are copies from {_threshold_text(settings, Relation.UNKNOWN_SITE)} "
+                f"are copies at a similarity of {_threshold_text(settings, Relation.UNKNOWN_SITE)} or more "
                 f"(STREAM_DEDUP_SIMILARITY_UNSURE; set it to silence this note). Name the field "
                 "with the site or the URL: --site-field (STREAM_DEDUP_SITE_FIELD)."
             )
@@ -174,9 +174,10 @@ class Remarks:
                 f"Kept only because of its site or title, and a copy if it were on another site: "
                 f"{counted(counts['siblings'], 'document')}; the most similar is {_printable_id(page.id)}, "
                 f"similarity {page.sibling.similarity:.2f} to {_printable_id(page.sibling.id)}. Pages of one site "
-                f"are copies from {_threshold_text(self.settings, Relation.SAME_TITLE)} with one title, "
-                f"{_threshold_text(self.settings, Relation.OTHER_TITLE)} with different titles, else "
-                f"{_threshold_text(self.settings, Relation.UNKNOWN_TITLE)}."
+                f"are copies at a similarity of {_threshold_text(self.settings, Relation.SAME_TITLE)} or more "
+                f"with the same title, "
+                f"{_threshold_text(self.settings, Relation.OTHER_TITLE)} or more with different titles, else "
+                f"{_threshold_text(self.settings, Relation.UNKNOWN_TITLE)} or more."
             )
         floor = recipe_of(self.settings).floor
         if sentence := short_texts_note(counts["too short"], counts["judged"], floor):

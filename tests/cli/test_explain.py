@@ -50,7 +50,10 @@ CASES: dict[str, tuple[str, str, str, str | None, str, str]] = {
         edited(PAGE),
         "duplicate",
         "near",
-        "Documents that may be of one site are copies from 0.70, so this one is a copy. ",
+        (
+            "Documents that may be of one site are copies at a similarity of 0.70 or more, "
+            "so this one is a copy. "
+        ),
         "bands",
     ),
     "another text": (
@@ -58,7 +61,10 @@ CASES: dict[str, tuple[str, str, str, str | None, str, str]] = {
         OTHER,
         "unique",
         None,
-        "Documents that may be of one site are copies from 0.70, so this one was kept.",
+        (
+            "Documents that may be of one site are copies at a similarity of 0.70 or more, "
+            "so this one was kept."
+        ),
         "bands",
     ),
     "a short one": (PAGE, "a few words", "unique", None, "fewer than 14 features", "bands"),
@@ -98,7 +104,9 @@ def test_the_table_has_the_similarity_of_the_sentence(
     run: Callable[..., Any], files: Callable[..., Any]
 ) -> None:
     ended = run("explain", *files(PAGE, edited(PAGE)))
-    share = re.findall(r"Similarity (0\.\d\d)|similarity +(0\.\d\d); copies from 0.70", ended.out)
+    share = re.findall(
+        r"Similarity (0\.\d\d)|similarity +(0\.\d\d); copies: 0.70 or more", ended.out
+    )
     assert len({first or second for first, second in share}) == 1
     assert len(share) == 2
     assert "the first, by the rule" in ended.out

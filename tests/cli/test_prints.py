@@ -418,8 +418,8 @@ def test_what_holds_no_prints_is_refused(
         "2 files were not read: more.jsonl (no prints), notes.csv (no prints).\n"
         "Kept only because of its site or title, and a copy if it were on another site: 2 documents; "
         "the most similar is https://chronicle.example/en/00142, similarity 0.77 to "
-        "https://chronicle.example/en/00002. Pages of one site are copies from 0.70 with one "
-        "title, 0.97 with different titles, else 0.85.\n"
+        "https://chronicle.example/en/00002. Pages of one site are copies at a similarity "
+        "of 0.70 or more with the same title, 0.97 or more with different titles, else 0.85 or more.\n"
     )
     assert (beside.code, beside.err) == (1, said)
     with pytest.raises(InputError, match=r"contains no prints"):

@@ -158,7 +158,7 @@ def test_check_says_once_that_ids_are_not_addresses(
     said = check(numbered)
     assert said.count("20 of 20 documents have no web site") == 1
     assert "STREAM_DEDUP_SITE_FIELD" in said
-    assert "copies from 0.70 (STREAM_DEDUP_SIMILARITY_UNSURE" in said
+    assert "copies at a similarity of 0.70 or more (STREAM_DEDUP_SIMILARITY_UNSURE" in said
     assert check(numbered, "--similarity", "0.6") == ""
     assert check(numbered, "--set", "similarity_unsure=0.7") == ""
     assert check(numbered, "--site-field", "host") == ""

@@ -20,19 +20,20 @@ ON_SHOP = "https://www.shop.example/1"
 SHARE = f"{fingerprint(TEXT).similarity(fingerprint(ALIKE)) - 0.004:.2f}"
 OTHER_SITE = "on different sites (shop.example and other.example). Pages of different sites"
 SAME_ID = "with the same id. Versions of one document"
-ONE_TITLE = "both on shop.example with one title. Pages of one site and one title"
+ARE_COPIES = "are copies at a similarity of"
+ONE_TITLE = "both on shop.example with the same title. Pages of one site with the same title"
 TWO_TITLES = "both on shop.example with different titles. Pages of one site with different titles"
 NO_TITLE = "both on shop.example. Pages of one site"
 NO_SITE = "and the site of one is unknown. Documents that may be of one site"
 COPY, KEPT = "so this one is a copy.", "so this one was kept."
 CASES = {
     # id, title: sentence, whether it is a copy
-    ("https://other.example/2", "Two"): (f"{OTHER_SITE} are copies from 0.62, {COPY}", True),
-    (ON_SHOP, "Two"): (f"{SAME_ID} are copies from 0.62, {COPY}", True),
-    ("https://shop.example/2", "ONE "): (f"{ONE_TITLE} are copies from 0.70, {COPY}", True),
-    ("https://shop.example/2", "Two"): (f"{TWO_TITLES} are copies from 0.97, {KEPT}", False),
-    ("https://shop.example/2", ""): (f"{NO_TITLE} are copies from 0.85, {KEPT}", False),
-    ("7", ""): (f"{NO_SITE} are copies from 0.70, {COPY}", True),
+    ("https://other.example/2", "Two"): (f"{OTHER_SITE} {ARE_COPIES} 0.62 or more, {COPY}", True),
+    (ON_SHOP, "Two"): (f"{SAME_ID} {ARE_COPIES} 0.62 or more, {COPY}", True),
+    ("https://shop.example/2", "ONE "): (f"{ONE_TITLE} {ARE_COPIES} 0.70 or more, {COPY}", True),
+    ("https://shop.example/2", "Two"): (f"{TWO_TITLES} {ARE_COPIES} 0.97 or more, {KEPT}", False),
+    ("https://shop.example/2", ""): (f"{NO_TITLE} {ARE_COPIES} 0.85 or more, {KEPT}", False),
+    ("7", ""): (f"{NO_SITE} {ARE_COPIES} 0.70 or more, {COPY}", True),
 }
 SETS = ("--set", "value_format=json", "--set", "id_field=url")
 
@@ -61,7 +62,7 @@ def test_explain_says_it_in_words(
     if other[0] != "https://other.example/2":
         assert found["why"].startswith(f"Similarity {SHARE}, {sentence}")
     assert f"so this one {'is a copy' if is_copy else 'was kept'}." in found["why"]
-    assert f"from {found['similarity_asked']:.2f}, " in found["why"]
+    assert f"of {found['similarity_asked']:.2f} or more, " in found["why"]
 
 
 @pytest.mark.parametrize("place", ["--index", "--volume"])
@@ -143,4 +144,7 @@ def test_check_names_siblings_and_says_once_what_was_kept(
         f"the most similar is https://shop.example/1, similarity {SHARE} to https://shop.example/0"
         in said
     )
-    assert "0.70 with one title, 0.97 with different titles, else 0.85." in said
+    assert (
+        "0.70 or more with the same title, 0.97 or more with different titles, else 0.85 or more."
+        in said
+    )

@@ -118,4 +118,4 @@ def test_an_editor_and_an_engineer_on_call(demo: DemoSays) -> None:
         follow_the_runbook(chrome, demo.console)
         assert browser.logged(chrome) == []
         chrome.get(f"{demo.console}/decisions")
-        assert "are copies from similarity" in chrome.find_element("css selector", "main").text
+        assert "are copies at a similarity of" in chrome.find_element("css selector", "main").text

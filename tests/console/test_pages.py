@@ -177,7 +177,10 @@ def test_a_decision_is_told_for_people_first() -> None:
     places = [
         page.index(one)
         for one in (
-            "Similarity 0.78, of unknown sites. Documents that may be of one site are copies from 0.70",
+            (
+                "Similarity 0.78, of unknown sites. Documents that may be of one site are copies at a "
+                "similarity of 0.70 or more"
+            ),
             "<ins>",
             "<summary>",
             "0123456789abcdef",
@@ -264,7 +267,7 @@ def test_a_decision_shows_the_rule_that_judged_it() -> None:
     """The plan in force at its log offset, and not the one of today, which asks for more."""
     strict, at = PLANS["bands"].with_similarity(80), "decision?at=duplicates-2@8"
     assert decision(8).log == "0/8"
-    for end, said in ((1, "are copies from 0.70, so this one is a copy"), (0, "Similarity 0.78.")):
+    for end, said in ((1, "of 0.70 or more, so this one is a copy"), (0, "Similarity 0.78.")):
         plans = PlansInForce(strict, ((end, HOUR_MS, PLANS["bands"]),))
         assert said in shown(at, plans=lambda plans=plans: plans)
 
@@ -918,12 +921,12 @@ def test_a_kept_document_without_copies_has_a_page() -> None:
 ALIKE_PAGES = {
     ("new", "https://shop.example/1", "Two"): (
         "Similarity 0.78, both on shop.example with different titles. Pages of one site with different "
-        "titles are copies from 0.97, so this one was kept."
+        "titles are copies at a similarity of 0.97 or more, so this one was kept."
     ),
     ("new", "https://shop.example/1", "One"): "Similarity 0.78.",  # the plan has changed since
     ("near", "https://other.example/1", "Two"): (
         "Similarity 0.78, on different sites (other.example and shop.example). Pages of different sites "
-        "are copies from 0.62, so this one is a copy."
+        "are copies at a similarity of 0.62 or more, so this one is a copy."
     ),
     ("near", "https://shop.example/1", "Two"): "Similarity 0.78.",
 }
@@ -1005,7 +1008,7 @@ def test_a_list_leads_on() -> None:
 
     assert '<a href="group?at=documents-0%401"><bdi>https://a.example/<wbr>1</bdi></a>' in page
     assert '<option value="duplicate" selected>all duplicates</option>' in page
-    assert "Pages of different sites are copies from similarity 0.62" in page
+    assert "Pages of different sites are copies at a similarity of 0.62 or more" in page
     assert 'href="decisions?host=b.example&amp;verdict=duplicate">5</a>' in hosts
     assert "Fetched again" in hosts
     assert "Wasted: bytes of duplicates" in hosts

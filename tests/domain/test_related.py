@@ -21,7 +21,8 @@ TITLES = "with different titles. Pages of one site with different titles"
         (64, Relation.FREE, 65, ("", ""), "on different sites. Pages of different sites", "kept"),
         (
             *(78, Relation.SAME_TITLE, 70, SHOP),
-            *("both on shop.example with one title. Pages of one site and one title", "copy"),
+            "both on shop.example with the same title. Pages of one site with the same title",
+            "copy",
         ),
         (96, Relation.OTHER_TITLE, 97, SHOP, f"both on shop.example {TITLES}", "kept"),
         (
@@ -44,13 +45,13 @@ def test_one_sentence_for_each_relation(
 ) -> None:
     ending = {"copy": "is a copy", "kept": "was kept"}[result]
     assert in_words(similarity, relation, threshold, sites) == (
-        f"Similarity {similarity / 100:.2f}, {where} are copies from {threshold / 100:.2f}, so this "
-        f"one {ending}."
+        f"Similarity {similarity / 100:.2f}, {where} are copies at a similarity of "
+        f"{threshold / 100:.2f} or more, so this one {ending}."
     )
 
 
 def test_versions_of_one_document_are_called_so() -> None:
     assert in_words(70, Relation.FREE, 65, SHOP, has_same_id=True) == (
-        "Similarity 0.70, with the same id. Versions of one document are copies from 0.65, so this one "
-        "is a copy."
+        "Similarity 0.70, with the same id. Versions of one document are copies at a similarity "
+        "of 0.65 or more, so this one is a copy."
     )

@@ -83,10 +83,10 @@ def test_a_relation_follows_from_site_title_and_id(
 
 def test_the_sentence_names_site_and_threshold() -> None:
     assert in_words(78, Relation.UNKNOWN_TITLE, 85, ("shop.example", "shop.example")) == (
-        "Similarity 0.78, both on shop.example. Pages of one site are copies from 0.85, so this one "
-        "was kept."
+        "Similarity 0.78, both on shop.example. Pages of one site are copies at a similarity "
+        "of 0.85 or more, so this one was kept."
     )
     assert in_words(78, Relation.FREE, 65) == (
-        "Similarity 0.78, on different sites. Pages of different sites are copies from 0.65, so this "
-        "one is a copy."
+        "Similarity 0.78, on different sites. Pages of different sites are copies at a similarity "
+        "of 0.65 or more, so this one is a copy."
     )
