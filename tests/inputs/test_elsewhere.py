@@ -254,7 +254,7 @@ def test_away_for_now_is_tried_again_and_then_told(pages: Pages, name: str, says
         b"text" if name == "slow" else b"", int(name) if name.isdecimal() else 200, worse=worse
     )
     pages.by_path["/a?signature=secret"] = reply
-    by = fetcher(pages.url, LIMITS._replace(seconds=0.2))
+    by = fetcher(pages.url, LIMITS._replace(attempt_seconds=0.2))
     with pytest.raises(TextAwayError, match=says) as told:
         fetch(by, pages.url + "/a?signature=secret")
     assert str(told.value).startswith(f"The text at {pages.url}/a?... ")
@@ -307,7 +307,7 @@ def test_whoever_hurries_does_not_wait_and_what_is_not_asked_for_any_more_is_giv
     pages: Pages,
 ) -> None:
     pages.by_path |= {"/a": Reply(worse=pages.silent), "/b": Reply(b"text")}
-    by = fetcher(pages.url, LIMITS._replace(seconds=60.0))
+    by = fetcher(pages.url, LIMITS._replace(attempt_seconds=60.0))
     began = time.monotonic()
     with pytest.raises(TextAwayError, match="is not fetched yet"):
         by.fetch(
@@ -327,7 +327,7 @@ class Rounds:
 
     def __init__(self, pages: Pages, patience_seconds: float = 600.0, seconds: float = 5.0) -> None:
         self.now = 0.0
-        limits = LIMITS._replace(patience_seconds=patience_seconds, seconds=seconds)
+        limits = LIMITS._replace(patience_seconds=patience_seconds, attempt_seconds=seconds)
         self.by = TextFetcher([pages.url], limits, lambda: self.now)
         self.url = pages.url
 
@@ -384,7 +384,7 @@ def test_nothing_is_given_up_while_its_store_answers_for_none(pages: Pages) -> N
 def test_one_that_takes_longer_than_the_patience_is_given_up_at_once(pages: Pages) -> None:
     """Three attempts may take longer than the patience, and others come meanwhile."""
     pages.by_path |= {"/a": Reply(b"text"), "/b": Reply(worse=pages.silent)}
-    by = fetcher(pages.url, LIMITS._replace(seconds=0.2, patience_seconds=0.3))
+    by = fetcher(pages.url, LIMITS._replace(attempt_seconds=0.2, patience_seconds=0.3))
     addresses = [address_of(by, pages.url + "/b"), address_of(by, pages.url + "/a")]
     until_seconds = time.monotonic() + 20
     given_up, text = by.fetch(

@@ -237,7 +237,7 @@ def test_an_answer_that_breaks_comes_whole_at_the_third_attempt_or_is_away_and_n
     store: str, proxy: FaultyProxy, fault: Fault, seconds: float, says: str
 ) -> None:
     put(store, "/crawl/pages/large", large(1))
-    by = TextFetcher(parse_prefixes("s3://crawl"), LIMITS._replace(seconds=seconds))
+    by = TextFetcher(parse_prefixes("s3://crawl"), LIMITS._replace(attempt_seconds=seconds))
     proxy.faults = [fault] * 10  # more than there are attempts
     with pytest.raises(TextAwayError, match=says):
         fetch(by, "s3://crawl/pages/large")
@@ -256,7 +256,7 @@ def test_many_texts_come_in_order_and_bounded_though_answers_break(
     """What broke holds no room: else there would be none after a while."""
     for number in range(40):
         put(store, f"/crawl/pages/{number}.large", large(number))
-    by = TextFetcher(parse_prefixes("s3://crawl"), LIMITS._replace(seconds=0.5))
+    by = TextFetcher(parse_prefixes("s3://crawl"), LIMITS._replace(attempt_seconds=0.5))
     addresses = [address_of(by, f"s3://crawl/pages/{number}.large") for number in range(40)]
     found: list[object] = []
     kinds: list[Fault] = ["cut", "half-closed", "stalled"]
