@@ -58,7 +58,7 @@ def test_every_page_is_in_it(site: Path) -> None:
     for page in pages:
         folder = page.removesuffix("index").removesuffix("/")
         assert (site / folder / "index.html").is_file(), page
-    assert not (site / "outside.py").exists()
+    assert not (site / "linked_pages.py").exists()
 
 
 @pytest.mark.thorough
