@@ -113,7 +113,7 @@ def test_replay_gives_what_was_given(
     )
     write(crawl, again(near, dedup_distance=b"3,5"))
     damaged = live.examine(crawl.settings, verify=True)
-    said = "is not what the log gives: dedup.distance is '3,5'"
+    said = "differs from the log: dedup.distance is '3,5'"
     assert sum(said in one.sentence for one in damaged.findings.shown) == 1
 
 

@@ -41,7 +41,7 @@ HEADER: Edits = {
         (AFTER, "_SIBLING_ID, _SIBLING_POSITION, _LOG", ", _OF_LOG"),
         (
             BEFORE,
-            ("    end = _write_id(values, end, named, row)\n    of[j + 1], ends[j + 1] = _OF_ID"),
+            "    names = (_OF_ID, _OF_POSITION, _OF_TIME)",
             (
                 "    end = _write_uint(values, end, judged.of_log[i])\n"
                 "    j += 1\n"
