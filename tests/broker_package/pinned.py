@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from jgo.maven import MavenContext
-
 from stream_dedup.broker import jars
 from stream_dedup.broker.jars import Jar
 from stream_dedup.domain.errors import LocalBrokerError
@@ -47,9 +45,18 @@ def resolve_roots() -> tuple[Jar, ...]:
     """Resolve and fetch `ROOTS` with everything they need, and return what a new lock file has to
     pin.
 
+    Raises:
+        LocalBrokerError: something could not be fetched, or the `broker` extra is not installed.
     """
-    with tempfile.TemporaryDirectory() as repository:
-        context = MavenContext(repo_cache=Path(repository), timeout=jars.FETCH_TIMEOUT_SECONDS)
+    maven = jars.import_extra("jgo.maven")
+    with (
+        tempfile.TemporaryDirectory() as repository,
+        jars.translate_errors("the list of jars"),
+        jars.trust_system_certificates(),
+    ):
+        context = maven.MavenContext(
+            repo_cache=Path(repository), timeout=jars.FETCH_TIMEOUT_SECONDS
+        )
         roots, others = context.resolver.resolve(
             [context.create_dependency(root) for root in ROOTS]
         )

