@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 32_473
+WHOLE = 32_472
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -22,15 +22,15 @@ CEILINGS = {
     "demo": 499,
     "domain": 1_811,
     "files": 2_702,
-    "fingerprinting": 2_228,
+    "fingerprinting": 2_223,
     "index": 5_451,
     "indexer": 672,
     "inputs": 2_837,
     "insights": 466,
     "kafka": 1_823,
-    "kernels": 283,
+    "kernels": 293,
     "loading": 264,
-    "log": 1_209,
+    "log": 1_203,
     "orders": 1_236,
     "preflight": 791,
     "search": 1_243,

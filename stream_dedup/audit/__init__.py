@@ -2,8 +2,8 @@
 
     scan     the plan's predicate: for one pair, and for many rows as a plain scan
     judgements  log records to judgements: the rules, with a scan instead of the index's tables
-    outline  what the log contains, without judging it: positions, epochs, plans, operators' orders
-    content  digests of the parts that a source record and its output share
+    log_contents  what the log contains, without judging it: positions, epochs, plans, operators' orders
+    content_digests  digests of the parts that a source record and its output share
     ledger   matches source records with outputs: each exactly once, in order, unchanged
     verdicts the headers that each output must carry, and the representatives that duplicates name
     replay   a recorded log judged again under another plan, and the differences

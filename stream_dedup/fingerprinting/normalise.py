@@ -56,6 +56,7 @@ from stream_dedup.fingerprinting.characters import (
     of_two_bytes,
 )
 from stream_dedup.fingerprinting.variants import han as variants
+from stream_dedup.kernels.byte_arrays import copy_bytes
 from stream_dedup.kernels.compiled import inlined, kernel
 
 MARKS_MAX = 30
@@ -253,15 +254,6 @@ def _is_half_space(data: Any, place: Any, start: Any, stop: Any, kinds: Any) -> 
 
 
 @inlined
-def _copy(data: Any, first: Any, stop: Any, out: Any, end: Any) -> Any:
-    """Copy the bytes of a code point; return the new end."""
-    for source in range(first, stop):
-        out[end] = data[source]
-        end += 1
-    return end
-
-
-@inlined
 def _write_mapping(
     replacements: Any, first: Any, last: Any, out: Any, end: Any, previous: Any
 ) -> Any:
@@ -354,7 +346,7 @@ def _normalise_one(
             return begin, _DEPENDS
         combining = action
         before = code_point
-        end = _copy(data, place - length, place, out, end)
+        end = copy_bytes(data, place - length, place, out, end)
         previous = np.uint8(0xFF)
     return end - np.int64(end > begin and previous == _SPACE), _WHOLE
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from stream_dedup.domain.better_copy import BETTER_LABELS
 from stream_dedup.domain.document import Reason
 from stream_dedup.domain.sketch import NOT_COMPARED
+from stream_dedup.kernels.byte_arrays import copy_bytes
 from stream_dedup.kernels.compiled import inlined, kernel
 from stream_dedup.log import headers
 from stream_dedup.log.schema import COLUMNS, NamedRepresentatives, Verdicts
@@ -179,15 +180,6 @@ def _rule_labels() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 
 @inlined
-def _write_bytes(values: Any, position: Any, source: Any, start: Any, stop: Any) -> Any:
-    """Write `source[start:stop]` into `values`; return the position after it."""
-    for place in range(start, stop):
-        values[position] = source[place]
-        position += 1
-    return position
-
-
-@inlined
 def _write_uint(values: Any, position: Any, number: Any) -> Any:
     """Write a uint64 in decimal; return the position after it."""
     digits, rest = 1, number // np.uint64(10)
@@ -218,8 +210,8 @@ def _write_named(named: Any, first: Any, written: Any, names: Any, j: Any, end: 
     the number of headers so far, and the position after their values.
     """
     for name in names:
-        end = _write_bytes(
-            written.values, end, named.texts, named.stops[first], named.stops[first + 1]
+        end = copy_bytes(
+            named.texts, named.stops[first], named.stops[first + 1], written.values, end
         )
         written.of[j], written.ends[j] = name, end
         first, j = first + 1, j + 1
@@ -256,7 +248,7 @@ def _write_duplicate_headers(
         of[j], ends[j] = _COPIES, end
     if judged.better[i]:
         rule = np.int64(judged.better[i])
-        end = _write_bytes(values, end, rules, rule_stops[rule], rule_stops[rule + 1])
+        end = copy_bytes(rules, rule_stops[rule], rule_stops[rule + 1], values, end)
         j += 1
         of[j], ends[j] = _BETTER, end
     names = (_OF_ID, _OF_POSITION, _OF_TIME)
@@ -266,7 +258,7 @@ def _write_duplicate_headers(
 @inlined
 def _write_position(values: Any, end: Any, topic: Any, partition: Any, offset: Any) -> Any:
     """Write `TOPIC-PARTITION@OFFSET`; return the end."""
-    end = _write_bytes(values, end, topic, 0, len(topic))
+    end = copy_bytes(topic, 0, len(topic), values, end)
     values[end] = _DASH
     end = _write_uint(values, end + 1, np.uint64(partition))
     values[end] = _AT
@@ -299,20 +291,16 @@ def _write_headers(
         has_sibling = reason == _NEW and is_compared
         if judged.wanted[i]:
             first = 2 * reason
-            end = _write_bytes(
-                values, end, outcomes, outcome_stops[first], outcome_stops[first + 1]
-            )
+            end = copy_bytes(outcomes, outcome_stops[first], outcome_stops[first + 1], values, end)
             of[j], ends[j] = _VERDICT, end
             first += 1
-            end = _write_bytes(
-                values, end, outcomes, outcome_stops[first], outcome_stops[first + 1]
-            )
+            end = copy_bytes(outcomes, outcome_stops[first], outcome_stops[first + 1], values, end)
             of[j + 1], ends[j + 1] = _REASON, end
-            end = _write_bytes(values, end, recipe, 0, len(recipe))
+            end = copy_bytes(recipe, 0, len(recipe), values, end)
             of[j + 2], ends[j + 2] = _RECIPE, end
             end = _write_position(values, end, topic, partitions[i], offsets[i])
             of[j + 3], ends[j + 3] = _POSITION, end
-            end = _write_bytes(values, end, fingerprints[i], 0, fingerprints.shape[1])
+            end = copy_bytes(fingerprints[i], 0, fingerprints.shape[1], values, end)
             of[j + 4], ends[j + 4] = _FINGERPRINT, end
             j += 5
             if is_duplicate:

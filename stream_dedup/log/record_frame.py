@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.domain.errors import UPGRADE, FormatError, OtherFormatError
+from stream_dedup.kernels.byte_arrays import copy_bytes
 from stream_dedup.kernels.compiled import kernel
 
 Number = TypeVar("Number", bound=np.generic)
@@ -139,9 +140,7 @@ def joined_parts(
 def _join(raw: Any, begins: Any, stops: Any, joined: Any) -> Any:
     filled = 0
     for i in range(len(begins)):
-        for place in range(begins[i], stops[i]):
-            joined[filled] = raw[place]
-            filled += 1
+        filled = copy_bytes(raw, begins[i], stops[i], joined, filled)
 
 
 _STORED: Final[dict[type[np.generic], np.dtype[Any]]] = {
