@@ -440,10 +440,10 @@ class TableFiles:
             for key_of in (file_rows_key, removed_key):
                 writes.delete_range(key_of(self._groups), key_of(self._stored_groups))
         groups = len(rows.states) // GROUP_ROWS
-        whole, new = set(range(groups)), set(range(self._groups, groups))
-        for group in new | (self._wiped_groups & whole):
+        new = range(self._groups, groups)
+        for group in {*new, *(group for group in self._wiped_groups if group < groups)}:
             writes.put(file_rows_key(group), rows.digests(group).astype("<u8").tobytes())
-        for group in new | (self._removed_groups & whole):
+        for group in {*new, *(group for group in self._removed_groups if group < groups)}:
             is_removed = _rows_of(rows.states, group) == REMOVED
             if is_removed.any():
                 writes.put(removed_key(group), np.packbits(is_removed).tobytes())
