@@ -10,7 +10,7 @@ from stream_dedup.cli.options import DocumentFormat, FormatOption, JsonOption, S
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.terminal import note
 from stream_dedup.inputs.sources import find_files
-from stream_dedup.kafka import Admin, LoadProducer
+from stream_dedup.kafka import Admin, LoadProducer, require_topics
 from stream_dedup.loading.documents import Loading, print_hints
 from stream_dedup.settings.settings import Settings
 
@@ -55,10 +55,7 @@ def load_command(
         )
     unread_names: list[str] = []
     files = find_files(target, document_format.value, unread_names)
-    if topic not in Admin(settings).topic_ids([topic]):
-        raise ConfigurationError(
-            f"The topic {topic} does not exist; create it with: stream-dedup topics apply"
-        )
+    require_topics(Admin(settings), [topic])
     print_hints(settings, files)
     loading = Loading(
         settings, topic, key_field, LoadProducer(settings, report=note), skip, is_strict=strict

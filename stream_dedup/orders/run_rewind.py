@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from stream_dedup.domain.errors import BrokerError, ConfigurationError, InputError
 from stream_dedup.domain.printable import counted
-from stream_dedup.kafka import Admin
+from stream_dedup.kafka import Admin, require_topics
 from stream_dedup.log import epochs
 from stream_dedup.orders import rewind
 from stream_dedup.orders.beginnings import read_log_watermarks
@@ -47,12 +47,7 @@ def rewind_group(
     names = settings.topic_names
     wanted = rewind.parse(texts or (), names.documents)
     admin = dependencies.make_admin(settings)
-    topics = admin.topic_ids([names.documents])
-    if names.documents not in topics:
-        raise ConfigurationError(
-            f"The topic {names.documents} does not exist; create it with: stream-dedup topics apply"
-        )
-    topic_id, partitions = topics[names.documents]
+    topic_id, partitions = require_topics(admin, [names.documents])[names.documents]
     _check_is_empty(admin, settings.group)
     all_committed = admin.stable_committed(settings.group)
     committed = {
