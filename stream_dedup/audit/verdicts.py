@@ -118,7 +118,7 @@ class AuditedOutputs:
         topic, part, offset = (headers.text_of(error_headers, name) for name in names)
         self.reasons[f"dead:{headers.text_of(error_headers, headers.ERROR_STAGE)}"] += 1
         if topic != self.source[0] or not (_is_number(part) and _is_number(offset)):
-            predicate = f"has no headers that name its source record on {self.source[0]} it was."
+            predicate = f"has no headers that name its source record on {self.source[0]}."
             self.findings.add_finding(Kind.NOWHERE, message.position, predicate)
             return
         partition = (*self.source, int(part))
