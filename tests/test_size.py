@@ -10,19 +10,19 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 32_472
+WHOLE = 32_450
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
 CEILINGS = {
     "audit": 1_681,
     "broker": 419,
-    "cli": 1_329,
+    "cli": 1_328,
     "console": 1_588,
     "demo": 499,
     "domain": 1_811,
     "files": 2_702,
-    "fingerprinting": 2_223,
+    "fingerprinting": 2_206,
     "index": 5_451,
     "indexer": 672,
     "inputs": 2_837,
@@ -31,10 +31,10 @@ CEILINGS = {
     "kernels": 293,
     "loading": 264,
     "log": 1_203,
-    "orders": 1_236,
+    "orders": 1_233,
     "preflight": 791,
     "search": 1_243,
-    "serving": 1_247,
+    "serving": 1_246,
     "settings": 670,
     "worker": 1_980,
     "": 44,

@@ -1,7 +1,9 @@
-"""Hash the bytes of a feature: SipHash under the recipe's key for words, FNV-1a for keywords.
+"""Hash the bytes of a feature: SipHash under the recipe's key for words, FNV-1a for keywords, MD5
+for `pypi-simhash`.
 
-Invariants: both are the published functions (tests contain the authors' test vectors). Only those
-who know the key can make two words collide, or steer a fingerprint; with FNV-1a anybody can.
+Invariants: all are the published functions (tests contain the authors' test vectors). Only those
+who know the key can make two words collide, or steer a fingerprint; with FNV-1a and MD5
+anybody can.
 
 Sources: Aumasson, Bernstein, "SipHash: a fast short-input PRF" (INDOCRYPT 2012); Fowler, Noll, Vo,
 RFC 9923.
@@ -20,6 +22,7 @@ from stream_dedup.kernels.compiled import inlined, kernel
 SIP_KEY_0, SIP_KEY_1, HIGH_HALF, BIGRAM_FIRST, BIGRAM_SECOND, BIGRAM_OFFSET = range(6)
 SECRETS = 6
 CHARACTERS_MAX = 16  # in one n-gram
+FNV_OFFSET, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 
 
 def derive_secrets(key: bytes) -> NDArray[np.uint64]:
@@ -165,14 +168,14 @@ def mix(value: Any) -> Any:
     return value
 
 
-@kernel
-def fnv1a(data: Any, bounds: Any, out: Any) -> None:
-    """Write the FNV-1a-64 of each feature to `out` (m, 2), with zeros as the high half; the bytes of
-    feature i are `data[bounds[i]:bounds[i + 1]]`.
-    """
-    for feature in range(len(bounds) - 1):
-        value = np.uint64(0xCBF29CE484222325)
-        for place in range(bounds[feature], bounds[feature + 1]):
-            value = (value ^ np.uint64(data[place])) * np.uint64(0x100000001B3)
-        out[feature, 0] = value
-        out[feature, 1] = 0
+def fnv1a(content: bytes) -> int:
+    """Return FNV-1a-64 of bytes (Fowler, Noll and Vo; RFC 9923)."""
+    value = FNV_OFFSET
+    for byte in content:
+        value = (value ^ byte) * FNV_PRIME & 0xFFFF_FFFF_FFFF_FFFF
+    return value
+
+
+def md5(content: bytes) -> int:
+    """Return the MD5 of bytes as a number, whose first byte is the highest."""
+    return int.from_bytes(hashlib.md5(content, usedforsecurity=False).digest())

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.fingerprinting.characters import code_point_at
+from stream_dedup.fingerprinting.hashes import fnv1a
 from stream_dedup.kernels.compiled import allocating_kernel, inlined
 from stream_dedup.kernels.interrupts import delayed_interrupts
 
@@ -36,7 +37,6 @@ FIRST_KNOWN, _LAST_KNOWN = 0x4E00, 0x9FD5
 KNOWN = _LAST_KNOWN - FIRST_KNOWN + 1
 NO_WORD = 1.0  # instead of the logarithm of a probability
 _STATES = "BMES"
-FNV_OFFSET, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 _IMPOSSIBLE = -3.14e100  # jieba's logarithm of zero
 ENGINE_FILES = (
     "dict.txt",
@@ -280,14 +280,6 @@ def tokenizer_with(
     return tokenizer, word_frequencies
 
 
-def _hash_of(content: bytes) -> int:
-    """Return FNV-1a-64 of bytes, as `tokens._is_stop_word` computes it."""
-    value = FNV_OFFSET
-    for byte in content:
-        value = (value ^ byte) * FNV_PRIME & 0xFFFF_FFFF_FFFF_FFFF
-    return value
-
-
 def _stop_table(
     stop_words: Collection[str],
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint8]]:
@@ -296,7 +288,7 @@ def _stop_table(
     np.cumsum([len(word) for word in encoded], out=offsets[1:])
     slots = np.zeros(1 << (2 * len(encoded)).bit_length() if encoded else 0, np.int32)
     for number, word in enumerate(encoded, 1):
-        slot = _hash_of(word) & (len(slots) - 1)
+        slot = fnv1a(word) & (len(slots) - 1)
         while slots[slot]:
             slot = (slot + 1) & (len(slots) - 1)
         slots[slot] = number

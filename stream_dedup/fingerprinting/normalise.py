@@ -32,7 +32,7 @@ from __future__ import annotations
 import itertools
 import sys
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -125,7 +125,7 @@ def normalise(text: str, *, fold_han: bool = False) -> str:
     """
     if text.isascii():
         return " ".join(text.lower().split())
-    joined = " ".join(fold_assigned(limit_marks(text), fold_fully).split())
+    joined = " ".join(_fold_assigned(limit_marks(text)).split())
     return joined.translate(variants.table()) if fold_han else joined
 
 
@@ -143,7 +143,7 @@ def limit_marks(text: str) -> str:
     )
 
 
-def fold_assigned(text: str, fold: Callable[[str], str]) -> str:
+def _fold_assigned(text: str) -> str:
     """Return a text with every run of assigned code points folded.
 
     Unassigned ones neither combine nor decompose; they are left out, because a newer Python may
@@ -155,7 +155,7 @@ def fold_assigned(text: str, fold: Callable[[str], str]) -> str:
     parts = []
     for start, stop in itertools.pairwise(edges):
         part = code_points[start:stop].tobytes().decode(_NATIVE_UTF_32)
-        parts.append(part if start < stop and unassigned[start] else fold(part))
+        parts.append(part if start < stop and unassigned[start] else fold_fully(part))
     return "".join(parts)
 
 

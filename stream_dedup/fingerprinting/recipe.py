@@ -359,8 +359,9 @@ class _Maker:
                 form = data[start:stop].tobytes()
                 names, weights = find_keywords(form, self._method, self._languages)
                 features[row] = len(names)
-                hash_of = hash_by_md5 if self._method.name == PYPI else hash_by_fnv1a
-                sum_weighed(hash_of(names), weights, self._method.width, prints[row : row + 1])
+                hash_of = hashes.md5 if self._method.name == PYPI else hashes.fnv1a
+                hashed = simhash.in_halves(map(hash_of, names))
+                simhash.sum_hashes(hashed, weights, self._method.width, prints[row])
         return Prints(prints, sketching.rows, features, digests, offsets[1:] == offsets[:-1])
 
     def fingerprint_vectors(self, vectors: Sequence[Vector]) -> Prints:
@@ -389,33 +390,6 @@ class _Maker:
             digests,
             bounds[1:] == bounds[:-1],
         )
-
-
-def sum_weighed(
-    hashed: NDArray[np.uint64],
-    weights: NDArray[np.int64],
-    width: int,
-    prints: NDArray[np.uint64],
-) -> None:
-    """Write the fingerprint of hashed (n, 2) and weighed (n,) features to `prints` (1, width / 64
-    rounded up).
-    """
-    simhash.sum_hashes(hashed, weights, np.array([0, len(weights)], np.int64), width, prints)
-
-
-def hash_by_fnv1a(names: Sequence[bytes]) -> NDArray[np.uint64]:
-    """Return the FNV-1a hash of each name, (n, 2), the low 64 bits first."""
-    ends = np.zeros(len(names) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, names), np.int64, len(names)), out=ends[1:])
-    hashed = np.empty((len(names), 2), np.uint64)
-    hashes.fnv1a(np.frombuffer(b"".join(names), np.uint8), ends, hashed)
-    return hashed
-
-
-def hash_by_md5(names: Sequence[bytes]) -> NDArray[np.uint64]:
-    """Return the MD5 of each name, (n, 2), the low 64 bits first."""
-    digests = b"".join(hashlib.md5(name, usedforsecurity=False).digest()[::-1] for name in names)
-    return np.frombuffer(digests, "<u8").reshape(-1, 2).astype(np.uint64)
 
 
 def canary_digest(stage: str) -> str:

@@ -18,6 +18,7 @@ Counts Using AVX2 Instructions" (2018).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -243,22 +244,25 @@ def sign(ones: Any, total: Any, bits: Any, out: Any) -> None:
 
 
 @allocating_kernel
-def sum_hashes(hashes: Any, weights: Any, bounds: Any, bits: Any, prints: Any) -> None:
-    """Fill `prints` (n, bits / 64 rounded up) from hashed features.
+def sum_hashes(hashes: Any, weights: Any, bits: Any, out: Any) -> None:
+    """Write the fingerprint of a text to `out` (bits / 64 rounded up,) from its hashed features.
 
-    `hashes`: (m, 2), low half first; `weights`: (m,), integers; `bounds`: (n + 1,), the start of
-    each text's features.
+    `hashes`: (m, 2), as `in_halves` returns them; `weights`: (m,), integers.
     """
-    ones = np.empty(128, np.int64)
+    ones = np.zeros(128, np.int64)
     lanes = np.zeros(128, np.uint32)
-    for text in range(len(bounds) - 1):
-        ones[:] = 0
-        total = np.int64(0)
-        pending = np.int64(0)
-        for feature in range(bounds[text], bounds[text + 1]):
-            total += weights[feature]
-            pending = _add_weighed(
-                hashes[feature, 0], hashes[feature, 1], weights[feature], lanes, pending, ones
-            )
-        _flush(lanes, np.int64(1), ones)
-        sign(ones, total, bits, prints[text])
+    total = np.int64(0)
+    pending = np.int64(0)
+    for feature in range(len(weights)):
+        total += weights[feature]
+        pending = _add_weighed(
+            hashes[feature, 0], hashes[feature, 1], weights[feature], lanes, pending, ones
+        )
+    _flush(lanes, np.int64(1), ones)
+    sign(ones, total, bits, out)
+
+
+def in_halves(hashes: Iterable[int]) -> NDArray[np.uint64]:
+    """Return hashes of up to 128 bits as an array, (m, 2), low half first."""
+    halves = [(value & 0xFFFF_FFFF_FFFF_FFFF, value >> 64) for value in hashes]
+    return np.array(halves, np.uint64).reshape(-1, 2)

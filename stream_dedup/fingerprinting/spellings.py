@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.fingerprinting import characters
 from stream_dedup.fingerprinting.characters import Batch, code_point_at
+from stream_dedup.kernels.byte_arrays import copy_bytes
 from stream_dedup.kernels.compiled import inlined, kernel
 
 # Only code points of at most two bytes in UTF-8, and those from `_BEGIN` to `END`, may be folded.
@@ -115,12 +116,11 @@ def _fold_each(data: Any, offsets: Any, written: Any, out: Any, ends: Any) -> No
         while place < offsets[text + 1]:
             code_point, length = code_point_at(data, place)
             spelling = spelling_of(code_point, written)
-            if spelling & STAYS != STAYS:
-                end = spell(spelling, out, end)
-            else:
-                for byte in range(length):
-                    out[end + byte] = data[place + byte]
-                end += length
+            end = (
+                copy_bytes(data, place, place + length, out, end)
+                if spelling & STAYS == STAYS
+                else spell(spelling, out, end)
+            )
             place += length
         ends[text + 1] = end
 

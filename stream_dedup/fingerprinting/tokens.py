@@ -37,12 +37,10 @@ from stream_dedup.fingerprinting.characters import (
     code_point_at,
     of_two_bytes,
 )
-from stream_dedup.fingerprinting.hashes import eight_bytes
+from stream_dedup.fingerprinting.hashes import FNV_OFFSET, FNV_PRIME, eight_bytes
 from stream_dedup.fingerprinting.jieba_cut import HAN_PIECE, cut_piece, scratch
 from stream_dedup.fingerprinting.jieba_data import (
     FIRST_KNOWN,
-    FNV_OFFSET,
-    FNV_PRIME,
     Dictionary,
 )
 from stream_dedup.fingerprinting.spellings import IS_WORD, STAYS, spell, spelling_of

@@ -28,7 +28,7 @@ from stream_dedup.fingerprinting import (
     Recipe,
     explain_features,
     hashes,
-    recipe,
+    simhash,
 )
 from stream_dedup.fingerprinting.variants import keywords
 from stream_dedup.index.rules.copies import Copies, CopyCounts
@@ -66,8 +66,7 @@ def use_fingerprints() -> None:
     explain_features(Recipe(), "warm")
     Languages().words("warm")
     hashes.sip_hash(np.frombuffer(b"warm", np.uint8), np.uint64(1), np.uint64(2), 1, 3)
-    hashed = recipe.hash_by_fnv1a([b"warm"])
-    recipe.sum_weighed(hashed, np.ones(1, np.int64), 64, np.zeros((1, 1), np.uint64))
+    simhash.sum_hashes(simhash.in_halves([1]), np.ones(1, np.int64), 64, np.zeros(1, np.uint64))
     matrix, vector = np.zeros((1, 1)), np.zeros(2, np.int64)
     keywords.most_probable(
         vector, keywords.Model(matrix[0], matrix, matrix == 0, vector, vector, matrix[0])

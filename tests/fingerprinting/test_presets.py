@@ -246,10 +246,9 @@ def test_what_a_recipe_would_leave_unread_is_refused(
 
 def test_published_vectors() -> None:
     """Keywords are hashed by FNV-1a as RFC 9923 has it."""
-    hashed = np.empty((3, 2), np.uint64)
-    hashes.fnv1a(np.frombuffer(b"afoobar", np.uint8), np.array([0, 0, 1, 7]), hashed)
+    hashed = [hashes.fnv1a(content) for content in (b"", b"a", b"foobar")]
 
-    assert hashed[:, 0].tolist() == [0xCBF29CE484222325, 0xAF63DC4C8601EC8C, 0x85944171F73967E8]
+    assert hashed == [0xCBF29CE484222325, 0xAF63DC4C8601EC8C, 0x85944171F73967E8]
 
 
 @pytest.mark.parametrize("preset", ["chars", "shingles"])

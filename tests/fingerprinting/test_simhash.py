@@ -109,13 +109,9 @@ def test_weights_grow_with_the_count_up_to_the_greatest() -> None:
 
 
 def sums(values: list[int], weights: list[int], width: int) -> int:
-    wide = np.array([[value & (1 << 64) - 1, value >> 64] for value in values], np.uint64).reshape(
-        -1, 2
-    )
-    prints = np.zeros((1, -(-width // 64)), np.uint64)
-    bounds = np.array([0, len(values)], np.int64)
-    simhash.sum_hashes(wide, np.array(weights, np.int64), bounds, width, prints)
-    return sum(int(word) << (64 * place) for place, word in enumerate(prints[0]))
+    limbs = np.zeros(-(-width // 64), np.uint64)
+    simhash.sum_hashes(simhash.in_halves(values), np.array(weights, np.int64), width, limbs)
+    return sum(int(word) << (64 * place) for place, word in enumerate(limbs))
 
 
 @pytest.mark.parametrize("width", [32, 64, 128])
