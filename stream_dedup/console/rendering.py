@@ -4,7 +4,6 @@ unknown name in a template is an error.
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from collections.abc import Iterable
 from functools import cache
@@ -20,14 +19,13 @@ from stream_dedup.console.tables import TABLES
 from stream_dedup.domain.csv_text import csv_text
 from stream_dedup.domain.differences import shown
 from stream_dedup.domain.document import OUTCOMES, SAME_ID
-from stream_dedup.domain.printable import printable
+from stream_dedup.domain.printable import printable, utc_text
 
 _WEB: Final = re.compile(
     r"https?://[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]{1,2000}"
 )  # the characters of RFC 3986
 _WEB_SIGNS: Final = "-._~:/?#[]@!$&'()*+,;=%"
 _PLAIN: Final = re.compile(r"""https?://[^\s<>"\\^`{|}]{1,2000}""")
-_LATEST_MS: Final = 253_402_300_799_999
 
 
 @cache
@@ -92,9 +90,7 @@ def size(count: float) -> str:
 
 def time_of(time_ms: int) -> str:
     """Return a time in UTC, to the second; `-` for none."""
-    if not 0 < time_ms <= _LATEST_MS:
-        return "-"
-    return dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    return utc_text(time_ms) or "-"
 
 
 def number(value: float | None, digits: int = 0) -> str:

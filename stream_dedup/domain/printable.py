@@ -7,7 +7,11 @@ forge a log line.
 
 from __future__ import annotations
 
+import datetime as dt
+from typing import Final
+
 TEXT_CHARACTERS_MAX = 200
+_LATEST_MS: Final = 253_402_300_799_999
 
 
 def printable(text: str | bytes, limit: int = TEXT_CHARACTERS_MAX) -> str:
@@ -32,6 +36,13 @@ def counted(number: int, noun: str) -> str:
     records`.
     """
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def utc_text(time_ms: int) -> str:
+    """Return a time in UTC, to the second; empty for one that is not known."""
+    if not 0 < time_ms <= _LATEST_MS:
+        return ""
+    return dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def _escape(char: str) -> str:

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from stream_dedup.console import rendering
 from stream_dedup.domain.errors import FormatError, InputError
-from stream_dedup.domain.printable import counted
+from stream_dedup.domain.printable import counted, utc_text
 from stream_dedup.serving import http_client
 from stream_dedup.serving.ports import addresses
 from stream_dedup.settings.settings import Settings
@@ -58,13 +57,8 @@ def csv_row(document: dict[str, Any]) -> list[str]:
 
 def _cell(document: dict[str, Any], name: str) -> str:
     if name == "time":
-        return time_of(document["time_ms"])
+        return utc_text(document["time_ms"])
     return f"{document[name]:.4f}" if name == "share" else str(document[name])
-
-
-def time_of(time_ms: int) -> str:
-    """Return a time in UTC to the second; empty for one that is not known."""
-    return rendering.time_of(time_ms).removesuffix("-")
 
 
 @contextmanager

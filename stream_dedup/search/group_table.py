@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from stream_dedup.domain.printable import counted, printable
-from stream_dedup.search.client import time_of
+from stream_dedup.domain.printable import counted, printable, utc_text
 
 COPY_COLUMNS: Final = [
     "copy",
@@ -51,10 +50,10 @@ def group_sentence(answer: dict[str, Any], shown: int) -> str:
     ]
     if in_log is not None and in_log != total:
         parts.append(f"The log counted {in_log:,}.")
-    newest = time_of(answer["newest_ms"])
+    newest = utc_text(answer["newest_ms"])
     if answer["oldest_ms"]:
         times = f"Time of the copy: {newest}." if total == 1 else ""
-        parts.append(times or f"Times of the copies: {time_of(answer['oldest_ms'])} to {newest}.")
+        parts.append(times or f"Times of the copies: {utc_text(answer['oldest_ms'])} to {newest}.")
     if best is not None:
         rule = printable(str(best["better"]), 40)
         parts.append(f"The best copy so far, by the rule {rule}, is {_name(best)}.")
@@ -68,8 +67,8 @@ def group_row(group: dict[str, Any]) -> list[str]:
         _name(group),
         f"{group['copies']:,}",
         f"{group['bytes_wasted']:,}",
-        time_of(group["oldest_ms"]),
-        time_of(group["newest_ms"]),
+        utc_text(group["oldest_ms"]),
+        utc_text(group["newest_ms"]),
         "the kept one" if best is None else f"{_name(best)} ({printable(str(best['better']), 40)})",
         group["position"],
     ]
@@ -81,7 +80,7 @@ def copy_row(member: dict[str, Any]) -> list[str]:
     return [
         printable(str(member["id"] or "-"), 120),
         printable(str(member["host"]), 80),
-        time_of(member["time_ms"]),
+        utc_text(member["time_ms"]),
         similarity,
         member["reason"],
         printable(str(member["better"]), 40),

@@ -588,9 +588,7 @@ def _schema() -> tantivy.Schema:
         "host",
     ):
         builder.add_text_field(name, tokenizer_name="raw", index_option="basic")
-    builder.add_text_field(
-        "pair", stored=True, tokenizer_name="raw", index_option="basic", fast=True
-    )
+    builder.add_text_field("pair", tokenizer_name="raw", index_option="basic", fast=True)
     builder.add_text_field(_WORDS, tokenizer_name="words", index_option="position")
     for name in ("time", "copies", "newest", "decided"):
         builder.add_unsigned_field(name, fast=True)

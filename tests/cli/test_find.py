@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -160,3 +162,10 @@ def test_nobody_who_answers_is_told_with_what_to_do(
             "another role answers there"
             in run("group", "x", "--search", f"http://127.0.0.1:{other.port}").err
         )
+
+
+@pytest.mark.parametrize("command", ["find", "group"])
+def test_asking_a_search_needs_no_package_of_the_console(command: str) -> None:
+    """Whoever asks a search elsewhere has not installed the extra of one."""
+    code = f"import sys; sys.modules['jinja2'] = None; import stream_dedup.cli.{command}"
+    subprocess.run([sys.executable, "-c", code], check=True)
