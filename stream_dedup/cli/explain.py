@@ -50,8 +50,13 @@ def explain_command(
         command_line.quiet_settings(value_format="json" if is_row(name) else None) for name in names
     ]
     recipe, plan = recipe_of(settings_of[0]), settings_of[0].judging_plan
-    options = {option.lstrip("-") for option in command_line.overrides()}
-    names_plan = any(option == "plan" or option.startswith("similarity") for option in options)
+    names_plan = any(
+        option.lstrip("-").startswith(("plan", "similarity")) for option in command_line.overrides()
+    )
+    if index is not None and names_plan:
+        raise typer.BadParameter(
+            "takes the plan of an index; leave the other plan out", param_hint="--index"
+        )
     if index is not None or (all(map(is_position, names)) and not names_plan):
         plan = plan_in_force(settings_of[0], index)
     check_widths(recipe, plan)

@@ -53,14 +53,15 @@ def plan_in_force(settings: Settings, url: str | None) -> Plan:
     except InputError:
         if url is not None:
             raise
-        stats = {}
-    if isinstance(stats.get("plan"), str):
-        return parse_plan(stats["plan"])
-    note(
-        "No index answers on this machine, so the thresholds are those of your settings; the "
-        "filter's may differ (--index http://HOST:PORT)."
-    )
-    return settings.judging_plan
+        note(
+            "No index answers on this machine, so the thresholds are those of your settings; the "
+            "filter's may differ (--index http://HOST:PORT)."
+        )
+        return settings.judging_plan
+    if not isinstance(stats.get("plan"), str):
+        note("The index has no plan yet, so the thresholds are those of your settings.")
+        return settings.judging_plan
+    return parse_plan(stats["plan"])
 
 
 def _bases(settings: Settings, url: str | None) -> list[str]:

@@ -128,11 +128,7 @@ def decode_one(
 
 def is_position(target: str) -> bool:
     """Return whether `target` is the position of a record, and no file or row of one."""
-    return (
-        not Path(target).is_file()
-        and not is_row(target)
-        and POSITION_FORM.match(target) is not None
-    )
+    return not is_file(target) and not is_row(target) and POSITION_FORM.match(target) is not None
 
 
 def read_compared(settings: Settings, target: str, *, takes_vectors: bool) -> DecodedDocument:

@@ -433,3 +433,12 @@ def test_positions_are_judged_by_the_plan_of_the_running_index(
     ended = run("explain", "1@1", "2@2", "--index", "http://127.0.0.1:1")
     assert (ended.code, ended.out) == (1, "")
     assert "No index answers at http://127.0.0.1:1" in ended.err
+    ended = run("explain", "1@1", "2@2", "--index", "http://127.0.0.1:5", "--similarity", "0.6")
+    assert (ended.code, "takes the plan of an index" in ended.err) == (2, True)
+    monkeypatch.setattr(http_client, "ask", lambda *_: (200, b'{"plan": null}'))
+    assert "The index has no plan yet" in run("explain", "1@1", "2@2").err
+
+
+def test_a_name_that_is_too_long_for_a_file_is_no_internal_error(run: Callable[..., Any]) -> None:
+    ended = run("explain", "x" * 5000, "2@2")
+    assert (ended.code, "is neither a file, nor a row of one" in ended.err) == (1, True)
