@@ -107,18 +107,17 @@ def options_of(
     Raises:
         ConfigurationError: there is no port for each role after HTTP_PORT.
     """
-    last_port = settings.http_port + max(PORT_OFFSETS.values())
-    if last_port > 65_535:
-        raise ConfigurationError(
-            f"The roles use HTTP_PORT and the ports after it, so STREAM_DEDUP_HTTP_PORT={settings.http_port} "
-            f"needs port {last_port:,}; the highest is 65535."
-        )
     roles: list[AddressedRole] = ["index", "worker"]
     roles += ["insights"] if with_insights else []
     roles += ["search"] if with_search else []
     ports = {
         role: settings.http_port + PORT_OFFSETS[role] if settings.http_port else 0 for role in roles
     }
+    if (last_port := max(ports.values())) > 65_535:
+        raise ConfigurationError(
+            f"The roles use HTTP_PORT and the ports after it, so STREAM_DEDUP_HTTP_PORT={settings.http_port} "
+            f"needs port {last_port:,}; the highest is 65535."
+        )
     options = {
         role: [*common_options, "--set", f"http_port={port}"] for role, port in ports.items()
     }
