@@ -10,17 +10,17 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 32_450
+WHOLE = 32_449
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
 CEILINGS = {
     "audit": 1_681,
     "broker": 419,
-    "cli": 1_328,
-    "console": 1_588,
+    "cli": 1_329,
+    "console": 1_584,
     "demo": 499,
-    "domain": 1_811,
+    "domain": 1_819,
     "files": 2_702,
     "fingerprinting": 2_206,
     "index": 5_451,
@@ -33,8 +33,8 @@ CEILINGS = {
     "log": 1_203,
     "orders": 1_233,
     "preflight": 791,
-    "search": 1_243,
-    "serving": 1_246,
+    "search": 1_238,
+    "serving": 1_245,
     "settings": 670,
     "worker": 1_980,
     "": 44,

@@ -1,9 +1,9 @@
 """The routes of the console: a page and its JSON twin (`decisions`, `decisions.json`) each,
 stylesheet, script and icon.
 
-Invariants: GET and HEAD only; a source is called in a thread, at most `CALLS_MAX` at a time, and
-waited for `WAIT_SECONDS` at most; a failure becomes a notice, and the rest of the page is shown;
-links are relative.
+Invariants: pages take GET and HEAD only, further answers what `api` says; a source is called in a
+thread, at most `CALLS_MAX` at a time, and waited for `WAIT_SECONDS` at most; a failure becomes a
+notice, and the rest of the page is shown; links are relative.
 """
 
 from __future__ import annotations

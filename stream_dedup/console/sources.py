@@ -1,4 +1,4 @@
-"""The sources of the pages. `mount` sets them; a page reports a missing one."""
+"""The sources of the pages. `assembly` sets them; a page reports a missing one."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class ConsoleSources:
     `away` returns why Kafka does not answer, or an empty text; a page calls it first, and nothing
     else of Kafka if it does not answer. `trouble` returns at once why decisions are missing, or an
     empty text. `opened` returns the record at a position, with its text or why there is none.
-    `search`: the full-text engine of this process. `lag`: the number of source records of each partition that no worker has
-    committed. `events`: those of each host, None without signals; `unwatched`: a sentence if
+    `search`: the full-text engine of this process. `lag`: the number of source records of each
+    partition that no worker has committed. `events`: those of each host, None without signals; `unwatched`: a sentence if
     insights stopped. `plans`: those in force and before, None before the first.
     """
 

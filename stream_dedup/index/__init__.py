@@ -6,6 +6,6 @@ before it.
     tables    finding and judging in memory: `rows`, `neighbours`, and how they find. Files named `*_kernels` are compiled
     rules     meaning of the log: `apply` (a record), `judging` (a batch), `orders`, and the state that they change
 
-Above them, `index` joins all three; `look_up` and `report` answer questions; `contents`, `digest`,
-`verify` and `snapshot` process a volume as a whole.
+Above them, `index` joins all three; `look_up` and `report` answer questions; `contents`, `digest`
+and `snapshot` process a volume as a whole.
 """

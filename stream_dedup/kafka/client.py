@@ -1,6 +1,6 @@
 """Configuration, message conversion and error classification of all clients.
 
-Invariant: a property that protects documents is set here and refused in the settings (`settings.py`
+Invariant: a property that protects documents is set here and refused in the settings (`FIXED_PROPERTIES`
 lists them); operators may set every other librdkafka property.
 """
 

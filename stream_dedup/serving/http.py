@@ -4,7 +4,7 @@ Invariants: requests change nothing (GET and HEAD only); every response but `/me
 sentence, and errors are problems of RFC 9457; a 404 lists the existing paths, which show a client
 that another role answers; the port is bound before `start` returns, so that a port in use ends the
 role at once instead of leaving it without probes; clients cause at most one log line a minute, and
-probes are answered under load (`door`). Costly responses are shared by concurrent requests, created
+probes are answered under load (`admission`). Costly responses are shared by concurrent requests, created
 outside of the serving thread, and take at most a share of 1 / `_SHARE_MAX` of the time
 (`KeptAnswer`); a failure is returned to all waiting requests and not cached.
 """

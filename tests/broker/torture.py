@@ -10,7 +10,7 @@ dark or lose one kind of answer (the second worker and the second index are behi
 are written slowly, by a quota; the topic `verdicts` is deleted
 and created again; retention is set on the log, which roles report and are not ready for until it is
 mended; the broker goes ten times in a row, which leaves no threads behind; documents of up to 900 kB
-come, and records that no output can hold or no client reads as a whole (`strange`); no worker may
+come, and records that no output can hold or no client reads as a whole (`hostile_records`); no worker may
 take more memory than it was given; a crowd of idle connections keeps no probe out. With
 `--elsewhere` every third text lies on a web server that is away at times. The seed is printed; the
 order of faults is a function of it, the moments at which they strike are not. At the end stands a
