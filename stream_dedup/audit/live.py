@@ -11,7 +11,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -211,11 +211,7 @@ def examine(
     judgements = _judge_by_index(settings, state, report, work, advance) if verify else None
     if not delivers:
         return report
-    outline = _read_log(settings, state, scan_max, report, advance)
-    if judgements is not None:
-        outline.judgements = {
-            offset: judgements[offset] for offset in judgements if offset in outline.batches
-        }
+    outline = _read_log(settings, state, judgements, scan_max, report, advance)
     spans = {
         part: Span(*bounds, state.committed_offsets.get(part, 0))
         for part, bounds in state.bounds[names.documents].items()
@@ -392,10 +388,15 @@ def _judge_by_index(
 
 
 def _read_log(
-    settings: Settings, state: _ClusterState, scan_max: int, report: AuditReport, advance: Advance
+    settings: Settings,
+    state: _ClusterState,
+    judgements: Mapping[int, Sequence[Judgement]] | None,
+    scan_max: int,
+    report: AuditReport,
+    advance: Advance,
 ) -> Outline:
-    """Read the log; judge it with a plain scan, unless an index did or it has more than `scan_max`
-    documents.
+    """Read the log with the judgements of an index; without them judge it with a plain scan, unless
+    it has more than `scan_max` documents.
     """
     names = settings.topic_names
     log: list[tuple[int, int, LogRecord | None]] = []
@@ -406,11 +407,15 @@ def _read_log(
             documents += len(record if isinstance(record, Batch) else record.batch)
         log.append((message.offset, message.timestamp_ms or 0, record))
     scan = None
-    if report.scan != "index" and documents <= scan_max:
+    if judgements is None and documents <= scan_max:
         report.scan, scan = "plain", PlainScan()
     outline = Outline(Fold(scan))
     for offset, timestamp_ms, record in log:
         outline.add_record(offset, timestamp_ms, record)
+    if judgements is not None:
+        outline.judgements = {
+            offset: judgements[offset] for offset in judgements if offset in outline.batches
+        }
     report.log_records, report.log_documents, report.log_refused = (
         outline.records,
         outline.documents,
