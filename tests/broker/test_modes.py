@@ -77,11 +77,12 @@ def test_a_silent_index_keeps_nobody_waiting(make_filter: Callable[..., Filter])
     index.process.send_signal(signal.SIGSTOP)
     second = crawl.produce(synthetic(500, 14, partitions=2))
     crawl.wait_until_committed(first + second)
-    worker.says("the index is silent")
+    worker.says("the index does not answer")
     index.process.send_signal(signal.SIGCONT)
     wait_until(
         lambda: (
-            worker.log.count("the index answers again") == worker.log.count("the index is silent")
+            worker.log.count("the index answers again")
+            == worker.log.count("the index does not answer")
         ),
         "the worker waits for verdicts again",
     )
