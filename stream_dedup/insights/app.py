@@ -6,8 +6,9 @@ acknowledged them, 3 let Faust commit the records that they count.
 Workarounds for Faust 0.15.3: it reads records of aborted transactions unless it writes in
 transactions itself; it assigns the partitions of different topics to different members, but the
 table needs all of them; it commits a record whose handler raised; it creates topics and opens a
-port; after a rebalance it drops the records read meanwhile and seeks to committed offsets, which a
-new group does not have. aiokafka may hang after a broker's restart (aiokafka #1154): if records wait
+port; after a rebalance it drops records that it reads before its queues are open, and seeks to
+committed offsets too early, or nowhere for a new group: `_reposition` seeks once more.
+aiokafka may hang after a broker's restart (aiokafka #1154): if records wait
 and none arrives for `_STUCK_SECONDS`, the process ends.
 
 Invariants: one replica counts, and others wait for its partitions; records read under an earlier
@@ -29,6 +30,7 @@ from typing import Any
 
 import faust
 import structlog
+from aiokafka.errors import IllegalStateError  # type: ignore[import-untyped]
 from faust.assignor.client_assignment import ClientAssignment
 from faust.assignor.partition_assignor import PartitionAssignor
 from faust.auth import GSSAPICredentials, SASLCredentials, SSLCredentials
@@ -164,6 +166,7 @@ class _Insights:
         self._unwritten: list[Any] = []
         self._generation = 0
         self._owns = False
+        self._is_positioned = False
         self._folder = tempfile.TemporaryDirectory(prefix="stream-dedup-insights-")
         self._app = app = _application(settings, self._folder.name)
         self._signals: Any = app.topic(self._names.host_signals, **_RAW)
@@ -192,14 +195,21 @@ class _Insights:
                 for task in (looking, writing):
                     if task is not None and task.done():
                         task.result()
+                if not self._is_positioned and not self._app.rebalancing:
+                    await self._reposition()
                 is_due = time.monotonic() >= next_write or len(self._unwritten) >= _UNWRITTEN_MAX
-                if self._owns and is_due and (writing is None or writing.done()):
+                if (
+                    self._owns
+                    and self._is_positioned
+                    and is_due
+                    and (writing is None or writing.done())
+                ):
                     next_write = time.monotonic() + WRITE_SECONDS
                     writing = asyncio.create_task(self._write())
                 await asyncio.sleep(_TURN_SECONDS)
             if writing is not None:
                 await writing
-            if self._owns:
+            if self._owns and self._is_positioned:
                 await self._write()
             _logger.info("insights stopped", hosts=self._ledger.hosts)
         finally:
@@ -207,6 +217,26 @@ class _Insights:
             with contextlib.suppress(asyncio.TimeoutError, asyncio.CancelledError):
                 await asyncio.wait_for(self._app.stop(), _STOP_SECONDS)
             self._folder.cleanup()
+
+    async def _reposition(self) -> None:
+        """Read from the committed offsets, or from the beginning where there are none; records that
+        come twice count once.
+        """
+        consumer = self._app.consumer
+        outputs = {self._names.unique, self._names.duplicates}
+        self._is_positioned = True
+        if not self._owns:
+            return
+        with contextlib.suppress(IllegalStateError):  # revoked meanwhile; the next one seeks
+            await consumer.perform_seek()
+            new = [
+                partition
+                for partition in consumer.assignment()
+                if str(partition.topic) in outputs
+                and consumer._committed_offset.get(partition) is None
+            ]
+            if new:
+                await consumer.seek_wait(await consumer.earliest_offsets(*new))
 
     async def _read(self, stream: Any) -> None:
         async for event in stream.noack().events():
@@ -288,14 +318,7 @@ class _Insights:
         rows = [(bytes(key), bytes(row)) for key, row in self._table.data.items() if row]
         if unreadable := self._ledger.load(rows if self._owns else ()):
             _logger.error("rows of the table cannot be read and are left out", rows=unreadable)
-        outputs = {self._names.unique, self._names.duplicates}
-        new = [
-            partition
-            for partition in assigned
-            if str(partition.topic) in outputs and consumer._committed_offset.get(partition) is None
-        ]
-        if new:  # Faust dropped their records meanwhile, and would read them only after a restart
-            await consumer.seek_wait(await consumer.earliest_offsets(*new))
+        self._is_positioned = False
         self._role.health.set_startup(1.0, "started")
         if self._owns:
             _logger.info("the partitions are ours", hosts=self._ledger.hosts)
