@@ -6,10 +6,9 @@ acknowledged them, 3 let Faust commit the records that they count.
 Workarounds for Faust 0.15.3: it reads records of aborted transactions unless it writes in
 transactions itself; it assigns the partitions of different topics to different members, but the
 table needs all of them; it commits a record whose handler raised; it creates topics and opens a
-port; after a rebalance it drops records that it reads before its queues are open, and seeks to
-committed offsets too early, or nowhere for a new group: `_reposition` seeks once more.
-aiokafka may hang after a broker's restart (aiokafka #1154): if records wait
-and none arrives for `_STUCK_SECONDS`, the process ends.
+port; during a rebalance it drops what it has fetched from other topics than the table's, and a new
+group has no committed offset to seek back to (`_ConsumerThread`). aiokafka may hang after a broker's
+restart (aiokafka #1154): if records wait and none arrives for `_STUCK_SECONDS`, the process ends.
 
 Invariants: one replica counts, and others wait for its partitions; records read under an earlier
 assignment are neither written nor committed.
@@ -97,6 +96,31 @@ class _ConsumerThread(aiokafka.AIOKafkaConsumerThread):
         consumer._isolation_level = "read_committed"
         return consumer
 
+    async def _fetch_records(
+        self,
+        consumer: Any,
+        active_partitions: set[TP],
+        timeout: float | None = None,
+        max_records: int | None = None,
+    ) -> Any:
+        """Fetch only the table's partition during a rebalance, and seek back where one began meanwhile:
+        Faust drops records of other partitions, and clears its queues at the end. It also empties
+        `active_partitions`, and aiokafka takes an empty set for all.
+        """
+        partitions = {part for part in active_partitions if self._is_read_now(part)}
+        if not partitions:
+            await asyncio.sleep(_TURN_SECONDS)
+            return {}
+        found: Any = await super()._fetch_records(consumer, partitions, timeout, max_records)
+        for part in [*found]:
+            if part not in active_partitions or not self._is_read_now(part):
+                with contextlib.suppress(IllegalStateError):  # it is no longer assigned
+                    consumer.seek(part, found.pop(part)[0].offset)
+        return found
+
+    def _is_read_now(self, partition: TP) -> bool:
+        return not self.app.rebalancing or self.consumer._is_changelog_tp(partition)
+
 
 class _Consumer(aiokafka.Consumer):
     def _new_consumer_thread(self) -> Any:
@@ -166,7 +190,6 @@ class _Insights:
         self._unwritten: list[Any] = []
         self._generation = 0
         self._owns = False
-        self._is_positioned = False
         self._folder = tempfile.TemporaryDirectory(prefix="stream-dedup-insights-")
         self._app = app = _application(settings, self._folder.name)
         self._signals: Any = app.topic(self._names.host_signals, **_RAW)
@@ -195,21 +218,14 @@ class _Insights:
                 for task in (looking, writing):
                     if task is not None and task.done():
                         task.result()
-                if not self._is_positioned and not self._app.rebalancing:
-                    await self._reposition()
                 is_due = time.monotonic() >= next_write or len(self._unwritten) >= _UNWRITTEN_MAX
-                if (
-                    self._owns
-                    and self._is_positioned
-                    and is_due
-                    and (writing is None or writing.done())
-                ):
+                if self._owns and is_due and (writing is None or writing.done()):
                     next_write = time.monotonic() + WRITE_SECONDS
                     writing = asyncio.create_task(self._write())
                 await asyncio.sleep(_TURN_SECONDS)
             if writing is not None:
                 await writing
-            if self._owns and self._is_positioned:
+            if self._owns:
                 await self._write()
             _logger.info("insights stopped", hosts=self._ledger.hosts)
         finally:
@@ -217,26 +233,6 @@ class _Insights:
             with contextlib.suppress(asyncio.TimeoutError, asyncio.CancelledError):
                 await asyncio.wait_for(self._app.stop(), _STOP_SECONDS)
             self._folder.cleanup()
-
-    async def _reposition(self) -> None:
-        """Read from the committed offsets, or from the beginning where there are none; records that
-        come twice count once.
-        """
-        consumer = self._app.consumer
-        outputs = {self._names.unique, self._names.duplicates}
-        self._is_positioned = True
-        if not self._owns:
-            return
-        with contextlib.suppress(IllegalStateError):  # revoked meanwhile; the next one seeks
-            await consumer.perform_seek()
-            new = [
-                partition
-                for partition in consumer.assignment()
-                if str(partition.topic) in outputs
-                and consumer._committed_offset.get(partition) is None
-            ]
-            if new:
-                await consumer.seek_wait(await consumer.earliest_offsets(*new))
 
     async def _read(self, stream: Any) -> None:
         async for event in stream.noack().events():
@@ -308,8 +304,7 @@ class _Insights:
         self._ledger.load(())
 
     async def _recovered(self, *_: Any, **__: Any) -> None:
-        consumer = self._app.consumer
-        assigned = consumer.assignment()
+        assigned = self._app.consumer.assignment()
         self._generation += 1
         self._owns = any(
             str(partition.topic) == self._names.insights_changelog for partition in assigned
@@ -318,7 +313,6 @@ class _Insights:
         rows = [(bytes(key), bytes(row)) for key, row in self._table.data.items() if row]
         if unreadable := self._ledger.load(rows if self._owns else ()):
             _logger.error("rows of the table cannot be read and are left out", rows=unreadable)
-        self._is_positioned = False
         self._role.health.set_startup(1.0, "started")
         if self._owns:
             _logger.info("the partitions are ours", hosts=self._ledger.hosts)

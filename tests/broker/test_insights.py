@@ -4,24 +4,20 @@ the broker."""
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
 from jsonschema import Draft202012Validator, FormatChecker
 
 from stream_dedup.broker import LocalBroker
 from stream_dedup.domain.document import Headers
 from stream_dedup.domain.topics import topic_folder
-from stream_dedup.insights.signals import reading_group
 from tests.broker.harness import Filter, Role, own_filter, wait_until
 from tests.broker.test_main_path import LONG
 
@@ -185,30 +181,6 @@ def test_what_an_aborted_transaction_wrote_is_not_counted(
         ("template", f"https://{HOST}/1")
     ]
     wait_until(lambda: "insights_lag_records 0.0" in role.get("/metrics"), "nothing waits")
-
-
-def test_a_new_group_reads_all_records_at_every_start(own: tuple[LocalBroker, Filter]) -> None:
-    """While Faust reads its table it drops what else it reads; this was lost until a restart."""
-    _, crawl = own
-    for topic in (crawl.names.unique, crawl.names.duplicates):
-        crawl.produce([(0, *output(number)[1:]) for number in range(50)], topic=topic)
-    group, admin = (
-        reading_group(crawl.settings.group),
-        AdminClient({"bootstrap.servers": crawl.bootstrap}),
-    )
-
-    def read(role: Role) -> bool:
-        counts = re.findall(
-            r"^stream_dedup_insights_records_total{.*} (.*)$", role.get("/metrics"), re.MULTILINE
-        )
-        return sum(map(float, counts)) >= 100
-
-    for _ in range(5):
-        role = crawl.start("insights")
-        wait_until(partial(read, role), "all records are read")
-        wait_until(lambda: HOST in signals_of(crawl), "the table has a row to read")
-        assert role.stop() == 0
-        admin.delete_consumer_groups([group])[group].result(20)
 
 
 def test_a_second_role_waits_and_takes_over_all_partitions(

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from faust.types import TP
 
 from stream_dedup.domain.errors import ConfigurationError, GoneError, StreamDedupError
 from stream_dedup.domain.hosts import HostNames
@@ -47,6 +48,38 @@ def test_all_partitions_have_one_owner_that_keeps_them(tmp_path: Path) -> None:
         assert given({"a": second}) == {"a": every}
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_rebalancing", [True, False])
+def test_a_fetch_during_a_rebalance_asks_for_the_table_only(
+    is_rebalancing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Faust would drop the other records. A set that it empties meanwhile does not count: to aiokafka
+    it is all partitions.
+    """
+    table, output = TP("insights-changelog", 0), TP("unique", 1)
+    asked: list[set[TP]] = []
+
+    async def fetch(_: object, __: object, partitions: set[TP], *___: object) -> dict[TP, object]:
+        await asyncio.sleep(0)
+        asked.append(set(partitions))
+        return {}
+
+    monkeypatch.setattr(app.aiokafka.AIOKafkaConsumerThread, "_fetch_records", fetch)
+    thread = app._ConsumerThread.__new__(app._ConsumerThread)
+    thread.app = SimpleNamespace(rebalancing=is_rebalancing)
+    thread.consumer = SimpleNamespace(_is_changelog_tp=lambda tp: tp == table)
+
+    async def run(active: set[TP]) -> None:
+        task = asyncio.create_task(thread._fetch_records(None, active))
+        await asyncio.sleep(0)
+        active.clear()
+        assert await task == {}
+
+    for active in ({table, output}, {output}, set()):
+        asyncio.run(run(active))
+
+    assert asked == ([{table}] if is_rebalancing else [{table, output}, {output}])
 
 
 def role_of(settings: Settings) -> app._Insights:
