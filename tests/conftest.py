@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import random
@@ -187,3 +188,12 @@ def corpora() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no corpora: {folder} does not exist")
     return folder
+
+
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    """A role has cycles looked for rarely, so what is only in a cycle is as good as kept."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()

@@ -4,8 +4,7 @@ to them."""
 from __future__ import annotations
 
 import random
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -411,15 +410,3 @@ def bytes_in_page(value: bytes, row: int, field: str, limbs: int = 2) -> range:
     kind, before, *_ = (layout.row_type(limbs).fields or {})[field]
     first = 2 + before * count + row * kind.itemsize
     return range(first, first + kind.itemsize)
-
-
-def doubtful_positions(records: Iterable[object]) -> set[str]:
-    """Return where random logs have other bytes later, which no partition has: of such a position
-    two entries may stand."""
-    values: dict[str, set[int]] = defaultdict(set)
-    for record in records:
-        found = record.batch if isinstance(record, Seed | Release) else record
-        if isinstance(found, Batch):
-            for place in range(len(found)):
-                values[str(found.position(place))].add(int(found.value_digest[place]))
-    return {key for key, some in values.items() if len(some) > 1}

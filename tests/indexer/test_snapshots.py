@@ -32,7 +32,7 @@ from stream_dedup.indexer.snapshots import Snapshots
 from stream_dedup.inputs.storage import storage_at
 from stream_dedup.settings.settings import Settings
 from tests.index.logs import APPEND_MS, RandomLog
-from tests.inputs.store_server import until
+from tests.waiting import wait_until
 
 SEED = int(os.environ["TEST_SEED"])
 LOG = "cluster/topic"
@@ -255,7 +255,7 @@ def test_the_process_takes_one_and_ends_with_its_parent(
         "every_seconds": 0,
     }
     child = module._start(job)
-    until(lambda: child.poll() is not None, 60)
+    wait_until(lambda: child.poll() is not None, "the child ends")
     found = module._answer(child)
     assert (found["applied"], found["is_new"]) == (20, True)
     orphan = module._start(job)
@@ -263,7 +263,7 @@ def test_the_process_takes_one_and_ends_with_its_parent(
     assert orphan.stdin is not None
     orphan.stdin.close()
     os.kill(orphan.pid, signal.SIGCONT)
-    until(lambda: orphan.poll() is not None, 60)
+    wait_until(lambda: orphan.poll() is not None, "the orphan ends")
     assert orphan.stdout is not None
     assert orphan.stdout.read() == b""
 

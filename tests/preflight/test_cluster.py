@@ -353,7 +353,7 @@ def test_a_group_that_works_for_another_filter_is_refused() -> None:
         [CheckState.OK],
         [CheckState.REFUSED],
     ]
-    assert "read news.documents" in found[1][0].sentence
+    assert "read news.documents, so another filter has this name" in found[1][0].sentence
 
 
 def test_the_oldest_question_without_an_answer_is_named() -> None:

@@ -21,7 +21,8 @@ from stream_dedup.settings.layers import load_settings
 from stream_dedup.worker import intake as intake_room
 from stream_dedup.worker.metrics import WorkerMetrics
 from stream_dedup.worker.prepare import InFlight, Preparer
-from tests.inputs.store_server import Pages, Reply, serving, until
+from tests.inputs.store_server import Pages, Reply, serving
+from tests.waiting import wait_until
 from tests.worker.parts import Aside, VirtualClock, intake_of, roomy_flow
 
 SOURCES = {("documents", 0): records.Source("documents", bytes(16), 0, 0, 0)}
@@ -197,7 +198,7 @@ def test_whoever_hurries_is_given_back_what_was_read(pages: Pages) -> None:
         take_in=taken.append,
     )
     intake.read_and_prepare(reads=True)
-    until(lambda: bool(pages.asked))
+    wait_until(lambda: bool(pages.asked))
     assert intake.is_preparing
     intake.finish()
     assert taken == []
