@@ -56,6 +56,7 @@ from stream_dedup.worker import role as worker_role
 from stream_dedup.worker.dependencies import WorkerDependencies
 from tests.broker.forked_roles import CONSTANTS_VARIABLE, NURSERY, Forked
 from tests.broker.latin1 import has_latin1, write_latin1
+from tests.waiting import wait_until
 
 WAIT_SECONDS = 120.0
 
@@ -67,18 +68,6 @@ _QUIET.propagate = False
 
 # What a client that outlives a broker's restart hears of it.
 _PASSING = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT}
-
-
-def wait_until(condition: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS) -> Any:
-    """Return the condition's first true value; fail with a sentence after `seconds`."""
-    until = time.monotonic() + seconds
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > until:
-            raise AssertionError(f"waited {seconds:.0f} s in vain until {what}")
-        time.sleep(0.05)
 
 
 class Role:
@@ -507,6 +496,9 @@ class Filter:
                     raise AssertionError(str(error))
         consumer.unassign()
         return found
+
+
+MakeFilter = Callable[..., Filter]
 
 
 @contextlib.contextmanager

@@ -4,23 +4,21 @@ is."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from stream_dedup.__main__ import main
 from stream_dedup.audit import live
-from stream_dedup.cli.replay import replay_command
 from stream_dedup.console.outputs import waiting
 from stream_dedup.domain.document import Headers, Message
 from stream_dedup.kafka import LoadProducer, Output
-from tests.broker.harness import Filter, Outcome, header, synthetic
+from tests.broker.harness import Filter, MakeFilter, Outcome, synthetic
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 
-def judge(make_filter: Callable[..., Filter], count: int = 1500, **settings: Any) -> Filter:
+def judge(make_filter: MakeFilter, count: int = 1500, **settings: Any) -> Filter:
     """Return a filter that has judged some documents, an empty one and a dead letter among them."""
     crawl = make_filter(partitions=3, value_format="json", **settings)
     documents: list[tuple[int, bytes | None, bytes | None, Headers]] = [
@@ -59,7 +57,7 @@ def again(message: Message, topic: str | None = None, **changes: bytes) -> Outpu
     )
 
 
-def test_a_live_filter_is_clean(make_filter: Callable[..., Filter]) -> None:
+def test_a_live_filter_is_clean(make_filter: MakeFilter) -> None:
     """While documents come and go the audit finds nothing; at rest it agrees with the tests' own
     look at the outputs."""
     crawl = judge(make_filter, 3000, count_copies=True)
@@ -78,47 +76,8 @@ def test_a_live_filter_is_clean(make_filter: Callable[..., Filter]) -> None:
     assert (at_rest.compared, at_rest.scan) == (3000, "plain")
 
 
-def test_replay_gives_what_was_given(
-    make_filter: Callable[..., Filter], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The log judged again gives every verdict and answer; another plan changes some, and nothing
-    on Kafka."""
-    crawl = judge(make_filter)
-    crawl.wait_until_committed(1504)
-
-    def result(call: Callable[[], int]) -> tuple[int, Any]:
-        capsys.readouterr()
-        code = call()
-        return code, json.loads(capsys.readouterr().out)
-
-    verified = live.examine(crawl.settings, verify=True)
-    assert (verified.findings.shown, verified.scan, verified.compared) == ([], "index", 1500)
-    assert verified.answers_compared > 0
-    code, classic = result(
-        lambda: replay_command.action(crawl.settings, ["plan=classic"], 5, as_json=True)
-    )
-    assert (code, classic["plan"], classic["documents"]) == (0, "64:4:0:3", 1500)
-    assert classic["changes"]["duplicate to unique"] > 0
-    sample = next(one for one in classic["samples"] if one["change"] == "duplicate to unique")
-    assert sample["position"].startswith(f"{crawl.names.documents}-")
-    assert sample["was"]["reason"] == "near"
-    code, same = result(
-        lambda: replay_command.action(
-            crawl.settings, ["threshold=36", "similarity=0.62"], 5, as_json=True
-        )
-    )
-    assert (same["plan"], same["changed"]) == ("128:4:0:36~20:62,70,85,97%:64", 0)
-    near = next(
-        one for one in crawl.read(crawl.names.duplicates) if header(one, "dedup.reason") == "near"
-    )
-    write(crawl, again(near, dedup_distance=b"3,5"))
-    damaged = live.examine(crawl.settings, verify=True)
-    said = "differs from the log: dedup.distance is '3,5'"
-    assert sum(said in one.sentence for one in damaged.findings.shown) == 1
-
-
 def test_dead_letters_go_back_once(
-    make_filter: Callable[..., Filter],
+    make_filter: MakeFilter,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -145,17 +104,12 @@ def test_dead_letters_go_back_once(
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
     shown = run("dlq", "show")
-    assert [(one["stage"], one["key"], one["sent_back"]) for one in shown] == [
-        ("decode", "a", False),
-        ("field", "b", False),
-        ("decode", None, False),
-    ]
-    assert [one["source"] for one in shown] == [
-        f"{crawl.names.documents}-0@{offset}" for offset in range(3)
-    ]
-    assert [one["key"] for one in run("dlq", "show", "--stage", "field", "--contains", "text")] == [
-        "b"
-    ]
+    expected = [("decode", "a", False), ("field", "b", False), ("decode", None, False)]
+    assert [(one["stage"], one["key"], one["sent_back"]) for one in shown] == expected
+    found = [one["source"] for one in shown]
+    assert found == [f"{crawl.names.documents}-0@{offset}" for offset in range(3)]
+    found = [one["key"] for one in run("dlq", "show", "--stage", "field", "--contains", "text")]
+    assert found == ["b"]
     assert run("dlq", "redrive")[0] | {"sources": 0} == {
         "letters": 3,
         "sent": False,

@@ -7,30 +7,26 @@ import asyncio
 import itertools
 import json
 import os
-import random
 import signal
 import struct
 import time
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from confluent_kafka import KafkaError, Producer
 
 from stream_dedup.audit.live import examine
 from stream_dedup.domain.document import Headers
-from stream_dedup.log.dead_letters import letter_of
 from tests.broker.harness import (
     Filter,
+    MakeFilter,
     Outcome,
     fingerprint_of,
     header,
     own_filter,
     peak_bytes,
-    wait_until,
 )
 from tests.broker.latin1 import Latin1
 from tests.broker.test_main_path import LONG
@@ -203,68 +199,6 @@ def table() -> list[Row]:
     ]
 
 
-def large_table() -> list[Row]:
-    """Return rows for a topic that takes 1 MB: under zstd or gzip that holds what no output and no
-    letter can."""
-    return [
-        Row(
-            "a header larger than a letter",
-            text("h"),
-            "dead",
-            "size",
-            [("a", b"1"), ("b", b"x" * 3_000_000), ("c", b"")],
-            codec="zstd",
-        ),
-        Row(
-            "a key larger than a letter",
-            text("k"),
-            "dead",
-            "size",
-            [("a", b"1")],
-            key=b"k" * 10_000_000,
-            codec="gzip",
-        ),
-        Row(
-            "all of it larger than a letter",
-            text("c" * 3_000_000),
-            "dead",
-            "size",
-            [("n", b"x" * 400_000)] * 5,
-            key=b"k" * 3_000_000,
-            codec="zstd",
-        ),
-        Row(
-            "a tombstone with a huge header",
-            None,
-            "dead",
-            "size",
-            [("h", b"x" * 3_000_000)],
-            codec="zstd",
-        ),
-        undecodable(
-            "a large header with a name that is not UTF-8",
-            b"{",
-            [(LATIN1, b"x" * 3_000_000)],
-            codec="zstd",
-        ),
-        Row(
-            "a large value beside such a name",
-            text("c" * 3_000_000),
-            "dead",
-            "size",
-            [(LATIN1, b"")],
-            codec="zstd",
-        ),
-        short("all headers that leave room for ours", text("so many"), [("", b"")] * 99_980),
-        Row(
-            "all headers that the client reads", text("more"), "dead", "size", [("", b"")] * 100_000
-        ),
-        # What the client does not say nobody knows: see docs/reference/headers.md.
-        short("more headers than the client reads", text("most"), [("", b"")] * 100_001),
-        short("a last good one", text("the last one")),
-    ]
-
-
 # Copies beyond the first of what is unique are exact duplicates of it.
 UNREADABLE = ("one record that zstd made a thousandth", "three records of a damaged batch")
 
@@ -376,49 +310,14 @@ def test_each_bad_record_ends_where_the_table_says(tmp_path: Path) -> None:
             assert header(one, "__dlq.errors.message").endswith((".", ")")), (
                 "the header says why in a sentence"
             )
-        assert worker.log.count("a record cannot be read") == sum(
-            name in UNREADABLE for name in names
-        )
+        found = worker.log.count("a record cannot be read")
+        assert found == sum(name in UNREADABLE for name in names)
         assert worker.process.poll() is None
         assert grown < 3 * EXPANDED_BYTES
 
 
 @pytest.mark.thorough
-def test_what_no_letter_can_hold_is_cut_and_says_so(make_filter: Callable[..., Filter]) -> None:
-    """Keys, values and headers that are larger, and more headers than clients read: each record
-    leaves once, `audit` agrees, each letter says what it lacks, and `dlq redrive` sends none of
-    them back."""
-    crawl = make_filter(partitions=1, value_format="json")
-    for name in crawl.names.outputs[:2]:
-        crawl.admin.set_config(
-            name, {"max.message.bytes": "2500000"}
-        )  # by our upper bound a header takes 22 bytes at least
-    _, worker = crawl.start_both()
-    crawl.produce([(0, b"warm", text("the first good one"), [])])
-    names, _ = produce_table(crawl, large_table())
-    outcome = crawl.outcome()
-    assert [one.sentence for one in examine(crawl.settings, is_finished=True).findings.shown] == []
-    assert ends_of(outcome, names) == expected_ends(names, large_table())
-    assert (
-        "a record cannot be read" not in worker.log
-    )  # a line for each would be as many as a crawler sends
-    letters = {
-        names[int(header(one, "__dlq.errors.offset")) - 1]: letter_of(one) for one in outcome.dead
-    }
-    assert all(one.is_cut for one in letters.values())
-    assert letters["a header larger than a letter"].message.headers[:2] == [("a", b"1"), ("c", b"")]
-    beside = letters["a large value beside such a name"].message
-    assert header(beside, "dedup.error.headers.unreadable") == r"r\xe9f\xe9rent"
-    lost = [one for one in outcome.unique if one.value == text("most")]
-    assert [name for name, _ in lost[0].headers][:3] == [
-        "dedup.verdict",
-        "dedup.reason",
-        "dedup.recipe",
-    ]
-
-
-@pytest.mark.thorough
-def test_a_timestamp_of_zero_is_none(make_filter: Callable[..., Filter]) -> None:
+def test_a_timestamp_of_zero_is_none(make_filter: MakeFilter) -> None:
     """librdkafka cannot write it, and other clients do: the record leaves without a timestamp, and
     `audit` finds nothing."""
     crawl = make_filter(partitions=1)
@@ -426,10 +325,8 @@ def test_a_timestamp_of_zero_is_none(make_filter: Callable[..., Filter]) -> None
     asyncio.run(send_with_times(crawl, [0, 1]))
     crawl.wait_until_committed(2)
     outcome = crawl.outcome()
-    assert sorted((one.value, one.timestamp_ms) for one in outcome.unique) == [
-        (b"words 0", None),
-        (b"words 1", 1),
-    ]
+    found = sorted((one.value, one.timestamp_ms) for one in outcome.unique)
+    assert found == [(b"words 0", None), (b"words 1", 1)]
     assert [one.sentence for one in examine(crawl.settings, is_finished=True).findings.shown] == []
 
 
@@ -477,60 +374,3 @@ def expected_ends(names: list[str], table: list[Row]) -> list[tuple[str, str, st
         seen.add(name)
         expected.append((name, "duplicates", "exact") if is_copy else (name, row.ends, row.why))
     return expected
-
-
-def wait_until_refused(crawl: Filter, topic: str, value: bytes) -> None:
-    """Wait until a topic takes no record so large: the controller acknowledges a new limit before
-    the broker goes by it.
-
-    Each try is in a transaction that is aborted, so no reader of what is committed sees it.
-    """
-    producer = Producer({"bootstrap.servers": crawl.bootstrap, "transactional.id": f"{topic}.try"})
-    producer.init_transactions(60)
-
-    def is_refused() -> bool:
-        outcomes: list[KafkaError | None] = []
-        producer.begin_transaction()
-        producer.produce(
-            topic, value, partition=0, on_delivery=lambda error, _: outcomes.append(error)
-        )
-        assert producer.flush(60) == 0
-        producer.abort_transaction(60)
-        return [error and error.code() for error in outcomes] == [KafkaError.MSG_SIZE_TOO_LARGE]
-
-    wait_until(is_refused, f"{topic} refuses a record of {len(value)} bytes")
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("refusing", ["unique", "duplicates"])
-def test_a_record_that_an_output_refuses_is_retracted(
-    make_filter: Callable[..., Filter], refusing: str
-) -> None:
-    """An output that takes less than it said at start: the record becomes a dead letter and
-    represents nobody."""
-    crawl = make_filter(partitions=1)
-    _, worker = crawl.start_both()
-    generator = random.Random(
-        1
-    )  # random letters, so that compression cannot help the large one through
-    large = " ".join(f"{generator.getrandbits(64):x}" for _ in range(4000)).encode()
-    small = " ".join(f"{generator.getrandbits(64):x}" for _ in range(300)).encode()
-    before = [(b"before", LONG.encode())] + ([(b"kept", large)] if refusing == "duplicates" else [])
-    crawl.produce((0, key, value, []) for key, value in before)
-    crawl.wait_until_committed(len(before))
-    crawl.admin.set_config(getattr(crawl.names, refusing), {"max.message.bytes": "20000"})
-    wait_until_refused(crawl, getattr(crawl.names, refusing), large)
-    after = [
-        (b"small", small),
-        (b"large", large),
-        (b"large again", large),
-        (b"after", LONG.encode()),
-    ]
-    crawl.produce((0, key, value, []) for key, value in after)
-    outcome = crawl.outcome()
-    assert "is retracted" in worker.log
-    assert {"before", "small"} | ({"kept"} if refusing == "duplicates" else set()) == {
-        (one.key or b"").decode() for one in outcome.unique
-    }
-    assert {"large", "large again"} == {(one.key or b"").decode() for one in outcome.dead}
-    assert [(one.key or b"").decode() for one in outcome.duplicates] == ["after"]

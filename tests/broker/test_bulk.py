@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from stream_dedup.domain.messages import NO_TIMESTAMP, Messages
 from stream_dedup.kafka import Outcome as Ended
 from stream_dedup.kafka import Output, PackedOutputs, RecordColumns, TransactionalOutput, bulk
 from stream_dedup.log.header_columns import HeaderColumns
-from tests.broker.harness import Filter
+from tests.broker.harness import Filter, MakeFilter
 
 pytestmark = pytest.mark.broker
 
@@ -103,9 +103,7 @@ def as_read(
 
 
 @pytest.mark.parametrize(("share", "room"), [(1.0, "100000"), (0.7, "100000"), (1.0, "7")])
-def test_what_is_read_is_what_was_written(
-    make_filter: Callable[..., Filter], share: float, room: str
-) -> None:
+def test_what_is_read_is_what_was_written(make_filter: MakeFilter, share: float, room: str) -> None:
     """Keys, values, timestamps, headers and the order within a partition; also among records that
     are written one by one, and through a queue that takes seven."""
     seed = random.randrange(1 << 30)
@@ -138,7 +136,7 @@ def test_what_is_read_is_what_was_written(
 @pytest.mark.thorough
 @pytest.mark.parametrize("packed", [True, False])
 def test_a_record_refused_while_others_are_written_is_named_too(
-    make_filter: Callable[..., Filter], packed: bool
+    make_filter: MakeFilter, packed: bool
 ) -> None:
     """librdkafka takes no more of a transaction once it has heard of a refusal; that ends the
     transaction, not the process."""
@@ -213,7 +211,7 @@ def test_versions(monkeypatch: pytest.MonkeyPatch, version: str, known: bool) ->
 
 
 def test_an_unknown_client_writes_one_by_one(
-    make_filter: Callable[..., Filter], monkeypatch: pytest.MonkeyPatch
+    make_filter: MakeFilter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a client whose layout nobody has read, everything is written as by any program."""
     monkeypatch.setattr(bulk, "_is_known", lambda: False)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.harness import own_filter, wait_until
+from tests.broker.harness import own_filter
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -17,8 +16,9 @@ from stream_dedup.log import records
 from stream_dedup.preflight.doctor import examine
 from stream_dedup.preflight.finding import CheckState
 from stream_dedup.settings.layers import load_settings
-from tests.broker.harness import Filter, Outcome, synthetic, wait_until
+from tests.broker.harness import Filter, MakeFilter, Outcome, synthetic
 from tests.broker.test_orders import told
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
@@ -89,7 +89,7 @@ def work(crawl: Filter, total: int) -> None:
     assert worker.stop() == 0
 
 
-def test_behind_many_seeds_nothing_leaves_twice(make_filter: Callable[..., Filter]) -> None:
+def test_behind_many_seeds_nothing_leaves_twice(make_filter: MakeFilter) -> None:
     """Seeds are no documents: the first worker begins. Later it does not, and doctor says so
     before; restored, it goes on."""
     crawl = make_filter(partitions=2, value_format="json")
@@ -108,10 +108,8 @@ def test_behind_many_seeds_nothing_leaves_twice(make_filter: Callable[..., Filte
 
     (found,) = [one for one in examine(settings) if one.state is CheckState.REFUSED]
     assert found.check == "offsets"
-    assert (
-        f"no committed offset for {crawl.names.documents}-0, {crawl.names.documents}-1, though"
-        in found.sentence
-    )
+    wanted = f"no committed offset for {crawl.names.documents}-0, {crawl.names.documents}-1, though"
+    assert wanted in found.sentence
     refuses(crawl, 0)
     assert left(crawl) == once
 
@@ -122,28 +120,3 @@ def test_behind_many_seeds_nothing_leaves_twice(make_filter: Callable[..., Filte
     work(crawl, total)
     Outcome(crawl).check()
     assert live.examine(settings, is_finished=True).findings.shown == []
-
-
-def test_a_topic_created_again_begins_once(make_filter: Callable[..., Filter]) -> None:
-    """The new topic's documents leave once, however many of the old one stand in the log before
-    them."""
-    crawl = make_filter(partitions=2, value_format="json", batch_documents=4)
-    crawl.start("index")
-    work(crawl, crawl.produce(documents(300, 12)))
-    assert (
-        sum(
-            isinstance(records.decode(one.value), records.Batch)
-            for one in crawl.read(crawl.names.fingerprints)
-        )
-        > 50
-    )
-    make_again(crawl, crawl.names.documents)
-    again = documents(200, 13)
-    work(crawl, crawl.produce(again))
-    once = left(crawl)
-    came = Counter(value for _, _, value, _ in again if value != b"{")
-    assert {value: once[value] for value in came} == came
-    forget_offsets(crawl)
-
-    refuses(crawl, 0)
-    assert left(crawl) == once

@@ -7,7 +7,7 @@ import json
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from jsonschema import Draft202012Validator, FormatChecker
 from stream_dedup.broker import LocalBroker
 from stream_dedup.domain.document import Headers
 from stream_dedup.domain.topics import topic_folder
-from tests.broker.harness import Filter, Role, own_filter, wait_until
+from tests.broker.harness import Filter, MakeFilter, Role, own_filter
 from tests.broker.test_main_path import LONG
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
@@ -157,7 +158,7 @@ def output(number: int, *headers: tuple[str, str]) -> tuple[int, bytes, bytes, H
 
 
 def test_what_an_aborted_transaction_wrote_is_not_counted(
-    make_filter: Callable[..., Filter],
+    make_filter: MakeFilter,
 ) -> None:
     """The role reads what was committed; pages that resemble one page of their site are a
     template."""
@@ -184,7 +185,7 @@ def test_what_an_aborted_transaction_wrote_is_not_counted(
 
 
 def test_a_second_role_waits_and_takes_over_all_partitions(
-    make_filter: Callable[..., Filter],
+    make_filter: MakeFilter,
 ) -> None:
     """Whoever counts has every partition of both outputs; what both read counts once."""
     crawl = make_filter(partitions=4, constants={"stream_dedup.insights.app.WRITE_SECONDS": 1.0})

@@ -8,7 +8,6 @@ import re
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,8 @@ import pytest
 from stream_dedup.domain.document import Headers
 from stream_dedup.preflight.doctor import examine
 from stream_dedup.settings.layers import load_settings
-from tests.broker.harness import Filter, Role, own_filter, synthetic, wait_until
+from tests.broker.harness import MakeFilter, Role, own_filter, synthetic
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
@@ -100,9 +100,7 @@ def test_roles_wait_for_kafka_and_for_each_other(
 
 
 @pytest.mark.parametrize("how", ["killed", "stopped"])
-def test_a_workers_partitions_are_taken_over_in_seconds(
-    make_filter: Callable[..., Filter], how: str
-) -> None:
+def test_a_workers_partitions_are_taken_over_in_seconds(make_filter: MakeFilter, how: str) -> None:
     """With the settings that a worker has unless told otherwise; one that stops in good order
     leaves its group at once."""
     crawl = make_filter(partitions=4)
@@ -121,7 +119,6 @@ def test_a_workers_partitions_are_taken_over_in_seconds(
     sent += crawl.produce(documents[1000:])
     crawl.wait_until_committed(sent)
 
-    assert time.monotonic() - began < (
-        TAKEN_OVER_SECONDS if how == "killed" else TAKEN_OVER_SECONDS / 2
-    )
+    expected = TAKEN_OVER_SECONDS if how == "killed" else TAKEN_OVER_SECONDS / 2
+    assert time.monotonic() - began < expected
     says(second, "ready: 4 partitions")

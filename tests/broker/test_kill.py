@@ -6,7 +6,6 @@ from __future__ import annotations
 import itertools
 import re
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,15 @@ from confluent_kafka import TopicPartition
 
 from stream_dedup.domain.failpoints import STEPS
 from stream_dedup.index.snapshot import WANTED
-from tests.broker.harness import Filter, Outcome, Role, own_filter, synthetic, wait_until
+from tests.broker.harness import (
+    Filter,
+    MakeFilter,
+    Outcome,
+    Role,
+    own_filter,
+    synthetic,
+)
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -75,12 +82,11 @@ def was_killed_in_mid_stream(role: Role, plan: str) -> bool:
 
 def test_the_plans_name_every_step() -> None:
     """A step that is added to the product is killed here too."""
-    assert sorted(plan.partition(":")[0] for plans in PLANS.values() for plan in plans) == sorted(
-        STEPS
-    )
+    found = sorted(plan.partition(":")[0] for plans in PLANS.values() for plan in plans)
+    assert found == sorted(STEPS)
 
 
-def test_kill_9_at_every_step_of_each_role(make_filter: Callable[..., Filter]) -> None:
+def test_kill_9_at_every_step_of_each_role(make_filter: MakeFilter) -> None:
     """Documents in one run, workers killed at each of their ten steps and the index at each of its
     six, always with two batches in flight: nothing lost, nothing twice, every verdict the log's.
 

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,8 +23,9 @@ from stream_dedup.kafka import Output, TransactionalOutput
 from stream_dedup.settings.properties import child_environment
 from stream_dedup.settings.settings import Settings
 from tests.broker import kproxy
-from tests.broker.harness import Filter, Outcome, Role, synthetic, wait_until
+from tests.broker.harness import Filter, MakeFilter, Outcome, synthetic
 from tests.broker.kproxy import KafkaProxy
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -41,7 +42,7 @@ def proxy(bootstrap: str) -> Iterator[KafkaProxy]:
 @pytest.mark.parametrize("guard", ["kept", "removed"])
 @pytest.mark.parametrize("action", ["hold", "strand"])
 def test_a_late_end_of_a_transaction_does_not_end_the_next(
-    make_filter: Callable[..., Filter],
+    make_filter: MakeFilter,
     proxy: KafkaProxy,
     monkeypatch: pytest.MonkeyPatch,
     guard: str,
@@ -111,7 +112,7 @@ def zombie(crawl: Filter, guard: str) -> tuple[subprocess.Popen[bytes], Path, Pa
     return process, log_path, go_on
 
 
-def test_a_zombie_commits_nothing(make_filter: Callable[..., Filter]) -> None:
+def test_a_zombie_commits_nothing(make_filter: MakeFilter) -> None:
     """A worker hangs before its transaction until another has one of its partitions and has
     committed it: its own commit is refused, because the group's metadata came with the batch. Read
     at the commit, it would commit what it lost, doubled."""
@@ -162,35 +163,3 @@ def test_a_zombie_commits_nothing(make_filter: Callable[..., Filter]) -> None:
 
 def delivered(crawl: Filter) -> int:
     return len(crawl.read(crawl.names.unique)) + len(crawl.read(crawl.names.duplicates))
-
-
-ANSWERS = {
-    "the end of a transaction": kproxy.END_TXN,
-    "the offsets": kproxy.TXN_OFFSET_COMMIT,
-    "its partitions": kproxy.ADD_PARTITIONS_TO_TXN,
-    "a write": kproxy.PRODUCE,
-}
-
-
-@pytest.mark.thorough
-def test_lost_answers_change_nothing(make_filter: Callable[..., Filter], proxy: KafkaProxy) -> None:
-    """The broker has done what was asked and its answer is lost, at every kind of request that a
-    transaction consists of, and requests that never arrive: all leave once."""
-    crawl = make_filter(partitions=2, batch_documents=200)
-    documents = synthetic(4000, 13, partitions=2)
-    behind = {
-        "STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS": proxy.bootstrap,
-        "STREAM_DEDUP_KAFKA_SOCKET_TIMEOUT_MS": "4000",
-    }
-    crawl.start("index")
-    worker: Role = crawl.start("worker", **behind)
-    worker.says("partitions assigned")
-    rules = [
-        proxy.add(key, action) for key in ANSWERS.values() for action in ("lose-answer", "cut")
-    ]  # type: ignore[arg-type]
-    count = crawl.produce(documents)
-    crawl.wait_until_committed(count)
-
-    assert [rule for rule in rules if not rule.struck.is_set()] == []
-    assert worker.process.poll() is None
-    Outcome(crawl).check()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.broker.harness import Filter, header
+from tests.broker.harness import MakeFilter, header
 
 pytestmark = pytest.mark.broker
 
@@ -22,7 +21,7 @@ LONG = (
 
 
 def test_the_same_text_on_twelve_partitions_gives_one_unique(
-    make_filter: Callable[..., Filter],
+    make_filter: MakeFilter,
 ) -> None:
     """Copies on every partition find each other: one leaves as unique, the rest name it."""
     crawl = make_filter(partitions=12)
@@ -37,7 +36,7 @@ def test_the_same_text_on_twelve_partitions_gives_one_unique(
     assert kept
 
 
-def test_a_chain_names_the_first_that_was_kept(make_filter: Callable[..., Filter]) -> None:
+def test_a_chain_names_the_first_that_was_kept(make_filter: MakeFilter) -> None:
     """B is near A, C is near B: each duplicate names a kept document, never another duplicate."""
     crawl = make_filter(partitions=1)
     crawl.start_both()
@@ -53,7 +52,7 @@ def test_a_chain_names_the_first_that_was_kept(make_filter: Callable[..., Filter
     assert {header(one, "dedup.of.id") for one in outcome.duplicates} == {"0"}
 
 
-def test_reasons_tell_a_re_crawl_from_a_copy(make_filter: Callable[..., Filter]) -> None:
+def test_reasons_tell_a_re_crawl_from_a_copy(make_filter: MakeFilter) -> None:
     crawl = make_filter(partitions=1)
     crawl.start_both()
     edited = LONG.replace("seven", "eight")
@@ -92,7 +91,7 @@ def test_reasons_tell_a_re_crawl_from_a_copy(make_filter: Callable[..., Filter])
 
 
 @pytest.mark.thorough
-def test_corpora_leave_as_they_should(make_filter: Callable[..., Filter], corpora: Path) -> None:
+def test_corpora_leave_as_they_should(make_filter: MakeFilter, corpora: Path) -> None:
     """Real texts in many languages: nothing lost, and nearly every pair with Jaccard >= 0.8 is
     caught."""
     crawl = make_filter(partitions=3, value_format="json", documents_bytes_max=4_000_000)

@@ -4,39 +4,19 @@ real broker."""
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 
 import pytest
 
 from stream_dedup.domain.document import Mode
 from stream_dedup.domain.topics import TopicNames
 from stream_dedup.log import records
-from tests.broker.harness import Filter, Outcome, header, synthetic, wait_until
+from tests.broker.harness import MakeFilter, Outcome, header, synthetic
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 
-def test_annotating_first_and_enforcing_later(make_filter: Callable[..., Filter]) -> None:
-    """A filter that only annotates puts all on `unique`; enforced from the next start on, it goes
-    on with the same log."""
-    crawl = make_filter(partitions=2)
-    crawl.start("index")
-    worker = crawl.start("worker", STREAM_DEDUP_MODE="annotate")
-    first = crawl.produce(synthetic(1000, 11, partitions=2))
-    crawl.wait_until_committed(first)
-    assert worker.stop() == 0
-    annotated = Outcome(crawl)
-    annotated.check()
-    assert len(annotated.unique) == first
-    assert annotated.reasons()["near"] > 100
-
-    crawl.start("worker")
-    second = crawl.produce(synthetic(1000, 11, partitions=2))
-    enforced = crawl.outcome()
-    assert len(enforced.duplicates) == second
-
-
-def test_a_shadow_leaves_no_trace_where_documents_go(make_filter: Callable[..., Filter]) -> None:
+def test_a_shadow_leaves_no_trace_where_documents_go(make_filter: MakeFilter) -> None:
     """A shadow beside a filter that delivers judges everything on its own log, and changes nothing
     of the other's."""
     crawl = make_filter(partitions=2)
@@ -65,7 +45,7 @@ def test_a_shadow_leaves_no_trace_where_documents_go(make_filter: Callable[..., 
     Outcome(crawl).check()
 
 
-def test_a_silent_index_keeps_nobody_waiting(make_filter: Callable[..., Filter]) -> None:
+def test_a_silent_index_keeps_nobody_waiting(make_filter: MakeFilter) -> None:
     """With FAIL_OPEN documents leave as unique when the index is silent; copies of them are found
     once it is back."""
     crawl = make_filter(partitions=2, fail_open="3s")

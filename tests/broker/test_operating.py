@@ -4,7 +4,6 @@ refusals at start."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +13,8 @@ from stream_dedup.__main__ import main
 from stream_dedup.preflight.doctor import examine
 from stream_dedup.preflight.finding import CheckState
 from stream_dedup.settings.layers import load_settings
-from tests.broker.harness import Filter, Role, wait_until
+from tests.broker.harness import MakeFilter, Role
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
@@ -82,7 +82,7 @@ def documents() -> Any:
 
 
 def test_a_filter_at_work_is_seen_by_its_operators(
-    make_filter: Callable[..., Filter],
+    make_filter: MakeFilter,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -104,9 +104,8 @@ def test_a_filter_at_work_is_seen_by_its_operators(
         return found
 
     # Before the first start: nothing is refused, and what is not there yet is not called well.
-    assert [
-        one.sentence for one in examine(load_settings()) if one.state is CheckState.REFUSED
-    ] == []
+    shown = [one.sentence for one in examine(load_settings()) if one.state is CheckState.REFUSED]
+    assert shown == []
     before = states()
     assert before["declaration"] == before["volume"] == {CheckState.NOT_CHECKED}
     assert before["topics"] == before["log"] == before["offsets"] == {CheckState.OK}

@@ -10,7 +10,6 @@ import re
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,8 @@ import pytest
 from stream_dedup.cli.app import main
 from stream_dedup.log import records
 from stream_dedup.settings.properties import child_environment
-from tests.broker.harness import Filter, Outcome, header, synthetic, wait_until
+from tests.broker.harness import Filter, MakeFilter, Outcome, header, synthetic
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
@@ -58,7 +58,7 @@ def told(crawl: Filter, *arguments: str, stdin: str = "") -> dict[str, Any]:
     return said
 
 
-def test_seeds_count_as_kept(make_filter: Callable[..., Filter], tmp_path: Path) -> None:
+def test_seeds_count_as_kept(make_filter: MakeFilter, tmp_path: Path) -> None:
     """Before the first worker: a file and a topic are seeded, once however often it is asked;
     copies of them are dropped."""
     crawl, other = make_filter(partitions=1), make_filter(partitions=2)
@@ -83,11 +83,8 @@ def test_seeds_count_as_kept(make_filter: Callable[..., Filter], tmp_path: Path)
         b"1": "seed:pages.txt-0@1",
         b"2": f"{other.names.documents}-1@0",
     }
-    assert {header(one, "dedup.of.id") for one in outcome.duplicates} == {
-        "pages.txt:1",
-        "pages.txt:2",
-        "other",
-    }
+    shown = {header(one, "dedup.of.id") for one in outcome.duplicates}
+    assert shown == {"pages.txt:1", "pages.txt:2", "other"}
 
     own = run(crawl, "seed", crawl.names.documents, code=78)
     nothing = run(crawl, "seed", "nowhere", code=1)
@@ -100,7 +97,7 @@ def test_seeds_count_as_kept(make_filter: Callable[..., Filter], tmp_path: Path)
     )
 
 
-def test_a_forgotten_id_is_taken_down(make_filter: Callable[..., Filter]) -> None:
+def test_a_forgotten_id_is_taken_down(make_filter: MakeFilter) -> None:
     """Its copy is unique again; with digests no id is in the log at all; what nobody knows is
     refused.
 
@@ -153,7 +150,7 @@ def test_a_forgotten_id_is_taken_down(make_filter: Callable[..., Filter]) -> Non
         assert url not in (message.value or b"")
 
 
-def test_many_are_released_once_wherever_it_is_killed(make_filter: Callable[..., Filter]) -> None:
+def test_many_are_released_once_wherever_it_is_killed(make_filter: MakeFilter) -> None:
     crawl = make_filter(partitions=2)
     crawl.start_both()
     crawl.produce(
@@ -198,20 +195,14 @@ def test_many_are_released_once_wherever_it_is_killed(make_filter: Callable[...,
     for step in ("appended", "before-commit", "after-commit"):
         killed(crawl, f"release.{step}", *release, stdin=shop)
     again = told(crawl, *release, stdin=shop + shop)
-    assert (again["found"], again["released_before"], again["written"], again["refused"]) == (
-        6,
-        6,
-        0,
-        {},
-    )
+    listed = (again["found"], again["released_before"], again["written"], again["refused"])
+    assert listed == (6, 6, 0, {})
     assert told(crawl, "release", "https://Shop.example:443/3")["written"] is False
     kept = f"{names.documents}-0@0\n{names.documents}-0@999\n{names.documents}-9@0\n"
     mixed = told(crawl, *release, stdin=one + kept)
     assert (mixed["found"], mixed["written"]) == (4, 1)
-    assert mixed["refused"] == {
-        f"it left on {names.unique}": 1,
-        f"{names.documents} does not contain it": 2,
-    }
+    expected = {f"it left on {names.unique}": 1, f"{names.documents} does not contain it": 2}
+    assert mixed["refused"] == expected
     shown = run(crawl, *release, stdin=one)
     assert "released before 1" in " ".join(shown[0].split())
     assert "Nothing was written." in shown[1]
@@ -230,15 +221,14 @@ def test_many_are_released_once_wherever_it_is_killed(make_filter: Callable[...,
         header(one, "dedup.fingerprint") == header(dropped[one.key], "dedup.fingerprint")
         for one in released
     )
-    assert {one.key: (one.partition, (one.value or b"").decode()) for one in released} == near | {
-        b"https://b.example/": (1, other)
-    }
+    listed = {one.key: (one.partition, (one.value or b"").decode()) for one in released}
+    assert listed == near | {b"https://b.example/": (1, other)}
     assert len(released) == len({header(one, "dedup.log") for one in released}) == 7
     assert [header(one, "kept") for one in released].count("yes") == 6
     assert sum(isinstance(records.decode(one.value), records.Release) for one in outcome.log) == 7
 
 
-def test_a_release_takes_what_a_person_sees(make_filter: Callable[..., Filter]) -> None:
+def test_a_release_takes_what_a_person_sees(make_filter: MakeFilter) -> None:
     crawl = make_filter(partitions=2)
     crawl.start_both()
     copies = [
@@ -254,19 +244,12 @@ def test_a_release_takes_what_a_person_sees(make_filter: Callable[..., Filter]) 
     found = [told(crawl, "release", one) for one in (command[1], "c", "https://b.example/")]
     outcome = Outcome(crawl)
 
-    assert [one["position"] for one in found] == [
-        f"{documents}-1@1",
-        f"{documents}-1@2",
-        f"{documents}-1@1",
-    ]
+    expected = [f"{documents}-1@1", f"{documents}-1@2", f"{documents}-1@1"]
+    assert [one["position"] for one in found] == expected
     assert [one["written"] for one in found] == [True, True, False]
     outcome._check_verdicts()
-    assert Counter(
-        one.key for one in outcome.unique if header(one, "dedup.reason") == "released"
-    ) == {
-        b"https://b.example/": 1,
-        b"c": 1,
-    }
+    shown = Counter(one.key for one in outcome.unique if header(one, "dedup.reason") == "released")
+    assert shown == {b"https://b.example/": 1, b"c": 1}
     for text, why in (
         (
             "twice",
@@ -281,7 +264,7 @@ def test_a_release_takes_what_a_person_sees(make_filter: Callable[..., Filter]) 
         assert why in " ".join(run(crawl, "release", text, code=1)[1].split())
 
 
-def test_a_similarity_is_declared_on_a_living_log(make_filter: Callable[..., Filter]) -> None:
+def test_a_similarity_is_declared_on_a_living_log(make_filter: MakeFilter) -> None:
     """`declare --similarity` changes that of the plan in force and nothing else; a plan without
     sketches refuses it.
 
@@ -296,64 +279,10 @@ def test_a_similarity_is_declared_on_a_living_log(make_filter: Callable[..., Fil
     assert shown["plan"]["becomes"] == "128:4:0:36~20:70,70,85,97%:64"
     assert shown["log_offset"] is not None
     assert told(crawl, "declare")["plan"]["in_force"] == "128:4:0:36~20:70,70,85,97%:64"
-    assert told(crawl, "declare", "--better", "newest")["better"] == {
-        "begun_with": "longest",
-        "in_force": "longest",
-        "becomes": "newest",
-    }
+    expected = {"begun_with": "longest", "in_force": "longest", "becomes": "newest"}
+    assert told(crawl, "declare", "--better", "newest")["better"] == expected
     assert told(crawl, "declare")["better"]["in_force"] == "newest"
     blocks = ("declare", "--plan", "blocks", "--index", index.address())
     assert told(crawl, *blocks)["plan"]["becomes"] == "blocks (128:8:0:17:75%~0:0%:1000)"
     _, refusal = run(crawl, "declare", "--similarity", "0.7", code=78)
     assert "The plan blocks compares no sketches" in refusal
-
-
-def test_what_a_newer_program_orders_stops_the_others(make_filter: Callable[..., Filter]) -> None:
-    """An index and every command end with 78 at a format that they do not know, also after a
-    restart, and write nothing."""
-    crawl = make_filter(partitions=1)
-    index, _ = crawl.start_both()
-    crawl.produce([(0, b"0", TEXTS[0].encode(), [])])
-    crawl.wait_until_committed(1)
-    assert told(crawl, "declare")["format"] == {"begun_with": "1", "in_force": "1", "becomes": "1"}
-    _, refusal = run(crawl, "declare", "--format", "2", code=78)
-    assert "There is no format 2 of the log; this program writes 1." in " ".join(refusal.split())
-
-    order = records.encode_control(records.Control("plan", {"format": 2}))
-    crawl.produce([(0, None, order, [])], topic=crawl.names.fingerprints)
-    assert index.process.wait(60) == 78
-    assert "orders format 2, and this program writes up to 1: upgrade this role" in index.log
-    again = crawl.start("index")
-    assert again.process.wait(60) == 78
-    crawl.roles.remove(index)
-    crawl.roles.remove(again)
-    for command in (("declare",), ("forget", "nobody")):
-        assert "orders format 2" in " ".join("".join(run(crawl, *command, code=78)).split())
-
-
-def test_a_window_passes_by_log_time(make_filter: Callable[..., Filter]) -> None:
-    """A kept document is named until the window has passed, then a copy is unique; `declare` shows
-    and ends the window."""
-    crawl = make_filter(partitions=1, window="2s")
-    index, worker = crawl.start_both()
-    sent = 0
-
-    def is_unique_again() -> bool:
-        nonlocal sent
-        sent += crawl.produce([(0, b"%d" % sent, TEXTS[0].encode(), [])])
-        crawl.wait_until_committed(sent)
-        return sent > 20 and len(crawl.read(crawl.names.unique)) > 1
-
-    wait_until(is_unique_again, "a copy is unique again")
-    Outcome(crawl).check()
-    shown = told(crawl, "declare", "--window", "none")
-    assert shown["window"] == {"begun_with": "2s", "in_force": "2s", "becomes": "forever"}
-    assert shown["log_offset"] is not None
-    assert told(crawl, "declare")["window"] == {
-        "begun_with": "2s",
-        "in_force": "forever",
-        "becomes": "forever",
-    }
-    assert worker.stop() == 0
-    crawl.start("worker", STREAM_DEDUP_WINDOW="1h").says("the log's window is in force")
-    assert index.stop() == 0

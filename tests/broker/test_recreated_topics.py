@@ -3,49 +3,18 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from tests.broker.harness import Filter, Outcome, synthetic, wait_until
+from tests.broker.harness import MakeFilter, Outcome, synthetic
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 LOT = 500
 
 
-def test_answers_that_their_topic_lost_are_asked_for_anew(
-    make_filter: Callable[..., Filter],
-) -> None:
-    """Deleted and created again while questions wait: the worker sees it and asks again."""
-    crawl = make_filter(partitions=2, batch_documents=100)
-    documents = list(synthetic(3 * LOT, 21, partitions=2))
-    count = crawl.produce(documents[:LOT])
-    worker, index = crawl.start("worker"), crawl.start("index")
-    crawl.wait_until_committed(count)
-    index.kill()
-    asked = crawl.admin.end_offset(crawl.names.fingerprints, 0)
-    count += crawl.produce(documents[LOT:])
-    wait_until(
-        lambda: crawl.admin.end_offset(crawl.names.fingerprints, 0) > asked, "the worker has asked"
-    )
-
-    crawl.delete_topic(crawl.names.verdicts)
-    crawl.create_topics()
-    crawl.start("index")
-
-    crawl.wait_until_committed(count)
-    assert worker.process.poll() is None
-    assert "waiting documents are asked again" in worker.log
-    wait_until(
-        lambda: "stream_dedup_unanswered_seconds 0.0" in worker.get("/metrics"),
-        "nothing waits any more",
-    )
-    Outcome(crawl).check()
-
-
 def test_indexes_wait_for_a_topic_of_answers_that_was_deleted(
-    make_filter: Callable[..., Filter],
+    make_filter: MakeFilter,
 ) -> None:
     """Deleted under running roles: each index names the topic and waits, and goes on by itself once
     it is there again."""
@@ -72,25 +41,7 @@ def test_indexes_wait_for_a_topic_of_answers_that_was_deleted(
     Outcome(crawl).check()
 
 
-def test_roles_wait_for_topics_that_are_not_there_yet(make_filter: Callable[..., Filter]) -> None:
-    """Started by the command that makes the topics, too, they begin once the last one is there."""
-    crawl = make_filter(partitions=2, batch_documents=100)
-    for name in crawl.admin.topic_ids([*crawl.names.outputs, crawl.names.verdicts]):
-        crawl.delete_topic(name)
-    worker, index = crawl.start("worker"), crawl.start("index")
-    worker.says("waiting for its topics")
-    index.says("waiting for its topics")
-    assert "do not exist; create them with: stream-dedup topics apply" in worker.log
-
-    crawl.create_topics()
-    count = crawl.produce(synthetic(LOT, 22, partitions=2))
-
-    crawl.wait_until_committed(count)
-    assert (worker.process.poll(), index.process.poll()) == (None, None)
-    worker.says("the wait for its topics is over")
-
-
-def test_topics_that_grow_end_no_role(make_filter: Callable[..., Filter]) -> None:
+def test_topics_that_grow_end_no_role(make_filter: MakeFilter) -> None:
     """With twice the partitions documents of the new ones leave too, and both workers are the ones
     that began."""
     crawl = make_filter(

@@ -7,20 +7,18 @@ import json
 import shutil
 import subprocess
 from collections import defaultdict
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from stream_dedup.index import contents
 from stream_dedup.index.digest import StateDigest, compute_digest
-from stream_dedup.index.storage import layout
 from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.log import answers
-from tests.broker.harness import Filter, Outcome, synthetic, wait_until
+from tests.broker.harness import Filter, MakeFilter, Outcome, synthetic
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -51,7 +49,7 @@ def states_when_level(crawl: Filter, *volumes: Path) -> list[tuple[bytes, StateD
     return found
 
 
-def test_a_replica_from_a_snapshot_answers_alike(make_filter: Callable[..., Filter]) -> None:
+def test_a_replica_from_a_snapshot_answers_alike(make_filter: MakeFilter) -> None:
     """Snapshot while running: a new replica begins with it and reads on, its answers are byte for
     byte those of the first, its state digest too, and folding the log again finds nothing in
     either. So does the first, killed and without its volume."""
@@ -129,52 +127,3 @@ def test_a_replica_from_a_snapshot_answers_alike(make_filter: Callable[..., Filt
     assert states[0] == states[1]
     Outcome(crawl).check()
     assert [role.stop() for role in (worker, first, second)] == [0, 0, 0]
-
-
-def spoil(volume: Path) -> None:
-    """Let a volume forget what its first representatives are: their digests and prints become
-    others."""
-    store = RocksStore(volume)
-    (raw,) = store.get_many([layout.page_key(0)])
-    assert raw is not None
-    kind = layout.row_type(2)
-    count, rows, ids = layout.split_rows(raw, kind.itemsize)
-    spoilt = layout.decode_columns(rows, count, kind)
-    spoilt["text_digest"] ^= 0xFF
-    spoilt["print"] ^= np.uint64(0xFFFF0000FFFF0000)
-    store.write(
-        {layout.page_key(0): layout.encode_rows(layout.encode_parts(spoilt, 1)[0], count, ids)}, []
-    )
-    store.close()
-
-
-@pytest.mark.thorough
-def test_diverged_replicas_stop_the_worker(make_filter: Callable[..., Filter]) -> None:
-    """A replica whose volume holds something else gives another answer: the worker ends and says
-    what to do, and what it tells to run finds the volume."""
-    crawl = make_filter(partitions=2, batch_documents=500)
-    one, two = crawl.folder / "replica-1" / "index", crawl.folder / "replica-2" / "index"
-    crawl.start("index", **{FOLDER: str(one.parent)})
-    second = crawl.start("index", **{FOLDER: str(two.parent)})
-    worker = crawl.start("worker")
-    documents = synthetic(1000, 12, partitions=2, duplicate_share=0.0)
-    crawl.produce(documents)
-    crawl.wait_until_committed(1000)
-    states_when_level(crawl, one, two)
-    assert second.stop() == 0
-    spoil(two)
-    crawl.start("index", **{FOLDER: str(two.parent)}).says("index started")
-    crawl.produce(documents[:300])
-
-    assert worker.wait() == 1
-    assert "Two index replicas gave different answers for log offset" in worker.log
-    assert "stream-dedup index verify" in worker.log
-    verified = crawl.command("index", "verify", two, code=1)
-    assert "does not agree with the log" in verified.stderr
-    assert "agrees with the log" in crawl.command("index", "verify", one).stdout
-    audited = crawl.command("audit", "--verify", "--json", code=1)
-    assert [one["where"] for one in json.loads(audited.stdout)["findings"]] == [
-        one["where"]
-        for one in json.loads(audited.stdout)["findings"]
-        if one["where"].startswith(crawl.names.verdicts)
-    ], "only answers of the replica differ"

@@ -4,12 +4,12 @@ promises reach."""
 from __future__ import annotations
 
 import urllib.error
-from collections.abc import Callable
 
 import pytest
 from confluent_kafka import TopicPartition
 
-from tests.broker.harness import Filter, Role, synthetic, wait_until
+from tests.broker.harness import Filter, MakeFilter, Role, synthetic
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
@@ -45,7 +45,7 @@ def remove(crawl: Filter, topic: str, partition: int, before: int) -> None:
         assert future.result(30).low_watermark == before
 
 
-def test_a_log_whose_records_are_removed(make_filter: Callable[..., Filter]) -> None:
+def test_a_log_whose_records_are_removed(make_filter: MakeFilter) -> None:
     """Retention on the log makes both roles unready until it is mended. Of what it removed, running
     roles go on, and so does an index with its volume; a new one refuses."""
     crawl = make_filter(partitions=2, batch_documents=100)
@@ -82,27 +82,3 @@ def test_a_log_whose_records_are_removed(make_filter: Callable[..., Filter]) -> 
     fresh = crawl.start("index", STREAM_DEDUP_STATE_DIR=str(crawl.folder / "fresh"))
     assert fresh.process.wait(LOOK_SECONDS) == 78
     assert f"and {log} contains offsets {low} to" in fresh.log
-
-
-def test_documents_that_were_removed_before_their_verdict(
-    make_filter: Callable[..., Filter],
-) -> None:
-    """A worker whose index is away reads ahead, and Kafka removes what has no verdict yet: the
-    worker says how many records, and how to go on."""
-    crawl = make_filter(partitions=1, batch_documents=100)
-    topic = crawl.names.documents
-    index, worker = crawl.start_both()
-    count = crawl.produce(list(synthetic(LOT, 22, partitions=1)))
-    crawl.wait_until_committed(count)
-    index.kill()
-    end = count + crawl.produce(list(synthetic(LOT, 23, partitions=1)))
-    wait_until(
-        lambda: "stream_dedup_oldest_unread_seconds 0.0" not in worker.get("/metrics"),
-        "the age of unread records is measured",
-        LOOK_SECONDS,
-    )
-
-    remove(crawl, topic, 0, end)
-
-    unready(worker, why=f"Kafka removed {end - count} records before they had a verdict")
-    assert f'stream_dedup_topic_unkept{{topic="{topic}"}} 1.0' in worker.get("/metrics")

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from stream_dedup.console.outputs import waiting
 from stream_dedup.domain.document import Message
@@ -18,7 +16,8 @@ from stream_dedup.kafka import Admin
 from stream_dedup.log import epochs
 from stream_dedup.orders.common import OrderDependencies
 from stream_dedup.orders.run_rewind import rewind_group
-from tests.broker.harness import Filter, Outcome, header, synthetic, wait_until
+from tests.broker.harness import Filter, MakeFilter, Outcome, header, synthetic
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -74,7 +73,7 @@ VERDICT = (
 )
 
 
-def test_documents_come_out_again_with_their_verdicts(make_filter: Callable[..., Filter]) -> None:
+def test_documents_come_out_again_with_their_verdicts(make_filter: MakeFilter) -> None:
     crawl = make_filter(partitions=2, batch_documents=500)
     count = crawl.produce(synthetic(3000, 21, partitions=2))
     crawl.start("index")
@@ -122,52 +121,7 @@ def test_documents_come_out_again_with_their_verdicts(make_filter: Callable[...,
 
 
 @pytest.mark.thorough
-def test_nothing_is_written_that_must_not_be(make_filter: Callable[..., Filter]) -> None:
-    crawl = make_filter(partitions=2)
-    count = crawl.produce(synthetic(200, 22, partitions=2))
-    crawl.start("index")
-    worker = crawl.start("worker")
-    crawl.wait_until_committed(count)
-
-    beside = crawl.command("rewind", "0@1", code=78)
-
-    assert "has 1 member, and offsets can be set back only while it has none" in beside.stderr
-    assert "Stop the workers" in beside.stderr
-    assert worker.stop() == 0
-    before = committed(crawl)
-
-    crawl.produce(synthetic(100, 23, partitions=2))
-    wrong = crawl.command("rewind", "0@5", f"1@{before[1][0] + 1}", "2@0", "--json", code=None)
-
-    assert (wrong.returncode, wrong.stdout) == (1, "")
-    assert (
-        f"{crawl.names.documents}-1@{before[1][0] + 1} is above the committed offset "
-        f"{before[1][0]}" in wrong.stderr
-    )
-    assert f"{crawl.names.documents}-2 does not exist" in wrong.stderr
-    assert "Nothing was written." in wrong.stderr
-
-    cluster = AdminClient({"bootstrap.servers": crawl.bootstrap})
-    for future in cluster.delete_records([TopicPartition(crawl.names.documents, 0, 10)]).values():
-        future.result(20)
-    below = crawl.command("rewind", "0@9", code=1)
-
-    assert (
-        f"{crawl.names.documents}-0@9 is below 10, the first offset that the topic still contains"
-        in below.stderr
-    )
-
-    (row,) = done(crawl, "0@10", "--dry-run")
-    shown = crawl.command("rewind", "0@10", "--dry-run", code=None)
-
-    assert (row["written"], row["epoch"]) == (False, {"now": 0, "wanted": 1})
-    assert f"{crawl.names.documents}-0" in shown.stdout
-    assert "Nothing was written" in shown.stderr
-    assert committed(crawl) == before
-
-
-@pytest.mark.thorough
-def test_an_open_transaction_is_waited_for(make_filter: Callable[..., Filter]) -> None:
+def test_an_open_transaction_is_waited_for(make_filter: MakeFilter) -> None:
     """What a killed worker left open holds the offsets; whether it will count is unknown, so
     nothing is written."""
     crawl = make_filter(partitions=1)
@@ -202,7 +156,7 @@ def test_an_open_transaction_is_waited_for(make_filter: Callable[..., Filter]) -
 
 
 @pytest.mark.thorough
-def test_a_commit_while_it_looks_is_noticed(make_filter: Callable[..., Filter]) -> None:
+def test_a_commit_while_it_looks_is_noticed(make_filter: MakeFilter) -> None:
     """A worker that came and went between the look and the write makes the plan void; nothing is
     written."""
     crawl = make_filter(partitions=1)
@@ -225,7 +179,7 @@ def test_a_commit_while_it_looks_is_noticed(make_filter: Callable[..., Filter]) 
 
 
 @pytest.mark.thorough
-def test_an_offset_set_by_another_tool_is_repaired(make_filter: Callable[..., Filter]) -> None:
+def test_an_offset_set_by_another_tool_is_repaired(make_filter: MakeFilter) -> None:
     """A worker refuses an offset without an epoch and names the command; that finds an epoch above
     all in the log."""
     crawl = make_filter(partitions=2)

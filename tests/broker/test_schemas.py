@@ -4,7 +4,7 @@ its verdict and its bytes."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import pytest
@@ -12,9 +12,9 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from tests.broker.harness import Filter, Outcome, header
+from tests.broker.harness import MakeFilter, Outcome, header
 from tests.broker.test_operating import text
-from tests.inputs import registries, registry_server
+from tests.inputs import registries
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
@@ -74,7 +74,7 @@ def avro_writer(address: str, subject: str) -> Writer:
 
 
 def test_values_of_a_schema_that_grows_leave_once_and_as_they_came(
-    make_filter: Callable[..., Filter],
+    make_filter: MakeFilter,
     registry: str,
 ) -> None:
     """Over a kill of the worker: copies are found across the schema's two versions; what names no
@@ -108,51 +108,7 @@ def test_values_of_a_schema_that_grows_leave_once_and_as_they_came(
     outcome.check()
 
     assert outcome.reasons() == {"new": COUNT - 4, "near": 1, "empty": 1, "dead:decode": 2}
-    assert [(one.key, header(one, "dedup.of.id"), one.value) for one in outcome.duplicates] == [
-        (b"%d" % COPY, "u3", values[COPY])
-    ]
-    assert {one.key: one.value for one in outcome.dead} == {
-        b"%d" % place: values[place] for place in (UNKNOWN, UNKNOWN + 1)
-    }
-
-
-def test_a_registry_that_is_away_holds_the_records(
-    make_filter: Callable[..., Filter],
-) -> None:
-    """Nothing is judged and nothing goes aside meanwhile, over a restart too; what has a schema
-    that is known goes on."""
-    with registry_server.serving() as stand:
-        crawl = make_filter(
-            partitions=1,
-            value_format="avro",
-            registry_url=stand.url,
-            text_field="body.text",
-            id_field="url",
-            log_level="info",
-        )
-        write = avro_writer(stand.url, crawl.names.documents)
-        values = [
-            write(f"u{number}", text(number), later=number >= AWAY) for number in range(COUNT)
-        ]
-        records = [(0, b"%d" % number, value, []) for number, value in enumerate(values)]
-        crawl.start("index")
-        worker = crawl.start("worker")
-        crawl.produce(records[:10])
-        crawl.wait_until_committed(10)
-        stand.status = 503
-        crawl.produce(records[10:AWAY])
-        crawl.wait_until_committed(AWAY)
-        crawl.produce(records[AWAY:])
-        worker.says("the schema registry is unavailable; the records wait")
-        worker.kill()
-
-        worker = crawl.start("worker")
-        worker.says("the schema registry is unavailable; the records wait")
-        assert crawl.committed() == AWAY, "it was held over the restart too"
-        stand.status = None
-        crawl.wait_until_committed(COUNT)
-        assert worker.stop() == 0
-    outcome = Outcome(crawl)
-    outcome.check()
-
-    assert outcome.reasons() == {"new": COUNT}
+    found = [(one.key, header(one, "dedup.of.id"), one.value) for one in outcome.duplicates]
+    assert found == [(b"%d" % COPY, "u3", values[COPY])]
+    expected = {b"%d" % place: values[place] for place in (UNKNOWN, UNKNOWN + 1)}
+    assert {one.key: one.value for one in outcome.dead} == expected

@@ -8,12 +8,12 @@ import signal
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
 
 import pytest
 
-from tests.broker.harness import Filter, Role, synthetic, wait_until
+from tests.broker.harness import MakeFilter, Role, synthetic
 from tests.broker.test_orders import run
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
@@ -23,7 +23,7 @@ def is_ready(role: Role) -> bool:
 
 
 @pytest.mark.parametrize("step", ["search.before-commit", "search.after-commit"])
-def test_what_is_forgotten_is_found_no_more(step: str, make_filter: Callable[..., Filter]) -> None:
+def test_what_is_forgotten_is_found_no_more(step: str, make_filter: MakeFilter) -> None:
     """Through worker, index and the command `forget`: at once, killed on the way, filled anew;
     crawled anew it is found."""
     crawl = make_filter(partitions=1)

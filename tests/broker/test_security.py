@@ -33,10 +33,11 @@ from stream_dedup.serving import http_client
 from stream_dedup.serving.ports import free_ports
 from stream_dedup.settings.settings import Settings
 from tests.broker.certificates import Authority
-from tests.broker.harness import Filter, Role, run_in_process, wait_until
+from tests.broker.harness import Filter, Role, run_in_process
 from tests.broker.nodes import with_listeners
 from tests.broker.test_first_start import make_again
 from tests.broker.test_main_path import LONG
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 

@@ -14,8 +14,9 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata
 from stream_dedup.broker import LocalBroker
 from stream_dedup.kafka import Admin
 from stream_dedup.settings.settings import Settings
-from tests.broker.harness import Filter, Outcome, synthetic, wait_until
+from tests.broker.harness import Filter, Outcome, synthetic
 from tests.broker.nodes import three_nodes
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.long]
 
@@ -114,9 +115,8 @@ def test_nodes_come_and_go(cluster: Cluster) -> None:
 
     print({what: f"{seconds:.1f} s" for what, seconds in cluster.healed_seconds.items()})
     assert (index.process.poll(), worker.process.poll()) == (None, None)
-    assert [
-        what for what, seconds in cluster.healed_seconds.items() if seconds > HEALED_SECONDS
-    ] == []
+    found = [what for what, seconds in cluster.healed_seconds.items() if seconds > HEALED_SECONDS]
+    assert found == []
     Outcome(crawl).check()
 
 

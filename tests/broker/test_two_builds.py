@@ -10,13 +10,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from stream_dedup.settings.properties import child_environment
-from tests.broker.harness import Filter, Outcome, Role, synthetic
+from tests.broker.harness import MakeFilter, Outcome, Role, synthetic
 from tests.index.test_two_builds import files_of, oldest
 
 pytestmark = [pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(900)]
@@ -44,7 +43,7 @@ class OlderRole(Role):
             )
 
 
-def test_a_filter_goes_forward_and_back(make_filter: Callable[..., Filter], tmp_path: Path) -> None:
+def test_a_filter_goes_forward_and_back(make_filter: MakeFilter, tmp_path: Path) -> None:
     """The index first, then the worker; back in the other order. Each document leaves once, judged
     as one build would."""
     commit = oldest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,13 +14,13 @@ from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient
 
 from stream_dedup.domain.document import TopicPartitionKey
-from stream_dedup.domain.topics import TopicNames
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.kafka import CommittedOffset, SourceConsumer
 from stream_dedup.log import records
 from stream_dedup.settings.layers import load_settings
-from tests.broker.harness import Filter, run_in_process, synthetic, wait_until
+from tests.broker.harness import Filter, MakeFilter, run_in_process, synthetic
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
@@ -33,31 +33,8 @@ def log_batches(crawl: Filter) -> int:
     )
 
 
-def test_two_filters_of_one_cluster_never_meet(make_filter: Callable[..., Filter]) -> None:
-    filters = [make_filter(partitions=1, worker_id="pod-0", group="") for _ in range(2)]
-    workers = []
-    for crawl in filters:
-        crawl.settings = crawl.settings.model_copy(
-            update={"group": f"{crawl.names.prefix}stream-dedup"}
-        )
-        crawl.start("index")
-        workers.append(crawl.start("worker"))
-    for crawl in filters:
-        crawl.produce(synthetic(50, 6, partitions=1))
-        crawl.outcome()
-    first, second = filters
-    assert workers[1].stop() == 0
-
-    refused = second.start("worker", STREAM_DEDUP_GROUP=first.settings.group)
-
-    assert refused.wait() == 78
-    assert f"read {first.names.documents}, so another filter has this name" in refused.log
-    first.wait_until_committed(50 + first.produce(synthetic(50, 7, partitions=1)))
-    assert workers[0].process.poll() is None
-
-
 def test_workers_that_read_documents_otherwise_are_refused(
-    make_filter: Callable[..., Filter],
+    make_filter: MakeFilter,
 ) -> None:
     """A second worker with other input settings never joins; `declare --reading` lets it in, and
     keeps the old ones out."""
@@ -83,7 +60,7 @@ def test_workers_that_read_documents_otherwise_are_refused(
 
 
 def test_an_old_index_beside_a_fresh_broker_is_one_sentence(
-    make_filter: Callable[..., Filter], tmp_path: Path
+    make_filter: MakeFilter, tmp_path: Path
 ) -> None:
     """It names the folder and both ways out, and ends with 78; the worker says where its own state
     lies."""
@@ -96,73 +73,16 @@ def test_an_old_index_beside_a_fresh_broker_is_one_sentence(
 
     refused = crawl.start("index", STREAM_DEDUP_STATE_DIR=str(old.parent))
     assert refused.wait() == 78
-    assert (
+    sentence = (
         f"The index in {old} follows another log than this cluster's {crawl.names.fingerprints}"
-        in refused.log
     )
+    assert sentence in refused.log
     assert f"rm -r '{old}'" in refused.log
     assert "STREAM_DEDUP_STATE_DIR" in refused.log
     crawl.start("worker").says(f"state={crawl.environment['STREAM_DEDUP_STATE_DIR']}")
 
 
-def test_topics_that_somebody_else_named(make_filter: Callable[..., Filter]) -> None:
-    """A filter reads and writes topics of any name, as they are, with its log under the prefix."""
-    crawl = make_filter(partitions=2)
-    mine = crawl.names.prefix.replace(".", "_")
-    crawl.names = TopicNames(
-        crawl.names.prefix, names_by_kind={"documents": f"{mine}firehose", "unique": f"{mine}clean"}
-    )
-    crawl.environment |= {
-        f"STREAM_DEDUP_{kind.upper()}": name for kind, name in crawl.names.names_by_kind.items()
-    }
-    crawl.create_topics()
-    crawl.start_both()
-
-    crawl.produce(synthetic(200, 8, partitions=2))
-    crawl.outcome()
-    assert crawl.read(f"{mine}clean")
-    assert crawl.read(f"{crawl.names.prefix}unique") == []
-
-
-def test_restarts_beside_a_dead_index_leave_one_record_each(
-    make_filter: Callable[..., Filter],
-) -> None:
-    """Three workers that are killed while they wait have appended three records, not three
-    windows."""
-    crawl = make_filter(partitions=2)
-    crawl.produce(synthetic(5000, 4, partitions=2))
-    for start in range(1, 4):
-        worker = crawl.start("worker")
-        wait_until(
-            lambda start=start: log_batches(crawl) >= start, "this worker's record is in the log"
-        )
-        worker.kill()
-    assert log_batches(crawl) == 3
-
-    crawl.start_both()
-    crawl.outcome()
-
-
-def test_partitions_that_the_outputs_lack_wait(make_filter: Callable[..., Filter]) -> None:
-    """A source partition without an output partition is not read, with an alarm; the others flow;
-    grown outputs end it."""
-    crawl = make_filter(partitions=2)
-    crawl.admin.add_partitions(crawl.names.documents, 3)
-    _, worker = crawl.start_both()
-    worker.says("the output topics have fewer partitions than the source")
-    crawl.produce(synthetic(300, 5, partitions=3))
-    served = sum(part < 2 for part, *_ in synthetic(300, 5, partitions=3))
-    crawl.wait_until_committed(served)
-    assert len(crawl.read(crawl.names.unique)) + len(crawl.read(crawl.names.duplicates)) == served
-    assert worker.stop() == 0
-
-    for name in crawl.names.outputs:
-        crawl.admin.add_partitions(name, 3)
-    crawl.start("worker")
-    crawl.outcome()
-
-
-def test_a_client_that_does_not_close_is_left_behind(make_filter: Callable[..., Filter]) -> None:
+def test_a_client_that_does_not_close_is_left_behind(make_filter: MakeFilter) -> None:
     """Leaving the group may wait for a coordinator that is gone; the worker ends all the same."""
     gone = threading.Event()
 
@@ -200,7 +120,7 @@ class Bystander:
 
 
 def test_committed_offsets_are_told_while_the_group_waits_for_a_member(
-    make_filter: Callable[..., Filter],
+    make_filter: MakeFilter,
 ) -> None:
     """A worker that must read again during a rebalance goes on with what it keeps; it does not wait
     until all have joined.

@@ -58,13 +58,13 @@ from tests.broker.harness import (
     peak_bytes,
     synthetic,
     threads_of,
-    wait_until,
 )
 from tests.broker.hostile_records import send_strange
 from tests.broker.kproxy import KafkaProxy
 from tests.broker.quotas import producer_quota
 from tests.broker.stalls import Stalls
 from tests.inputs.store_server import Pages, Reply, serving
+from tests.waiting import wait_until
 
 STEP_DOCUMENTS = 2000
 LEFT_BEHIND_SECONDS = 120
