@@ -4,27 +4,12 @@ afterwards."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from stream_dedup.__main__ import main
-
-
-class Ended(NamedTuple):
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def words(self) -> str:
-        """What was said on standard error, without the frame and the line breaks that a usage error
-        is drawn with."""
-        return " ".join(self.err.replace("│", " ").split())
+from tests.cli.running import Ended, Run
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +21,7 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
     """Run one command line and return its exit code and what it printed."""
 
     def run_it(*arguments: object) -> Ended:

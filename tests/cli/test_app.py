@@ -8,7 +8,6 @@ import shlex
 import subprocess
 import sys
 import types
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -22,6 +21,7 @@ from stream_dedup.cli.app import PANELS, command_named
 from stream_dedup.domain.extras import install_command
 from stream_dedup.serving import single_role
 from tests.cli.commands_page import commands_page
+from tests.cli.running import Run
 from tests.tiers import few
 
 HEAVY = ("numba", "jieba", "confluent_kafka", "rocksdict", "numpy", "uvicorn", "structlog")
@@ -51,7 +51,7 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_every_command_teaches(run: Callable[..., Any], command: tuple[str, ...]) -> None:
+def test_every_command_teaches(run: Run, command: tuple[str, ...]) -> None:
     """Each command's help says in a sentence what it does, and ends with an example that the
     program understands."""
     ended = run(*command, "--help")
@@ -127,7 +127,7 @@ def test_the_shell_completes(shell: str, tmp_path: Path) -> None:
         ["replay"],
     ],
 )
-def test_wrong_usage_ends_with_2(run: Callable[..., Any], arguments: list[str]) -> None:
+def test_wrong_usage_ends_with_2(run: Run, arguments: list[str]) -> None:
     ended = run(*arguments)
 
     assert ended.code == 2
@@ -135,7 +135,7 @@ def test_wrong_usage_ends_with_2(run: Callable[..., Any], arguments: list[str]) 
 
 
 def test_a_configuration_error_is_its_sentence_and_78(
-    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No traceback; every problem a line; nothing on standard output."""
     monkeypatch.setenv("STREAM_DEDUP_HTP_PORT", "1")
@@ -158,9 +158,7 @@ def test_a_configuration_error_is_its_sentence_and_78(
         assert "Traceback" not in ended.err
 
 
-def test_debug_shows_the_traceback_too(
-    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_debug_shows_the_traceback_too(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAM_DEDUP_LOG_LEVEL", "debug")
 
     ended = run("config", "show", "--set", "http_port=x")
@@ -182,7 +180,7 @@ def test_debug_shows_the_traceback_too(
     ],
 )
 def test_a_fault_of_the_program_keeps_its_traceback_and_ctrl_c_has_none(
-    run: Callable[..., Any],
+    run: Run,
     monkeypatch: pytest.MonkeyPatch,
     error: BaseException,
     codes: set[int],
@@ -221,15 +219,13 @@ def test_ctrl_c_before_the_commands_are_loaded_is_no_traceback(
         ("kafka.client.rack=a=b", "kafka.client.rack", "a=b"),
     ],
 )
-def test_set_takes_every_way_of_writing_a_name(
-    run: Callable[..., Any], given: str, name: str, value: str
-) -> None:
+def test_set_takes_every_way_of_writing_a_name(run: Run, given: str, name: str, value: str) -> None:
     """Names as in the file, with hyphens, or as in the environment are the same setting; values may
     hold `=`."""
-    assert json.loads(run("config", "show", "--json", "--set", given).out)[name] == value
+    assert run("config", "show", "--json", "--set", given).json[name] == value
 
 
-def test_the_version(run: Callable[..., Any]) -> None:
+def test_the_version(run: Run) -> None:
     found = dict(line.split(maxsplit=1) for line in run("--version").out.splitlines())
 
     assert found["stream-dedup"] == __version__
@@ -238,7 +234,7 @@ def test_the_version(run: Callable[..., Any]) -> None:
 
 class TestRoles:
     def test_what_ends_a_role_is_one_log_line(
-        self, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+        self, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("STREAM_DEDUP_HTTP_PORT", "0")
         monkeypatch.setenv("STREAM_DEDUP_FAILPOINT", "no-such-step")
@@ -252,7 +248,7 @@ class TestRoles:
             assert "exception" not in last
 
     def test_a_role_without_its_extra_says_all_that_is_missing(
-        self, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+        self, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """One log line with the packages and the command, and the exit code of what only an
         operator can mend."""
@@ -267,7 +263,7 @@ class TestRoles:
         assert install_command("search") in line["event"]
 
     def test_a_fault_in_a_role_is_logged_with_its_traceback(
-        self, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+        self, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(single_role, "_run", MagicMock(side_effect=ZeroDivisionError("odd")))
 

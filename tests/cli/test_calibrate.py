@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from tests.cli.running import Run, jsonl
 
 WORDS = [f"word{number}" for number in range(3000)]
 
@@ -33,27 +33,23 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"url": f"http://a/{number}\x1b[31m", "body": " ".join(text)}
         for number, text in enumerate(lines)
     ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path.write_text(jsonl(rows))
     return path
 
 
-def test_a_look_shows_what_each_threshold_drops(run: Callable[..., Any], pages: Path) -> None:
+def test_a_look_shows_what_each_threshold_drops(run: Run, pages: Path) -> None:
     """Of pages of one site, of which two kinds of copies lie on either side of .9, one threshold
     decides; three pairs of each side show what differs."""
     given = ("--text-field", "body", "--set", "similarity_same_site=0.9", "--json")
-    said = json.loads(run("calibrate", str(pages), *given).out)
+    said = run("calibrate", str(pages), *given).json
 
     assert (said["documents"], said["compared"]) == (500, 500)
     assert said["plan"] == "128:4:0:36~20:62,70,90,97%:64"
     assert sum(said["two_sites"]) == 0
     assert sum(said["one_site"]) >= 150
     by_name = {one["name"]: one for one in said["thresholds"]}
-    assert {name: one["similarity"] for name, one in by_name.items()} == {
-        "similarity": 0.62,
-        "unsure": 0.7,
-        "same_site": 0.9,
-        "other_title": 0.97,
-    }
+    expected = {"similarity": 0.62, "unsure": 0.7, "same_site": 0.9, "other_title": 0.97}
+    assert {name: one["similarity"] for name, one in by_name.items()} == expected
     decides = by_name["same_site"]
     assert 20 < decides["drops"] <= 105
     assert sum(one["drops"] for one in said["thresholds"]) == decides["drops"]
@@ -78,7 +74,7 @@ def test_a_look_shows_what_each_threshold_drops(run: Callable[..., Any], pages: 
     ],
 )
 def test_the_threshold_that_decides_is_that_of_the_relation(
-    run: Callable[..., Any], tmp_path: Path, sites: str, titles: str, decides: str
+    run: Run, tmp_path: Path, sites: str, titles: str, decides: str
 ) -> None:
     chance, path = random.Random(5), tmp_path / "pages.jsonl"
     rows = []
@@ -90,20 +86,18 @@ def test_the_threshold_that_decides_is_that_of_the_relation(
                 {"id": f"http://{host}/{len(rows)}", "text": " ".join(text), "title": title}
             )
             text[7] = "another"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path.write_text(jsonl(rows))
 
-    said = json.loads(run("calibrate", str(path), "--json").out)
+    said = run("calibrate", str(path), "--json").json
 
     assert {one["name"]: one["dropped"] != [] for one in said["thresholds"]} == {
         name: name == decides for name in ("similarity", "unsure", "same_site", "other_title")
     }
-    assert (sum(said["two_sites"]), sum(said["one_site"])) == (
-        60 * (decides == "similarity"),
-        60 * (decides != "similarity"),
-    )
+    expected = (60 * (decides == "similarity"), 60 * (decides != "similarity"))
+    assert (sum(said["two_sites"]), sum(said["one_site"])) == expected
 
 
-def test_people_read_histograms_and_pairs(run: Callable[..., Any], pages: Path) -> None:
+def test_people_read_histograms_and_pairs(run: Run, pages: Path) -> None:
     """Nothing of a document reaches the terminal as an order."""
     ended = run("calibrate", str(pages), "--text-field", "body", "--set", "plan=bands")
     told = "0.95 to 1.00|█|of another site|of one site|One site, a title unknown: 0.85 drops|dropped|kept|500 documents|http://a/"
@@ -120,7 +114,7 @@ def test_people_read_histograms_and_pairs(run: Callable[..., Any], pages: Path) 
     ],
 )
 def test_what_says_nothing_is_told_in_a_sentence(
-    run: Callable[..., Any],
+    run: Run,
     tmp_path: Path,
     content: str,
     more: tuple[str, ...],
@@ -136,20 +130,14 @@ def test_what_says_nothing_is_told_in_a_sentence(
     assert re.search(says, ended.words)
 
 
-def test_documents_are_read_as_check_reads_them(
-    run: Callable[..., Any], pages: Path, tmp_path: Path
-) -> None:
+def test_documents_are_read_as_check_reads_them(run: Run, pages: Path, tmp_path: Path) -> None:
     """Sites of a field, and of several files."""
     rows = [json.loads(line) for line in pages.read_text().splitlines()]
     paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
     for path, part in zip(paths, (rows[:250], rows[250:]), strict=True):
-        path.write_text(
-            "".join(json.dumps(row | {"host": f"{n}.example"}) + "\n" for n, row in enumerate(part))
-        )
+        path.write_text(jsonl(row | {"host": f"{n}.example"} for n, row in enumerate(part)))
 
-    said = json.loads(
-        run("calibrate", *paths, "--text-field", "body", "--site-field", "host", "--json").out
-    )
+    said = run("calibrate", *paths, "--text-field", "body", "--site-field", "host", "--json").json
 
     assert said["documents"] == 500
     assert sum(said["one_site"]) < sum(said["two_sites"])

@@ -9,13 +9,13 @@ import random
 import re
 import shutil
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stream_dedup import Index, dedup
+from tests.cli.running import Run, jsonl
 
 SOURCE = random.Random(20260101)
 WORDS = [f"word{number}" for number in range(600)]
@@ -52,26 +52,20 @@ EXPECTED = [
 ]
 
 
-def jsonl(documents: list[dict[str, Any]]) -> str:
-    return "".join(json.dumps(document) + "\n" for document in documents)
-
-
 def verdicts(out: str) -> list[tuple[Any, ...]]:
     found = [json.loads(line) for line in out.splitlines()]
     return [(one["id"], one["verdict"], one["reason"], one["of"]) for one in found]
 
 
 def test_each_reason_however_the_lines_arrive(
-    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As lines of JSON with their places, packed, in a folder or by standard input; people get
     duplicates and totals."""
     content = jsonl(DOCUMENTS).encode()
-    path, packed, deep = (
-        tmp_path / "pages.jsonl",
-        tmp_path / "pages.ndjson.gz",
-        tmp_path / "deep" / "er" / "pages.jsonl",
-    )
+    path = tmp_path / "pages.jsonl"
+    packed = tmp_path / "pages.ndjson.gz"
+    deep = tmp_path / "deep" / "er" / "pages.jsonl"
     deep.parent.mkdir(parents=True)
     path.write_bytes(content)
     deep.write_bytes(content)
@@ -90,7 +84,7 @@ def test_each_reason_however_the_lines_arrive(
     assert "... and 2 more" in one_row.out
 
 
-def test_plain_text_by_lines_and_by_files(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_plain_text_by_lines_and_by_files(run: Run, tmp_path: Path) -> None:
     lines, folder = tmp_path / "lines", tmp_path / "texts"
     lines.write_text(f"{PAGE}\n{OTHER}\n\n{edited(PAGE)}\n")
     folder.mkdir()
@@ -106,7 +100,7 @@ def test_plain_text_by_lines_and_by_files(run: Callable[..., Any], tmp_path: Pat
     assert verdicts(run("check", folder, "--json").out) == by_file
 
 
-def test_fields_plan_and_scope(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_fields_plan_and_scope(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "pages.jsonl"
     given = enumerate([(PAGE, "x"), (PAGE, "y"), (edited(PAGE), "x")], 1)
     path.write_text(
@@ -119,17 +113,14 @@ def test_fields_plan_and_scope(run: Callable[..., Any], tmp_path: Path) -> None:
         ("2", "duplicate", "exact", "1"),
         ("3", "duplicate", "near", "1"),
     ]
-    assert [one[2] for one in verdicts(run("check", path, *fields, "--plan", "128:8:0:0").out)] == [
-        "new",
-        "exact",
-        "new",
-    ]
+    found = [one[2] for one in verdicts(run("check", path, *fields, "--plan", "128:8:0:0").out)]
+    assert found == ["new", "exact", "new"]
     assert [
         one[3] for one in verdicts(run("check", path, *fields, "--set", "scope_field=site").out)
     ] == [None, None, "1"]
 
 
-def test_a_similarity_decides_what_is_near(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_similarity_decides_what_is_near(run: Run, tmp_path: Path) -> None:
     """A copy with a few words changed is near by the plan's own similarity and not by a greater
     one."""
     original = text()
@@ -137,12 +128,10 @@ def test_a_similarity_decides_what_is_near(run: Callable[..., Any], tmp_path: Pa
     path.write_text(jsonl([{"id": "a", "text": original}, {"id": "b", "text": edited(original)}]))
 
     assert [one[2] for one in verdicts(run("check", path, "--json").out)] == ["new", "near"]
-    assert [
-        one[2] for one in verdicts(run("check", path, "--similarity", "0.99", "--json").out)
-    ] == ["new", "new"]
-    assert [
-        one[2] for one in verdicts(run("check", path, "--similarity", "60%", "--json").out)
-    ] == ["new", "near"]
+    found = [one[2] for one in verdicts(run("check", path, "--similarity", "0.99", "--json").out)]
+    assert found == ["new", "new"]
+    found = [one[2] for one in verdicts(run("check", path, "--similarity", "60%", "--json").out)]
+    assert found == ["new", "near"]
     of_copy = json.loads(run("check", path, "--json").out.splitlines()[1])
     assert of_copy["similarity"] == dedup([original, edited(original)])["similarity"][1]
     (tmp_path / "same.jsonl").write_text(
@@ -154,10 +143,8 @@ def test_a_similarity_decides_what_is_near(run: Callable[..., Any], tmp_path: Pa
         ]
         == 1.0
     )
-    assert dedup([original, original.upper()])["similarity"] == [
-        None,
-        Index().add_many([("1", original)] * 2)[1].similarity,
-    ]
+    found = dedup([original, original.upper()])["similarity"]
+    assert found == [None, Index().add_many([("1", original)] * 2)[1].similarity]
     refused = run("check", path, "--similarity", "near", "--set", "recipe=wrds")
     assert refused.code == 78
     assert (
@@ -170,14 +157,12 @@ def test_a_similarity_decides_what_is_near(run: Callable[..., Any], tmp_path: Pa
     )
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").touch()
-    assert (
-        "name an empty directory, and the index is built there"
-        in run("check", path, "--index", tmp_path / "other").err
-    )
+    said = run("check", path, "--index", tmp_path / "other").err
+    assert "name an empty directory, and the index is built there" in said
 
 
 def test_rude_input_is_reported_line_by_line_and_the_rest_is_judged(
-    run: Callable[..., Any], tmp_path: Path
+    run: Run, tmp_path: Path
 ) -> None:
     path = tmp_path / "rude.jsonl"
     lines = [
@@ -201,18 +186,8 @@ def test_rude_input_is_reported_line_by_line_and_the_rest_is_judged(
         f"rude.jsonl:{number}" for number in range(1, len(lines) + 1)
     ]
     dead, kept, copy = "dead-letter", "unique", "duplicate"
-    assert [one["verdict"] for one in found] == [
-        dead,
-        dead,
-        dead,
-        dead,
-        kept,
-        kept,
-        copy,
-        dead,
-        dead,
-        copy,
-    ]
+    expected = [dead, dead, dead, dead, kept, kept, copy, dead, dead, copy]
+    assert [one["verdict"] for one in found] == expected
     assert as_text.code == as_json.code == 0
     assert "unreadable  6 (decode 3, field 3)" in as_text.out
     assert "rude.jsonl:1: The value is not JSON" in as_text.err
@@ -226,10 +201,8 @@ def test_rude_input_is_reported_line_by_line_and_the_rest_is_judged(
         remark
         == "Bytes that are not UTF-8 were judged as U+FFFD, in 1 document; the first is rude.jsonl:5."
     )
-    assert run("check", path, "--rows", 2).err.splitlines()[2:] == [
-        "... and 4 more that cannot be read.",
-        remark,
-    ]
+    shown = run("check", path, "--rows", 2).err.splitlines()[2:]
+    assert shown == ["... and 4 more that cannot be read.", remark]
     # Each has another problem.
     assert run("check", path).err.splitlines() == [*letters, remark]
     assert "\x1b" not in as_json.out + as_text.out + as_text.err
@@ -249,7 +222,7 @@ def test_rude_input_is_reported_line_by_line_and_the_rest_is_judged(
     ],
 )
 def test_files_that_cannot_be_read(
-    run: Callable[..., Any], tmp_path: Path, name: str, content: bytes | None, says: str
+    run: Run, tmp_path: Path, name: str, content: bytes | None, says: str
 ) -> None:
     path = tmp_path / name
     if content is not None:
@@ -264,7 +237,7 @@ def test_files_that_cannot_be_read(
 
 @pytest.mark.parametrize("more", [[], ["--json"], ["--keep", "longest"], ["--to", "out"]])
 def test_nothing_to_judge_is_a_failure(
-    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str]
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str]
 ) -> None:
     """A folder without documents, an empty file, and one of blank lines, also as what the others
     are judged against."""
@@ -305,7 +278,7 @@ def test_nothing_to_judge_is_a_failure(
     )
 
 
-def test_new_documents_are_judged_against_old_ones(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_new_documents_are_judged_against_old_ones(run: Run, tmp_path: Path) -> None:
     """Nothing of the old ones is shown; a new one that is near one of them names it; what cannot be
     read of them is told."""
     (tmp_path / "old").mkdir()
@@ -330,7 +303,7 @@ def test_new_documents_are_judged_against_old_ones(run: Callable[..., Any], tmp_
     assert "3 (exact 1, near 1, unchanged 1)" in table.out
 
 
-def test_an_index_grows_from_run_to_run(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_an_index_grows_from_run_to_run(run: Run, tmp_path: Path) -> None:
     """Each run is judged against all earlier ones, whichever way it came in; a program opens the
     same index."""
     for name, content in {"a": PAGE, "b": OTHER, "c": edited(PAGE), "d": edited(OTHER)}.items():
@@ -354,19 +327,13 @@ def test_an_index_grows_from_run_to_run(run: Callable[..., Any], tmp_path: Path)
 
     assert verdicts(first.out) == [("a", "unique", "new", None)]
     assert verdicts(second.out) == [("c", "duplicate", "near", "a")]
-    assert json.loads(third.out) == {
-        "to": str(tmp_path / "out"),
-        "kept": 0,
-        "duplicates": 2,
-        "unreadable": 0,
-    }
+    expected = {"to": str(tmp_path / "out"), "kept": 0, "duplicates": 2, "unreadable": 0}
+    assert third.json == expected
     dropped = [
         json.loads(path.read_text()) for path in sorted((tmp_path / "out" / "duplicates").iterdir())
     ]
-    assert [(one["dedup_of"], one["dedup_reason"], one["dedup_group"]) for one in dropped] == [
-        ("b", "near", None),
-        ("a", "unchanged", None),
-    ]
+    found = [(one["dedup_of"], one["dedup_reason"], one["dedup_group"]) for one in dropped]
+    assert found == [("b", "near", None), ("a", "unchanged", None)]
     with Index(index) as opened:
         assert list(opened) == ["a", "b"]
         assert opened.add("e", edited(PAGE)).of == "a"
@@ -374,17 +341,14 @@ def test_an_index_grows_from_run_to_run(run: Callable[..., Any], tmp_path: Path)
         asked = tmp_path / similarities[-1]
         shutil.copytree(index, asked)
         (tmp_path / "f.jsonl").write_text(jsonl([{"id": "f", "text": PAGE.rpartition(" ")[0]}]))
-        assert verdicts(run("check", tmp_path / "f.jsonl", "--index", asked, "--json").out) == [
-            ("f", "duplicate", "near", "a")
-        ]
+        found = verdicts(run("check", tmp_path / "f.jsonl", "--index", asked, "--json").out)
+        assert found == [("f", "duplicate", "near", "a")]
         (tmp_path / "f.jsonl").write_text(jsonl([{"id": "g", "text": PAGE.partition(" ")[2]}]))
         near = run("check", tmp_path / "f.jsonl", "--index", asked, "--json", *similarities)
         assert verdicts(near.out) == [("g", "unique", "new", None)]
 
 
-def test_an_index_that_is_open_or_cannot_be_made_is_a_sentence(
-    run: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_an_index_that_is_open_or_cannot_be_made_is_a_sentence(run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(jsonl([{"id": "a", "text": PAGE}]))
     with Index(tmp_path / "index"):
         ended = run("check", tmp_path / "a.jsonl", "--index", tmp_path / "index")
@@ -400,9 +364,7 @@ def test_an_index_that_is_open_or_cannot_be_made_is_a_sentence(
     assert f". Name a folder that can be written with {remedy}" in refused.words
 
 
-def test_an_index_that_contains_all_documents_is_named(
-    run: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_an_index_that_contains_all_documents_is_named(run: Run, tmp_path: Path) -> None:
     """A second run keeps no document; a note says why."""
     source, index = tmp_path / "a.jsonl", tmp_path / "index"
     source.write_text(jsonl([{"id": "a", "text": PAGE}, {"id": "b", "text": OTHER}]))
@@ -417,7 +379,7 @@ def test_an_index_that_contains_all_documents_is_named(
 
 
 def test_short_texts_are_compared_and_what_is_below_the_floor_is_counted(
-    run: Callable[..., Any], tmp_path: Path
+    run: Run, tmp_path: Path
 ) -> None:
     """Texts of 15 words are compared; where more than a tenth is below the floor, a note names the
     setting."""
@@ -426,7 +388,7 @@ def test_short_texts_are_compared_and_what_is_below_the_floor_is_counted(
     texts = [" ".join(dice.choices(words, k=15)) for _ in range(200)]
     copies = [f"{text.rpartition(' ')[0]} other" for text in texts]  # Jaccard 12 / 14
     path = tmp_path / "short.jsonl"
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts + copies))
+    path.write_text(jsonl({"text": text} for text in texts + copies))
 
     default, strict = run("check", str(path)), run("check", str(path), "--floor", "48")
 

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import socket
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from stream_dedup.kafka import admin
 from stream_dedup.settings.page import reference_page
+from tests.cli.running import Run
 
 
-def test_check_says_that_all_is_well(run: Callable[..., Any]) -> None:
+def test_check_says_that_all_is_well(run: Run) -> None:
     assert run("config", "check").code == 0
-    assert json.loads(run("config", "check", "--json").out) == {"ok": True, "problems": []}
+    assert run("config", "check", "--json").json == {"ok": True, "problems": []}
 
 
-def test_check_finds_what_only_use_would_show(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_check_finds_what_only_use_would_show(run: Run, tmp_path: Path) -> None:
     """A key that is too short and a property that librdkafka does not know are found without a
     broker, both at once."""
     key = tmp_path / "key"
@@ -35,7 +33,7 @@ def test_check_finds_what_only_use_would_show(run: Callable[..., Any], tmp_path:
         "kafka.sasl.pasword=s3cret",
     )
 
-    found = json.loads(ended.out)
+    found = ended.json
     assert (ended.code, found["ok"]) == (78, False)
     assert any(str(key) in problem for problem in found["problems"])
     assert any("sasl.pasword" in problem for problem in found["problems"])
@@ -43,7 +41,7 @@ def test_check_finds_what_only_use_would_show(run: Callable[..., Any], tmp_path:
 
 
 def test_check_finds_bad_properties_beside_bad_values(
-    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All at once: values, names, and each Kafka property, whichever of them would end the reading
     of settings."""
@@ -71,7 +69,7 @@ def test_check_finds_bad_properties_beside_bad_values(
 
 
 def test_show_masks_secrets_and_tells_origins(
-    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file = tmp_path / "settings.toml"
     file.write_text('group = "crawl"\n')
@@ -79,14 +77,11 @@ def test_show_masks_secrets_and_tells_origins(
     arguments = ["config", "show", "--config", file, "-b", "broker:9092"]
 
     as_text = run(*arguments, "--origin")
-    as_json = json.loads(run(*arguments, "--origin", "--json").out)
+    as_json = run(*arguments, "--origin", "--json").json
 
     assert as_json["group"] == {"value": "crawl", "source": "file", "where": f"group in {file}"}
-    assert as_json["kafka_bootstrap_servers"] == {
-        "value": "broker:9092",
-        "source": "flag",
-        "where": "--bootstrap-servers",
-    }
+    expected = {"value": "broker:9092", "source": "flag", "where": "--bootstrap-servers"}
+    assert as_json["kafka_bootstrap_servers"] == expected
     assert as_json["kafka.sasl.password"]["value"] == "******"
     assert as_json["kafka.sasl.password"]["where"] == "STREAM_DEDUP_KAFKA_SASL_PASSWORD"
     assert as_json["http_port"] == {"value": "8080", "source": "default", "where": ""}
@@ -94,16 +89,14 @@ def test_show_masks_secrets_and_tells_origins(
     assert "s3cret" not in as_text.out
 
 
-def test_reference_prints_the_page(run: Callable[..., Any]) -> None:
+def test_reference_prints_the_page(run: Run) -> None:
     assert run("config", "show", "--reference").out == reference_page()
 
 
 # -- doctor, where there is no Kafka: every check ends in a line all the same
 
 
-def test_without_kafka_the_rest_is_checked(
-    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_kafka_the_rest_is_checked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cluster's checks are called not checked, never ok; the silence itself is refused, and the
     exit code 78."""
     monkeypatch.setattr(admin, "_TIMEOUT_SECONDS", 1.0)
@@ -111,16 +104,15 @@ def test_without_kafka_the_rest_is_checked(
         held.bind(("127.0.0.1", 0))
         ended = run("doctor", "--json", "-b", f"127.0.0.1:{held.getsockname()[1]}")
 
-    states = {one["check"]: one["state"] for one in json.loads(ended.out)["checks"]}
+    states = {one["check"]: one["state"] for one in ended.json["checks"]}
     assert ended.code == 78
     assert states["brokers"] == "refused"
-    assert {states[check] for check in ("topics", "log", "offsets", "declaration", "volume")} == {
-        "not checked"
-    }
+    found = {states[check] for check in ("topics", "log", "offsets", "declaration", "volume")}
+    assert found == {"not checked"}
     assert states["prints"] == states["properties"] == "ok"
 
 
-def test_wrong_properties_are_refused_before_kafka_is_asked(run: Callable[..., Any]) -> None:
+def test_wrong_properties_are_refused_before_kafka_is_asked(run: Run) -> None:
     """All at once, in a table that ends with the counts."""
     ended = run("doctor", "--set", "kafka.securty.protocol=ssl", "--set", "kafka.client.rak=a")
 

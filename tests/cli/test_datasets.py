@@ -18,6 +18,7 @@ from bench.mini_crawl import mini_crawl
 from stream_dedup import dedup
 from stream_dedup.domain.errors import InputError
 from stream_dedup.files import offline, parts
+from tests.cli.running import Run, jsonl
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = mini_crawl(3, 300)
@@ -109,7 +110,7 @@ def source(tmp_path: Path) -> Path:
         row_group_size=70,
     )
     pq.write_table(pa.table({"text": TEXTS[:100], "more": [b"\xff"] * 100}), folder / "b.parquet")
-    lines = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS[:50])
+    lines = jsonl({"text": text} for text in TEXTS[:50])
     (folder / "c.jsonl").write_text(lines + "no JSON\n")
     return folder
 
@@ -122,7 +123,7 @@ class Killed(BaseException):
     ("dies_after", "batch"), [(1, 1000), (4, 1000), (14, 1000), (1, 25), (4, 25), (9, 25)]
 )
 def test_a_run_that_was_killed_ends_with_equal_output(
-    run: Callable[..., Any],
+    run: Run,
     tmp_path: Path,
     source: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -148,7 +149,7 @@ def test_a_run_that_was_killed_ends_with_equal_output(
     monkeypatch.setattr(parts, "replace_file", replaced)
     ended = run("check", source, "--to", tmp_path / "killed", "--json")
 
-    assert json.loads(ended.out)["unreadable"] == 2
+    assert ended.json["unreadable"] == 2
     whole = tree(tmp_path / "whole")
     assert tree(tmp_path / "killed") == whole
     assert len(whole) > 20
@@ -171,30 +172,22 @@ def test_a_run_that_was_killed_ends_with_equal_output(
     assert all(one["dedup_of"] for one in duplicates)
 
 
-def test_a_folder_of_something_else_is_left_alone(
-    run: Callable[..., Any], tmp_path: Path, source: Path
-) -> None:
+def test_a_folder_of_something_else_is_left_alone(run: Run, tmp_path: Path, source: Path) -> None:
     """Not empty, begun with other settings, inside the source, or no text column: a sentence, and
     nothing is written."""
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("mine")
     assert "is not empty" in run("check", source, "--to", tmp_path / "full").err
     assert "is inside" in run("check", source, "--to", source / "out").err
-    assert (
-        "has no column 'body'; its columns are id, text"
-        in run("check", source, "--text-field", "body").err
-    )
+    said = run("check", source, "--text-field", "body").err
+    assert "has no column 'body'; its columns are id, text" in said
     assert run("check", source / "b.parquet", "--to", tmp_path / "out").code == 0
-    assert (
-        "other settings"
-        in run("check", source / "b.parquet", "--plan", "classic", "--to", tmp_path / "out").err
-    )
+    said = run("check", source / "b.parquet", "--plan", "classic", "--to", tmp_path / "out").err
+    assert "other settings" in said
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
-def test_fields_that_give_way_are_counted(
-    run: Callable[..., Any], tmp_path: Path, form: str
-) -> None:
+def test_fields_that_give_way_are_counted(run: Run, tmp_path: Path, form: str) -> None:
     """Of rows that bear the names of what is added, as those of an earlier run do; also if a run
     finds itself complete."""
     own: dict[str, Any] = {"dedup_of": "mine", "dedup_group": None, "dedup_problem": "own"}
@@ -204,7 +197,7 @@ def test_fields_that_give_way_are_counted(
     ]
     path = tmp_path / f"a.{form}"
     if form == "jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        path.write_text(jsonl(rows))
     else:  # bytes that are no text are a value, too
         pq.write_table(
             pa.table(
@@ -236,16 +229,14 @@ def test_the_notebook_runs() -> None:
 
 
 def test_the_page_is_walked_through(
-    run: Callable[..., Any], tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commands of the page in an empty folder with `data/`, then its Python; every row is in
     one of the three outputs."""
     page = (ROOT / "docs" / "how-to" / "datasets.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "old").mkdir()
-    (tmp_path / "old" / "a.jsonl").write_text(
-        "".join(json.dumps({"text": text}) + "\n" for text in TEXTS[:20])
-    )
+    (tmp_path / "old" / "a.jsonl").write_text(jsonl({"text": text} for text in TEXTS[:20]))
     for line in re.findall(r"^\$ stream-dedup (.*)$", page, flags=re.MULTILINE):
         assert run(*shlex.split(line)).code == 0
     for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):
@@ -261,7 +252,7 @@ def test_the_page_is_walked_through(
 
 
 def test_a_corpus_is_cleaned_as_its_page_says(
-    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commands of the page on corpora that need no Kafka; what is near the test set leaves the
     corpus behind it."""

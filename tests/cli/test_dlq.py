@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -12,6 +10,7 @@ from stream_dedup.domain.document import DeadLetter, Headers, Message, Position,
 from stream_dedup.log import headers
 from stream_dedup.log.dead_letters import letter_of
 from stream_dedup.orders.run_redrive import Selection, original, summary_of
+from tests.cli.running import Run
 
 
 def dead(found: Headers, value: bytes | None = b"{", timestamp_ms: int | None = 1234) -> Message:
@@ -96,7 +95,7 @@ def test_filters_look_at_stage_class_and_reason() -> None:
     assert not Selection((), (), "timestamp").includes(letter)
 
 
-def test_a_shadow_has_nothing_to_audit(run: Callable[..., Any]) -> None:
+def test_a_shadow_has_nothing_to_audit(run: Run) -> None:
     """It delivers nothing; the sentence says what can be compared instead."""
     ended = run("audit", "--set", "mode=shadow", "-b", "localhost:1")
 
@@ -107,8 +106,7 @@ def test_a_shadow_has_nothing_to_audit(run: Callable[..., Any]) -> None:
 def test_a_filter_without_a_match_names_what_the_topic_contains() -> None:
     kinds = Counter({("decode", "JSONDecodeError"): 2, ("size", "TooLarge"): 1})
     listed = "2 decode/JSONDecodeError, 1 size/TooLarge"
-    assert summary_of("dlq", Counter(), kinds, 0) == (
-        f"No dead letter on dlq matches. It contains: {listed}."
-    )
+    expected = f"No dead letter on dlq matches. It contains: {listed}."
+    assert summary_of("dlq", Counter(), kinds, 0) == expected
     assert summary_of("dlq", kinds, Counter(), 2) == f"3 dead letters on dlq: {listed}; 2 shown."
     assert summary_of("dlq", Counter(), Counter(), 0) == "0 dead letters on dlq; 0 shown."

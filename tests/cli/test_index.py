@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,6 +13,7 @@ from stream_dedup.index.digest import StateDigest, state_digest
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.snapshot import announce_place
 from stream_dedup.index.storage.store import RocksStore
+from tests.cli.running import Run
 from tests.index.logs import APPEND_MS
 from tests.index.test_verify import small_log
 
@@ -30,11 +28,11 @@ def volume(tmp_path: Path) -> Path:
 
 
 def test_a_snapshot_goes_there_and_back(
-    run: Callable[..., Any], volume: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, volume: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is taken, restored and looked at has one state digest; a second restore into the same
     place is refused."""
-    taken = json.loads(run("index", "checkpoint", tmp_path / "s", "--json").out)
+    taken = run("index", "checkpoint", tmp_path / "s", "--json").json
     monkeypatch.setenv("STREAM_DEDUP_SNAPSHOTS", str(tmp_path / "s"))
     table = run(
         "index",
@@ -58,14 +56,11 @@ def test_a_snapshot_goes_there_and_back(
     assert len(list((tmp_path / "s").iterdir())) == 2  # KEPT
 
 
-def test_bad_arguments(run: Callable[..., Any], volume: Path, tmp_path: Path) -> None:
+def test_bad_arguments(run: Run, volume: Path, tmp_path: Path) -> None:
     assert run("index", "checkpoint", tmp_path / "s", "--wait", "5").code == 2
     missing = run("index", "checkpoint", tmp_path / "s", "--volume", tmp_path / "none")
-    assert (missing.code, "no index volume" in missing.err, (tmp_path / "none").exists()) == (
-        1,
-        True,
-        False,
-    )
+    found = (missing.code, "no index volume" in missing.err, (tmp_path / "none").exists())
+    assert found == (1, True, False)
     nowhere = run("index", "checkpoint")
     ended = run("index", "restore", volume, tmp_path / "new", "--offline")
     program = f"from stream_dedup.index.storage.store import RocksStore as R; s = R({str(volume)!r}); print(1, flush=True); input()"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,8 @@ import pytest
 
 from stream_dedup import dedup
 from stream_dedup.domain.errors import InputError
-from tests.cli.test_check import OTHER, PAGE, jsonl
+from tests.cli.running import Run, jsonl
+from tests.cli.test_check import OTHER, PAGE
 
 
 def written(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -26,9 +26,9 @@ def written(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-def checked(run: Callable[..., Any], path: Path, *options: str) -> list[tuple[str, str]]:
+def checked(run: Run, path: Path, *options: str) -> list[tuple[str, str]]:
     ended = run("check", path, "--json", *options)
-    return [(row["id"], row["reason"]) for row in map(json.loads, ended.out.splitlines())]
+    return [(row["id"], row["reason"]) for row in ended.rows]
 
 
 def found(source: Any, **names: Any) -> list[tuple[str, str]]:
@@ -37,9 +37,7 @@ def found(source: Any, **names: Any) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_check_and_dedup_read_a_file_alike(
-    run: Callable[..., Any], tmp_path: Path, suffix: str
-) -> None:
+def test_check_and_dedup_read_a_file_alike(run: Run, tmp_path: Path, suffix: str) -> None:
     """A text of several parts, and rows whose id is missing, null or a float."""
     parts = [{"id": "a", "text": [PAGE, "and more"]}, {"id": "b", "text": [OTHER]}]
     path = written(tmp_path / f"parts.{suffix}", parts)
@@ -63,7 +61,7 @@ def test_a_column_of_bytes_is_text_if_it_is_utf_8() -> None:
         dedup(pa.table({"text": [b"\xff\xfe"]}))
 
 
-def test_a_field_that_no_row_has_is_reported(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_field_that_no_row_has_is_reported(run: Run, tmp_path: Path) -> None:
     rows = [{"id": "a", "text": PAGE, "host": "a.example"}, {"id": "b", "text": OTHER}]
     lines, table = (written(tmp_path / f"a.{suffix}", rows) for suffix in ("jsonl", "parquet"))
 
@@ -89,7 +87,7 @@ def test_a_field_that_no_row_has_is_reported(run: Callable[..., Any], tmp_path: 
             assert found(path, **{what: "host"}) == [("a", "new"), ("b", "new")]
 
 
-def test_nan_and_infinity_are_no_ids(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_nan_and_infinity_are_no_ids(run: Run, tmp_path: Path) -> None:
     texts = [PAGE, OTHER, PAGE]
     numbers = [float("nan"), float("inf"), 2.0]
     table = tmp_path / "a.parquet"
@@ -121,7 +119,7 @@ def test_rows_of_a_file_can_have_null_as_text(tmp_path: Path, suffix: str) -> No
         assert found(path)[1][1] == "unreadable"
 
 
-def test_a_time_is_an_id(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_time_is_an_id(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     times = [datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2)]
     pq.write_table(pa.table({"when": times, "text": [PAGE, OTHER]}), path)
@@ -144,15 +142,13 @@ def test_a_list_of_names_of_files_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_nan_in_a_vector_is_reported(run: Callable[..., Any], tmp_path: Path, suffix: str) -> None:
+def test_nan_in_a_vector_is_reported(run: Run, tmp_path: Path, suffix: str) -> None:
     path = written(tmp_path / f"a.{suffix}", [{"v": [1.0, float("nan")]}])
     ended = run("check", path, "--vector-field", "v", "--set", "recipe=vector")
     assert "A vector contains a number that is not finite" in ended.err
 
 
-def test_a_similarity_that_the_bands_miss_is_remarked(
-    run: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_similarity_that_the_bands_miss_is_remarked(run: Run, tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", [{"id": "a", "text": PAGE}])
     assert run("check", path, "--similarity", "0.5").err == ""
     said = run("check", path, "--similarity", "0.3").err

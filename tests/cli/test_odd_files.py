@@ -9,7 +9,7 @@ import json
 import random
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from stream_dedup.domain.terminal import progress
 from stream_dedup.files import checking, parts
 from stream_dedup.loading import seeds
 from stream_dedup.settings.layers import load_settings
+from tests.cli.running import Run, jsonl
 from tests.cli.test_load import Broker, loaded
 from tests.inputs.warc_files import BROKEN, WHOLE, gzipped, http, page, record
 
@@ -56,7 +57,7 @@ def write_folder(folder: Path) -> None:
 
 
 def test_an_odd_record_that_is_whole_is_judged_and_one_that_is_lost_is_counted_with_its_place(
-    run: Callable[..., Any], tmp_path: Path
+    run: Run, tmp_path: Path
 ) -> None:
     """Exit 0, and of a loss 1 with `--strict`; the summary has the number, a line the place, and
     JSON both."""
@@ -65,10 +66,8 @@ def test_an_odd_record_that_is_whole_is_judged_and_one_that_is_lost_is_counted_w
     where = f"a.warc@{len(NEIGHBOURS[0])}"
 
     whole = run("check", tmp_path / "whole.warc", "--strict", "--json")
-    ended, strict = (
-        run("check", tmp_path / "a.warc"),
-        run("check", tmp_path / "a.warc", "--strict", "--json"),
-    )
+    ended = run("check", tmp_path / "a.warc")
+    strict = run("check", tmp_path / "a.warc", "--strict", "--json")
 
     assert (whole.code, whole.err, ended.code, strict.code) == (0, "", 0, 1)
     assert verdicts(whole.out) == {f"http://{name}.example/": "unique" for name in "abc"}
@@ -78,14 +77,11 @@ def test_an_odd_record_that_is_whole_is_judged_and_one_that_is_lost_is_counted_w
         f"{where}: The record at byte {len(NEIGHBOURS[0]):,} of a.warc (http://b.example/) has a "
         "body"
     )
-    assert verdicts(strict.out) == {
-        "http://a.example/": "unique",
-        where: "dead-letter",
-        "http://c.example/": "unique",
-    }
+    expected = {"http://a.example/": "unique", where: "dead-letter", "http://c.example/": "unique"}
+    assert verdicts(strict.out) == expected
 
 
-def test_the_rows_of_a_lost_row_group_are_counted(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_rows_of_a_lost_row_group_are_counted(run: Run, tmp_path: Path) -> None:
     """A report is one line, and the counts of `check`, `check --to` and `judge` are of rows."""
     path, table = tmp_path / "a.parquet", pa.table({"text": [text() for _ in range(200)]})
     pq.write_table(table, path, row_group_size=100, compression="none", use_dictionary=False)
@@ -104,10 +100,10 @@ def test_the_rows_of_a_lost_row_group_are_counted(run: Callable[..., Any], tmp_p
         assert "documents   200" in ended.out
         assert "more that cannot be read" not in ended.err
     for ended in (written, printed):
-        assert json.loads(ended.out)["unreadable"] == 100
+        assert ended.json["unreadable"] == 100
 
 
-def test_a_bad_file_costs_itself_alone(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_bad_file_costs_itself_alone(run: Run, tmp_path: Path) -> None:
     """The good files are judged and written, each bad one is a line, and the exit code is 1, again
     when run again."""
     write_folder(tmp_path / "data")
@@ -117,15 +113,11 @@ def test_a_bad_file_costs_itself_alone(run: Callable[..., Any], tmp_path: Path) 
 
     found = verdicts(listed.out)
     assert listed.code == written.code == 1
-    assert [where for where, verdict in found.items() if verdict == "dead-letter"] == [
-        "b.parquet",
-        "c.jsonl.gz",
-        f"e.warc@{len(NEIGHBOURS[0])}",
-    ]
-    assert {"a.jsonl:1", "c.jsonl.gz:1", "d.parquet:6", "http://c.example/", "f.jsonl:6"} <= set(
-        found
-    )
-    counts = json.loads(written.out)
+    shown = [where for where, verdict in found.items() if verdict == "dead-letter"]
+    assert shown == ["b.parquet", "c.jsonl.gz", f"e.warc@{len(NEIGHBOURS[0])}"]
+    shown = {"a.jsonl:1", "c.jsonl.gz:1", "d.parquet:6", "http://c.example/", "f.jsonl:6"}
+    assert shown <= set(found)
+    counts = written.json
     kept = sum(verdict == "unique" for verdict in found.values())
     assert (counts["kept"], counts["unreadable"]) == (kept, 3)
     assert counts["duplicates"] == len(found) - kept - 3
@@ -134,18 +126,13 @@ def test_a_bad_file_costs_itself_alone(run: Callable[..., Any], tmp_path: Path) 
         path.read_text() for path in sorted((tmp_path / "out" / "unreadable").glob("*.jsonl"))
     ]
     problems = [json.loads(line) for part in unreadable for line in part.splitlines()]
-    assert [one["id"] for one in problems] == [
-        "b.parquet",
-        "c.jsonl.gz",
-        f"e.warc@{len(NEIGHBOURS[0])}",
-    ]
+    shown = [one["id"] for one in problems]
+    assert shown == ["b.parquet", "c.jsonl.gz", f"e.warc@{len(NEIGHBOURS[0])}"]
     assert all(one["dedup_problem"] for one in problems)
     assert run("check", tmp_path / "data", "--to", tmp_path / "out").code == 1
 
 
-def test_rows_and_what_is_lost_of_one_file_are_written_apart(
-    run: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_rows_and_what_is_lost_of_one_file_are_written_apart(run: Run, tmp_path: Path) -> None:
     """A null is a row with its columns, a damaged row group is none."""
     path = tmp_path / "a.parquet"
     texts = [None if number == 7 else f"{number} {text(20)}" for number in range(40)]
@@ -164,12 +151,8 @@ def test_rows_and_what_is_lost_of_one_file_are_written_apart(
     ended = run("check", path, "--to", tmp_path / "out", "--json")
 
     assert ended.code == 1
-    assert json.loads(ended.out) == {
-        "to": str(tmp_path / "out"),
-        "kept": 29,
-        "duplicates": 0,
-        "unreadable": 11,
-    }
+    expected = {"to": str(tmp_path / "out"), "kept": 29, "duplicates": 0, "unreadable": 11}
+    assert ended.json == expected
     (rows,), (lost,) = (
         sorted((tmp_path / "out" / "unreadable").glob(f"*.{kind}")) for kind in ("parquet", "jsonl")
     )
@@ -181,13 +164,11 @@ def test_rows_and_what_is_lost_of_one_file_are_written_apart(
     )
 
 
-def test_nothing_that_can_be_read_is_a_failure(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_nothing_that_can_be_read_is_a_failure(run: Run, tmp_path: Path) -> None:
     """All rows dead letters: 1, in both forms; the fields that are there are named once, and the
     setting."""
     path = tmp_path / "a.jsonl"
-    path.write_text(
-        "".join(json.dumps({"url": f"u{number}", "body": text()}) + "\n" for number in range(3))
-    )
+    path.write_text(jsonl({"url": f"u{number}", "body": text()} for number in range(3)))
 
     ended, written = run("check", path), run("check", path, "--to", tmp_path / "out")
 
@@ -207,10 +188,10 @@ def test_nothing_that_can_be_read_is_a_failure(run: Callable[..., Any], tmp_path
         assert "--vector-field" in vectors.err
 
 
-def test_an_id_field_that_is_not_there_is_said(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_an_id_field_that_is_not_there_is_said(run: Run, tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": [text()], "url": ["u"]}), tmp_path / "a.parquet")
     (tmp_path / "a.jsonl").write_text(
-        "".join(json.dumps({"id": 1, "text": text()} | more) + "\n" for more in ({}, {"key": 2}))
+        jsonl({"id": 1, "text": text()} | more for more in ({}, {"key": 2}))
     )
 
     columns = run("check", tmp_path / "a.parquet", "--id-field", "nosuch")
@@ -225,7 +206,7 @@ def test_an_id_field_that_is_not_there_is_said(run: Callable[..., Any], tmp_path
     assert "1 of 2 documents have no 'key' (STREAM_DEDUP_ID_FIELD, --id-field)" in lines.err
 
 
-def test_a_text_in_a_struct_is_offered(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_text_in_a_struct_is_offered(run: Run, tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": [1], "page": [{"text": text()}]}), tmp_path / "a.parquet")
 
     ended = run("check", tmp_path / "a.parquet")
@@ -238,9 +219,7 @@ def test_a_text_in_a_struct_is_offered(run: Callable[..., Any], tmp_path: Path) 
 
 
 @pytest.mark.parametrize("column", ["text", "id", "title"])
-def test_a_column_that_a_file_has_twice_is_refused(
-    run: Callable[..., Any], tmp_path: Path, column: str
-) -> None:
+def test_a_column_that_a_file_has_twice_is_refused(run: Run, tmp_path: Path, column: str) -> None:
     """By `check`, `load` and `seed`; other columns can have one name."""
     table = pa.table({"text": [text()], "id": ["1"], "title": ["t"], "n": [1]})
     path = tmp_path / "files" / "a.parquet"
@@ -285,7 +264,7 @@ def article(number: int, comments: int = 0) -> str:
     )
 
 
-def test_pages_are_judged_by_their_main_text(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_pages_are_judged_by_their_main_text(run: Run, tmp_path: Path) -> None:
     """Forty articles with one menu, in a WARC file and as files, are forty; what is written is
     their text."""
     pages = [article(number) for number in range(40)]
@@ -300,7 +279,7 @@ def test_pages_are_judged_by_their_main_text(run: Callable[..., Any], tmp_path: 
         ended = run("check", target, "--to", tmp_path / f"to {target.name}", "--json")
 
         assert (ended.code, ended.err) == (0, "")
-        assert json.loads(ended.out)["kept"] == 40
+        assert ended.json["kept"] == 40
         kept = "".join(
             path.read_text() for path in (tmp_path / f"to {target.name}" / "kept").iterdir()
         )
@@ -310,19 +289,16 @@ def test_pages_are_judged_by_their_main_text(run: Callable[..., Any], tmp_path: 
         assert dedup(target)["is_duplicate"] == [False] * 40
 
 
-def test_comments_of_readers_make_no_other_article(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_comments_of_readers_make_no_other_article(run: Run, tmp_path: Path) -> None:
     versions = [record(f"v{count}", http(article(1, count).encode())) for count in (2, 8, 20)]
     (tmp_path / "a.warc").write_bytes(b"".join(versions))
 
-    assert list(verdicts(run("check", tmp_path / "a.warc", "--json").out).values()) == [
-        "unique",
-        "duplicate",
-        "duplicate",
-    ]
+    found = list(verdicts(run("check", tmp_path / "a.warc", "--json").out).values())
+    assert found == ["unique", "duplicate", "duplicate"]
 
 
 def test_the_extractor_is_asked_for_in_one_sentence(
-    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the extra pages are not judged with their tags; texts need none."""
     (tmp_path / "a.warc").write_bytes(NEIGHBOURS[0])
@@ -341,15 +317,12 @@ def test_the_extractor_is_asked_for_in_one_sentence(
     assert run("check", tmp_path / "b.warc").code == 0
 
 
-def test_texts_that_look_like_pages_are_told_once(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_texts_that_look_like_pages_are_told_once(run: Run, tmp_path: Path) -> None:
     """Fields with markup are judged as they are, and that is said, with the setting; not if pages
     are expected."""
     path = tmp_path / "a.jsonl"
     path.write_text(
-        "".join(
-            json.dumps({"id": f"https://a.example/{number}", "text": article(number)}) + "\n"
-            for number in range(3)
-        )
+        jsonl({"id": f"https://a.example/{number}", "text": article(number)} for number in range(3))
     )
 
     plain, html = run("check", path), run("check", path, "--set", "text_is=html")
@@ -362,18 +335,15 @@ def test_texts_that_look_like_pages_are_told_once(run: Callable[..., Any], tmp_p
     assert "unique     3 (new 3)" in html.out
     with pytest.warns(UserWarning, match="like web pages.*first is Row 0\\.") as warned:
         dedup([article(0), article(1)])
-    assert {Path(one.filename).name for one in warned} == {
-        "test_odd_files.py"
-    }  # the line that called
+    found = {Path(one.filename).name for one in warned}
+    assert found == {"test_odd_files.py"}
 
 
-def test_a_page_among_many_rows_is_worth_no_warning(
-    run: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_page_among_many_rows_is_worth_no_warning(run: Run, tmp_path: Path) -> None:
     """Up to a hundredth of the rows may look like pages, in files and in tables."""
     texts = [f"{article(0) if number == 7 else ''} row {number} " * 3 for number in range(100)]
     path = tmp_path / "a.jsonl"
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    path.write_text(jsonl({"text": text} for text in texts))
 
     assert "look like" not in run("check", path).err
     with warnings.catch_warnings(record=True) as warned:
@@ -385,9 +355,7 @@ def test_a_page_among_many_rows_is_worth_no_warning(
 
 
 @pytest.mark.parametrize("shape", ["check", "index", "to", "against", "judge", "dedup"])
-def test_ids_that_repeat_across_files_are_told_once(
-    run: Callable[..., Any], tmp_path: Path, shape: str
-) -> None:
+def test_ids_that_repeat_across_files_are_told_once(run: Run, tmp_path: Path, shape: str) -> None:
     """Ids that are only unique within a file make other documents next versions of the first; an
     address is one document wherever it is."""
     (tmp_path / "data").mkdir()
@@ -399,7 +367,7 @@ def test_ids_that_repeat_across_files_are_told_once(
         ]
         rows.append({"id": f"{name}9", "text": f"{words} {name}"})
         (tmp_path / "data" / f"{name}.jsonl").write_text(
-            "".join(json.dumps({**row, "text": row["text"] + " z"}) + "\n" for row in rows)
+            jsonl({**row, "text": row["text"] + " z"} for row in rows)
         )
     data = tmp_path / "data"
     args: list[Any] = ["check", data]
@@ -442,7 +410,7 @@ def test_a_bar_of_a_known_size_has_share_and_time_left(monkeypatch: pytest.Monke
 
 
 def test_progress_is_a_line_now_and_then_without_a_terminal(
-    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has the number of documents and the share; of a quick command there is none."""
     monkeypatch.setattr("stream_dedup.domain.terminal.LINE_SECONDS", 0)
@@ -467,11 +435,11 @@ def test_the_bar_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_interrupted_check_says_what_is_written(
-    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With --to the next run continues; with --index the judged documents are in the index."""
     path = tmp_path / "a.jsonl"
-    path.write_text("".join(json.dumps({"id": n, "text": text()}) + "\n" for n in range(3000)))
+    path.write_text(jsonl({"id": n, "text": text()} for n in range(3000)))
     read = checking.read_documents
 
     def interrupted(files: Sequence[Any], *arguments: Any) -> Iterator[Any]:
@@ -512,15 +480,11 @@ def test_dedup_gives_a_row_for_what_cannot_be_read(tmp_path: Path) -> None:
         found = dedup(tmp_path / "data")
 
     lost = [number for number, reason in enumerate(found["reason"]) if reason == "unreadable"]
-    assert [found["id"][number] for number in lost] == [
-        "b.parquet",
-        "c.jsonl.gz",
-        f"e.warc@{len(NEIGHBOURS[0])}",
-    ]
+    shown = [found["id"][number] for number in lost]
+    assert shown == ["b.parquet", "c.jsonl.gz", f"e.warc@{len(NEIGHBOURS[0])}"]
     assert not any(found["is_duplicate"][number] for number in lost)
-    assert (
-        found["is_duplicate"][-6:] == [True] * 6
-    )  # those of the last file, behind all that is damaged
+    shown = found["is_duplicate"][-6:]
+    assert shown == [True] * 6
     with pytest.raises(InputError, match=r"^No row can be read: a\.parquet cannot be read"):
         dedup(tmp_path / "bad")
 
@@ -533,9 +497,7 @@ def test_dedup_takes_a_row_of_a_file_without_an_id_by_its_place(tmp_path: Path) 
         {"key": 2, "text": None},
         {"key": 3, "text": text()},
     ]
-    (tmp_path / "a.jsonl").write_text(
-        "".join(json.dumps(one) + "\n" for one in lines) + "no JSON\n"
-    )
+    (tmp_path / "a.jsonl").write_text(jsonl(lines) + "no JSON\n")
 
     with (
         pytest.warns(UserWarning, match="^1 of 5 rows have no 'key'"),
@@ -574,10 +536,8 @@ def test_seeds_keep_their_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[
         load_settings({}, environ={}), str(tmp_path / "a.warc"), "auto", None, totals
     )
 
-    assert [(one.offset, one.key) for one in messages] == [
-        (0, b"http://a.example/"),
-        (2, b"http://c.example/"),
-    ]
+    expected = [(0, b"http://a.example/"), (2, b"http://c.example/")]
+    assert [(one.offset, one.key) for one in messages] == expected
     assert (totals.lost.count, totals.lost.damaged) == (1, 0)
     assert totals.lost.exit_code(2, is_strict=False) == 0
     assert (
@@ -588,9 +548,7 @@ def test_seeds_keep_their_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "These are web pages, and the filter judges them with their tags" in said
 
 
-def test_texts_in_another_encoding_are_no_copies_of_each_other(
-    run: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_texts_in_another_encoding_are_no_copies_of_each_other(run: Run, tmp_path: Path) -> None:
     """Their letters are lost, and what is left is alike: all are told, and none is dropped, of a
     file or of a list."""
     words = [
@@ -614,14 +572,12 @@ def test_texts_in_another_encoding_are_no_copies_of_each_other(
             returns="mask",
         )
 
-    assert (ended.code, json.loads(ended.out)["unreadable"]) == (1, 20)
+    assert (ended.code, ended.json["unreadable"]) == (1, 20)
     assert "are not UTF-8 (U+FFFD)" in ended.err
     assert kept.all()
 
 
-def test_a_column_of_bytes_that_are_no_text_is_named(
-    run: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_column_of_bytes_that_are_no_text_is_named(run: Run, tmp_path: Path) -> None:
     """By `check` and by the library: the column is there, so "no field" would be wrong."""
     path = tmp_path / "pages.parquet"
     pq.write_table(pa.table({"id": ["a", "b"], "text": [b"caf\xe9", b"a text"]}), path)

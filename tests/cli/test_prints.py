@@ -25,6 +25,7 @@ from bench.mini_crawl import mini_crawl
 from stream_dedup import Recipe, dedup, judge, prints
 from stream_dedup.domain.errors import ConfigurationError, InputError
 from stream_dedup.files.parts import replace_file
+from tests.cli.running import Run, jsonl
 from tests.cli.test_datasets import tree
 
 PAGES = mini_crawl(5, 300)
@@ -43,7 +44,7 @@ def data(tmp_path: Path) -> Path:
         pa.table({"id": list(range(100)), "text": [None, *texts[1:100]]}), folder / "b.parquet"
     )
     (folder / "b.jsonl").write_text(
-        "".join(json.dumps({"url": page.id, "text": page.text}) + "\n" for page in PAGES[50:150])
+        jsonl({"url": page.id, "text": page.text} for page in PAGES[50:150])
     )
     (folder / "b.jsonl.gz").write_bytes(b"no gzip")
     (folder / "deep" / "a.jsonl").write_text(
@@ -53,7 +54,7 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
-def test_two_steps_say_what_one_says(run: Callable[..., Any], tmp_path: Path, data: Path) -> None:
+def test_two_steps_say_what_one_says(run: Run, tmp_path: Path, data: Path) -> None:
     """By two processes, or a file at a time from the last to the first: the same prints, and the
     verdicts of `check`."""
     whole = run("check", data, "--json")
@@ -65,12 +66,8 @@ def test_two_steps_say_what_one_says(run: Callable[..., Any], tmp_path: Path, da
     judged = run("judge", tmp_path / "prints", "--json")
 
     assert made.code == judged.code == whole.code == 1  # one file is no gzip
-    assert json.loads(made.out) == {
-        "to": str(tmp_path / "prints"),
-        "files": 5,
-        "documents": 200,
-        "unreadable": 3,
-    }
+    expected = {"to": str(tmp_path / "prints"), "files": 5, "documents": 200, "unreadable": 3}
+    assert made.json == expected
     assert judged.out == whole.out
     assert '"reason": "near"' in judged.out
     shown = run("judge", tmp_path / "prints")
@@ -85,13 +82,9 @@ def test_two_steps_say_what_one_says(run: Callable[..., Any], tmp_path: Path, da
         assert of_shard[name] == pq.read_table(tmp_path / "one by one" / name)
 
 
-def test_verdicts_stand_beside_their_documents(
-    run: Callable[..., Any], tmp_path: Path, data: Path
-) -> None:
+def test_verdicts_stand_beside_their_documents(run: Run, tmp_path: Path, data: Path) -> None:
     run("prints", data, "--to", tmp_path / "prints")
-    printed = [
-        json.loads(line) for line in run("judge", tmp_path / "prints", "--json").out.splitlines()
-    ]
+    printed = run("judge", tmp_path / "prints", "--json").rows
 
     ended = run("judge", tmp_path / "prints", "--to", tmp_path / "verdicts")
 
@@ -109,14 +102,12 @@ def test_verdicts_stand_beside_their_documents(
         {name: value for name, value in row.items() if value is not None} for row in written
     ] == [{name: value for name, value in row.items() if value is not None} for row in printed]
     assert pq.read_metadata(files[2]).num_rows == 100
-    told = json.loads(run("judge", tmp_path / "prints", "--to", tmp_path / "again", "--json").out)[
-        "verdicts"
-    ]
+    told = run("judge", tmp_path / "prints", "--to", tmp_path / "again", "--json").json["verdicts"]
     assert (sum(told.values()), set(told)) == (200, {"unique", "duplicate"})
 
 
 def test_a_full_disk_is_a_sentence_and_leaves_nothing(
-    run: Callable[..., Any], tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file that was being written goes; run again with more room, the command goes on."""
 
@@ -136,7 +127,7 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing(
 
 
 def test_a_folder_that_cannot_be_read_is_named(
-    run: Callable[..., Any], data: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others are judged; a folder below without rights counts as a file that cannot be read.
     (Root may read each.)"""
@@ -153,9 +144,7 @@ def test_a_folder_that_cannot_be_read_is_named(
     assert re.search(r"\bdeep\b.*(Permission denied|Is a directory)", ended.out + ended.err)
 
 
-def test_a_run_goes_on_and_sees_what_has_changed(
-    run: Callable[..., Any], tmp_path: Path, data: Path
-) -> None:
+def test_a_run_goes_on_and_sees_what_has_changed(run: Run, tmp_path: Path, data: Path) -> None:
     """Prints that are there stay; those of a changed file, or by other settings, are made anew."""
     command = ("prints", data, "--to", tmp_path / "prints", "--json")
     run(*command)
@@ -166,20 +155,18 @@ def test_a_run_goes_on_and_sees_what_has_changed(
 
     again = run(*command)
 
-    assert json.loads(again.out)["files"] == 2
+    assert again.json["files"] == 2
     assert "3 files of prints exist and are up to date" in again.err
     one = ("prints", data / "z.jsonl", "--to", tmp_path / "one")
     run(*one)
     assert "1 file of prints exists and is up to date" in run(*one).err
     after = tree(tmp_path / "prints")
     assert {name for name in after if after[name] != before[name]} == {"z.jsonl.parquet"}
-    assert json.loads(run(*command, "--recipe", "chars").out)["files"] == 5
+    assert run(*command, "--recipe", "chars").json["files"] == 5
     assert "of the recipe chars" in run("judge", tmp_path / "prints").err
 
 
-def test_prints_without_a_source_are_named(
-    run: Callable[..., Any], tmp_path: Path, data: Path
-) -> None:
+def test_prints_without_a_source_are_named(run: Run, tmp_path: Path, data: Path) -> None:
     """They stay, and are judged, until somebody deletes them; a task of one file says nothing of
     those of other tasks."""
     command = ("prints", data, "--to", tmp_path / "prints")
@@ -191,15 +178,13 @@ def test_prints_without_a_source_are_named(
 
     assert f"1 file of prints of other files, which judge reads too: {left}. Delete" in said
     assert left.exists()
-    assert (
-        "prints of other files"
-        not in run("prints", data / "b.parquet", "--to", tmp_path / "prints").err
-    )
+    text = run("prints", data / "b.parquet", "--to", tmp_path / "prints").err
+    assert "prints of other files" not in text
     left.unlink()
     assert "prints of other files" not in run(*command).err
 
 
-def test_new_prints_against_old_ones(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_new_prints_against_old_ones(run: Run, tmp_path: Path) -> None:
     for name, page in (("old", PAGES[0]), ("new", PAGES[0])):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.jsonl").write_text(json.dumps({"id": name, "text": page.text}) + "\n")
@@ -211,13 +196,13 @@ def test_new_prints_against_old_ones(run: Callable[..., Any], tmp_path: Path) ->
         ["--against", old, "--index", tmp_path / "index"],
         ["--index", tmp_path / "index"],
     ):
-        found = json.loads(run("judge", new, *extra, "--json").out)
+        found = run("judge", new, *extra, "--json").json
         assert (found["id"], found["reason"], found["of"]) == ("new", "exact", "old")
 
 
 @pytest.mark.parametrize(("keep", "copy"), [("longest", "2"), ("newest", "0")])
 def test_judge_keeps_the_copy_that_check_keeps(
-    run: Callable[..., Any], tmp_path: Path, keep: str, copy: str
+    run: Run, tmp_path: Path, keep: str, copy: str
 ) -> None:
     """The copy that is kept may be in a later file; also with `--against` and files of verdicts."""
     rows = [
@@ -228,7 +213,7 @@ def test_judge_keeps_the_copy_that_check_keeps(
     for name, part in (("old", rows[:3]), ("new/a", rows[3::2]), ("new/b", rows[4::2])):
         path = tmp_path / "data" / f"{name}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(row) + "\n" for row in part) + "no JSON\n")
+        path.write_text(jsonl(part) + "no JSON\n")
     data, made, setting = tmp_path / "data", tmp_path / "prints", ("--set", "time_field=when")
     for name in ("new", "old.jsonl"):
         run("prints", data / name, "--to", made / name, *setting)
@@ -238,11 +223,9 @@ def test_judge_keeps_the_copy_that_check_keeps(
     judged = run("judge", made / "new", *options, made / "old.jsonl")
     written = run("judge", made / "new", *options, made / "old.jsonl", "--to", tmp_path / "to")
 
-    assert (judged.code, judged.out) == (
-        checked.code,
-        checked.out.replace(f"{data}/new/", ""),
-    )
-    found = [json.loads(line) for line in judged.out.splitlines()]
+    expected = (checked.code, checked.out.replace(f"{data}/new/", ""))
+    assert (judged.code, judged.out) == expected
+    found = judged.rows
     kept = Counter(one["of"][-1] for one in found if one.get("of"))
     assert kept.most_common(1)[0][0] == copy
     stored = [
@@ -256,7 +239,7 @@ def test_judge_keeps_the_copy_that_check_keeps(
     assert json.loads(written.out)["unreadable"] == 3
 
 
-def test_what_prints_cannot_rank_is_refused(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_what_prints_cannot_rank_is_refused(run: Run, tmp_path: Path) -> None:
     """A word that is none, a time that no print has, and an index that keeps what came first."""
     (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
     run("prints", tmp_path / "a.jsonl", "--to", tmp_path / "prints")
@@ -299,18 +282,15 @@ def test_tables_of_prints_are_judged_as_the_documents_are(tmp_path: Path) -> Non
     assert "near" in expected["reason"]
     assert judge(pa.concat_tables(tables), recipe=recipe) == expected
     assert judge(iter(tables), recipe=recipe) == expected
-    assert (
-        judge([batch for table in tables for batch in table.to_batches()], recipe=recipe)
-        == expected
-    )
+    found = judge([batch for table in tables for batch in table.to_batches()], recipe=recipe)
+    assert found == expected
     pq.write_table(pa.concat_tables(tables), tmp_path / "prints.parquet")
     assert judge(tmp_path, recipe=recipe) == expected
     through_rows = pa.Table.from_pylist(pa.concat_tables(tables).to_pylist())
     assert judge(through_rows, recipe=recipe) == expected
     assert judge(prints(TABLE.slice(0, 0), id="n"))["id"] == []
-    assert (
-        judge(prints(TABLE), similarity=0.99)["reason"] == dedup(TABLE, similarity=0.99)["reason"]
-    )
+    found = judge(prints(TABLE), similarity=0.99)["reason"]
+    assert found == dedup(TABLE, similarity=0.99)["reason"]
 
 
 @pytest.mark.parametrize(
@@ -374,9 +354,7 @@ def test_what_engines_are_given_on_the_page(tmp_path: Path) -> None:
     assert [column.split()[0] for column in declared[1].split(", ")] == batches[0].column_names
 
 
-def test_what_is_written_goes_to_a_folder_here(
-    run: Callable[..., Any], tmp_path: Path, data: Path
-) -> None:
+def test_what_is_written_goes_to_a_folder_here(run: Run, tmp_path: Path, data: Path) -> None:
     """It may be written as `file://`; an address of elsewhere is refused, and no folder of its name
     is made."""
     run("prints", data, "--to", f"file://{tmp_path / 'there'}")
@@ -390,9 +368,7 @@ def test_what_is_written_goes_to_a_folder_here(
         assert (ended.code, "is a URL; files are written to" in ended.words) == (2, True)
 
 
-def test_what_holds_no_prints_is_refused(
-    run: Callable[..., Any], tmp_path: Path, data: Path
-) -> None:
+def test_what_holds_no_prints_is_refused(run: Run, tmp_path: Path, data: Path) -> None:
     """Documents given to `judge`, in each form, are no empty result; what lies beside prints is
     named."""
     pq.write_table(TABLE.slice(0, 0), tmp_path / "none.parquet")
@@ -426,9 +402,7 @@ def test_what_holds_no_prints_is_refused(
         judge(data / "deep")
 
 
-def test_what_is_remarkable_is_said_by_who_reads_it(
-    run: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_what_is_remarkable_is_said_by_who_reads_it(run: Run, tmp_path: Path) -> None:
     """`prints` says of its files, by one process or two, what `check` says of them, and names as
     many dead letters."""
     for name in "ab":
@@ -456,16 +430,13 @@ def test_what_is_remarkable_is_said_by_who_reads_it(
         for jobs in (1, 2)
     ]
 
-    assert [line for line in said if "more" not in line] == [
-        line for line in made[0] if "more" not in line
-    ]
+    expected = [line for line in made[0] if "more" not in line]
+    assert [line for line in said if "more" not in line] == expected
     assert made[0] == made[1]
     assert len(said) == len(made[0]) == 2 + 1 + 5  # four equal problems are one line
 
 
-def test_nothing_of_another_kind_is_written_over(
-    run: Callable[..., Any], tmp_path: Path, data: Path
-) -> None:
+def test_nothing_of_another_kind_is_written_over(run: Run, tmp_path: Path, data: Path) -> None:
     """No pipe, no link and no file in the place of a folder, and no file that the command has not
     written before."""
     run("prints", data, "--to", tmp_path / "prints")
@@ -512,27 +483,21 @@ def test_nothing_of_another_kind_is_written_over(
         ["prints", data, "--to"],
         ["judge", data, "--to"],
     ):
-        assert (
-            f"is inside {data}, so its files would be read as input" in run(*words, data / "to").err
-        )
+        wanted = f"is inside {data}, so its files would be read as input"
+        assert wanted in run(*words, data / "to").err
     shutil.copytree(tmp_path / "prints", tmp_path / "copy")
-    assert (
-        "is not a file of verdicts"
-        in run("judge", tmp_path / "prints", "--to", tmp_path / "copy").err
-    )
+    said = run("judge", tmp_path / "prints", "--to", tmp_path / "copy").err
+    assert "is not a file of verdicts" in said
     for words in (
         ["check", tmp_path / "pipe", "--format", "jsonl"],
         ["prints", tmp_path / "pipe", "--format", "jsonl"],
     ):
-        assert (
-            run(*words, "--to", tmp_path / "new").code == 1
-        )  # and nobody waits for what would come through it
+        found = run(*words, "--to", tmp_path / "new").code
+        assert found == 1
     assert {name: raw for name, raw in tree(tmp_path).items() if name in before} == before
 
 
-def test_what_is_made_of_files_lies_below_its_folder(
-    run: Callable[..., Any], tmp_path: Path, data: Path
-) -> None:
+def test_what_is_made_of_files_lies_below_its_folder(run: Run, tmp_path: Path, data: Path) -> None:
     """Also of a pattern from the root; of two files of one name, nothing is written over the
     other's."""
     before = {path for path in data.rglob("*") if path.is_file()}
@@ -550,7 +515,7 @@ def test_what_is_made_of_files_lies_below_its_folder(
 
 
 def test_prints_of_another_source_of_that_name_are_not_overwritten(
-    run: Callable[..., Any], tmp_path: Path
+    run: Run, tmp_path: Path
 ) -> None:
     """The same source, changed, is fingerprinted again; another one is refused, unless the first
     no longer exists."""
@@ -569,16 +534,16 @@ def test_prints_of_another_source_of_that_name_are_not_overwritten(
     assert f"contains the prints of {first}, and {second} has the same name" in refused.words
     assert "name another folder with --to" in refused.words
     first.write_text(first.read_text() * 2)
-    assert json.loads(run("prints", first, "--to", to, "--json").out)["documents"] == 2
+    assert run("prints", first, "--to", to, "--json").json["documents"] == 2
     first.unlink()
     assert run("prints", second, "--to", to).code == 0
     assert judge(to)["is_duplicate"] == [False]
 
 
-def test_ids_of_files_of_prints_are_texts(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_ids_of_files_of_prints_are_texts(run: Run, tmp_path: Path) -> None:
     """As those of a table of `prints`, whose ids of other types stay as they are."""
     rows = [{"id": "é", "text": PAGES[0].text}, {"id": 7, "text": PAGES[1].text}]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "a.jsonl").write_text(jsonl(rows))
     run("prints", tmp_path / "a.jsonl", "--to", tmp_path / "prints")
 
     judged = judge(tmp_path / "prints")

@@ -8,7 +8,7 @@ import io
 import json
 import random
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,8 @@ from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.indexer.api import IndexApi
 from stream_dedup.log import records
 from stream_dedup.serving.http import HttpServer
-from tests.cli.test_check import OTHER, PAGE, edited, jsonl, text
+from tests.cli.running import Run, jsonl
+from tests.cli.test_check import OTHER, PAGE, edited, text
 from tests.index.logs import APPEND_MS, Doc, batch, declare
 from tests.serving.serving import serving
 
@@ -80,19 +81,16 @@ def volume(tmp_path: Path) -> Path:
 
 def found(ended: Any) -> list[tuple[str, int]]:
     assert ended.code == 0, ended.err
-    return [(one["id"], one["distance"]) for one in json.loads(ended.out)["found"]]
+    return [(one["id"], one["distance"]) for one in ended.json["found"]]
 
 
-def test_a_text_is_looked_up_in_a_volume(
-    run: Callable[..., Any], volume: Path, tmp_path: Path
-) -> None:
+def test_a_text_is_looked_up_in_a_volume(run: Run, volume: Path, tmp_path: Path) -> None:
     """As an argument, as a file, and a near text as well as the same; nothing for another text."""
     (tmp_path / "page.txt").write_text(PAGE)
     near = found(run("similar", edited(PAGE), "--volume", volume, "--json"))
 
-    assert found(run("similar", tmp_path / "page.txt", "--volume", volume, "--json")) == [
-        ("http://a/", 0)
-    ]
+    shown = found(run("similar", tmp_path / "page.txt", "--volume", volume, "--json"))
+    assert shown == [("http://a/", 0)]
     assert found(run("similar", PAGE.upper(), "--volume", volume, "--json")) == [("http://a/", 0)]
     assert [name for name, _ in near] == ["http://a/"]
     assert 0 < near[0][1] <= PLANS["blocks"].threshold
@@ -100,9 +98,7 @@ def test_a_text_is_looked_up_in_a_volume(
     assert found(run("similar", PAGE, "--volume", volume, "--scope", "other", "--json")) == []
 
 
-def test_a_page_is_looked_up_by_its_main_text(
-    run: Callable[..., Any], volume: Path, tmp_path: Path
-) -> None:
+def test_a_page_is_looked_up_by_its_main_text(run: Run, volume: Path, tmp_path: Path) -> None:
     """As `check` judges it, without a setting; packed it is refused."""
     page = tmp_path / "page.html"
     menu = "".join(f"<li><a href='/{n}'>Section {n}</a></li>" for n in range(40))
@@ -115,7 +111,7 @@ def test_a_page_is_looked_up_by_its_main_text(
 
 
 def test_a_record_s_text_is_looked_up_as_explain_reads_it(
-    run: Callable[..., Any], volume: Path, tmp_path: Path
+    run: Run, volume: Path, tmp_path: Path
 ) -> None:
     """A .json file is a record: its text is at the settings' field, its scope at theirs; `--scope`
     wins."""
@@ -138,9 +134,9 @@ def test_a_record_s_text_is_looked_up_as_explain_reads_it(
 
 
 def test_a_running_index_answers_the_same(
-    run: Callable[..., Any], volume: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, volume: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = json.loads(run("similar", edited(PAGE), "--volume", volume, "--json").out)
+    expected = run("similar", edited(PAGE), "--volume", volume, "--json").json
     monkeypatch.setattr("sys.stdin", type("In", (), {"buffer": io.BytesIO(edited(PAGE).encode())}))
 
     with answering(volume) as server:
@@ -148,13 +144,11 @@ def test_a_running_index_answers_the_same(
         asked += [
             (edited(PAGE), "--set", f"http_port={port}") for port in (server.port, server.port - 1)
         ]
-        assert [json.loads(run("similar", *one, "--json").out) for one in asked] == [expected] * 3
+        assert [run("similar", *one, "--json").json for one in asked] == [expected] * 3
 
 
 @pytest.mark.parametrize("name", ["typo.txt", "./typo", "pages/typo.html"])
-def test_a_file_that_is_not_there_is_no_text(
-    run: Callable[..., Any], volume: Path, name: str
-) -> None:
+def test_a_file_that_is_not_there_is_no_text(run: Run, volume: Path, name: str) -> None:
     """Its name is not searched for, unless that is asked for; words with a full stop are a text."""
     ended = run("similar", name, "--volume", volume)
 
@@ -165,7 +159,7 @@ def test_a_file_that_is_not_there_is_no_text(
 
 @pytest.mark.parametrize("place", ["--index", "--volume"])
 def test_another_similarity_than_that_in_force_can_be_asked_for(
-    run: Callable[..., Any], tmp_path: Path, place: str
+    run: Run, tmp_path: Path, place: str
 ) -> None:
     """A stricter one turns a near page away, a looser one finds one more; each is told with how
     alike it is."""
@@ -189,16 +183,14 @@ def test_another_similarity_than_that_in_force_can_be_asked_for(
             )
 
     def asked(*more: str) -> tuple[str, list[tuple[str, bool]]]:
-        said = json.loads(told(*more).out)
+        said = told(*more).json
         for one in said["found"]:
             assert (one["similarity"] == 1) == (one["distance"] == 0)
         return said["plan"], [one["id"] for one in said["found"]]
 
     assert asked() == (declared.id, ["http://0/"])
-    assert asked("--similarity", "0.8") == (
-        PLANS["bands"].with_similarity(80).id,
-        ["http://0/", "http://8/"],
-    )
+    shown = asked("--similarity", "0.8")
+    assert shown == (PLANS["bands"].with_similarity(80).id, ["http://0/", "http://8/"])
     assert asked("--similarity", "50%") == (
         PLANS["bands"].with_similarity(50).id,
         ["http://0/", "http://8/", "http://24/"],
@@ -207,7 +199,7 @@ def test_another_similarity_than_that_in_force_can_be_asked_for(
     assert (wrong.code, "a similarity is written as a share" in wrong.err) == (78, True)
 
 
-def test_a_few_words_are_found_only_as_a_whole_text(run: Callable[..., Any], volume: Path) -> None:
+def test_a_few_words_are_found_only_as_a_whole_text(run: Run, volume: Path) -> None:
     equal = run("similar", "Just a few WORDS", "--volume", volume)
     part = run("similar", " ".join(PAGE.split()[:5]), "--volume", volume)
 
@@ -217,7 +209,7 @@ def test_a_few_words_are_found_only_as_a_whole_text(run: Callable[..., Any], vol
         assert "only documents with exactly this text are found" in ended.err
 
 
-def test_what_check_has_kept_is_found(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_what_check_has_kept_is_found(run: Run, tmp_path: Path) -> None:
     pages = [
         {"url": f"http://{number}/", "text": page}
         for number, page in enumerate([edited(PAGE), FAR, OTHER])
@@ -225,41 +217,29 @@ def test_what_check_has_kept_is_found(run: Callable[..., Any], tmp_path: Path) -
     (tmp_path / "pages.jsonl").write_text(jsonl(pages))
     assert run("check", tmp_path / "pages.jsonl", "--index", tmp_path / "kept").code == 0
 
-    assert [
-        one for one, _ in found(run("similar", PAGE, "--volume", tmp_path / "kept", "--json"))
-    ] == ["http://0/"]
+    shown = [one for one, _ in found(run("similar", PAGE, "--volume", tmp_path / "kept", "--json"))]
+    assert shown == ["http://0/"]
     table = run("similar", PAGE, "--volume", tmp_path / "kept").out
-    assert table.splitlines()[0].split() == [
-        "similarity",
-        "distance",
-        "id",
-    ]  # it has no position in Kafka, and no time
-    assert (
-        "has 1 feature (such as words)" in run("similar", "word", "--volume", tmp_path / "kept").err
-    )
+    expected = ["similarity", "distance", "id"]
+    assert table.splitlines()[0].split() == expected
+    said = run("similar", "word", "--volume", tmp_path / "kept").err
+    assert "has 1 feature (such as words)" in said
 
 
-def test_what_cannot_be_asked_is_a_sentence(
-    run: Callable[..., Any], volume: Path, tmp_path: Path
-) -> None:
+def test_what_cannot_be_asked_is_a_sentence(run: Run, volume: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
     (tmp_path / "key").write_text("0123456789abcdef" * 4)
     (tmp_path / "key").chmod(0o600)
 
     nobody = run("similar", PAGE, "--index", f"http://127.0.0.1:{port}")
-    assert (nobody.code, "No index answers at" in nobody.err, "--volume" in nobody.err) == (
-        1,
-        True,
-        True,
-    )
+    shown = (nobody.code, "No index answers at" in nobody.err, "--volume" in nobody.err)
+    assert shown == (1, True, True)
     assert "is empty after normalisation" in run("similar", " \n ", "--volume", volume).err
     assert "no index volume" in run("similar", PAGE, "--volume", tmp_path / "none").err
     recipe = run("similar", PAGE, "--volume", volume, "--set", f"key_file={tmp_path / 'key'}")
-    assert (recipe.code, "Set the recipe and the key that the workers use" in recipe.err) == (
-        78,
-        True,
-    )
+    shown = (recipe.code, "Set the recipe and the key that the workers use" in recipe.err)
+    assert shown == (78, True)
     assert run("similar", PAGE, "--volume", volume, "--index", "http://x").code == 2
     assert "not the URL of an index" in run("similar", PAGE, "--index", "ftp://x").err
     assert f"--volume {volume}" in run("similar", PAGE, "--index", volume).err
@@ -267,9 +247,7 @@ def test_what_cannot_be_asked_is_a_sentence(
 
 
 @pytest.mark.parametrize("recipe", ["words", "vector"])
-def test_a_row_is_looked_up_as_explain_reads_it(
-    run: Callable[..., Any], tmp_path: Path, recipe: str
-) -> None:
+def test_a_row_is_looked_up_as_explain_reads_it(run: Run, tmp_path: Path, recipe: str) -> None:
     pages, index = tmp_path / "pages.jsonl", tmp_path / "index"
     chance = random.Random(1)
     rows = [
@@ -281,7 +259,6 @@ def test_a_row_is_looked_up_as_explain_reads_it(
     run("check", pages, "--index", index, *given)
 
     assert found(run("similar", f"{pages}:2", "--volume", index, "--json", *given)) == [("b", 0)]
-    assert run("similar", "word " * 400 + ":2", "--volume", index, "--text").code == (
-        0 if recipe == "words" else 78
-    )
+    shown = run("similar", "word " * 400 + ":2", "--volume", index, "--text").code
+    assert shown == (0 if recipe == "words" else 78)
     assert "there is no such row" in run("similar", f"{pages}:3", "--volume", index, *given).err

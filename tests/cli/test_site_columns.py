@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from stream_dedup.fingerprinting import Recipe, SiteHasher
 from stream_dedup.inputs.sources import find_files, read_documents
 from stream_dedup.log import records
 from stream_dedup.settings.settings import Settings
+from tests.cli.running import Run, jsonl
 
 HASHER = SiteHasher(Recipe())
 ROWS: list[dict[str, Any]] = [
@@ -84,7 +84,7 @@ def test_prints_made_before_sites_were_known_have_none() -> None:
 
 
 def test_check_decodes_sites_and_titles_of_all_kinds_of_files(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    (tmp_path / "a.jsonl").write_text(jsonl(ROWS))
     (tmp_path / "b.html").write_text("<title>A page</title><p>words</p>")
     (tmp_path / "c.txt").write_text("plain words")
     raws = read_documents(find_files(str(tmp_path), "auto"))
@@ -100,11 +100,8 @@ def test_check_decodes_sites_and_titles_of_all_kinds_of_files(tmp_path: Path) ->
     ]
     raws = read_documents(find_files(str(tmp_path / "a.jsonl"), "auto"))
     named = Settings(value_format="json", site_field="place", title_field="url")
-    assert [(one.site, one.title) for one in decode_documents(raws, named, deque())] == [
-        ("shop.example", ""),
-        ("here", "https://News.example/7"),
-        ("docs.example", ""),
-    ]
+    expected = [("shop.example", ""), ("here", "https://News.example/7"), ("docs.example", "")]
+    assert [(one.site, one.title) for one in decode_documents(raws, named, deque())] == expected
     assert names_in(prints(tmp_path)) == hashed(
         ("shop.example", "One"), ("news.example", ""), ("", "One"), ("", "A page"), ("", "")
     )
@@ -145,12 +142,10 @@ def test_an_index_takes_sites_and_titles(monkeypatch: pytest.MonkeyPatch) -> Non
     )
 
 
-def test_check_says_once_that_ids_are_not_addresses(
-    run: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_check_says_once_that_ids_are_not_addresses(run: Run, tmp_path: Path) -> None:
     def check(rows: list[dict[str, Any]], *options: str) -> str:
         path = tmp_path / "a.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        path.write_text(jsonl(rows))
         return str(run("check", path, *options).err)
 
     texts = [" ".join(f"word{n}{k}" for k in range(20)) for n in range(20)]
@@ -166,13 +161,13 @@ def test_check_says_once_that_ids_are_not_addresses(
 
 
 def test_the_option_similarity_is_that_of_documents_without_a_site_too(
-    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As it is in `dedup`; a setting of their own takes precedence."""
     path = tmp_path / "a.jsonl"
     words = [f"word{n}" for n in range(200)]
     texts = [" ".join(words), " ".join(words[:150] + [f"other{n}" for n in range(50)])]
-    path.write_text("".join(json.dumps({"id": text[-9:], "text": text}) + "\n" for text in texts))
+    path.write_text(jsonl({"id": text[-9:], "text": text} for text in texts))
 
     def duplicates(*options: str) -> int:
         ended = run("check", path, "--json", *options)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +18,7 @@ from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.extras import install_command
 from stream_dedup.serving import supervise
 from stream_dedup.settings.settings import Settings
+from tests.cli.running import Run
 
 
 def options_of(
@@ -50,9 +51,8 @@ def test_only_the_search_is_told_of_the_index() -> None:
     said."""
     found = options_of(Settings(http_port=9000, http_host="::"))
     assert all(own[:2] == ["--config", "f"] for own in found.values())
-    assert [
-        role for role, own in found.items() if "console_index=http://127.0.0.1:9001" in own
-    ] == ["search"]
+    shown = [role for role, own in found.items() if "console_index=http://127.0.0.1:9001" in own]
+    assert shown == ["search"]
 
     for settings in (Settings(console_index="http://index:1"), Settings(http_port=0)):
         assert not [
@@ -64,7 +64,7 @@ def test_only_the_search_is_told_of_the_index() -> None:
 
 
 def test_without_its_extra_one_sentence_says_how_to_get_a_search(
-    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rest runs all the same; whoever asks for a search, or for none, is refused, or told
     nothing."""
@@ -127,10 +127,8 @@ def test_what_no_document_waits_for_is_started_again(monkeypatch: pytest.MonkeyP
 
     assert dead is children[0]
     assert again == ["search"]
-    assert ["The search ended" in line and "it is restarted" in line for line in said] == [
-        True,
-        False,
-    ]
+    found = ["The search ended" in line and "it is restarted" in line for line in said]
+    assert found == [True, False]
     assert "The insights ended" in said[1]
     assert "it is not restarted" in said[1]
 

@@ -8,7 +8,7 @@ import decimal
 import json
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import pytest
 
 from stream_dedup import dedup, judge, prints
 from stream_dedup.domain.errors import InputError
+from tests.cli.running import Run
 from tests.inputs.warc_files import http, page, record
 
 DICE = random.Random(5)
@@ -55,9 +56,7 @@ def told(out: str) -> list[tuple[str, str, str | None]]:
     return [(one["where"], one["reason"], one["of"]) for one in map(json.loads, out.splitlines())]
 
 
-def test_addresses_are_read_as_files_are(
-    run: Callable[..., Any], tmp_path: Path, bucket: str
-) -> None:
+def test_addresses_are_read_as_files_are(run: Run, tmp_path: Path, bucket: str) -> None:
     expected = [
         ("a.jsonl:1", "new", None),
         ("a.jsonl:2", "near", "a"),
@@ -70,9 +69,8 @@ def test_addresses_are_read_as_files_are(
     assert told(run("check", f"{bucket}/c.parquet", "--json").out) == expected[2:3]
     assert dedup(bucket)["reason"] == [reason for _, reason, _ in expected]
     assert run("check", bucket, "--to", tmp_path / "out").code == 0
-    assert pq.read_table(next((tmp_path / "out" / "kept").glob("*.parquet")))["id"].to_pylist() == [
-        "e"
-    ]
+    found = pq.read_table(next((tmp_path / "out" / "kept").glob("*.parquet")))["id"].to_pylist()
+    assert found == ["e"]
     assert run("prints", bucket, "--to", tmp_path / "prints").code == 0
     assert judge(tmp_path / "prints")["reason"] == [reason for _, reason, _ in expected]
     assert [path.name for path in Path("/tmp").glob("stream-dedup-*/*.parquet")] == []
@@ -83,7 +81,7 @@ def test_addresses_are_read_as_files_are(
         dedup("hf://datasets/somebody/something")
 
 
-def test_patterns_and_several_targets(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_patterns_and_several_targets(run: Run, tmp_path: Path) -> None:
     for name, rows in (("one", ROWS[:2]), ("two", ROWS[2:])):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.jsonl").write_bytes(lines(rows))
@@ -98,7 +96,7 @@ def test_patterns_and_several_targets(run: Callable[..., Any], tmp_path: Path) -
     assert "as a pattern, contains no" in run("check", f"{tmp_path}/*/b.jsonl").err
 
 
-def test_a_file_is_read_once(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_file_is_read_once(run: Run, tmp_path: Path) -> None:
     """Also if two targets name it, or a link in a folder does; `--against` may name it again."""
     folder = tmp_path / "data"
     folder.mkdir()
@@ -117,7 +115,7 @@ def test_a_file_is_read_once(run: Callable[..., Any], tmp_path: Path) -> None:
             assert ended.code == 0
         assert json.loads(run("check", *targets, "--json").out.splitlines()[-1])["reason"] == "new"
     made = run("prints", file, file, "--to", tmp_path / "prints", "--json")
-    assert json.loads(made.out)["documents"] == 2
+    assert made.json["documents"] == 2
     judged = run("judge", tmp_path / "prints", tmp_path / "prints" / "a.jsonl.parquet", "--json")
     assert len(judged.out.splitlines()) == 2
     assert "read once" not in run("check", file, "--against", file).words
@@ -126,32 +124,23 @@ def test_a_file_is_read_once(run: Callable[..., Any], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keep", "kept"), [("first", "ac"), ("longest", "bc"), ("newest", "bc"), ("stars", "cd")]
 )
-def test_which_copy_is_kept(run: Callable[..., Any], tmp_path: Path, keep: str, kept: str) -> None:
+def test_which_copy_is_kept(run: Run, tmp_path: Path, keep: str, kept: str) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.jsonl").write_bytes(lines(ROWS[:3]) + b"no JSON\n")
     (tmp_path / "data" / "b.jsonl").write_bytes(lines(ROWS[3:]) + b"no JSON\n")
     options = ("--keep", keep, "--set", "time_field=when")
 
-    shown = [
-        json.loads(line)
-        for line in run("check", tmp_path / "data", *options, "--json").out.splitlines()
-    ]
+    shown = run("check", tmp_path / "data", *options, "--json").rows
     ended = run("check", tmp_path / "data", *options, "--to", tmp_path / "out", "--json")
 
     assert "".join(one["id"] for one in shown if one["verdict"] == "unique") == kept
-    assert {one["of"] for one in shown if one["verdict"] == "duplicate"} == {
-        (set(kept) - {"c"}).pop()
-    }
+    found = {one["of"] for one in shown if one["verdict"] == "duplicate"}
+    assert found == {(set(kept) - {"c"}).pop()}
     judged = [one for one in shown if one["verdict"] != "dead-letter"]
-    assert [judged[one["of_number"]]["id"] for one in judged if one["of"]] == [
-        one["of"] for one in judged if one["of"]
-    ]
-    assert json.loads(ended.out) == {
-        "to": str(tmp_path / "out"),
-        "kept": 2,
-        "duplicates": 2,
-        "unreadable": 2,
-    }
+    found = [judged[one["of_number"]]["id"] for one in judged if one["of"]]
+    assert found == [one["of"] for one in judged if one["of"]]
+    expected = {"to": str(tmp_path / "out"), "kept": 2, "duplicates": 2, "unreadable": 2}
+    assert ended.json == expected
     written = [
         json.loads(line)
         for path in sorted((tmp_path / "out" / "kept").iterdir())
@@ -162,48 +151,30 @@ def test_which_copy_is_kept(run: Callable[..., Any], tmp_path: Path, keep: str, 
     assert "complete" in again.err
 
 
+COLUMNS = "the columns are id, text, stars, when"
+
+
 @pytest.mark.parametrize(
-    ("kind", "keep", "more", "says"),
+    ("kind", "keep", "says"),
     [
-        ("parquet", "Stars", [], "the columns are id, text, stars, when"),
-        ("parquet", "LONGEST", [], "the columns are id, text, stars, when"),
-        ("parquet", "newest", [], "time_field=PATH"),
-        (
-            "parquet",
-            "newest",
-            ["--set", "time_field=nosuch"],
-            "the columns are id, text, stars, when",
-        ),
-        ("parquet", "day", [], "If 'day' contains times: --keep newest --set time_field=day."),
-        ("parquet", "oldest", [], "'oldest' is none of first, longest, newest, and no column"),
-        (
-            "parquet",
-            "oldest",
-            [],
-            "name a column with numbers; the copy with the greatest",
-        ),
-        ("jsonl", "when", [], "If 'when' contains times: --keep newest --set time_field=when."),
-        (
-            "jsonl",
-            "shortest",
-            [],
-            "has a number in 'shortest'; the first one has the fields id, text",
-        ),
-        ("jsonl", "shortest", [], "name a column with numbers"),
-        ("txt", "stars", [], "the files contain texts without columns"),
-        ("jsonl", "LONGEST", [], "did you mean longest"),
-        (
-            "jsonl",
-            "Stars",
-            [],
-            "has a number in 'Stars'; the first one has the fields id, text, stars, when",
-        ),
-        ("jsonl", "when", [], "None of 4 documents has a number in 'when'"),
-        ("jsonl", "newest", ["--set", "time_field=id"], "None of 4 documents has a time in 'id'"),
+        ("parquet", "Stars", COLUMNS),
+        ("parquet", "LONGEST", COLUMNS),
+        ("parquet", "newest", "time_field=PATH"),
+        ("parquet", "newest --set time_field=nosuch", COLUMNS),
+        ("parquet", "day", "If 'day' contains times: --keep newest --set time_field=day."),
+        ("parquet", "oldest", "'oldest' is none of first, longest, newest, and no column"),
+        ("parquet", "oldest", "name a column with numbers; the copy with the greatest"),
+        ("jsonl", "when", "If 'when' contains times: --keep newest --set time_field=when."),
+        ("jsonl", "shortest", "has a number in 'shortest'; the first one has the fields id, text"),
+        ("jsonl", "shortest", "name a column with numbers"),
+        ("txt", "stars", "the files contain texts without columns"),
+        ("jsonl", "LONGEST", "did you mean longest"),
+        ("jsonl", "when", "None of 4 documents has a number in 'when'"),
+        ("jsonl", "newest --set time_field=id", "None of 4 documents has a time in 'id'"),
     ],
 )
 def test_a_copy_that_nothing_tells_is_asked_for_in_vain(
-    run: Callable[..., Any], tmp_path: Path, kind: str, keep: str, more: list[str], says: str
+    run: Run, tmp_path: Path, kind: str, keep: str, says: str
 ) -> None:
     """What `--keep` names is there, or it is a wrong use, before anything is written; the folder
     can be used again."""
@@ -217,7 +188,7 @@ def test_a_copy_that_nothing_tells_is_asked_for_in_vain(
         path.write_bytes(lines(ROWS))
 
     for to in ([], ["--to", tmp_path / "out"]):
-        ended = run("check", path, "--keep", keep, *more, *to)
+        ended = run("check", path, "--keep", *keep.split(), *to)
         assert (ended.code, ended.out) == (2, "")
         assert says in ended.words
     assert run("check", path, "--to", tmp_path / "out").code == 0
@@ -226,9 +197,7 @@ def test_a_copy_that_nothing_tells_is_asked_for_in_vain(
     )
 
 
-def test_copies_without_a_number_come_last_and_are_counted(
-    run: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_copies_without_a_number_come_last_and_are_counted(run: Run, tmp_path: Path) -> None:
     """Numbers may be written as strings, and be columns of decimals; a page of a WARC file has its
     own time."""
     rows = [row | {"stars": str(row["stars"]) if row["stars"] else "none", "when": None if row["id"] == "b" else row["when"]}
@@ -258,10 +227,7 @@ def test_copies_without_a_number_come_last_and_are_counted(
         for keep in ("stars", "newest")
     } | {("c.warc", "newest"): run("check", tmp_path / "c.warc", "--keep", "newest", "--json")}
 
-    kept = {
-        of: [one["id"] for one in map(json.loads, ended.out.splitlines()) if not one["of"]]
-        for of, ended in by.items()
-    }
+    kept = {of: [one["id"] for one in ended.rows if not one["of"]] for of, ended in by.items()}
     assert kept == {
         ("a.jsonl", "stars"): ["c", "d", "e"],
         ("a.jsonl", "newest"): ["c", "d", "e"],
@@ -269,18 +235,14 @@ def test_copies_without_a_number_come_last_and_are_counted(
         ("b.parquet", "newest"): ["b", "c"],
         ("c.warc", "newest"): ["http://y.example/"],
     }
-    assert (
-        by["a.jsonl", "stars"].err
-        == "--keep stars: 2 of 5 documents have no number in 'stars'; they rank last.\n"
-    )
-    assert (
-        by["a.jsonl", "newest"].err
-        == "--keep newest: 2 of 5 documents have no time in 'when'; they rank last.\n"
-    )
+    found = by["a.jsonl", "stars"].err
+    assert found == "--keep stars: 2 of 5 documents have no number in 'stars'; they rank last.\n"
+    found = by["a.jsonl", "newest"].err
+    assert found == "--keep newest: 2 of 5 documents have no time in 'when'; they rank last.\n"
     assert by["b.parquet", "newest"].err == by["c.warc", "newest"].err == ""
 
 
-def test_one_format_of_output(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_one_format_of_output(run: Run, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     odd = [
         {"id": "x", "text": THIRD, "stars": "many", "more": [1]},
@@ -293,9 +255,8 @@ def test_one_format_of_output(run: Callable[..., Any], tmp_path: Path) -> None:
         pa.table({"id": ["e", "f"], "text": [OTHER, "short"]}), tmp_path / "data" / "b.parquet"
     )
 
-    assert (
-        run("check", tmp_path / "data", "--as", "parquet").code == 2
-    )  # nothing is written without --to
+    found = run("check", tmp_path / "data", "--as", "parquet").code
+    assert found == 2
     for written_as in ("parquet", "jsonl"):
         assert (
             run("check", tmp_path / "data", "--to", tmp_path / written_as, "--as", written_as).code
@@ -318,9 +279,7 @@ def test_one_format_of_output(run: Callable[..., Any], tmp_path: Path) -> None:
     assert read == {"id": "z" + 2 * unknown, "text": "a", unknown: ["\N{GRINNING FACE}"]}
 
 
-def test_a_text_of_a_column_of_mixed_types_stays_a_text(
-    run: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_text_of_a_column_of_mixed_types_stays_a_text(run: Run, tmp_path: Path) -> None:
     """So that `dedup_of` equals an id of a kept row."""
     rows = [{"id": "b", "text": PAGE}, {"id": 3, "text": OTHER}, {"id": "c", "text": PAGE}]
     (tmp_path / "a.jsonl").write_bytes(lines(rows))
@@ -384,7 +343,7 @@ EVERY_TYPE = {
 @pytest.mark.parametrize("name", EVERY_TYPE)
 @pytest.mark.parametrize("format_", ["parquet", "arrow"])
 def test_a_column_of_any_type_is_written_as_json_and_as_columns(
-    run: Callable[..., Any], tmp_path: Path, name: str, format_: str
+    run: Run, tmp_path: Path, name: str, format_: str
 ) -> None:
     """`check --to` writes kept rows and duplicates of a file with any column, in both formats, and
     `dedup` returns kept rows as they are."""
@@ -420,9 +379,7 @@ def test_a_column_of_any_type_is_written_as_json_and_as_columns(
                 assert row["text"] == PAGE
 
 
-def test_times_and_decimals_are_written_as_iso_text_and_numbers(
-    run: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_times_and_decimals_are_written_as_iso_text_and_numbers(run: Run, tmp_path: Path) -> None:
     """A duplicate's fields in JSONL are those that a kept row of the same file has."""
     names = ("date", "timestamp", "decimal", "double")
     columns = {name: EVERY_TYPE[name] for name in names}
@@ -444,9 +401,7 @@ def test_times_and_decimals_are_written_as_iso_text_and_numbers(
         assert {name: row[name] for name in names} == expected
 
 
-def test_what_json_lines_lack_of_columns_is_counted(
-    run: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_what_json_lines_lack_of_columns_is_counted(run: Run, tmp_path: Path) -> None:
     """Nanoseconds, and columns of one name except the last."""
     columns = {
         "id": pa.array(["1", "2"]),
@@ -471,9 +426,7 @@ def test_what_json_lines_lack_of_columns_is_counted(
     assert written.names == table.column_names
 
 
-def test_kept_parquet_has_the_compression_of_its_source(
-    run: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_kept_parquet_has_the_compression_of_its_source(run: Run, tmp_path: Path) -> None:
     """Kept Parquet takes over the source's codec, or that of --compression."""
     source = tmp_path / "source.parquet"
     table = pa.table(
@@ -494,7 +447,7 @@ def test_kept_parquet_has_the_compression_of_its_source(
         assert found.row_group(0).column(0).compression == codec
 
 
-def test_parts_have_the_rows_asked_for(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_parts_have_the_rows_asked_for(run: Run, tmp_path: Path) -> None:
     """--rows-per-file bounds the rows of a part; without --to it is refused."""
     source = tmp_path / "source.jsonl"
     source.write_bytes(lines(ROWS))
@@ -508,9 +461,7 @@ def test_parts_have_the_rows_asked_for(run: Callable[..., Any], tmp_path: Path) 
     assert "--to" in run("check", str(source), "--rows-per-file", "1").err
 
 
-def test_lines_that_end_in_crlf_are_kept_as_they_are(
-    run: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_lines_that_end_in_crlf_are_kept_as_they_are(run: Run, tmp_path: Path) -> None:
     """A kept line has the bytes of the source, its ending included."""
     source = tmp_path / "source.jsonl"
     raw = lines(ROWS).replace(b"\n", b"\r\n")
@@ -523,7 +474,7 @@ def test_lines_that_end_in_crlf_are_kept_as_they_are(
     assert set(kept.splitlines(keepends=True)) <= set(raw.splitlines(keepends=True))
 
 
-def test_damaged_files_may_be_skipped(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_damaged_files_may_be_skipped(run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(lines(ROWS))
     (tmp_path / "b.jsonl.gz").write_bytes(b"no gzip")
 
@@ -569,9 +520,7 @@ def write_mixed(folder: Path) -> None:
     (folder / "linked").symlink_to(folder / "deep")
 
 
-def test_what_a_folder_holds_beside_documents_is_named(
-    run: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_what_a_folder_holds_beside_documents_is_named(run: Run, tmp_path: Path) -> None:
     """Each file is read, or named as one that is not; hidden ones are neither, unless they are
     asked for by name."""
     data = tmp_path / "data"
@@ -590,10 +539,8 @@ def test_what_a_folder_holds_beside_documents_is_named(
         "another field (STREAM_DEDUP_ID_FIELD, --id-field, id=).\n"
     )
 
-    ended, strict = (
-        run("check", data, "--json"),
-        run("check", data, "--to", tmp_path / "out", "--strict"),
-    )
+    ended = run("check", data, "--json")
+    strict = run("check", data, "--to", tmp_path / "out", "--strict")
     made = run("prints", data, "--to", tmp_path / "prints", "--strict", "--json")
     with pytest.warns(UserWarning, match=r"^6 files were not read: data\.csv, .* and 1 more\.$"):
         columns = dedup(data)
@@ -604,7 +551,7 @@ def test_what_a_folder_holds_beside_documents_is_named(
     assert told(ended.out) == [("a.jsonl:1", "new", None), ("deep/b.jsonl:1", "unchanged", "a")]
     assert (ended.code, ended.err) == (0, said + repeated)
     assert (strict.code, strict.err, made.code, made.err) == (1, said + repeated, 1, said)
-    assert json.loads(made.out)["files"] == len(columns["id"]) == 2
+    assert made.json["files"] == len(columns["id"]) == 2
     assert told(run("check", data, "--format", "lines", "--json").out)[1][0] == "data.csv:1"
     assert run("check", f"file://{data}", "--json") == ended
     assert run("check", f"{data}/*", "--json").err.startswith(
@@ -619,9 +566,7 @@ def test_what_a_folder_holds_beside_documents_is_named(
     assert (only.code, "it contains data.json. Convert" in only.err) == (1, True)
 
 
-def test_columns_with_several_types_in_one_folder_are_named(
-    run: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_columns_with_several_types_in_one_folder_are_named(run: Run, tmp_path: Path) -> None:
     """JSON lines have no types, so each part has those of its rows."""
     data = tmp_path / "data"
     data.mkdir()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stream_dedup import Index, fingerprint
+from tests.cli.running import Run, jsonl
 from tests.cli.test_similar import answering
 
 CHANCE = random.Random(1)
@@ -50,12 +50,12 @@ def record(folder: Path, name: str, **fields: str) -> Path:
 
 @pytest.mark.parametrize(("other", "expected"), CASES.items())
 def test_explain_says_it_in_words(
-    run: Callable[..., Any], tmp_path: Path, other: tuple[str, str], expected: tuple[str, bool]
+    run: Run, tmp_path: Path, other: tuple[str, str], expected: tuple[str, bool]
 ) -> None:
     first = record(tmp_path, "a", url=ON_SHOP, title="One", text=TEXT)
     second = record(tmp_path, "b", url=other[0], title=other[1], text=ALIKE)
 
-    found = json.loads(run("explain", first, second, *SETS, "--json").out)
+    found = run("explain", first, second, *SETS, "--json").json
 
     sentence, is_copy = expected
     assert (found["verdict"] == "duplicate") == is_copy
@@ -68,7 +68,7 @@ def test_explain_says_it_in_words(
 @pytest.mark.parametrize("place", ["--index", "--volume"])
 @pytest.mark.parametrize(("other", "expected"), CASES.items())
 def test_similar_says_it_in_words(
-    run: Callable[..., Any],
+    run: Run,
     tmp_path: Path,
     place: str,
     other: tuple[str, str],
@@ -89,7 +89,7 @@ def test_similar_says_it_in_words(
             return run("similar", *words, place, f"http://127.0.0.1:{server.port}")
 
     for words in [[asked, *SETS]] + [given] * (other[0] != ON_SHOP):
-        (one,) = json.loads(looked_up(*words, "--json").out)["found"]
+        (one,) = looked_up(*words, "--json").json["found"]
         assert one["why"].startswith(f"Similarity {SHARE}, ")
         assert one["is_copy"] == expected[1]
         if other[0] != "https://other.example/2":
@@ -122,19 +122,13 @@ def test_an_index_answers_with_the_sibling_and_matches_with_the_reason(
     index.close()
 
 
-def test_check_names_siblings_and_says_once_what_was_kept(
-    run: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_check_names_siblings_and_says_once_what_was_kept(run: Run, tmp_path: Path) -> None:
     pages = tmp_path / "pages.jsonl"
     rows = [{"id": f"https://shop.example/{at}", "title": f"Page {at}"} for at in range(3)]
     texts = (TEXT, ALIKE, "nothing else is like it " * 9)
-    pages.write_text(
-        "".join(
-            json.dumps(row | {"text": text}) + "\n" for row, text in zip(rows, texts, strict=True)
-        )
-    )
+    pages.write_text(jsonl(row | {"text": text} for row, text in zip(rows, texts, strict=True)))
 
-    listed = [json.loads(line) for line in run("check", pages, "--json").out.splitlines()]
+    listed = run("check", pages, "--json").rows
     said = " ".join(run("check", pages).err.split())
 
     sibling = {"id": "https://shop.example/0", "number": 0, "similarity": float(SHARE)}

@@ -16,7 +16,8 @@ import psutil
 import pytest
 
 from stream_dedup.domain import topics
-from tests.broker.harness import wait_until
+from tests.cli.running import Run
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -55,7 +56,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
             process.wait(30)
 
 
-def load_some(run: Callable[..., Any], tmp_path: Path) -> Any:
+def load_some(run: Run, tmp_path: Path) -> Any:
     path = tmp_path / "pages.jsonl"
     words = " ".join(f"word{number}" for number in range(100))
     lines = [json.dumps({"url": f"http://h/{number}", "text": words}) for number in range(3)]
@@ -63,15 +64,12 @@ def load_some(run: Callable[..., Any], tmp_path: Path) -> Any:
     return run("load", path, "--json", "--set", "value_format=json")
 
 
-def test_topics_are_planned_created_and_then_right(run: Callable[..., Any], prefix: str) -> None:
+def test_topics_are_planned_created_and_then_right(run: Run, prefix: str) -> None:
     """Plan shows what is missing and changes nothing; apply creates it; then there is nothing to
     do; growing works."""
 
     def actions(*arguments: str) -> set[str]:
-        return {
-            row["action"]
-            for row in json.loads(run("topics", *arguments, "--fit-brokers", "--json").out)
-        }
+        return {row["action"] for row in run("topics", *arguments, "--fit-brokers", "--json").json}
 
     assert actions("plan") == {"create"}
     assert actions("plan") == {"create"}
@@ -82,7 +80,7 @@ def test_topics_are_planned_created_and_then_right(run: Callable[..., Any], pref
     )
 
 
-def test_load_needs_its_topic(run: Callable[..., Any], prefix: str, tmp_path: Path) -> None:
+def test_load_needs_its_topic(run: Run, prefix: str, tmp_path: Path) -> None:
     """A topic is never created by loading into it."""
     ended = load_some(run, tmp_path)
 
@@ -92,7 +90,7 @@ def test_load_needs_its_topic(run: Callable[..., Any], prefix: str, tmp_path: Pa
 
 
 def test_load_run_all_and_tap(
-    run: Callable[..., Any],
+    run: Run,
     start: Callable[..., subprocess.Popen[bytes]],
     prefix: str,
     tmp_path: Path,
@@ -104,7 +102,7 @@ def test_load_run_all_and_tap(
     run("topics", "apply", "--fit-brokers", "--partitions", "1")
     loaded = load_some(run, tmp_path)
     assert loaded.code == 0
-    totals = json.loads(loaded.out)
+    totals = loaded.json
     assert (totals["documents"], totals["broken_lines"], totals["failed"]) == (5, 1, 0)
     assert "pages.jsonl:4 is not JSON" in loaded.err
     out, err = tmp_path / "out", tmp_path / "err"
@@ -113,7 +111,7 @@ def test_load_run_all_and_tap(
     tapped = run("tap", "--from-beginning", "--limit", "5", "--json")
     filtering.send_signal(signal.SIGTERM)
 
-    found = [json.loads(line) for line in tapped.out.splitlines()]
+    found = tapped.rows
     assert sorted(
         (one["id"], one["verdict"], one["reason"], one["of_id"]) for one in found if one["id"]
     ) == [
@@ -133,7 +131,7 @@ def test_load_run_all_and_tap(
 
 @pytest.mark.thorough
 def test_children_end_with_a_killed_parent(
-    run: Callable[..., Any],
+    run: Run,
     start: Callable[..., subprocess.Popen[bytes]],
     prefix: str,
     tmp_path: Path,
@@ -157,7 +155,7 @@ def test_children_end_with_a_killed_parent(
 @pytest.mark.skipif("BROKER" in os.environ, reason="no broker of our own: BROKER names another")
 def test_a_broker_to_play_with(
     bootstrap: str,
-    run: Callable[..., Any],
+    run: Run,
     start: Callable[..., subprocess.Popen[bytes]],
     tmp_path: Path,
 ) -> None:
@@ -176,9 +174,8 @@ def test_a_broker_to_play_with(
     planned = run("topics", "plan", "--fit-brokers", "--partitions", "2", "--json", "-b", address)
     broker.send_signal(signal.SIGINT)
 
-    assert [(row["topic"], row["action"]) for row in json.loads(planned.out)] == [
-        (kind, "none") for kind in topics.ALL
-    ]
+    found = [(row["topic"], row["action"]) for row in planned.json]
+    assert found == [(kind, "none") for kind in topics.ALL]
     assert broker.wait(60) == 0, err.read_text()
     folder = err.read_text().split("Its data in ")[1].split(" is deleted")[0]
     assert not Path(folder).exists()
