@@ -17,9 +17,9 @@ import pytest
 
 from stream_dedup.demo.crawl import read_crawl
 from stream_dedup.settings.properties import child_environment
-from tests.broker.harness import wait_until
 from tests.console import browser
 from tests.console.test_browser import follow_the_runbook, wait_for
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 

@@ -24,7 +24,7 @@ import pytest
 from bench.prose import Dice
 from stream_dedup.console.values import HostPair
 from stream_dedup.domain.document import Message, digest_id
-from stream_dedup.domain.errors import ConfigurationError, RegistryAwayError, StreamDedupError
+from stream_dedup.domain.errors import ConfigurationError, StreamDedupError
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.inputs import claim_checks
 from stream_dedup.log.records import Control, encode_control
@@ -97,32 +97,6 @@ def killed(folder: Path, step: str, *given: object, commit: int | None = None) -
         command, cwd=Path(__file__).parents[2], capture_output=True, check=False, timeout=120
     )
     assert ended.returncode == -signal.SIGKILL, ended.stderr
-
-
-@pytest.mark.parametrize(
-    "step", few(["search.before-commit:1:1", "search.after-commit:1:1", "search.before-commit:2:1"])
-)
-def test_a_killed_search_goes_on_from_its_last_commit(
-    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Killed with SIGKILL in front of a commit or behind it: every record once, every copy counted
-    once."""
-    folder = tmp_path / "engine"
-    for kept, copies in ((30, 30), (50, 40)):
-        killed(folder, step, kept, copies, commit=20)
-
-    found, groups = run_until_ready(crawl(60, 60), folder, all_of)
-
-    assert found == sorted(
-        f"{topic}-{part}@{offset}"
-        for topic in ("unique", "duplicates")
-        for part in (0, 1)
-        for offset in range(30)
-    )
-    assert groups == {
-        f"documents-0@{kept}": count
-        for kept, count in Counter(number % 7 for number in range(60)).items()
-    }
 
 
 @pytest.mark.parametrize(
@@ -606,26 +580,6 @@ def test_a_text_that_is_gone_or_given_up_is_said_and_its_document_is_found_by_it
     assert filler._metrics.registry.get_sample_value("stream_dedup_search_without_text_total") == 3
     said = [call for call in logger.warning.call_args_list if "text cannot be read" in call.args[0]]
     assert len(said) == 1
-
-
-def test_a_registry_that_is_away_is_waited_for_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    outputs, health, asked = crawl(9, 0), Health(), []
-    filler = make_filler(outputs, tmp_path, health)
-    known = filler._local.texts._decoder.decode
-
-    def decode(message: Message, fetched: Any = None) -> Any:
-        asked.append(message.key)
-        if message.key == b"kept4" and asked.count(b"kept4") < 3:
-            raise RegistryAwayError("It is away.")
-        return known(message, fetched)
-
-    monkeypatch.setattr(search_role, "_RETRY_SECONDS", 0.0)
-    monkeypatch.setattr(filler._local.texts._decoder, "decode", decode)
-    assert run_until(filler, lambda: health.ready_state().ok, list_ids) == sorted(
-        f"kept{number}" for number in range(9)
-    )
 
 
 # -- texts by where their records lie, for whoever asks at a page

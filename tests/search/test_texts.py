@@ -25,6 +25,7 @@ from stream_dedup.search.snippets import snippet_of
 from stream_dedup.search.texts import TextIndex
 from tests.tiers import few
 
+MakeEngine = Callable[..., TextIndex]
 LANGUAGES = Languages()
 PLACE = EngineCheckpoint({"topics": "1"}, {("unique", 0): 7, ("duplicates", 3): 9})
 # Few words, so that clues are found; signs between them that are operators elsewhere; scripts
@@ -84,7 +85,7 @@ def make_engine(tmp_path: Path) -> Iterator[Callable[..., TextIndex]]:
     least=st.sampled_from([0.01, 0.5, 0.75, 1.0]),
 )
 def test_a_clue_is_found_as_a_scan_finds_it(
-    make_engine: Callable[..., TextIndex],
+    make_engine: MakeEngine,
     texts: list[list[str]],
     clue: list[str],
     sign: str,
@@ -116,7 +117,7 @@ def test_a_clue_is_found_as_a_scan_finds_it(
 
 @pytest.mark.parametrize("limit", few([1, 2, 3]))
 def test_the_best_are_found_however_many_hold_a_part(
-    make_engine: Callable[..., TextIndex], limit: int, monkeypatch: pytest.MonkeyPatch
+    make_engine: MakeEngine, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Asked for few, where more hold the rarest pairs: none that is better is left out."""
     monkeypatch.setattr(text_engine, "_RARE_PAIRS_MIN", 1)
@@ -144,7 +145,7 @@ def test_the_best_are_found_however_many_hold_a_part(
 
 
 def test_of_equals_the_kept_document_comes_first_even_if_few_are_asked_for(
-    make_engine: Callable[..., TextIndex],
+    make_engine: MakeEngine,
 ) -> None:
     """A hundred copies do not hide what they are copies of."""
     engine = make_engine()
@@ -161,7 +162,7 @@ def test_of_equals_the_kept_document_comes_first_even_if_few_are_asked_for(
     )
 
 
-def test_groups_count_every_copy_once_over_commits(make_engine: Callable[..., TextIndex]) -> None:
+def test_groups_count_every_copy_once_over_commits(make_engine: MakeEngine) -> None:
     """A group adds up over commits; the largest and the newest come first; its copies are listed,
     the newest first."""
     engine = make_engine()
@@ -217,7 +218,7 @@ def forgotten_id(identifier: str, log_offset: int) -> ForgottenId:
     return ForgottenId(key_of(identifier.encode()), shown_key_of(identifier), log_offset, 1000)
 
 
-def test_what_was_forgotten_leaves_with_its_counts(make_engine: Callable[..., TextIndex]) -> None:
+def test_what_was_forgotten_leaves_with_its_counts(make_engine: MakeEngine) -> None:
     """With the next commit: copies leave their groups' counts, a group without any is gone, a
     forgotten root has no id."""
     engine = make_engine()
@@ -256,7 +257,7 @@ def test_what_was_forgotten_leaves_with_its_counts(make_engine: Callable[..., Te
     assert engine.group("documents-0@1") is None
 
 
-def test_a_page_that_is_fetched_again_is_no_copy(make_engine: Callable[..., TextIndex]) -> None:
+def test_a_page_that_is_fetched_again_is_no_copy(make_engine: MakeEngine) -> None:
     """It is counted beside the copies of its group, also as what is forgotten leaves; a page without
     a copy is no group in the list, and has its members."""
     engine = make_engine()
@@ -282,7 +283,7 @@ def test_a_page_that_is_fetched_again_is_no_copy(make_engine: Callable[..., Text
 
 
 def test_which_hosts_copied_which_is_counted_among_all_documents(
-    make_engine: Callable[..., TextIndex],
+    make_engine: MakeEngine,
 ) -> None:
     """As a scan counts them: how many, the first copy, the newest; of a host and its subdomains,
     and without what was forgotten."""
@@ -323,7 +324,7 @@ def test_which_hosts_copied_which_is_counted_among_all_documents(
 
 @pytest.mark.parametrize("seed", few(range(10)))
 def test_a_group_tells_since_when_and_which_copy_is_the_best(
-    make_engine: Callable[..., TextIndex], seed: int
+    make_engine: MakeEngine, seed: int
 ) -> None:
     """The first and the last time of its copies, what the log has counted, and the last copy in the
     log that beat all before it; in whatever order they are read, and also once some were forgotten.
@@ -415,7 +416,7 @@ def test_of_two_take_downs_the_later_holds() -> None:
     assert not known.covers(key_of(b"a"), 10, YEAR_9999_MS)
 
 
-def test_the_old_leave_and_take_downs_stay(make_engine: Callable[..., TextIndex]) -> None:
+def test_the_old_leave_and_take_downs_stay(make_engine: MakeEngine) -> None:
     engine = make_engine()
     for number in range(4):
         engine.add_text(
@@ -442,7 +443,7 @@ YEAR_9999_MS = 253_402_300_000_000
 
 
 def test_a_time_that_lies_ahead_is_that_of_its_reading(
-    make_engine: Callable[..., TextIndex],
+    make_engine: MakeEngine,
 ) -> None:
     """Producers may write any time: documents of the year 9999 leave in their turn."""
     engine = make_engine(None, lambda: 1_000)
