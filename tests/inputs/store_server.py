@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -117,11 +116,3 @@ def serving() -> Iterator[Pages]:
         pages.stopping.set()
         pages.server.shutdown()
         pages.server.server_close()
-
-
-def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Wait for a condition."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.005)

@@ -260,18 +260,12 @@ def test_what_nobody_foresaw_is_the_records_dead_letter_and_said_once_a_minute(
     letter = found.outcomes[1]
     assert found.outcomes == {1: letter, 3: letter}
     assert isinstance(letter, DeadLetter)
-    assert (letter.stage, letter.error_class, letter.is_timed) == (
-        "decode",
-        "UnforeseenError",
-        True,
-    )
+    shown = (letter.stage, letter.error_class, letter.is_timed)
+    assert shown == ("decode", "UnforeseenError", True)
     assert letter.message == r"The decoder failed with an unexpected error: it\nis\x1b odd."
     (said,) = caplog.records
-    assert (said.levelno, said.position, said.exc_info is not None) == (
-        logging.WARNING,
-        "documents-3@1",
-        True,
-    )  # type: ignore[attr-defined]
+    shown = (said.levelno, said.position, said.exc_info is not None)
+    assert shown == (logging.WARNING, "documents-3@1", True)
     now[0] += 59.9
     by.decode(message(b"bad"))
     assert len(caplog.records) == 1
@@ -357,10 +351,8 @@ def test_what_nobody_foresaw_of_a_fetched_text_costs_no_other(
         raise_it,
     )
     by = TextFetcher([pages.url], FetchLimits(4, 1000, 5.0))
-    first, second = (
-        by.check(f"{pages.url}/{'a' if where == 'unpack' else 'b'}"),
-        by.check(f"{pages.url}/c"),
-    )
+    first = by.check(f"{pages.url}/{'a' if where == 'unpack' else 'b'}")
+    second = by.check(f"{pages.url}/c")
     assert not isinstance(first, DeadLetter)
     assert not isinstance(second, DeadLetter)
     if where == "unpack":

@@ -64,9 +64,8 @@ def test_a_child_has_nothing_of_ours_and_bounds(started: list[dict[str, Any]]) -
     assert extractor.extract("<p>some words</p>") == Page("some words")
     look(started)
     extractor.close()
-    assert [one["environment"] for one in started] == [
-        {"PYTHONPATH": "/nowhere", "PYTHONDONTWRITEBYTECODE": "1"}
-    ]
+    expected = [{"PYTHONPATH": "/nowhere", "PYTHONDONTWRITEBYTECODE": "1"}]
+    assert [one["environment"] for one in started] == expected
     (of_extractor,) = (one["limits"] for one in started)
     any_time = resource.getrlimit(resource.RLIMIT_CPU)  # each page has a timer of its own
     assert of_extractor == [(2 << 30, 2 << 30), (0, 0), any_time]
@@ -186,11 +185,8 @@ def test_a_hung_page_is_given_up_and_the_next_goes_on() -> None:
 
     assert before == Page("before")
     assert isinstance(letter, DeadLetter)
-    assert (letter.stage, letter.error_class, letter.is_timed) == (
-        "fingerprint",
-        "PageGivenUp",
-        True,
-    )
+    found = (letter.stage, letter.error_class, letter.is_timed)
+    assert found == ("fingerprint", "PageGivenUp", True)
     assert "0.3 s of CPU" in letter.message
     assert isinstance(after, DecodedDocument)
     assert after.text == "after"

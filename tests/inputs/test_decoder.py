@@ -49,10 +49,8 @@ def decode(
         assert [DecodedDocument(*row) for row in rows] == [one] * 3
         assert found.outcomes == {1: Reason.TOMBSTONE}
     else:
-        assert (found.places, found.outcomes) == (
-            [],
-            {0: one, 1: Reason.TOMBSTONE, 2: one, 4: one},
-        )
+        expected = ([], {0: one, 1: Reason.TOMBSTONE, 2: one, 4: one})
+        assert (found.places, found.outcomes) == expected
     return one
 
 
@@ -139,9 +137,8 @@ def test_a_text_in_another_encoding_is_a_dead_letter(settings: dict[str, Any]) -
             )
         )
         assert found.places == [0]
-        assert {(one.stage, one.error_class) for one in found.outcomes.values()} == {
-            ("decode", "OtherEncoding")
-        }
+        shown = {(one.stage, one.error_class) for one in found.outcomes.values()}
+        assert shown == {("decode", "OtherEncoding")}
         assert "are not UTF-8" in found.outcomes[1].message
     assert decoder.decode_all(Messages.of([record(RUSSIAN.format("южный"), "utf-8")])).places == [0]
 

@@ -65,11 +65,8 @@ def test_pages_of_a_warc_file(tmp_path: Path, suffix: str) -> None:
     )
 
     assert [one.name for one in found] == [f"http://{name}.example/" for name in "ade"]
-    assert [one.raw for one in found] == [
-        PAGE.encode("cp1252"),
-        b"packed and chunked",
-        b"plain text",
-    ]
+    wanted = [PAGE.encode("cp1252"), b"packed and chunked", b"plain text"]
+    assert [one.raw for one in found] == wanted
     assert skipped_records == {"warcinfo": 1, "request": 1, "status 404": 1, "not text": 1}
     assert sum(size for _, size in told) == (tmp_path / f"crawl{suffix}").stat().st_size
     settings = load_settings(
@@ -201,22 +198,17 @@ def test_a_file_that_cannot_be_opened_costs_no_other(tmp_path: Path) -> None:
     assert second.raw + b"\n" == LINES[0]
 
 
+CP1251 = '<meta charset="windows-1251">'
+
+
 @pytest.mark.parametrize(
     ("raw", "said", "text"),
     [
         ("é".encode(), None, "é"),
         ("é".encode("cp1252"), "ISO-8859-1", "é"),
         ("“é”".encode("cp1252"), "latin1", "“é”"),
-        (
-            b'<meta charset="windows-1251">' + "й".encode("cp1251"),
-            None,
-            '<meta charset="windows-1251">й',
-        ),
-        (
-            b'<meta charset="windows-1251">' + "é".encode(),
-            "utf-8",
-            '<meta charset="windows-1251">é',
-        ),
+        (CP1251.encode() + "й".encode("cp1251"), None, f"{CP1251}й"),
+        (f"{CP1251}é".encode(), "utf-8", f"{CP1251}é"),
         (b"\xef\xbb\xbf" + "é".encode(), "ISO-8859-1", "é"),
         ("é".encode("utf-16"), None, "é"),
         (b'<meta charset="utf-16">' + "é".encode(), None, '<meta charset="utf-16">é'),
@@ -364,15 +356,7 @@ def test_a_file_that_must_be_unpacked_is_called_so_by_its_name(
         (lzma.compress(LINES[0]), "xz"),
         (b"PAR1\x15", "Parquet"),
     ],
-    ids=(
-        "utf-16",
-        "utf-16-le",
-        "gzip",
-        "zstd",
-        "bzip2",
-        "xz",
-        "parquet",
-    ),  # bytes of gzip hold the time
+    ids=["utf-16", "utf-16-le", "gzip", "zstd", "bzip2", "xz", "parquet"],  # gzip holds the time
 )
 def test_bytes_of_another_kind_are_called_by_their_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raw: bytes, what: str
@@ -446,14 +430,8 @@ def test_a_folder_of_shards_is_read_in_the_order_of_its_names(tmp_path: Path) ->
         write(tmp_path / f"data-{number:05}-of-00002.arrow", TABLE.slice(number * 10, 3))
     (tmp_path / "dataset_info.json").write_text("{}")
 
-    assert [one["id"] for one in rows(tmp_path)] == [
-        "row 0",
-        "row 1",
-        "row 2",
-        "row 10",
-        "row 11",
-        "row 12",
-    ]
+    expected = ["row 0", "row 1", "row 2", "row 10", "row 11", "row 12"]
+    assert [one["id"] for one in rows(tmp_path)] == expected
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -474,9 +452,8 @@ def test_a_damaged_file_is_a_sentence(tmp_path: Path, name: str, damage: str) ->
         rf"^{name} cannot be read as an? (Parquet|Arrow) file: .* fetch it again\.$",
         last.lost.message,
     )
-    assert len(sound) == (
-        3000 if (name, damage) == ("a.arrow", "cut") else 0
-    )  # only a stream has no end to be read first
+    expected = 3000 if (name, damage) == ("a.arrow", "cut") else 0
+    assert len(sound) == expected
 
 
 def small_table(seed: int) -> pa.Table:
@@ -518,9 +495,8 @@ def test_bytes_that_changed_cost_no_other_batch(tmp_path: Path, name: str, seed:
         assert sum(1 if one.lost is None else one.lost.count for one in found) == 400
     for first in range(0, len(found) + 1, 57):
         again = list(read_documents(find_files(str(path), "auto"), first=first))
-        assert [(one.name, one.raw, one.lost) for one in again] == [
-            (one.name, one.raw, one.lost) for one in found[first:]
-        ]
+        expected = [(one.name, one.raw, one.lost) for one in found[first:]]
+        assert [(one.name, one.raw, one.lost) for one in again] == expected
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -168,9 +168,8 @@ def test_a_line_too_large_is_lost_alone(
 
     lost = [one.name for one in found if one.lost is not None]
     assert lost == (["b"] if form == "text" else ["a:2", "a:3", "a:5"])
-    assert [one.raw for one in found if one.lost is None] == (
-        lines[:1] if form == "text" else [lines[0], lines[3]]
-    )
+    expected = lines[:1] if form == "text" else [lines[0], lines[3]]
+    assert [one.raw for one in found if one.lost is None] == expected
     assert {one.lost.error_class for one in found if one.lost is not None} == {"TooLarge"}
     assert sum(size for _, size in told) == sum(path.stat().st_size for path in tmp_path.iterdir())
 

@@ -71,10 +71,8 @@ def record(*fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_avro_whose_schema_evolves(url: str, subject: str) -> None:
-    body, host = (
-        {"name": "body", "type": "string"},
-        {"name": "host", "type": "string", "default": ""},
-    )
+    body = {"name": "body", "type": "string"}
+    host = {"name": "host", "type": "string", "default": ""}
     renamed = record({"name": "text", "aliases": ["body"], "type": "string"}, host)
     first = avro(url, subject, record(body), {"url": "u1", "body": "one"})
     added = avro(url, subject, record(body, host), {"url": "u2", "body": "two", "host": "h"})

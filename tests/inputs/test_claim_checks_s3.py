@@ -22,7 +22,7 @@ from stream_dedup.domain.errors import InputError, TextAwayError
 from stream_dedup.inputs import claim_checks
 from stream_dedup.inputs.claim_checks import FetchLimits, TextFetcher
 from stream_dedup.inputs.sources import find_files, read_documents
-from tests.inputs.test_elsewhere import address_of, all_of, fetch, letter
+from tests.inputs.test_claim_checks import address_of, all_of, fetch, letter
 
 LIMITS = FetchLimits(at_once=16, text_bytes=100_000, attempt_seconds=10.0)
 
@@ -58,9 +58,8 @@ def test_many_texts_come_in_order(store: str) -> None:
     for number in range(40):
         put(store, f"/crawl/pages/{number}.gz", gzip.compress(b"text %d" % number))
     by = TextFetcher(parse_prefixes("s3://crawl/pages"), LIMITS)
-    assert all_of(by, [f"s3://crawl/pages/{number}.gz" for number in range(40)]) == [
-        b"text %d" % number for number in range(40)
-    ]
+    found = all_of(by, [f"s3://crawl/pages/{number}.gz" for number in range(40)])
+    assert found == [b"text %d" % number for number in range(40)]
 
 
 def test_what_is_impossible_missing_too_large_or_empty(store: str) -> None:
