@@ -4,10 +4,9 @@ librdkafka."""
 from __future__ import annotations
 
 import contextlib
-import gc
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +21,9 @@ from stream_dedup.settings.settings import Settings
 from tests.kafka.scripted import Scripted, put, refusal
 
 OUTAGES = 10
+pytestmark = pytest.mark.usefixtures("without_collector")
 TASKS = Path("/proc/self/task")
 NOBODY = Settings(kafka_bootstrap_servers="127.0.0.1:1")
-
-
-@pytest.fixture(autouse=True)
-def without_collector() -> Iterator[None]:
-    """A role has cycles looked for rarely, so what is only in a cycle is as good as kept."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def threads() -> int:

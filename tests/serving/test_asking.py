@@ -40,16 +40,12 @@ def asked(*bases: str, path: str = "/v1/own") -> tuple[str, object]:
 
 
 def test_who_has_not_the_path_is_passed_over(serve: Serve) -> None:
-    other, stranger = (
-        serve(404, problem_bytes(404, "elsewhere", paths=["/livez"])),
-        serve(404, b'{"error": "none"}'),
-    )
+    other = serve(404, problem_bytes(404, "elsewhere", paths=["/livez"]))
+    stranger = serve(404, b'{"error": "none"}')
     page, right = serve(200, b"<html>"), serve(200, b'{"found": 1}')
 
-    assert asked(NOBODY, other, stranger, page, right, serve(200, b'{"found": 2}')) == (
-        right,
-        {"found": 1},
-    )
+    found = asked(NOBODY, other, stranger, page, right, serve(200, b'{"found": 2}'))
+    assert found == (right, {"found": 1})
 
 
 def test_nobody_is_told_with_who_was_asked_and_what_to_do(serve: Serve) -> None:
@@ -89,19 +85,13 @@ def test_a_refusal_ends_the_walk_with_its_sentence(
     with pytest.raises(StreamDedupError) as raised:
         asked(refusing, serve(200, b'{"found": 1}'))
 
-    assert (type(raised.value), str(raised.value)) == (
-        error,
-        f"The index at {refusing} answers: It is so.",
-    )
+    expected = (error, f"The index at {refusing} answers: It is so.")
+    assert (type(raised.value), str(raised.value)) == expected
 
 
 def test_a_problem_is_that_of_the_rfc_whatever_it_says() -> None:
     """The title is the status's own phrase; half of a surrogate pair, which has no UTF-8, is sent
     as any other text."""
-    assert problem(409, "No.") == {
-        "type": "about:blank",
-        "title": "Conflict",
-        "status": 409,
-        "detail": "No.",
-    }
+    expected = {"type": "about:blank", "title": "Conflict", "status": 409, "detail": "No."}
+    assert problem(409, "No.") == expected
     assert json.loads(problem_bytes(404, "\ud800", paths=["/a"]))["detail"] == "\ud800"

@@ -34,6 +34,7 @@ from stream_dedup.serving.http import HttpServer
 from tests.index.logs import APPEND_MS, Doc, batch, declare
 from tests.serving.serving import serving
 from tests.serving.test_http import ask, ask_json
+from tests.waiting import wait_until
 
 CROWD = 1100
 FILES_MAX = 400
@@ -56,14 +57,6 @@ open("/dev/null").close()
 server.stop()
 print("ended well", flush=True)
 """
-
-
-def until(found: Callable[[], bool], what: str) -> None:
-    """Wait until something holds."""
-    end = time.monotonic() + WAIT_SECONDS
-    while not found():
-        assert time.monotonic() < end, what
-        time.sleep(0.01)
 
 
 def connect(port: int) -> socket.socket:
@@ -201,7 +194,7 @@ def test_a_head_that_trickles_in_is_not_awaited_for_ever(
             slow.sendall(first)
             assert slow.recv(65536).startswith(b"HTTP/1.1 200")
         slow.sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\nX-Slow: ")
-        until(lambda: trickles_no_more(slow), "the connection is still open")
+        wait_until(lambda: trickles_no_more(slow), "the connection is still open")
     assert ask(server, "/livez")[0] == 200
 
 
@@ -217,7 +210,7 @@ def test_clients_that_never_send_their_bodies_take_no_place(
     with ExitStack() as open_connections:
         for _ in range(admission.REQUESTS_MAX):
             open_connections.enter_context(connect(server.port)).sendall(HEAD_WITHOUT_BODY)
-        until(lambda: server.connections == admission.REQUESTS_MAX, "not all of them came")
+        wait_until(lambda: server.connections == admission.REQUESTS_MAX, "not all of them came")
         assert ask(server, "/v1/own")[0] == 200
         assert ask_json(server, "/v1/told", "POST", body=b"a whole body") == (200, {"bytes": 12})
         assert server.connections >= admission.REQUESTS_MAX, "none of them was cut"
@@ -233,9 +226,9 @@ def test_a_body_that_does_not_come_is_not_awaited_for_ever(
         assert slow.recv(65536).startswith(b"HTTP/1.1 200")
         silent.sendall(HEAD_WITHOUT_BODY)
         slow.sendall(HEAD_WITHOUT_BODY)
-        until(lambda: trickles_no_more(slow), "the slow one is still served")
-        until(lambda: is_closed(silent), "the silent one is still served")
-    until(lambda: server.connections == 0, "a connection is left")
+        wait_until(lambda: trickles_no_more(slow), "the slow one is still served")
+        wait_until(lambda: is_closed(silent), "the silent one is still served")
+    wait_until(lambda: server.connections == 0, "a connection is left")
 
 
 def test_a_body_larger_than_any_question_is_not_kept(server: HttpServer) -> None:
@@ -275,12 +268,12 @@ def test_answers_that_nobody_takes_hold_no_place_and_are_dropped(
     monkeypatch.setattr(admission, "PATIENCE_SECONDS", 10 * WAIT_SECONDS)
     with greedy(server, requests):
         assert ask(server, "/v1/own")[0] == 200  # so that the second has had its turn
-        until(lambda: server._pace.waiting == 0, "the second holds a place")
+        wait_until(lambda: server._pace.waiting == 0, "the second holds a place")
 
     monkeypatch.setattr(admission, "PATIENCE_SECONDS", 0.3)
     with greedy(server, requests) as one:
-        until(lambda: server.connections == 0, "the connection is still open")
-        until(lambda: is_closed(one), "no end")
+        wait_until(lambda: server.connections == 0, "the connection is still open")
+        wait_until(lambda: is_closed(one), "no end")
     assert ask(server, "/v1/much")[1] == big
 
 
@@ -292,7 +285,7 @@ def test_what_is_not_http_is_not_worth_a_log_line_each(
         for _ in range(20):
             with connect(server.port) as rude:
                 rude.sendall(b"\x16\x03\x01 rubbish\r\n\r\n")
-                until(lambda rude=rude: is_closed(rude), "no end")  # type: ignore[misc]
+                wait_until(lambda rude=rude: is_closed(rude), "no end")  # type: ignore[misc]
 
     assert len(caplog.records) <= 1, caplog.text
 
@@ -324,15 +317,12 @@ def test_more_requests_than_may_wait_are_sent_away_and_probes_are_not() -> None:
         serving([Route("/v1/slow", slow)]) as server,
         together(admission.REQUESTS_MAX, go_on, lambda _: ask(server, "/v1/slow")[0]) as statuses,
     ):
-        until(lambda: server._pace.waiting == admission.REQUESTS_MAX, "not all of them came")
+        wait_until(lambda: server._pace.waiting == admission.REQUESTS_MAX, "not all of them came")
         for _ in range(ROUTE_THREADS):  # no more of them are begun at a time
             assert inside.acquire(timeout=WAIT_SECONDS)
         status, body, headers = ask(server, "/v1/slow")
-        assert (status, headers["Retry-After"], headers["Content-Type"]) == (
-            503,
-            "1",
-            "application/problem+json",
-        )
+        found = (status, headers["Retry-After"], headers["Content-Type"])
+        assert found == (503, "1", "application/problem+json")
         assert "ask again" in json.loads(body)["detail"]
         assert [ask(server, path)[0] for path in ("/livez", "/metrics")] == [200, 200]
     assert statuses == [200] * admission.REQUESTS_MAX
@@ -358,7 +348,7 @@ def test_metrics_are_made_once_for_all_who_ask_at_a_time() -> None:
         together(20, go_on, lambda _: ask(server, "/metrics")[0]) as statuses,
     ):
         assert entered.wait(WAIT_SECONDS)
-        until(lambda: server.connections >= 20, "not all of them came")
+        wait_until(lambda: server.connections >= 20, "not all of them came")
         assert ask(server, "/livez")[0] == 200
 
     assert statuses == [200] * 20
@@ -397,7 +387,7 @@ def test_stats_are_made_once_for_all_who_ask_at_a_time(
 
     with serving(api.routes()) as server, together(40, go_on, entries) as answers:
         assert entered.wait(WAIT_SECONDS)
-        until(lambda: server._pace.waiting == 40, "not all of them came")
+        wait_until(lambda: server._pace.waiting == 40, "not all of them came")
         assert ask(server, "/livez")[0] == 200
     index.close()
 

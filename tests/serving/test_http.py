@@ -81,24 +81,18 @@ def ask_json(
 
 def test_probes_follow_the_health(server: HttpServer, health: Health, clock: Clock) -> None:
     """Each probe answers 200 or 503 with a sentence, as the role's loop says."""
-    assert ask_json(server, "/startupz") == (
-        503,
-        {"started": False, "text": "The role is starting.", "progress": 0.0},
-    )
+    expected = (503, {"started": False, "text": "The role is starting.", "progress": 0.0})
+    assert ask_json(server, "/startupz") == expected
     assert ask_json(server, "/readyz")[0] == 503
     assert ask_json(server, "/livez")[0] == 200
 
     health.beat()
     health.set_startup(1.0, "caught up")
     health.set_ready(True, "applied up to log offset 7")
-    assert ask_json(server, "/startupz") == (
-        200,
-        {"started": True, "text": "caught up", "progress": 1.0},
-    )
-    assert ask_json(server, "/readyz") == (
-        200,
-        {"ready": True, "text": "applied up to log offset 7"},
-    )
+    expected = (200, {"started": True, "text": "caught up", "progress": 1.0})
+    assert ask_json(server, "/startupz") == expected
+    expected = (200, {"ready": True, "text": "applied up to log offset 7"})
+    assert ask_json(server, "/readyz") == expected
     assert ask_json(server, "/livez")[0] == 200
 
     clock.seconds = 61.0
@@ -138,11 +132,8 @@ def test_unknown_paths_and_own_routes(server: HttpServer) -> None:
     assert ask_json(server, "/v1/own") == (200, {"own": 1})
     status, raw, headers = ask(server, "/nothing")
     body = json.loads(raw)
-    assert (status, body["status"], headers["Content-Type"]) == (
-        404,
-        404,
-        "application/problem+json",
-    )
+    found = (status, body["status"], headers["Content-Type"])
+    assert found == (404, 404, "application/problem+json")
     assert body["paths"] == ["/livez", "/readyz", "/startupz", "/metrics", "/v1/own", "/v1/broken"]
     assert body["detail"].startswith("This path does not exist")
 
@@ -178,32 +169,16 @@ def test_the_port_is_free_after_stop_and_a_taken_one_is_a_sentence(health: Healt
 NAMED = "pages.example,*.inside.example"
 
 
+OUR_HOST = os.uname().nodename
+OURS = ("localhost", "LOCALHOST:8080", "localhost.", "stream.localhost", "127.0.0.1:8080", "[::1]")
+OURS += ("[::1]:8080", "10.1.2.3", f"{OUR_HOST}:80", "pages.example", "one.inside.example:443")
+FOREIGN = ("evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example")
+FOREIGN += (f"{OUR_HOST}.evil.example", "evilpages.example", "inside.example", "")
+FOREIGN += ("evil-inside.example", "localhost@evil.example", "evil.example/localhost")
+
+
 @pytest.mark.parametrize(
-    ("host", "is_ours"),
-    [
-        ("localhost", True),
-        ("LOCALHOST:8080", True),
-        ("localhost.", True),
-        ("stream.localhost", True),
-        ("127.0.0.1:8080", True),
-        ("[::1]:8080", True),
-        ("[::1]", True),
-        ("10.1.2.3", True),
-        (os.uname().nodename + ":80", True),
-        ("pages.example", True),
-        ("one.inside.example:443", True),
-        ("evil.example", False),
-        ("evil.example:8080", False),
-        ("localhost.evil.example", False),
-        ("127.0.0.1.evil.example", False),
-        (os.uname().nodename + ".evil.example", False),
-        ("evilpages.example", False),
-        ("inside.example", False),
-        ("evil-inside.example", False),
-        ("localhost@evil.example", False),
-        ("evil.example/localhost", False),
-        ("", False),
-    ],
+    ("host", "is_ours"), [*((one, True) for one in OURS), *((one, False) for one in FOREIGN)]
 )
 def test_only_under_names_of_ours_is_anything_told(
     health: Health, host: str, is_ours: bool

@@ -196,47 +196,27 @@ def test_debug_shows_every_line() -> None:
     assert [one["event"] for one in lines(stream)] == [REFUSED] * 2
 
 
+CONSUMER = "[c#consumer-1] [thrd"
+RESOLVE = "Failed to resolve 'kafka:9093': Name or service not known"
+RESET = "Connection reset by peer"
+TRANSACTIONS = "FAIL [c#p-18] [thrd:TxnCoordinator]: TxnCoordinator: Connect to "
+TRANSACTIONS += f"ipv4#127.0.0.1:34719 failed: {RESET} (after 1ms in state CONNECT)"
+COORDINATOR = REFUSED.replace("127.0.0.1:1/bootstrap: C", "GroupCoordinator: 127.0.0.1:43787: C")
+
+
 @pytest.mark.parametrize(
     ("line", "found"),
     [
         (REFUSED, ("127.0.0.1:1", "Connection refused")),
+        (f"FAIL {CONSUMER}:{TLS}]: {TLS}: {RESOLVE}", ("kafka:9093", RESOLVE)),
+        (COORDINATOR, ("127.0.0.1:43787", "Connection refused")),
+        (TRANSACTIONS, ("127.0.0.1:34719", RESET)),
         (
-            (
-                f"FAIL [c#consumer-1] [thrd:{TLS}]: {TLS}: Failed to resolve 'kafka:9093': Name or "
-                "service not known"
-            ),
-            ("kafka:9093", "Failed to resolve 'kafka:9093': Name or service not known"),
-        ),
-        (
-            REFUSED.replace("127.0.0.1:1/bootstrap: C", "GroupCoordinator: 127.0.0.1:43787: C"),
-            ("127.0.0.1:43787", "Connection refused"),
-        ),
-        (
-            (
-                "FAIL [c#producer-18] [thrd:TxnCoordinator]: TxnCoordinator: Connect to "
-                "ipv4#127.0.0.1:34719 failed: "
-                "Connection reset by peer (after 1ms in state CONNECT)"
-            ),
-            ("127.0.0.1:34719", "Connection reset by peer"),
-        ),
-        (
-            (
-                f"FAIL [c#consumer-1] [thrd:{TLS}]: {TLS}: ApiVersionRequest failed: Local: Timed out: "
-                "probably due to"
-            ),
+            f"FAIL {CONSUMER}:{TLS}]: {TLS}: ApiVersionRequest failed: Local: Timed out: probably due",
             ("kafka:9093", "It takes connections and does not answer"),
         ),
-        (
-            (
-                "SESSTMOUT [c#consumer-1] [thrd:main]: Consumer group session timed out (in join-state "
-                "steady)"
-            ),
-            None,
-        ),
-        (
-            "CONFWARN [c#consumer-1] [thrd:app]: Configuration property x is a producer property",
-            None,
-        ),
+        (f"SESSTMOUT {CONSUMER}:main]: Consumer group session timed out (in join-state x)", None),
+        (f"CONFWARN {CONSUMER}:app]: Configuration property x is a producer property", None),
     ],
 )
 def test_what_is_about_a_connection(line: str, found: tuple[str, str] | None) -> None:

@@ -179,10 +179,8 @@ def test_the_index_s_metrics_move() -> None:
         value(found, "index_evicted_total", reason=reason)
         for reason in ("window", "forget", "retract")
     ] == [5, 1, 0]
-    assert [value(found, "index_memory_bytes", where=where) for where in ("memory", "file")] == [
-        1000,
-        24,
-    ]
+    shown = [value(found, "index_memory_bytes", where=where) for where in ("memory", "file")]
+    assert shown == [1000, 24]
     single = {
         "index_unwritten_tables_total": 2,
         "index_entries": 7,

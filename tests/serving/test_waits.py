@@ -4,9 +4,6 @@ one when it ends."""
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import structlog
@@ -24,6 +21,7 @@ from stream_dedup.serving.health import Health
 from stream_dedup.serving.wait_reports import Waits, Watch
 from stream_dedup.settings.settings import Settings
 from tests.serving.serving import Clock
+from tests.waiting import wait_until
 
 
 def test_a_loop_that_stops_turning_is_dead_and_one_that_turns_again_is_not() -> None:
@@ -32,11 +30,8 @@ def test_a_loop_that_stops_turning_is_dead_and_one_that_turns_again_is_not() -> 
     clock = Clock()
     health = Health(clock)
     clock.seconds = 1e6
-    assert (health.live_state().ok, health.startup_state().ok, health.ready_state().ok) == (
-        True,
-        False,
-        False,
-    )
+    found = (health.live_state().ok, health.startup_state().ok, health.ready_state().ok)
+    assert found == (True, False, False)
 
     health.beat()
     clock.seconds += 60.0
@@ -57,10 +52,8 @@ def test_started_is_for_good() -> None:
     health.set_startup(-5.0, "a")
     assert (health.startup_state().ok, health.startup_state().progress) == (False, 0.0)
     health.set_startup(0.4, "replaying the log")
-    assert (health.startup_state().progress, health.startup_state().sentence) == (
-        0.4,
-        "replaying the log",
-    )
+    found = (health.startup_state().progress, health.startup_state().sentence)
+    assert found == (0.4, "replaying the log")
     health.set_startup(7.0, "done")
     assert (health.startup_state().ok, health.startup_state().progress) == (True, 1.0)
     health.set_startup(0.1, "again")
@@ -88,13 +81,6 @@ def test_a_wait_is_told_once_then_each_minute_and_at_its_end() -> None:
     assert (state.ok, state.sentence) == (False, "waiting for Kafka for 100 s: Connection refused")
     assert health.ready_state().ok
     assert health.ready_state().sentence == "at work"
-
-
-def until(condition: Callable[[], Any]) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.002)
 
 
 class Kafka:
@@ -131,7 +117,7 @@ def test_a_role_waits_for_kafka_at_its_start_and_says_when_it_is_away_later(kafk
     ) as watch:
         waiting = threading.Thread(target=lambda: begun.append(watch.wait(stop)), daemon=True)
         waiting.start()
-        until(lambda: kafka.asked > 3)
+        wait_until(lambda: kafka.asked > 3)
         assert not begun
         assert "waiting for Kafka" in health.ready_state().sentence
         assert "Connection refused, at localhost:9092" in health.ready_state().sentence
@@ -139,12 +125,12 @@ def test_a_role_waits_for_kafka_at_its_start_and_says_when_it_is_away_later(kafk
         waiting.join(20)
         assert begun == [True]
         health.set_ready(True, "at work")
-        until(lambda: health.ready_state().ok)
+        wait_until(lambda: health.ready_state().ok)
         for why in ("No broker has answered", BrokerError("Gone."), ConfigurationError("Refused.")):
             kafka.why = why
-            until(lambda: watch.is_silent() and not health.ready_state().ok)
+            wait_until(lambda: watch.is_silent() and not health.ready_state().ok)
             kafka.why = ""
-            until(lambda: not watch.is_silent() and health.ready_state().ok)
+            wait_until(lambda: not watch.is_silent() and health.ready_state().ok)
 
 
 def test_a_start_that_kafka_left_is_made_again_when_it_is_back(kafka: Kafka) -> None:
@@ -162,7 +148,7 @@ def test_a_start_that_kafka_left_is_made_again_when_it_is_back(kafka: Kafka) -> 
             if starts > 1:
                 return "begun"
             kafka.why = "Connection refused"
-            until(watch.is_silent)
+            wait_until(watch.is_silent)
             threading.Timer(0.05, lambda: setattr(kafka, "why", "")).start()
             raise BrokerError("Nobody answered.")
 
@@ -171,11 +157,11 @@ def test_a_start_that_kafka_left_is_made_again_when_it_is_back(kafka: Kafka) -> 
         def fails() -> str:
             raise BrokerError("No.")
 
-        until(lambda: not watch.is_silent())
+        wait_until(lambda: not watch.is_silent())
         with pytest.raises(BrokerError):
             watch.begin(stop, fails)
         kafka.why = "Connection refused"
-        until(watch.is_silent)
+        wait_until(watch.is_silent)
         stop.set()
         with pytest.raises(BrokerError):
             watch.begin(stop, fails)
