@@ -311,10 +311,8 @@ def test_only_kernels_that_make_arrays_count_references(
     pair = np.arange(5), np.arange(5)
 
     assert outer(pair) == 20
-    assert (
-        any("NRT_incref" in outer.inspect_llvm(signature) for signature in outer.signatures)
-        is counts
-    )
+    shown = any("NRT_incref" in outer.inspect_llvm(signature) for signature in outer.signatures)
+    assert shown is counts
 
 
 @pytest.mark.usefixtures("_unkept")

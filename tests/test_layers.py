@@ -257,29 +257,6 @@ def test_no_kernel_takes_more_than_twelve_parameters() -> None:
     assert {name: count for name, count in counts.items() if count > 12} == {}
 
 
-LONGER = {
-    "audit/live.py: examine": 62,
-    "index/tables/keyed_kernels.py: search_before_batch": 94,
-    "index/tables/keyed_kernels.py: judge_in_order": 74,
-    "worker/metrics.py: __init__": 76,
-}
-"""Functions that are longer; none may grow, none may be added."""
-
-
-def test_functions_are_as_long_as_a_colleague_reads_at_once() -> None:
-    """A function has at most 60 lines without its parameters and docstring."""
-    long = {}
-    for name, node in nodes(ast.FunctionDef, ast.AsyncFunctionDef):
-        body = node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
-        first = body[0].lineno if body else node.lineno
-        length = node.end_lineno - first + 1
-        function = f"{name}: {node.name}"
-        if length > LONGER.get(function, 60):
-            long[function] = length
-
-    assert long == {}
-
-
 # Nothing here unpickles what came from outside: whoever could write to a topic or a volume could
 # otherwise run code. numba's machine code is kept as pickles; that module loads them from folders
 # of this user's own only (tests/test_compiled.py).

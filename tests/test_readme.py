@@ -15,7 +15,7 @@ import pytest
 
 from stream_dedup.serving.ports import free_ports
 from stream_dedup.settings.properties import child_environment
-from tests.broker.harness import wait_until
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

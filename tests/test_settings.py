@@ -80,10 +80,8 @@ class TestOrder:
 
         assert load_settings(environ=plain).kafka_bootstrap_servers == "a:1"
         assert load_settings(environ=both).kafka_bootstrap_servers == "b:2"
-        assert (
-            str(load_settings(environ=plain).origin("kafka_bootstrap_servers"))
-            == "environment KAFKA_BOOTSTRAP_SERVERS"
-        )
+        found = str(load_settings(environ=plain).origin("kafka_bootstrap_servers"))
+        assert found == "environment KAFKA_BOOTSTRAP_SERVERS"
 
     def test_an_empty_variable_counts_as_not_given(self, tmp_path: Path) -> None:
         """`NAME=` in a compose file leaves the default in force, as an empty file does, and a flag
@@ -181,11 +179,8 @@ class TestKafkaProperties:
         """One underscore is a dot, two are an underscore, three a hyphen."""
         environ = env(KAFKA_SSL_CA_LOCATION="/ca.pem", KAFKA_A__B="1", KAFKA_A___B="2")
 
-        assert load_settings(environ=environ).kafka == {
-            "ssl.ca.location": "/ca.pem",
-            "a_b": "1",
-            "a-b": "2",
-        }
+        expected = {"ssl.ca.location": "/ca.pem", "a_b": "1", "a-b": "2"}
+        assert load_settings(environ=environ).kafka == expected
 
     @given(st.from_regex(r"[a-z]{1,5}([._-][a-z0-9]{1,5}){0,4}", fullmatch=True))
     def test_every_property_has_a_variable_that_leads_back_to_it(self, prop: str) -> None:
@@ -212,21 +207,15 @@ class TestKafkaProperties:
         settings = load_settings({"kafka.a.b": "flag"}, file, environ)
 
         assert settings.kafka == {"a.b": "flag", "c.d": "environment", "e.f": "file"}
-        assert [settings.origin(f"kafka.{name}").source for name in ("a.b", "c.d", "e.f")] == [
-            "flag",
-            "environment",
-            "file",
-        ]
+        found = [settings.origin(f"kafka.{name}").source for name in ("a.b", "c.d", "e.f")]
+        assert found == ["flag", "environment", "file"]
 
     def test_times_and_sizes_have_units_where_the_name_says_so(self) -> None:
         """`*.ms` takes a time, `*.bytes` and `*.kbytes` a size; bare numbers and other properties
         pass as they are."""
         times = env(KAFKA_SOCKET_TIMEOUT_MS="15s", KAFKA_LINGER_MS="5", KAFKA_CLIENT_RACK="15s")
-        assert load_settings(environ=times).kafka == {
-            "socket.timeout.ms": "15000",
-            "linger.ms": "5",
-            "client.rack": "15s",
-        }
+        wanted = {"socket.timeout.ms": "15000", "linger.ms": "5", "client.rack": "15s"}
+        assert load_settings(environ=times).kafka == wanted
         sizes = env(KAFKA_FETCH_MAX_BYTES="64MiB", KAFKA_QUEUED_MAX_MESSAGES_KBYTES="1MiB")
         expected = {"fetch.max.bytes": str(64 * 2**20), "queued.max.messages.kbytes": "1024"}
         assert load_settings(environ=sizes).kafka == expected
@@ -253,15 +242,11 @@ class TestKafkaProperties:
             environ=from_file | env(KAFKA_SASL_OAUTHBEARER_ASSERTION_FILE="/token")
         )
 
-        assert settings.kafka == {
-            "sasl.password": " p a s s",
-            "sasl.oauthbearer.assertion.file": "/token",
-        }
+        expected = {"sasl.password": " p a s s", "sasl.oauthbearer.assertion.file": "/token"}
+        assert settings.kafka == expected
         assert str(secret) in str(settings.origin("kafka.sasl.password"))
-        assert (
-            "remove one of them"
-            in problems(from_file | {"STREAM_DEDUP_KAFKA_SASL_PASSWORD": "x"})[0]
-        )
+        said = problems(from_file | {"STREAM_DEDUP_KAFKA_SASL_PASSWORD": "x"})[0]
+        assert "remove one of them" in said
         missing = problems(env(KAFKA_SASL_PASSWORD_FILE=str(tmp_path / "none")))
         assert "cannot be read: no such file or directory" in missing[0]
 
@@ -314,10 +299,8 @@ class TestErrors:
         assert "STREAM_DEDUP_HTTP_PORT is '70000', but must be at most 65535." in text
         assert "STREAM_DEDUP_NONSENSE is not a setting" in text
         formats = "raw or json or confluent-json or avro"
-        assert (
-            f"STREAM_DEDUP_VALUE_FORMAT is 'jsn', but must be {formats} (did you mean json?)."
-            in text
-        )
+        wanted = f"STREAM_DEDUP_VALUE_FORMAT is 'jsn', but must be {formats} (did you mean json?)."
+        assert wanted in text
         assert "--set plan is 'blok', but there is no plan 'blok'; did you mean 'blocks'?" in text
 
     @pytest.mark.parametrize(
@@ -533,15 +516,12 @@ class TestReferencePage:
     def test_page_and_code_agree(self) -> None:
         page = reference_page()
 
-        assert (ROOT / "docs" / "reference" / "configuration.md").read_text(
-            encoding="utf-8"
-        ) == page
+        found = (ROOT / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8")
+        assert found == page
         assert next(iter(GROUPS.values())) == next(iter(Settings.model_fields))
         for heading, first in GROUPS.items():
-            assert (
-                f"\n## {heading}\n"
-                in page.partition(f'<a id="{first}"></a>')[0].rpartition("\n\n-")[0] + "\n"
-            )
+            said = page.partition(f'<a id="{first}"></a>')[0].rpartition("\n\n-")[0] + "\n"
+            assert f"\n## {heading}\n" in said
         for name, field in Settings.model_fields.items():
             variable = "STREAM_DEDUP_KAFKA_<PROP>" if name == "kafka" else environment_name(name)
             assert (
@@ -580,10 +560,8 @@ class TestReferencePage:
         named."""
         for text in ("0.8", "80%", ".80"):
             settings = load_settings({"plan": "bands"}, None, {"STREAM_DEDUP_SIMILARITY": text})
-            assert (settings.similarity, settings.judging_plan.id) == (
-                "0.80",
-                "128:4:0:36~20:80,70,85,97%:64",
-            )
+            found = (settings.similarity, settings.judging_plan.id)
+            assert found == ("0.80", "128:4:0:36~20:80,70,85,97%:64")
         assert load_settings({"plan": "bands"}, None, {}).judging_plan == PLANS["bands"]
         with pytest.raises(
             ConfigurationError,

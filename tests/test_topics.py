@@ -144,10 +144,8 @@ class TestFiles:
 
         assert topics.log_problems(log.name, Found(log.partitions, dict(log.config))) == []
         assert (log.partitions, log.replicas) == (1, 3)
-        assert (
-            log.config["min.insync.replicas"],
-            log.config["unclean.leader.election.enable"],
-        ) == ("2", "false")
+        found = (log.config["min.insync.replicas"], log.config["unclean.leader.election.enable"])
+        assert found == ("2", "false")
         assert (log.config["retention.ms"], log.config["retention.bytes"]) == (FOREVER, FOREVER)
 
     def test_outputs_refuse_nothing_that_came_in(self) -> None:
@@ -173,9 +171,8 @@ class TestFiles:
                 or config["message.timestamp.type"] == "LogAppendTime"
             )
         assert found["dlq.documents"].config["retention.ms"] == str(14 * 86_400_000)
-        assert {kind: topic.partitions for kind, topic in found.items()} == dict.fromkeys(
-            SINGLE, 1
-        ) | dict.fromkeys(SEVERAL, 12)
+        shown = {kind: topic.partitions for kind, topic in found.items()}
+        assert shown == dict.fromkeys(SINGLE, 1) | dict.fromkeys(SEVERAL, 12)
 
     @pytest.mark.parametrize(
         ("kind", "change", "says"),
@@ -236,14 +233,12 @@ class TestPlan:
         }
 
         assert changes["unique", Action.GROW].partitions == (12, 24)
-        assert changes["unique", Action.SET].config == {
-            "max.message.bytes": ("1114124", "20065536")
-        }
+        expected = {"max.message.bytes": ("1114124", "20065536")}
+        assert changes["unique", Action.SET].config == expected
         assert changes["duplicates", Action.CREATE].topic.partitions == 24
         assert changes["duplicates", Action.CREATE].topic.config["max.message.bytes"] == "20065536"
-        assert (
-            changes["dlq.documents", Action.CREATE].topic.config["max.message.bytes"] == "20131072"
-        )
+        found = changes["dlq.documents", Action.CREATE].topic.config["max.message.bytes"]
+        assert found == "20131072"
 
     @pytest.mark.parametrize("kind", SINGLE)
     def test_one_partition_too_many_cannot_be_undone(self, kind: str) -> None:
@@ -302,11 +297,8 @@ class TestPlan:
         changes = topics.plan(wanted, cluster.topics)
         topics.apply(changes, cluster)
 
-        assert (names.documents, names.unique, names.duplicates) == (
-            "crawled_firehose",
-            "clean",
-            "p.duplicates",
-        )
+        found = (names.documents, names.unique, names.duplicates)
+        assert found == ("crawled_firehose", "clean", "p.duplicates")
         assert cluster.topics["clean"] == Found(3, {"max.message.bytes": "1"})
         assert cluster.topics["p.duplicates"].partitions == 24
         assert set(cluster.topics) == set(names.all())
@@ -314,10 +306,8 @@ class TestPlan:
             row for row in topics.as_rows(topics.TopicPlan(wanted, [])) if row["topic"] == "clean"
         )
         assert "is not changed; `stream-dedup doctor`" in str(row["sentence"])
-        assert [one.topic.name for one in topics.plan(wanted, {})][:2] == [
-            "crawled_firehose",
-            "clean",
-        ]
+        found = [one.topic.name for one in topics.plan(wanted, {})][:2]
+        assert found == ["crawled_firehose", "clean"]
 
     def test_applying_a_plan_leaves_nothing_to_plan(self) -> None:
         """From any cluster that can be corrected, one apply leads to an empty plan, without
@@ -363,9 +353,8 @@ class TestFitting:
     def test_replicas_follow_the_brokers(self, brokers: int, replicas: int, in_sync: str) -> None:
         """No more replicas than brokers, and one broker may fail wherever there are two."""
         fitted = topics.fit_to_brokers(topics.read_topics(), brokers)
-        assert {(topic.replicas, topic.config["min.insync.replicas"]) for topic in fitted} == {
-            (replicas, in_sync)
-        }
+        found = {(topic.replicas, topic.config["min.insync.replicas"]) for topic in fitted}
+        assert found == {(replicas, in_sync)}
 
     def test_min_isr_never_exceeds_the_replicas_that_a_topic_has(self) -> None:
         """A topic made with one replica keeps min ISR 1 on a cluster of three brokers: with 2
@@ -374,9 +363,8 @@ class TestFitting:
         topics.apply(topics.plan(topics.fit_to_brokers(topics.read_topics(), 1), {}), cluster)
 
         changes = topics.plan(topics.read_topics(), cluster.topics)
-        assert [
-            change.sentence for change in changes if "min.insync.replicas" in change.config
-        ] == []
+        found = [change.sentence for change in changes if "min.insync.replicas" in change.config]
+        assert found == []
 
     def test_too_few_brokers_are_said_before_anything_is_done(self) -> None:
         """Creating with more replicas than brokers, or making a topic unwritable, is a sentence
@@ -394,9 +382,8 @@ class TestFitting:
     def test_partitions_on_request(self) -> None:
         changed = topics.with_partitions(topics.read_topics(), 5)
 
-        assert {topic.partitions for topic in changed if topic.kind in ("documents", "unique")} == {
-            5
-        }
+        found = {topic.partitions for topic in changed if topic.kind in ("documents", "unique")}
+        assert found == {5}
         assert {
             topic.partitions for topic in changed if topic.kind in ("fingerprints", "verdicts")
         } == {1}

@@ -53,19 +53,14 @@ def test_sets_of_a_repository_have_documents_truth_and_licence(tmp_path: Path) -
         (f"docs/a.md@{second}", "en"),
         (f"docs/fr/b.md@{second}", "fr"),
     ]
-    assert {pair: one.verdict for pair, one in found["pages"].pairs.items()} == {
-        (0, 2): "dup",
-        (1, 3): "exact",
-    }
+    shown = {pair: one.verdict for pair, one in found["pages"].pairs.items()}
+    assert shown == {(0, 2): "dup", (1, 3): "exact"}
     assert found["pages"].documents[0].text == page
-    assert [(one.id, one.text, one.language) for one in found["lines"].documents] == [
-        ("1", "one", "de"),
-        ("2", "two", "de"),
-    ]
+    shown = [(one.id, one.text, one.language) for one in found["lines"].documents]
+    assert shown == [("1", "one", "de"), ("2", "two", "de")]
     assert len(found["fewest"].documents) == 1
-    assert f"- `pages`: {repository} {first}, {second}; licence: MIT\n" in (
-        to / "SOURCES.md"
-    ).read_text(encoding="utf-8")
+    sentence = f"- `pages`: {repository} {first}, {second}; licence: MIT\n"
+    assert sentence in (to / "SOURCES.md").read_text(encoding="utf-8")
     with pytest.raises(InputError, match=r"No file of .* is a document of none"):
         main(to, {"none": Source(str(repository), [first], "MIT", "nothing")})
     with pytest.raises(InputError, match=r"git clone .* failed"):
@@ -78,17 +73,8 @@ def test_markdown_is_reduced_to_what_a_reader_sees() -> None:
         "* item\n\n```sh\nls\n```\n<!-- note -->\n> quoted <b>text</b>\n"
     )
 
-    assert reduce_markdown(raw).split("\n") == [
-        "Head",
-        "",
-        "A link, bold code.",
-        "",
-        "item",
-        "",
-        "ls",
-        "",
-        "quoted text",
-    ]
+    expected = ["Head", "", "A link, bold code.", "", "item", "", "ls", "", "quoted text"]
+    assert reduce_markdown(raw).split("\n") == expected
 
 
 def test_every_source_names_its_licence_and_a_fixed_commit() -> None:

@@ -38,9 +38,8 @@ def test_a_stream_is_a_function_of_its_numbers() -> None:
     assert 0.15 * 6000 < len(copies) < 0.3 * 6000
     assert (originals[copies] < copies).all()
     assert (originals[originals[copies]] < 0).all()
-    assert set(
-        np.bitwise_count(prints[copies] ^ prints[originals[copies]]).sum(axis=1).tolist()
-    ) == {15}
+    found = set(np.bitwise_count(prints[copies] ^ prints[originals[copies]]).sum(axis=1).tolist())
+    assert found == {15}
 
 
 def test_a_run_measures_restarts_a_snapshot_and_a_rebuild(tmp_path: Path) -> None:
@@ -128,9 +127,8 @@ REAL = {"bands": 0.003, "classic": 0.112}
 @pytest.mark.parametrize("name", REAL)
 def test_documents_are_as_near_as_real_texts(name: str) -> None:
     """As many entries are looked up for each as for real ones, within a fifth."""
-    assert candidates_per_text(
-        PLANS[name], generated_columns(PLANS[name], 2_318, seed=1)
-    ) == pytest.approx(REAL[name], rel=0.2, abs=0.003)
+    found = candidates_per_text(PLANS[name], generated_columns(PLANS[name], 2_318, seed=1))
+    assert found == pytest.approx(REAL[name], rel=0.2, abs=0.003)
 
 
 def test_what_a_kill_left_is_opened_with_other_memory_and_judged_on(tmp_path: Path) -> None:

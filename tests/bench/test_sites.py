@@ -60,9 +60,8 @@ def test_pages_of_a_site_share_their_template_and_copies_are_as_near_as_wanted(
             assert exact < 0.1
     assert [copy.level for copy in pages.copies] == [0] * 6 + [1] * 6 + [2] * 6
     for copy in pages.copies:
-        assert jaccard(shingles(copy.text, language), own[copy.of]) == pytest.approx(
-            LEVELS[copy.level], abs=0.015
-        )
+        found = jaccard(shingles(copy.text, language), own[copy.of])
+        assert found == pytest.approx(LEVELS[copy.level], abs=0.015)
 
 
 @pytest.mark.parametrize("template", [60, 75, 98])
@@ -93,19 +92,15 @@ def test_the_bench_counts_what_the_public_index_says(template: int) -> None:
 
     assert finding.bands == count_bands(*zip(*bands, strict=True))
     assert finding.worst == max(worst.values()) / 12
-    assert [one.found for one in finding.copies] == [
-        sum(answer.is_duplicate for answer in found[n : n + 6]) for n in (0, 6, 12)
-    ]
+    expected = [sum(answer.is_duplicate for answer in found[n : n + 6]) for n in (0, 6, 12)]
+    assert [one.found for one in finding.copies] == expected
     if template == 98:  # any two pages are .85 alike and more
         assert (sum(finding.bands.dropped), finding.bands.dropped[-1]) == (22, 22)
         assert finding.bands.documents[0] == 2  # the first of each site
     if template == 60:
         assert sum(finding.bands.dropped) == 0
-        assert (finding.copies[0].planted, finding.copies[0].found, finding.copies[0].misnamed) == (
-            6,
-            6,
-            0,
-        )
+        shown = (finding.copies[0].planted, finding.copies[0].found, finding.copies[0].misnamed)
+        assert shown == (6, 6, 0)
 
 
 def test_the_command_measures_made_up_sites(

@@ -102,18 +102,15 @@ def without(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
 def test_the_pinned_list_holds_every_root_and_nothing_but_coordinates() -> None:
     """The lock pins each root among dozens of jars, is written as it is read, and names no host; no
     jar of Kafka itself comes from another release (mediation alone would mix 4.3.1 with 3.8.0)."""
-    text, pinned = (
-        jars.LOCK_FILE.read_text(encoding="utf-8"),
-        [one.coordinate for one in jars.pinned_jars()],
-    )
+    text = jars.LOCK_FILE.read_text(encoding="utf-8")
+    pinned = [one.coordinate for one in jars.pinned_jars()]
 
     assert set(ROOTS) <= set(pinned)
     assert len(pinned) > 40
     assert text == render_lock(jars.pinned_jars())
     assert "/" not in text
-    assert {one.rpartition(":")[2] for one in pinned if one.startswith("org.apache.kafka:")} == {
-        "4.3.1"
-    }
+    found = {one.rpartition(":")[2] for one in pinned if one.startswith("org.apache.kafka:")}
+    assert found == {"4.3.1"}
 
 
 def test_a_full_cache_needs_no_downloader(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,13 +158,10 @@ def test_missing_jars_are_fetched_verified_and_kept(shelf: Shelf, tmp_path: Path
             threads.map(lambda _: jars.class_path(PINNED, folder, log=told.append), range(4))
         )
 
-    assert [[path.read_bytes() for path in paths] for paths in found] == [
-        list(CONTENT.values())
-    ] * 4
-    assert sorted(name for name in shelf.asked if name.endswith(".jar")) == [
-        "one-1.0.jar",
-        "two-2.1.jar",
-    ]
+    shown = [[path.read_bytes() for path in paths] for paths in found]
+    assert shown == [list(CONTENT.values())] * 4
+    shown = sorted(name for name in shelf.asked if name.endswith(".jar"))
+    assert shown == ["one-1.0.jar", "two-2.1.jar"]
     assert sorted(path.name for path in folder.iterdir()) == ["one-1.0.jar", "two-2.1.jar"]
     assert [one.partition(" ")[0] for one in told].count("Fetching") == 1
     asked = list(shelf.asked)

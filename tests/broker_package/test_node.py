@@ -12,7 +12,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,17 +24,11 @@ from confluent_kafka.cimpl import NewTopic
 
 from stream_dedup.broker import LocalBroker, jars, node
 from stream_dedup.domain.errors import LocalBrokerError
+from tests.waiting import wait_until
 
 on_linux = pytest.mark.skipif(
     sys.platform != "linux", reason="the kernel ends a child with its parent on Linux only"
 )
-
-
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.02)
 
 
 def is_running(pid: int) -> bool:
@@ -236,9 +229,8 @@ def test_a_killed_node_is_fenced_before_it_starts(
 
     said = (tmp_path / "node" / "server.log").read_text().splitlines()
     alone = [line for line in said if line.startswith("alone: ")]
-    assert [line for line in said if line.startswith("ended")] == [
-        "ended in order with the fence"
-    ] * expected
+    found = [line for line in said if line.startswith("ended")]
+    assert found == ["ended in order with the fence"] * expected
     assert said[-1] == "the node"
     assert [re.sub("[0-9]{4,}", "N", line) for line in alone] == [
         (

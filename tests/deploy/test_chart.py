@@ -163,16 +163,11 @@ def all_on(tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
 
 def test_values_are_where_kubernetes_reads_them(all_on: list[Manifest]) -> None:
     """On every pod, or on that of the role that says otherwise."""
-    worker, index = (
-        of(all_on, "StatefulSet", "news-stream-dedup-worker"),
-        of(all_on, "StatefulSet", "news-stream-dedup-index"),
-    )
+    worker = of(all_on, "StatefulSet", "news-stream-dedup-worker")
+    index = of(all_on, "StatefulSet", "news-stream-dedup-index")
     search = of(all_on, "StatefulSet", "news-stream-dedup-search")
-    assert (worker["spec"]["replicas"], index["spec"]["replicas"], search["spec"]["replicas"]) == (
-        5,
-        3,
-        0,
-    )
+    found = (worker["spec"]["replicas"], index["spec"]["replicas"], search["spec"]["replicas"])
+    assert found == (5, 3, 0)
     config = of(all_on, "ConfigMap", "news-stream-dedup-settings")
     hosts = config["data"]["STREAM_DEDUP_HTTP_ALLOWED_HOSTS"].split(",")
     names = {"crawl.example", "news-stream-dedup-index-api", "*.news-stream-dedup-index"}
@@ -237,17 +232,14 @@ def test_values_are_where_kubernetes_reads_them(all_on: list[Manifest]) -> None:
     assert {"our-key", "our-token"} <= secrets
     (account,) = (one for one in all_on if one["kind"] == "ServiceAccount")
     assert account["metadata"]["annotations"] == ALL_ON["serviceAccount"]["annotations"]
-    assert (
-        of(all_on, "NetworkPolicy", "news-stream-dedup-others")["spec"]["egress"]
-        == ALL_ON["networkPolicy"]["egress"]
-    )
+    found = of(all_on, "NetworkPolicy", "news-stream-dedup-others")["spec"]["egress"]
+    assert found == ALL_ON["networkPolicy"]["egress"]
     monitor = of(all_on, "PodMonitor", "news-stream-dedup")
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     wanted = ALL_ON["monitoring"]["podMonitor"]
-    assert [endpoint["relabelings"][-1], *endpoint["metricRelabelings"]] == wanted[
-        "relabelings"
-    ] + wanted["metricRelabelings"]
+    found = [endpoint["relabelings"][-1], *endpoint["metricRelabelings"]]
+    assert found == wanted["relabelings"] + wanted["metricRelabelings"]
     assert endpoint["scrapeTimeout"] == "9s"
     assert {"targetLabel": "job", "replacement": "stream-dedup"} in endpoint["relabelings"], (
         "alerts and dashboard look for it"
@@ -295,22 +287,17 @@ def test_a_user_need_not_be_named() -> None:
 
 
 def test_people_come_to_the_console_by_name(all_on: list[Manifest]) -> None:
-    ingress, route = (
-        of(all_on, "Ingress", "news-stream-dedup-search"),
-        of(all_on, "HTTPRoute", "news-stream-dedup-search"),
-    )
+    ingress = of(all_on, "Ingress", "news-stream-dedup-search")
+    route = of(all_on, "HTTPRoute", "news-stream-dedup-search")
     (rule,) = ingress["spec"]["rules"]
     (path,) = rule["http"]["paths"]
     assert (rule["host"], path["path"]) == ("crawl.example", "/dedup")
     service = of(all_on, "Service", path["backend"]["service"]["name"])
-    assert (service["spec"]["type"], service["metadata"]["annotations"]) == (
-        "LoadBalancer",
-        {"lb": "internal"},
-    )
+    found = (service["spec"]["type"], service["metadata"]["annotations"])
+    assert found == ("LoadBalancer", {"lb": "internal"})
     assert path["pathType"] == "ImplementationSpecific"
-    assert {port["name"] for port in service["spec"]["ports"]} == {
-        path["backend"]["service"]["port"]["name"]
-    }
+    found = {port["name"] for port in service["spec"]["ports"]}
+    assert found == {path["backend"]["service"]["port"]["name"]}
     (way,) = route["spec"]["rules"]
     assert way["backendRefs"] == [
         {"name": service["metadata"]["name"], "port": service["spec"]["ports"][0]["port"]}
@@ -445,9 +432,8 @@ def test_prometheus_takes_the_scrape_job_of_the_readme(promtool: Path, tmp_path:
     assert done.returncode == 0, done.stderr
     (job,) = yaml.safe_load(block)["scrape_configs"]
     assert job["job_name"] == "stream-dedup"
-    assert {"component", "filter", "namespace", "pod"} <= {
-        one.get("target_label") for one in job["relabel_configs"]
-    }
+    expected = {one.get("target_label") for one in job["relabel_configs"]}
+    assert {"component", "filter", "namespace", "pod"} <= expected
 
 
 def test_helm_test_asks_the_doctor() -> None:
@@ -465,9 +451,8 @@ def test_helm_test_asks_the_doctor() -> None:
         for one in policies
         if rules.selects(one["spec"]["podSelector"], labels)
     }
-    assert {
-        f"news-stream-dedup-{name}" for name in ("default-deny", "names", "kafka", "others")
-    } == own
+    found = {f"news-stream-dedup-{name}" for name in ("default-deny", "names", "kafka", "others")}
+    assert found == own
     assert not rules.selects(
         of(made, "Deployment", "news-stream-dedup-toolbox")["spec"]["selector"], labels
     )

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,8 +23,9 @@ from stream_dedup.fingerprinting import prints
 from stream_dedup.kernels.compiled import cache_directory
 from stream_dedup.serving.ports import free_ports
 from tests.broker.conftest import make_filter
-from tests.broker.harness import Filter, synthetic, wait_until
+from tests.broker.harness import MakeFilter, synthetic
 from tests.deploy.tools import ROOT
+from tests.waiting import wait_until
 
 __all__ = ["make_filter"]
 
@@ -152,7 +152,7 @@ def test_the_constraints_are_real() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.broker
-def test_the_roles_work_and_drain(make_filter: Callable[..., Filter], tmp_path: Path) -> None:
+def test_the_roles_work_and_drain(make_filter: MakeFilter, tmp_path: Path) -> None:
     """Worker, index and search become ready, judge and find, and end with code 0 at SIGTERM, with
     nothing left in flight."""
     crawl = make_filter()

@@ -49,10 +49,8 @@ def test_the_dockerfile_keeps_what_the_pods_rely_on() -> None:
     assert re.search(r"^USER ([1-9]\d*):([1-9]\d*)$", last, re.MULTILINE)
     assert re.search(r'^ENTRYPOINT \["stream-dedup"\]$', last, re.MULTILINE)
     assert "stream-dedup compile" in text.removesuffix(last)
-    assert (
-        f"COMPRESSED_BYTES_MAX={MEGABYTES_MAX}000000"
-        in (DEPLOY / "build-without-daemon.sh").read_text()
-    )
+    said = (DEPLOY / "build-without-daemon.sh").read_text()
+    assert f"COMPRESSED_BYTES_MAX={MEGABYTES_MAX}000000" in said
 
 
 def test_the_image_is_built_of_all_that_the_package_is() -> None:
@@ -119,17 +117,13 @@ def test_a_release_is_built_on_a_digest_or_not_at_all(tmp_path: Path) -> None:
     told, or that was given."""
     text = (DEPLOY / "Dockerfile").read_text()
     (base,) = re.findall(r"^ARG BASE=(.+)$", text, re.MULTILINE)
-    assert {line.split()[1] for line in text.splitlines() if line.startswith("FROM ")} == {
-        "${BASE}"
-    }
+    found = {line.split()[1] for line in text.splitlines() if line.startswith("FROM ")}
+    assert found == {"${BASE}"}
     assert 'org.opencontainers.image.base.name="${BASE}"' in text.rpartition("\nFROM ")[2]
 
     code, (asked, built) = build_release(tmp_path / "told", DIGEST)
-    assert (code, asked.split()[3], f"--build-arg BASE={base}@{DIGEST} " in built) == (
-        0,
-        base,
-        True,
-    )
+    found = (code, asked.split()[3], f"--build-arg BASE={base}@{DIGEST} " in built)
+    assert found == (0, base, True)
     code, (built,) = build_release(tmp_path / "given", "", BASE=f"other@{DIGEST}")
     assert (code, f"--build-arg BASE=other@{DIGEST} " in built) == (0, True)
     for place, told in enumerate(("", "latest", DIGEST[:-1], "<no value>")):

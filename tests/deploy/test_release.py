@@ -188,10 +188,8 @@ def test_the_supported_versions_are_those_that_are_tried(
     assert WORKFLOWS["test"]["jobs"]["test"]["strategy"]["matrix"]["python"] == pythons
     assert WORKFLOWS["release"]["jobs"]["wheel"]["strategy"]["matrix"]["python"] == pythons
     jars = (ROOT / "stream_dedup" / "broker" / "jars.lock").read_text()
-    assert (
-        re.search(r"org\.apache\.kafka:kafka-clients:(\d+\.\d+)\.", jars)[1]
-        == re.findall(r"\d+\.\d+", rows["Apache Kafka"])[0]
-    )  # type: ignore[index]
+    found = re.search(r"org\.apache\.kafka:kafka-clients:(\d+\.\d+)\.", jars)[1]
+    assert found == re.findall(r"\d+\.\d+", rows["Apache Kafka"])[0]
 
     first, last = re.findall(r"1\.(\d+)", rows["Kubernetes"])
     chart = yaml.safe_load((ROOT / "deploy" / "chart" / "Chart.yaml").read_text())
@@ -312,19 +310,3 @@ stream_dedup.fingerprint("one text of a few words, and no more")
 assert compiled.statistics().loaded
 print(compiled.statistics().compiled)
 """
-
-
-@pytest.mark.parametrize(
-    ("said", "is_used"), [('Version:"v3.18.1"', True), ('Version:"v4.0.0"', False)]
-)
-def test_a_helm_that_is_there_is_used(
-    said: str, is_used: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One of the major version that the chart is for; building one takes minutes."""
-    program = tmp_path / "helm"
-    program.write_text(f"#!/bin/sh\necho '{said}'\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(tools, "_build_helm", lambda: Path("built"))
-
-    assert tools.helm() == (program if is_used else Path("built"))

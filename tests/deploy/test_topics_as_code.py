@@ -121,9 +121,8 @@ def test_the_headers_of_a_verdict_are_valid(reason: Reason) -> None:
 def test_the_headers_of_a_dead_letter_are_valid() -> None:
     """As the code writes them, and with the size of a value that was cut; a stage of another name
     is not."""
-    assert set(HEADERS["$defs"]["dlq.documents"]["properties"]["dedup.error.stage"]["enum"]) == set(
-        get_args(Stage)
-    )
+    found = set(HEADERS["$defs"]["dlq.documents"]["properties"]["dedup.error.stage"]["enum"])
+    assert found == set(get_args(Stage))
     assert valid(dead())
     assert valid([*dead(), (headers.ERROR_TRUNCATED, b"5242880")])
     assert valid(
@@ -155,9 +154,8 @@ def test_a_host_signal() -> None:
 
     assert check.is_valid(signal)
     assert not check.is_valid(signal | {"duplicate_ratio": 1.2})
-    assert {"duplicate_ratio", "unchanged_ratio", "bytes_wasted", "last_change"} <= set(
-        SIGNALS["required"]
-    )
+    found = {"duplicate_ratio", "unchanged_ratio", "bytes_wasted", "last_change"}
+    assert found <= set(SIGNALS["required"])
     assert not check.is_valid(
         {name: value for name, value in signal.items() if name != "last_change"}
     )
@@ -190,10 +188,8 @@ def test_nobody_can_harm_the_log() -> None:
             {"Delete", "All", "ClusterAction"} & operations for operations in acls(user).values()
         ), user
         assert "Alter" not in acls(user).get(("topic", "fingerprints"), set()), user
-    assert [
-        user for user in USERS if "Write" in acls(user).get(("topic", "fingerprints"), set())
-    ] == ["worker"]
-    assert [user for user in USERS if "Write" in acls(user).get(("topic", "verdicts"), set())] == [
-        "index"
-    ]
+    found = [user for user in USERS if "Write" in acls(user).get(("topic", "fingerprints"), set())]
+    assert found == ["worker"]
+    found = [user for user in USERS if "Write" in acls(user).get(("topic", "verdicts"), set())]
+    assert found == ["index"]
     assert acls("crawler")["topic", "documents"] == {"Write", "Describe"}

@@ -387,10 +387,8 @@ def plane_print(numbers: list[float], width: int, key: bytes) -> int:
     levels = [round(65536 * normal.inv_cdf((level + 0.5) / 4096)) for level in range(2048, 4096)]
     levels = [-value for value in reversed(levels)] + levels
     derived = hashlib.blake2b(bytes(8), digest_size=16, key=key, person=b"plane secrets").digest()
-    offset, factor = (
-        int.from_bytes(derived[:8], "little"),
-        int.from_bytes(derived[8:], "little") | 1,
-    )
+    offset = int.from_bytes(derived[:8], "little")
+    factor = int.from_bytes(derived[8:], "little") | 1
     sums = [0.0] * 128
     for dimension, number in enumerate(numbers):
         state = _mix((dimension * factor + offset) & WORD_BITS)

@@ -139,9 +139,8 @@ def test_the_default_makes_what_is_frozen(key_name: str) -> None:
         for written, features, digest in rows
     ]
 
-    assert dict(zip(golden.TEXTS, found, strict=True)) == {
-        name: row[key_name] for name, row in golden.ROWS.items()
-    }
+    shown = dict(zip(golden.TEXTS, found, strict=True))
+    assert shown == {name: row[key_name] for name, row in golden.ROWS.items()}
     assert Recipe(key=golden.KEYS["other"]).id == "words:128:jieba-0.42.1:f46c49"
 
 
@@ -161,9 +160,8 @@ def test_every_preset_equals_plain_python(preset: str, texts: list[str]) -> None
     width = 64 if preset in {"keywords", "textrank"} else 128
     recipe = Recipe(preset, key=OTHER_KEY)
 
-    assert numbers_of(recipe, list(texts)) == [
-        reference.print_of(preset, width, text, OTHER_KEY) for text in texts
-    ]
+    found = numbers_of(recipe, list(texts))
+    assert found == [reference.print_of(preset, width, text, OTHER_KEY) for text in texts]
 
 
 @hypothesis.settings(max_examples=40, deadline=None)
@@ -172,9 +170,8 @@ def test_vectors_equal_plain_python(vectors: list[list[float]]) -> None:
     """Vectors of any dimension, zeros and none included, get the print that plain Python makes."""
     recipe = Recipe("vector", key=OTHER_KEY)
 
-    assert [made for made, _ in numbers_of(recipe, list(vectors))] == [
-        reference.plane_print(vector, 128, OTHER_KEY) for vector in vectors
-    ]
+    found = [made for made, _ in numbers_of(recipe, list(vectors))]
+    assert found == [reference.plane_print(vector, 128, OTHER_KEY) for vector in vectors]
 
 
 @pytest.mark.parametrize("preset", ["keywords", "textrank"])
@@ -293,10 +290,8 @@ def test_what_a_vector_may_be() -> None:
     assert made.prints[0].tolist() == wide.prints[0].tolist() == wide.prints[1].tolist()
     assert bytes(made.digests[0]) == bytes(wide.digests[0]) != bytes(wide.digests[1])
     assert reference.hamming(wide.prints[0], wide.prints[2]) == 128
-    assert (wide.features.tolist()[3:], wide.empty.tolist()) == (
-        [0, 0],
-        [False, False, False, False, True],
-    )
+    found = (wide.features.tolist()[3:], wide.empty.tolist())
+    assert found == ([0, 0], [False, False, False, False, True])
     for wrong in ([[float("nan")]], [[float("inf"), 1.0]], [[[1.0]]], [["a"]]):
         with pytest.raises(InputError, match=r"[Vv]ector"):
             one.fingerprint_vectors(wrong)  # type: ignore[arg-type]

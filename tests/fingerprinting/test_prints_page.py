@@ -43,10 +43,8 @@ def test_the_listing_makes_what_this_program_makes(listing: dict[str, Any], key_
     for row, text in enumerate(texts):
         normalised = reference.normalise(text)
         words = reference.spelt_words(normalised)
-        assert listing["print_of"](words, key) == (
-            number_of(made.prints[row]),
-            int(made.features[row]),
-        )
+        found = listing["print_of"](words, key)
+        assert found == (number_of(made.prints[row]), int(made.features[row]))
         assert listing["digest_of"](normalised, key) == made.digests[row].tobytes()
         assert listing["sketch_of"](words, key) == made.sketches[row].tobytes()
     one, other = (made.sketches[row].tobytes() for row in (2, 6))

@@ -94,18 +94,6 @@ def test_a_word_that_begins_in_its_middle_is_one(run: str) -> None:
     assert words(run) == reference.cut_with_jieba(run)
 
 
-@pytest.mark.thorough
-def test_han_of_real_texts_is_cut_as_jieba_cuts_it(corpora: Path) -> None:
-    """A sample of the runs in the Chinese and Japanese corpora: the cut equals that of jieba
-    itself."""
-    runs = set()
-    for name in ("zh_laws", "zh_translations", "ja_books"):
-        runs.update(han((corpora / f"{name}.jsonl").read_text(encoding="utf-8")))
-    sample = dice().sample(sorted(runs), 10_000)
-
-    assert [words(run) for run in sample] == [reference.cut_with_jieba(run) for run in sample]
-
-
 def test_long_runs_of_han_are_cut_in_pieces() -> None:
     """A run is cut as if it were broken after every so many characters, so no run is too long for
     jieba's method."""
