@@ -104,10 +104,6 @@ class MeasuredChild:
         """Its process id."""
         return self._process.pid
 
-    def log_lines(self) -> list[str]:
-        """Return the lines of its output."""
-        return self._log_path.read_text(errors="replace").splitlines()
-
     @property
     def log(self) -> str:
         """The end of its output."""

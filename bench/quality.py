@@ -51,7 +51,6 @@ from stream_dedup.demo.score import Pair, TrueJudgement, score_verdicts
 from stream_dedup.domain.document import Verdict
 from stream_dedup.domain.errors import ConfigurationError, StreamDedupError
 from stream_dedup.domain.plan import PLANS, Plan
-from stream_dedup.domain.relations import Origin
 from stream_dedup.domain.sketch import SURE, alike_each, alike_min
 from stream_dedup.files.offline import OfflineDocument, judge_documents
 from stream_dedup.fingerprinting import PRESETS as ALL_PRESETS
@@ -60,7 +59,6 @@ from stream_dedup.fingerprinting import PUBLIC_DEMO_KEY, Content, Fingerprinter,
 ALL: Final = "all"
 PRESETS: Final = tuple(name for name, method in ALL_PRESETS.items() if not method.takes_vectors)
 _PAIRS_AT_ONCE: Final = 1 << 22
-_TWO_SITES: Final = (Origin(site=1, id=1), Origin(site=2, id=2))
 
 Say = Callable[[str], None]
 Pairs = set[tuple[int, int]]
