@@ -139,7 +139,7 @@ class _Sender(threading.Thread):
         numbers, none = np.zeros(count, np.int64), np.zeros(0, np.uint8)
         return RecordColumns(
             topics=[self._topic],
-            topic=np.zeros(count, np.uint8),
+            topic_numbers=np.zeros(count, np.uint8),
             partitions=(np.arange(count) % self._partitions).astype(np.int32),
             keys=[page.key for page in self._pages],
             values=[page.value for page in self._pages],

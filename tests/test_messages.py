@@ -53,7 +53,7 @@ def test_columns_are_the_records(seed: int) -> None:
     ]
     assert columns.last_offsets() == {(one.topic, one.partition): one.offset for one in every}
     live = {("documents", 1), ("others", 2)}
-    assert columns.of_partitions(live).tolist() == [one.partition == 1 for one in every]
+    assert columns.are_from(live).tolist() == [one.partition == 1 for one in every]
     assert sizes_of(columns.values).tolist() == [len(one.value or b"") for one in every]
     assert [columns.key(at) for at in range(len(every))] == [
         (one.topic, one.partition) for one in every

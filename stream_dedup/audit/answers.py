@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from stream_dedup.audit.findings import Findings, Kind
 from stream_dedup.domain.document import Message
 from stream_dedup.log import answers
-from stream_dedup.log.record_frame import unless_damaged
+from stream_dedup.log.record_frame import decode_unless_damaged
 
 
 class WrittenAnswers:
@@ -29,7 +29,9 @@ class WrittenAnswers:
 
     def add_answer(self, message: Message) -> None:
         """Add a record of `verdicts`, of any replica."""
-        answer = unless_damaged(answers.decode, message.value, f"The record {message.position}")
+        answer = decode_unless_damaged(
+            answers.decode, message.value, f"The record {message.position}"
+        )
         if answer is None:
             self._report(message.position, "is damaged: it is not an answer of an index.")
         elif not isinstance(answer, answers.Announce) and answer.log_offset < self._end:

@@ -50,7 +50,7 @@ from stream_dedup.kafka import (
     topic_bounds,
 )
 from stream_dedup.log import epochs
-from stream_dedup.log.record_frame import unless_damaged
+from stream_dedup.log.record_frame import decode_unless_damaged
 from stream_dedup.log.records import Batch, Control, LogRecord, decode
 from stream_dedup.log.schema import Judgement
 from stream_dedup.settings.settings import Settings
@@ -402,7 +402,7 @@ def _read_log(
     log: list[tuple[int, int, LogRecord | None]] = []
     documents = 0
     for message in _read(settings, state, names.fingerprints, report, advance):
-        record = unless_damaged(decode, message.value, f"The record {message.position}")
+        record = decode_unless_damaged(decode, message.value, f"The record {message.position}")
         if record is not None and not isinstance(record, Control):
             documents += len(record if isinstance(record, Batch) else record.batch)
         log.append((message.offset, message.timestamp_ms or 0, record))
@@ -437,7 +437,7 @@ def _read(
         report.records[topic] += len(messages)
         yield from messages
         advance(len(messages), sum(len(message.value or b"") for message in messages))
-    for (_, part), offset in reader.open_at.items():
+    for (_, part), offset in reader.open_transactions.items():
         sentence = (
             "is the start of a transaction that stays open: readers of committed records wait there. "
             "kafka-transactions.sh finds and aborts it."

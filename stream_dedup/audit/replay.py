@@ -22,7 +22,7 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.log import answers, records
 from stream_dedup.log.answers import LogAnswer
 from stream_dedup.log.controls import Window
-from stream_dedup.log.record_frame import unless_damaged
+from stream_dedup.log.record_frame import decode_unless_damaged
 from stream_dedup.log.records import Batch, Control
 from stream_dedup.log.schema import Judgement
 from stream_dedup.settings.units import parse_duration
@@ -109,7 +109,7 @@ class Alternative:
 
     def change(self, raw: bytes | None) -> bytes | None:
         """Return a log record with its plan, window and rule changed, if it contains them."""
-        record = unless_damaged(records.decode, raw)
+        record = decode_unless_damaged(records.decode, raw)
         if not isinstance(record, Control) or record.type not in ("declare", "plan"):
             return raw
         fields = dict(record.fields)
@@ -311,7 +311,7 @@ def compare(
 
 def batches_of(group: Iterable[tuple[int, int, bytes | None]]) -> Iterator[tuple[int, Batch]]:
     """Yield (log offset, batch) for the records that are batches."""
-    decoded = ((offset, unless_damaged(records.decode, raw)) for offset, _, raw in group)
+    decoded = ((offset, decode_unless_damaged(records.decode, raw)) for offset, _, raw in group)
     return ((offset, record) for offset, record in decoded if isinstance(record, Batch))
 
 

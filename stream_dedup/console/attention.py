@@ -29,7 +29,7 @@ from stream_dedup.console.values import (
 from stream_dedup.domain.document import Message, TopicPartitionKey
 from stream_dedup.domain.errors import StreamDedupError
 from stream_dedup.insights.signals import reading_group
-from stream_dedup.kafka import KeptAdmin, read_spans
+from stream_dedup.kafka import ReusedAdmin, read_spans
 from stream_dedup.log.dead_letters import letter_of, redrive_group
 from stream_dedup.preflight.finding import CheckState
 from stream_dedup.preflight.roles import check_roles, read_roles
@@ -58,7 +58,7 @@ class Attention:
     def __init__(
         self,
         settings: Settings,
-        kafka: KeptAdmin,
+        kafka: ReusedAdmin,
         now_ms: Callable[[], int] = time_ms,
         id_of: Callable[[Message], str] = lambda _: "",
     ) -> None:

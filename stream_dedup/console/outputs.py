@@ -29,7 +29,8 @@ from stream_dedup.inputs.decoder import NOT_FETCHED, Decoder
 from stream_dedup.insights.signals import reading_group
 from stream_dedup.kafka import (
     Admin,
-    KeptAdmin,
+    Bounds,
+    ReusedAdmin,
     count_records,
     read_spans,
     require_topics,
@@ -97,7 +98,7 @@ class OutputRecords:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.kafka = KeptAdmin(settings)
+        self.kafka = ReusedAdmin(settings)
         self._names = settings.topic_names
         self._hosts = HostNames()
         self._lock = threading.Lock()
@@ -133,7 +134,7 @@ class OutputRecords:
             BrokerError: Kafka failed.
         """
         key, offset = self._place(at)
-        low, high = self.kafka.ask(lambda admin: admin.ends([key])[key])
+        low, high = self.kafka.ask(lambda admin: admin.bounds([key])[key])
         spans = {key: [(offset, offset + 1)]} if low <= offset < high else {}
         message = next(iter(all_of(read_spans(self._settings, spans))), None)
         if message is None:
@@ -297,15 +298,19 @@ class OutputsFollower(threading.Thread):
         self._recent.saw(sorted(decisions, key=lambda decision: decision.time_ms), whole_since_ms)
 
 
-def ends_of(topics: Sequence[str], admin: Admin) -> dict[TopicPartitionKey, tuple[int, int]]:
-    """Return (first stored offset, end) of each partition of the topics.
+def ends_of(topics: Sequence[str], admin: Admin) -> dict[TopicPartitionKey, Bounds]:
+    """Return the bounds of each partition of the topics.
 
     Raises:
         GoneError: one of them does not exist.
     """
     known_topics = require_topics(admin, topics)
-    return admin.ends(
-        [(topic, partition) for topic in topics for partition in range(known_topics[topic][1])]
+    return admin.bounds(
+        [
+            (topic, partition)
+            for topic in topics
+            for partition in range(known_topics[topic].partitions)
+        ]
     )
 
 

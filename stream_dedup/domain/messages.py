@@ -190,7 +190,7 @@ class Messages(Lazy[Message]):
             for part, place in zip(partitions.tolist(), places, strict=True)
         }
 
-    def of_partitions(self, keys: set[TopicPartitionKey]) -> NDArray[np.bool_]:
+    def are_from(self, keys: set[TopicPartitionKey]) -> NDArray[np.bool_]:
         """Return which records are of one of these partitions, (n,)."""
         return np.isin(self.partitions, [part for topic, part in keys if topic == self.topic])
 

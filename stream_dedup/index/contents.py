@@ -33,7 +33,7 @@ from stream_dedup.index.storage.contract import Store
 from stream_dedup.index.storage.entries import Entries
 from stream_dedup.index.storage.layout import Meta
 from stream_dedup.log.controls import Declaration, Window, format_of
-from stream_dedup.log.record_frame import FIRST_FORMAT, other_format
+from stream_dedup.log.record_frame import FIRST_FORMAT, format_error_message
 from stream_dedup.log.records import FORMATS
 
 
@@ -158,7 +158,9 @@ def _declared(value: bytes) -> tuple[Declaration, RulesInForce, list[tuple[int, 
     format_number = fields.pop("format_in_force", FIRST_FORMAT)
     if isinstance(format_number, int) and format_number > max(FORMATS):
         raise OtherFormatError(
-            other_format("What the index volume was written of", format_number, FORMATS, UPGRADE)
+            format_error_message(
+                "What the index volume was written of", format_number, FORMATS, UPGRADE
+            )
         )
     try:
         plan = Plan.from_fields(fields.pop("plan_in_force", None))

@@ -2,6 +2,6 @@
 
 role        the loop from the log to the verdicts
 api         the HTTP API of the role
-snapshots   when a snapshot is due, and the process that takes it
+snapshots   takes and restores snapshots of the volume, in a second process
 verifying   judges the log again for `index verify`
 """

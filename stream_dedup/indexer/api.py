@@ -5,10 +5,10 @@ The index has neither texts nor the key of the fingerprints, so the caller sends
     /v1/similar?recipe=ID&print=HEX&digest=HEX&features=N[&sketch=HEX][&scope=HEX][&site=HEX][&title=HEX][&id=HEX][&limit=N][&similarity=SHARE]
     /v1/memory?plan=PLAN /v1/stats
 
-Invariants: a look-up locks the index for one search, at most `LOOKUPS_MAX` look-ups wait at a time,
+Invariants: a look-up locks the index for one search; at most `LOOKUPS_MAX` look-ups wait at a time,
 and others are refused; concurrent requests share one statistics report, which is cached for a
-while; no request reads the volume; a response contains at most `RESULTS_MAX` documents; errors are
-problems of RFC 9457.
+second; no request reads RocksDB; a response contains at most `RESULTS_MAX` documents; errors are
+problem details of RFC 9457.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from stream_dedup.serving.http import KeptAnswer
 
 RESULTS_MAX: Final = 1000
 LOOKUPS_MAX: Final = 8
-_RESULTS: Final = 100
+_RESULTS_DEFAULT: Final = 100
 _WAIT_SECONDS: Final = 2.0
-_KEPT_SECONDS: Final = 1.0
+_CACHE_SECONDS: Final = 1.0
 _HEX: Final = re.compile(r"[0-9a-f]+\Z")
 _NO_STORE: Final = {"Cache-Control": "no-store"}
 
@@ -66,7 +66,7 @@ class IndexApi:
         else:
             self._serving = (
                 index,
-                KeptAnswer(lambda: report.stats(index), _KEPT_SECONDS),
+                KeptAnswer(lambda: report.stats(index), _CACHE_SECONDS),
             )
 
     def routes(self) -> list[BaseRoute]:
@@ -102,27 +102,27 @@ class IndexApi:
         self, index: LogIndex, _: KeptAnswer[dict[str, Any]], query: Mapping[str, str]
     ) -> object:
         recipe = query.get("recipe", "")
-        print_digits = _digits(query, "print", (16, 32, 48, 64))
-        digest = bytes.fromhex(_digits(query, "digest", (32,)))
-        features = _number(query, "features", None, 0, (1 << 32) - 1)
+        print_digits = _parse_digits(query, "print", (16, 32, 48, 64))
+        digest = bytes.fromhex(_parse_digits(query, "digest", (32,)))
+        features = _parse_number(query, "features", None, 0, (1 << 32) - 1)
         scope, site, title, id_crc = (
-            int(_digits(query, name, range(1, digits_max + 1)), 16) if name in query else 0
+            int(_parse_digits(query, name, range(1, digits_max + 1)), 16) if name in query else 0
             for name, digits_max in (("scope", 16), ("site", 16), ("title", 16), ("id", 8))
         )
         sketch = (
-            bytes.fromhex(_digits(query, "sketch", (2 * SKETCH_BYTES,)))
+            bytes.fromhex(_parse_digits(query, "sketch", (2 * SKETCH_BYTES,)))
             if "sketch" in query
             else b""
         )
-        limit = _number(query, "limit", _RESULTS, 1, RESULTS_MAX)
-        similarity = _similarity(query)
+        limit = _parse_number(query, "limit", _RESULTS_DEFAULT, 1, RESULTS_MAX)
+        similarity = _parse_similarity_of(query)
         declared = index.declared
         if declared is not None and declared.recipe != recipe:
             raise _RefusedError(
                 409,
                 f"The print was made under the recipe {recipe!r:.100}, and this index holds prints "
-                f"of {declared.recipe!r}; "
-                "they cannot be compared. Use the recipe and the key that the workers have.",
+                f"of {declared.recipe!r}; they cannot be compared. Use the recipe and the key that "
+                "the workers have.",
             )
         document = Query(digest, sketch, Origin(site, title, id_crc))
         number = int(print_digits, 16)
@@ -171,14 +171,14 @@ def _problem(status: int, error: Exception) -> Response:
     return Response(problem_bytes(status, str(error)), status, headers, PROBLEM_TYPE)
 
 
-def _similarity(query: Mapping[str, str]) -> int | None:
+def _parse_similarity_of(query: Mapping[str, str]) -> int | None:
     try:
         return parse_similarity(query["similarity"]) if "similarity" in query else None
     except ConfigurationError as error:
         raise _RefusedError(400, str(error)) from error
 
 
-def _digits(query: Mapping[str, str], name: str, lengths: range | tuple[int, ...]) -> str:
+def _parse_digits(query: Mapping[str, str], name: str, lengths: range | tuple[int, ...]) -> str:
     value = query.get(name, "").lower()
     if len(value) not in lengths or not _HEX.match(value):
         allowed = (
@@ -194,7 +194,9 @@ def _digits(query: Mapping[str, str], name: str, lengths: range | tuple[int, ...
     return value
 
 
-def _number(query: Mapping[str, str], name: str, default: int | None, low: int, high: int) -> int:
+def _parse_number(
+    query: Mapping[str, str], name: str, default: int | None, low: int, high: int
+) -> int:
     value = query.get(name)
     if value is None and default is not None:
         return default

@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 
 from stream_dedup.serving.metrics import BatchHistogram, RetentionMetrics
 
-# The buckets of `Index.searches`: bucket k ends at 2^k - 1. Above a million, exact counts do not
-# matter.
+# The upper bounds of the buckets of `LogIndex.searches`.
 _CANDIDATE_BUCKETS = tuple(2**power - 1 for power in range(21))
-# The values of `LogIndex.statistics`: gauges first, then those whose growth is counted.
-_FIGURES = {
+# By name in `LogIndex.statistics`: the values that are gauges, and those that are counters.
+_GAUGES = {
     "numbers_used": (
         "stream_dedup_index_numbers_used",
         ("Numbers in use, of 4,294,967,280; at 4.2 billion an index without a window exits."),
@@ -34,7 +33,7 @@ _FIGURES = {
         ),
     ),
 }
-_COUNTS = {
+_COUNTERS = {
     "tables_unwritten": (
         "stream_dedup_index_unwritten_tables",
         "Table files that could not be written.",
@@ -69,12 +68,12 @@ class IndexMetrics(RetentionMetrics):
             "stream_dedup_similarity_threshold",
             "Minimum similarity of copies, 0 to 1; 0 without sketches.",
         )
-        self._snapshot_taken = math.nan
+        self._snapshot_taken_at = math.nan
         gauge(
             "stream_dedup_snapshot_age_seconds",
             "Time since the last complete snapshot, or the start; NaN without "
             "STREAM_DEDUP_SNAPSHOTS.",
-        ).set_function(lambda: time.time() - self._snapshot_taken)
+        ).set_function(lambda: time.time() - self._snapshot_taken_at)
         self._snapshot_size = gauge(
             "stream_dedup_snapshot_size_bytes",
             "Bytes of the last complete snapshot, or 0.",
@@ -86,33 +85,33 @@ class IndexMetrics(RetentionMetrics):
             self.registry,
         )
         self._entries = gauge("stream_dedup_index_entries", "Representatives in the index.")
-        self._figures = {name: gauge(*arguments) for name, arguments in _FIGURES.items()}
+        self._gauges = {name: gauge(*arguments) for name, arguments in _GAUGES.items()}
         memory = gauge(
             "stream_dedup_index_memory_bytes",
             "Bytes of rows and tables, in memory or in files.",
             ["where"],
         )
-        self._figures |= {
+        self._gauges |= {
             "bytes_in_memory": memory.labels("memory"),
             "bytes_mapped": memory.labels("file"),
         }
-        self._counts = {name: counter(*arguments) for name, arguments in _COUNTS.items()}
+        self._counters = {name: counter(*arguments) for name, arguments in _COUNTERS.items()}
         evicted = counter(
             "stream_dedup_index_evicted",
             "Representatives removed by window, forget or retraction.",
             ["reason"],
         )
-        self._counts |= {
+        self._counters |= {
             f"evicted_{reason}": evicted.labels(reason)
             for reason in ("window", "forget", "retract")
         }
-        self._before = dict.fromkeys(self._counts, 0)
+        self._counted = dict.fromkeys(self._counters, 0)
 
-    def set_snapshot(self, taken: float, size_bytes: int) -> None:
+    def set_snapshot(self, taken_at: float, size_bytes: int) -> None:
         """Set the time of the last complete snapshot (or the process's start), in seconds since
         1970, and its size.
         """
-        self._snapshot_taken = taken
+        self._snapshot_taken_at = taken_at
         self._snapshot_size.set(size_bytes)
 
     def update(self, statistics: Mapping[str, int], searches: Sequence[int] = ()) -> None:
@@ -120,8 +119,8 @@ class IndexMetrics(RetentionMetrics):
         if searches:
             self._candidates.replace_counts(searches, float(statistics["candidates"]))
         self._entries.set(statistics["entries"] - statistics["removed"])
-        for name, figure in self._figures.items():
-            figure.set(statistics[name])
-        for name, count in self._counts.items():
-            count.inc(statistics[name] - self._before[name])
-            self._before[name] = statistics[name]
+        for name, named_gauge in self._gauges.items():
+            named_gauge.set(statistics[name])
+        for name, named_counter in self._counters.items():
+            named_counter.inc(statistics[name] - self._counted[name])
+            self._counted[name] = statistics[name]

@@ -3,9 +3,9 @@
 
 Invariants: the log is read by assignment from the offset that the volume stores, never from a
 committed offset; an answer is sent only after it was stored with its entries; after any failure of
-the volume the process exits, and a restart replays the log. A new volume, or one restored from a
-snapshot, answers only from the log's end at its start, and announces that first. Snapshots are
-taken between two steps (`snapshots`).
+the volume the process exits, and a restart replays the log. An index with a new volume, or one restored
+from a snapshot, answers only records after the log's end at its start, and announces that offset
+first. A snapshot is taken between two calls of `LogIndex.apply` (`snapshots`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _RECORDS_MAX = 16
 _IDLE_SECONDS = 0.1
 _GAUGES_SECONDS = 1.0
 _LOG_SECONDS = 30.0
-_HOT_BUCKET = 20_000
+_HOT_BUCKET_ENTRIES = 20_000
 
 
 def run(settings: Settings, stop: threading.Event) -> None:
@@ -97,7 +97,7 @@ class Indexer:
         """Open the volume and the Kafka clients, and announce the first answered offset if the
         volume is new.
 
-        `retry` retries the creation of a writer until the topic of answers exists.
+        `retry` calls a function that creates the writer until the topic of answers exists.
         """
         self._metrics = metrics
         self._api = api
@@ -107,8 +107,8 @@ class Indexer:
         self._failpoints = Failpoints(dependencies.failpoint)
         self._memory = settings.memory
         self._warned: set[str] = set()
-        self._announced_at: int | None = None
-        self._undelivered: dict[int, bool] = {}
+        self._announce_offset: int | None = None
+        self._is_durable: dict[int, bool] = {}  # by log offset, of the answers sent
         self._next_gauges = self._next_log = 0.0
         self._recipe, self._rejected = "", 0
         names = settings.topic_names
@@ -127,14 +127,14 @@ class Indexer:
         client = f"index-{dependencies.host}"
         self._name = client.encode()
         self._log_reader = dependencies.make_log_reader(settings, names.fingerprints, client)
-        low, self._catch_up_to = self._log_reader.watermarks()
+        low, self._end_at_start = self._log_reader.watermarks()  # caught up: applied to this end
         self._retry, self._settings, self._dependencies = retry, settings, dependencies
         self._writer = self._make_writer()
         folder = volume_in(settings.index_dir)
         self._snapshots: Snapshots | None = None
         self._index = self._open_index(folder, log_id)
         try:
-            self._begin(folder, log_id, low, names.fingerprints)
+            self._start_at_volume_offset(folder, log_id, low, names.fingerprints)
         except BaseException:
             self._index.close()
             raise
@@ -148,7 +148,7 @@ class Indexer:
             "index started",
             folder=str(folder),
             applied=self._index.applied,
-            log_end=self._catch_up_to,
+            log_end=self._end_at_start,
         )
 
     def _open_index(self, folder: Path, log_id: str) -> LogIndex:
@@ -177,7 +177,7 @@ class Indexer:
             table_folder=self._dependencies.table_folder(folder),
         )
 
-    def _begin(self, folder: Path, log_id: str, low: int, topic: str) -> None:
+    def _start_at_volume_offset(self, folder: Path, log_id: str, low: int, topic: str) -> None:
         """Check that the volume belongs to this log, announce the first answered offset if needed,
         and read from the volume's offset.
 
@@ -190,19 +190,19 @@ class Indexer:
         except ConfigurationError as error:
             raise ConfigurationError(other_log_message(folder, topic)) from error
         applied = self._index.applied
-        if low > applied or applied > self._catch_up_to:
-            raise ConfigurationError(_gap_message(folder, applied, topic, low, self._catch_up_to))
-        self._answered_from = self._answers_from(applied)
-        # An index announces itself before it answers. If this announcement is the first (offset 0),
-        # no volume was lost, even if workers have asked.
-        if not applied and self._catch_up_to and self._announced_at != 0:
+        if low > applied or applied > self._end_at_start:
+            raise ConfigurationError(_gap_message(folder, applied, topic, low, self._end_at_start))
+        self._first_answered_offset = self._announce_if_new(applied)
+        # Every index announces itself before its first answer. If the announcement has offset 0 in
+        # the topic of answers, no index has answered before, and so no volume was lost.
+        if not applied and self._end_at_start and self._announce_offset != 0:
             self._metrics.restored_empty.inc()
             self._logger.warning(
                 "the volume is empty and the log was answered before: the index is rebuilt from "
                 "the log's beginning. If this is not a new replica, its volume was lost; with "
                 "STREAM_DEDUP_SNAPSHOTS it would start from a snapshot",
                 folder=str(folder),
-                log_end=self._catch_up_to,
+                log_end=self._end_at_start,
             )
         self._log_reader.start_at(applied)
 
@@ -210,34 +210,34 @@ class Indexer:
         self._health.beat()
         self._health.set_startup(0.0, f"restoring a snapshot: {size_bytes / 1e6:,.0f} MB so far")
 
-    def _answers_from(self, applied: int) -> int:
-        """Return the first log offset that this replica answers; a new or restored one announces it
-        first.
+    def _announce_if_new(self, applied: int) -> int:
+        """Return the first log offset that this replica answers, and announce it if the volume is
+        new or restored.
         """
         if applied > 0 and not self._index.restored:
             return self._index.answered_offset
-        announce = answers.encode_announce(answers.Announce(self._catch_up_to), self._index.format)
-        self._writer.send(announce, self._name, self._announced)
+        announce = answers.encode_announce(answers.Announce(self._end_at_start), self._index.format)
+        self._writer.send(announce, self._name, self._record_announce_offset)
         self._writer.flush()
-        self._index.announced(self._catch_up_to)
-        return self._catch_up_to
+        self._index.announced(self._end_at_start)
+        return self._end_at_start
 
-    def _announced(self, offset: int) -> None:
-        self._announced_at = offset
+    def _record_announce_offset(self, offset: int) -> None:
+        self._announce_offset = offset
 
     def run(self, stop: threading.Event) -> None:
         """Apply the log and answer until `stop` is set."""
         try:
-            is_sent = False
+            are_stored_answers_sent = False
             while not stop.is_set():
                 try:
-                    if not is_sent:
+                    if not are_stored_answers_sent:
                         for offset, raw in self._index.answers_since(self._index.answered_offset):
                             self._send(offset, raw)
-                        is_sent = True
-                    self._turn()
+                        are_stored_answers_sent = True
+                    self._run_once()
                 except LostTopicError as error:
-                    is_sent = False
+                    are_stored_answers_sent = False
                     self._reopen_writer(error)
             self._writer.flush()
             self._index.flush()
@@ -261,10 +261,8 @@ class Indexer:
         return self._dependencies.make_admin(self._settings).topic_ids([topic])
 
     def _reopen_writer(self, error: LostTopicError) -> None:
-        """Write answers to the new topic of the same name once it exists, starting with those that
-        are not yet durable.
-
-        Workers ask again for answers of the deleted topic.
+        """Wait until the deleted topic of answers exists again, and open a writer for it. `run` then
+        sends the answers again that were not durable; workers ask again for the others.
 
         Raises:
             GoneError: the role was stopped meanwhile.
@@ -278,10 +276,10 @@ class Indexer:
             return self._make_writer()
 
         self._writer = self._retry(make)
-        self._undelivered.clear()
+        self._is_durable.clear()
         self._logger.warning("answers are written again", since=self._index.answered_offset)
 
-    def _turn(self) -> None:
+    def _run_once(self) -> None:
         self._health.beat()
         try:
             messages = self._log_reader.take_messages(_RECORDS_MAX, _IDLE_SECONDS)
@@ -304,17 +302,17 @@ class Indexer:
                 [(message.offset, message.timestamp_ms or 0, message.value) for message in messages]
             )
         self._failpoints.hit("index.after-write", self._in_flight)
-        if self._index.applied < self._catch_up_to:
-            self._failpoints.hit("index.in-rebuild", self._catch_up_to - self._index.applied)
+        if self._index.applied < self._end_at_start:
+            self._failpoints.hit("index.in-rebuild", self._end_at_start - self._index.applied)
         for offset, raw in answered:
-            if offset >= self._answered_from:
+            if offset >= self._first_answered_offset:
                 self._send(offset, raw)
         self._writer.poll()
         self._failpoints.hit("index.after-answer", self._in_flight)
 
     def _in_flight(self) -> int:
-        """Return a lower bound of the log records with documents that no worker is known to have
-        committed.
+        """Return a lower bound of the number of log records whose documents are not committed, as
+        far as the index knows.
         """
         return -(-self._index.statistics()["kept_verdicts"] // DOCUMENTS_MAX)
 
@@ -322,20 +320,20 @@ class Indexer:
         """Send a stored answer; the answered offset advances past it once it and all earlier ones
         are durable.
         """
-        self._undelivered[offset] = False
+        self._is_durable[offset] = False
 
-        def delivered(_: int) -> None:
-            self._undelivered[offset] = True
-            last_offset = None
-            for earlier in list(self._undelivered):
-                if not self._undelivered[earlier]:
+        def mark_durable(_: int) -> None:
+            self._is_durable[offset] = True
+            last_durable = None
+            for sent_offset in list(self._is_durable):
+                if not self._is_durable[sent_offset]:
                     break
-                del self._undelivered[earlier]
-                last_offset = earlier
-            if last_offset is not None:
-                self._index.answered(last_offset + 1)
+                del self._is_durable[sent_offset]
+                last_durable = sent_offset
+            if last_durable is not None:
+                self._index.answered(last_durable + 1)
 
-        self._writer.send(raw, self._name, delivered)
+        self._writer.send(raw, self._name, mark_durable)
 
     def _do_periodic_tasks(self) -> None:
         now = self._monotonic()
@@ -351,8 +349,8 @@ class Indexer:
         if self._snapshots is not None:
             self._snapshots.advance(
                 self._index,
-                has_caught_up=self._index.applied >= max(1, self._catch_up_to),
-                reached=lambda step: self._failpoints.hit(f"index.{step}", self._in_flight),
+                has_caught_up=self._index.applied >= max(1, self._end_at_start),
+                report_step=lambda step: self._failpoints.hit(f"index.{step}", self._in_flight),
             )
         self._index.name_finished_tables()
         applied = self._index.applied
@@ -366,7 +364,7 @@ class Indexer:
         if declared is not None and declared.recipe != self._recipe:
             self._recipe = declared.recipe
             self._metrics.set_recipe(declared.recipe)
-        behind = max(0, self._catch_up_to - applied)
+        behind = max(0, self._end_at_start - applied)
         if behind:
             self._report_replay(applied, now)
             self._health.set_ready(False, f"replaying the log: {behind} records remain")
@@ -378,8 +376,8 @@ class Indexer:
     def _check_numbers(self, used: int) -> None:
         """Raise before the numbers of kept documents run out, unless a window frees some.
 
-        Only an index that has caught up checks this, so that it first reads a window declared while
-        it was down. The remaining numbers are for records that workers wrote meanwhile.
+        Only an index that has caught up checks this, so that it first reads a window that was
+        declared while it was down. The limit leaves numbers for the records written until then.
 
         Raises:
             ConfigurationError: the limit is reached.
@@ -395,11 +393,11 @@ class Indexer:
 
     def _report_replay(self, applied: int, now: float) -> None:
         """Report how far the index has caught up."""
-        sentence = f"replaying the log: {applied} of {self._catch_up_to}"
-        self._health.set_startup(applied / self._catch_up_to, sentence)
+        sentence = f"replaying the log: {applied} of {self._end_at_start}"
+        self._health.set_startup(applied / self._end_at_start, sentence)
         if now >= self._next_log:
             self._next_log = now + _LOG_SECONDS
-            self._logger.info("replaying the log", applied=applied, log_end=self._catch_up_to)
+            self._logger.info("replaying the log", applied=applied, log_end=self._end_at_start)
 
     def _readiness(self, applied: int, statistics: Mapping[str, int]) -> tuple[bool, str]:
         """Return whether an index that has caught up is ready, and the message; log a warning about
@@ -420,12 +418,9 @@ class Indexer:
             else ""
         )
         if applied and self._index.declared is None:
-            return (
-                False,
-                (
-                    f"applied up to log offset {applied}, and no record of {self._log} declares a "
-                    f"recipe{suffix}"
-                ),
+            return False, (
+                f"applied up to log offset {applied}, and no record of {self._log} declares a "
+                f"recipe{suffix}"
             )
         return True, f"applied up to log offset {applied}{suffix}"
 
@@ -448,7 +443,7 @@ class Indexer:
                 tables=statistics["tables_unwritten"],
             )
         full = statistics["representatives_full"]
-        if statistics["hottest_bucket"] > max(_HOT_BUCKET, full // 100):
+        if statistics["hottest_bucket"] > max(_HOT_BUCKET_ENTRIES, full // 100):
             self._warn_once(
                 "One bucket contains far more representatives than the others; each look-up of it "
                 "reads all of them. Many documents share a block of their fingerprints, because of "

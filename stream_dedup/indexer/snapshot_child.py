@@ -22,10 +22,10 @@ from stream_dedup.inputs.storage import storage_at
 
 
 def run_job(job: dict[str, Any]) -> dict[str, Any]:
-    """Carry out a job and return its result; `failed` is the reason of a failure."""
+    """Carry out a job and return its result; after a failure, `failed` contains the reason."""
     warnings: list[str] = []
     is_new = False
-    if job["do"] == "restore" and (refusal := _refusal(job["place"])):
+    if job["do"] == "restore" and (refusal := _find_refusal(job["place"])):
         return {"failed": refusal, "is_refused": True}
     try:
         if job["do"] == "restore":
@@ -66,23 +66,23 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _refusal(place: str) -> str:
-    """Return why a store refuses access, such as missing credentials; "" if it does not, or is
-    unavailable.
+def _find_refusal(place: str) -> str:
+    """Return the error of a store that refuses access, for example without credentials; "" if it
+    grants access or is unavailable.
     """
     try:
         storage_at(place).folders()
     except StoreError as error:
         cause = error.__cause__
         name = type(cause).__name__
-        if isinstance(cause, PermissionError | ImportError) or _REFUSED.search(name):
+        if isinstance(cause, PermissionError | ImportError) or _CREDENTIAL_ERROR.search(name):
             return str(error)
     return ""
 
 
 # botocore's NoCredentialsError and PartialCredentialsError, google's DefaultCredentialsError,
 # azure's ClientAuthenticationError and CredentialUnavailableError have no common base class.
-_REFUSED = re.compile("Credential|Authentication")
+_CREDENTIAL_ERROR = re.compile("Credential|Authentication")
 
 
 def main(job: str) -> None:

@@ -1,11 +1,11 @@
-"""Snapshots of a running index: when one is due, and the process that takes or restores it.
+"""Take and restore snapshots of a running index, in a second process.
 
-The index makes RocksDB's checkpoint between two steps; a process of lower priority copies it
+The index makes a checkpoint of RocksDB; a child process of lower priority copies it to the store
 (`index.snapshot`), so that no verdict waits for the store. Replicas share one place: a replica that
 finds a recent snapshot of another takes none.
 
-Invariants: no behaviour of a store ends the index or delays its log; the process exits when the
-index does.
+Invariants: a store that fails or hangs neither stops the index nor delays its reading; the child
+exits when the index does.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ from stream_dedup.settings.settings import Settings
 
 CHILD_BYTES: Final = 320 << 20
 """Memory limit of the process: 293 MB measured with files of 68 MB and S3, 2026-11-28."""
-SNAPSHOTS_KEPT: Final = 2  # of a log; older ones are removed
-EVERY_SECONDS = 86_400.0  # the alert on old snapshots fires after two such
+SNAPSHOTS_KEPT: Final = 2  # for each log; older ones are removed
+EVERY_SECONDS = 86_400.0  # the alert on old snapshots fires after twice this time
 _RETRY_SECONDS: Final = 300.0
-_DAY_SECONDS: Final = 86_400.0  # a process that runs for longer hangs in its store, and is killed
+_CHILD_SECONDS_MAX: Final = (
+    86_400.0  # a child that runs for longer hangs in its store; it is killed
+)
 _POLL_SECONDS: Final = 0.2
 
-Child = Callable[[dict[str, Any]], "subprocess.Popen[bytes]"]
+StartChild = Callable[[dict[str, Any]], "subprocess.Popen[bytes]"]
 
 
 class Snapshots:
@@ -48,34 +50,34 @@ class Snapshots:
         host: str,
         metrics: IndexMetrics,
         logger: FilteringBoundLogger,
-        start: Child | None = None,
+        start: StartChild | None = None,
     ) -> None:
         self._place = str(settings.snapshots)
         self._folder = folder
         self._host = host
         self._metrics = metrics
         self._logger = logger
-        self._start = start or _start
+        self._start_child = start or _start_child
         self._child: subprocess.Popen[bytes] | None = None
         self._started_at = self._due = 0.0
         metrics.set_snapshot(time.time(), 0)
 
     def restore(self, log: str, report_progress: Callable[[int], None]) -> None:
-        """Fill an empty volume from the newest valid snapshot, if there is one; `report_progress` is called with
-        the number of bytes received.
+        """Fill an empty volume from the newest valid snapshot, if there is one. Call
+        `report_progress` with the number of bytes received.
 
         Raises:
             ConfigurationError: the store refuses access, for example without credentials.
         """
         self._logger.info("the volume is empty: looking for a snapshot", place=self._place)
-        child = self._start(
+        child = self._start_child(
             {"do": "restore", "place": self._place, "volume": str(self._folder), "log": log}
         )
-        begun = time.monotonic()
+        started_seconds = time.monotonic()
         while child.poll() is None:
-            report_progress(_size(self._folder / snapshot.RESTORING))
+            report_progress(_folder_bytes(self._folder / snapshot.RESTORING))
             time.sleep(_POLL_SECONDS)
-        result = _answer(child)
+        result = _read_result(child)
         snapshot.clear_unfinished(self._folder)
         if result.get("is_refused"):
             raise ConfigurationError(
@@ -88,7 +90,9 @@ class Snapshots:
             self._logger.warning("a snapshot is not used", why=sentence)
         if "name" in result:
             self._logger.info(
-                "snapshot restored", seconds=round(time.monotonic() - begun, 1), **_figures(result)
+                "snapshot restored",
+                seconds=round(time.monotonic() - started_seconds, 1),
+                **_figures(result),
             )
         else:
             outcome = (
@@ -100,20 +104,20 @@ class Snapshots:
             )
 
     def advance(
-        self, index: LogIndex, *, has_caught_up: bool, reached: Callable[[str], None]
+        self, index: LogIndex, *, has_caught_up: bool, report_step: Callable[[str], None]
     ) -> None:
-        """Process the result of a process that has ended, and start the next one if it is due;
-        `reached` is called with the name of each step.
+        """Process the result of a child that has ended, and start the next one if a snapshot is due
+        or requested. Call `report_step` with the name of each step.
         """
         if self._child is not None:
             if self._child.poll() is None:
-                if time.time() - self._started_at > _DAY_SECONDS:
+                if time.time() - self._started_at > _CHILD_SECONDS_MAX:
                     self._child.kill()
                 return
-            self._process_result(_answer(self._child))
+            self._process_result(_read_result(self._child))
             self._child = None
-        wanted = self._folder / snapshot.WANTED
-        is_wanted = wanted.exists()
+        request = self._folder / snapshot.WANTED
+        is_wanted = request.exists()
         if not is_wanted and (not has_caught_up or time.time() < self._due):
             return
         job = {
@@ -126,19 +130,19 @@ class Snapshots:
             "is_wanted": is_wanted,
         }
         try:
-            reached("in-flush")
+            report_step("in-flush")
             index.flush()
             index.checkpoint(self._folder / snapshot.CHECKPOINT)
-            reached("in-checkpoint")
+            report_step("in-checkpoint")
         except StoreError as error:
             self._report_failure(str(error))
             return
         finally:
-            wanted.unlink(missing_ok=True)
-        self._child, self._started_at = self._start(job), time.time()
+            request.unlink(missing_ok=True)
+        self._child, self._started_at = self._start_child(job), time.time()
 
     def close(self) -> None:
-        """Kill a running process."""
+        """Kill a running child, and delete the checkpoint."""
         if self._child is not None:
             self._child.kill()
             self._child.wait()
@@ -170,27 +174,28 @@ def _figures(result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _size(folder: Path) -> int:
+def _folder_bytes(folder: Path) -> int:
     with contextlib.suppress(OSError):
         return sum(file.stat().st_size for file in folder.iterdir())
     return 0
 
 
-def _start(job: dict[str, Any]) -> subprocess.Popen[bytes]:
-    """Start the process; its standard input is closed when this process exits."""
+def _start_child(job: dict[str, Any]) -> subprocess.Popen[bytes]:
+    """Start the child; its standard input is closed when this process exits."""
     command = [sys.executable, "-m", "stream_dedup.indexer.snapshot_child", json.dumps(job)]
     return subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     )
 
 
-def _answer(child: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """Return the result of a process that has ended."""
+def _read_result(child: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """Return the result of a child that has ended."""
     out, _ = child.communicate()
     try:
         result: dict[str, Any] = json.loads(out)
     except ValueError:
         result = {
-            "failed": f"the process that copies it ended with {child.returncode}; was it killed, for its memory or after a day?"
+            "failed": f"the process that copies it ended with {child.returncode}; was it killed, "
+            "for its memory or after a day?"
         }
     return result

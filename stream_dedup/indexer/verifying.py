@@ -24,20 +24,21 @@ def log_name(settings: Settings) -> str:
     """
     names = settings.topic_names
     admin = Admin(settings)
-    found = admin.topic_ids([names.fingerprints])
-    if names.fingerprints not in found:
+    topic_ids = admin.topic_ids([names.fingerprints])
+    if names.fingerprints not in topic_ids:
         raise ConfigurationError(
             f"The topic {names.fingerprints} does not exist on {settings.kafka_bootstrap_servers}; "
             "set STREAM_DEDUP_TOPIC_PREFIX to that of the roles."
         )
-    return name_log(admin.cluster_id(), found[names.fingerprints][0])
+    return name_log(admin.cluster_id(), topic_ids[names.fingerprints].topic_id)
 
 
 def compare_with_log(
     settings: Settings, volume: Path, snapshots: str | None, work: Path | None
 ) -> tuple[StateDigest, StateDigest]:
-    """Return the state digests (of the volume, of the log judged again in the folder `work`), from
-    the newest snapshot at `snapshots` if that is not None.
+    """Return two state digests: of the volume, and of the log judged again in the folder `work`.
+
+    The log is judged from its beginning, or from the newest snapshot at `snapshots`.
 
     Raises:
         ConfigurationError: the volume is of another log, or records of the log were removed.
@@ -56,10 +57,14 @@ def compare_with_log(
             f"{name}; verify the volume against its own cluster."
         )
     with tempfile.TemporaryDirectory(prefix="stream-dedup-verify-", dir=work) as folder:
-        return stored, _fold(settings, Path(folder) / "fold", snapshots, state.meta.applied, name)
+        return stored, _judge_log(
+            settings, Path(folder) / "fold", snapshots, state.meta.applied, name
+        )
 
 
-def _fold(settings: Settings, folder: Path, base: str | None, end: int, name: str) -> StateDigest:
+def _judge_log(
+    settings: Settings, folder: Path, base: str | None, end: int, name: str
+) -> StateDigest:
     """Judge the log below offset `end` in a new volume, from the newest snapshot at `base` if that
     is not None; return the state digest.
 

@@ -326,11 +326,11 @@ class _Insights:
         """
         admin, moved, last_position = Admin(self._settings), time.monotonic(), -1
         outputs = (self._names.unique, self._names.duplicates)
-        keys = [(name, part) for name in outputs for part in range(self._ids[name][1])]
+        keys = [(name, part) for name in outputs for part in range(self._ids[name].partitions)]
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             try:
-                ends = await asyncio.to_thread(admin.ends, keys)
+                ends = await asyncio.to_thread(admin.bounds, keys)
                 topic_ids = await asyncio.to_thread(admin.topic_ids, list(self._ids))
             except BrokerError as error:
                 # After a broker's restart librdkafka may use the old leader epoch forever; a new
@@ -339,7 +339,9 @@ class _Insights:
                 _logger.warning("the ends of the topics could not be read", reason=str(error))
                 continue
             if recreated := [
-                name for name, known in self._ids.items() if is_recreated(topic_ids, name, known[0])
+                name
+                for name, known in self._ids.items()
+                if is_recreated(topic_ids, name, known.topic_id)
             ]:
                 raise StreamDedupError(
                     f"{' and '.join(recreated)} were deleted and created again; this role exits so that a restart begins with them."

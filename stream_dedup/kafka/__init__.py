@@ -6,7 +6,7 @@ each error of the library into a subclass of `errors.BrokerError` that states wh
 fix it.
 """
 
-from stream_dedup.kafka.admin import Admin, KeptAdmin
+from stream_dedup.kafka.admin import Admin, Bounds, ExistingTopic, ReusedAdmin
 from stream_dedup.kafka.append import (
     LINGER_MS,
     LoadProducer,
@@ -23,7 +23,6 @@ from stream_dedup.kafka.readers import (
 from stream_dedup.kafka.retries import CommittedOffset, RetryPolicy
 from stream_dedup.kafka.source import RebalanceListener, SourceConsumer
 from stream_dedup.kafka.spans import (
-    Bounds,
     BoundsReader,
     GroupMetadataReader,
     count_records,
@@ -51,8 +50,8 @@ __all__ = [
     "Bounds",
     "BoundsReader",
     "CommittedOffset",
+    "ExistingTopic",
     "GroupMetadataReader",
-    "KeptAdmin",
     "LoadProducer",
     "LogAppender",
     "LogReader",
@@ -65,6 +64,7 @@ __all__ = [
     "RecordColumns",
     "Result",
     "RetryPolicy",
+    "ReusedAdmin",
     "SourceConsumer",
     "TopicIdWatcher",
     "TopicIds",

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
@@ -36,7 +36,7 @@ from stream_dedup.domain.errors import (
     TopicExistsError,
 )
 from stream_dedup.domain.topics import TopicState
-from stream_dedup.kafka.client import LOGGER, SILENT, admin_config, translate
+from stream_dedup.kafka.client import LOGGER, NO_ANSWER, admin_config, translate
 from stream_dedup.kafka.retries import retry_request
 from stream_dedup.settings.settings import Settings
 
@@ -49,6 +49,20 @@ _POLL_SECONDS = 0.05
 _LOG_AFTER_SECONDS = 3.0
 _FIRST_REQUEST_SECONDS = 1.0
 _METADATA_SECONDS = 1.0
+
+
+class Bounds(NamedTuple):
+    """The first stored offset of a partition, and the offset of its next record."""
+
+    low: int
+    end: int
+
+
+class ExistingTopic(NamedTuple):
+    """The id of a topic, and its number of partitions."""
+
+    topic_id: bytes
+    partitions: int
 
 
 class Admin:
@@ -79,8 +93,8 @@ class Admin:
         return str(self._metadata("asking for the cluster's id").cluster_id)
 
     def silence(self, topic: str, seconds: float) -> str:
-        """Return why no broker answered a small request about a topic within `seconds`; "" if one
-        did.
+        """Return the reason why no broker answered a small request about a topic within `seconds`,
+        "" if one did.
 
         Any broker can answer, whether or not the topic exists. A request about the cluster would go to
         the controller: while that is down, librdkafka 2.16 reconnects without a pause and uses a whole
@@ -96,7 +110,7 @@ class Admin:
             # A broker that refuses the request has answered.
             return (
                 ""
-                if error.args[0].code() not in SILENT
+                if error.args[0].code() not in NO_ANSWER
                 else self._connection_errors.last() or "No broker has answered"
             )
         return ""
@@ -109,10 +123,11 @@ class Admin:
             raise self._translate(error, doing) from error
 
     def _list_topics(self, seconds: float, log_after: float, topic: str | None = None) -> Any:
-        """Return the metadata of all topics or of one, within `seconds`; log a silence after
-        `log_after` seconds.
+        """Return the metadata of all topics or of one, within `seconds`. Log a warning if no broker
+        has answered after `log_after` seconds.
 
-        Each request waits longer than the one before, and the client's log is served in between.
+        Each request waits longer than the one before. Between two of them the client's log messages
+        and errors are processed.
         """
         began, request_seconds = time.monotonic(), _FIRST_REQUEST_SECONDS
         while True:
@@ -125,7 +140,7 @@ class Admin:
             except KafkaException as error:
                 self._client.poll(0)
                 self._connection_errors.check()
-                if error.args[0].code() not in SILENT or is_last:
+                if error.args[0].code() not in NO_ANSWER or is_last:
                     raise
             request_seconds *= 2
             if time.monotonic() - began >= log_after:
@@ -135,7 +150,7 @@ class Admin:
     def _log_silence(self) -> None:
         self._client.poll(0)
         self._connection_errors.check()
-        if not self._connection_errors.last():  # else the client has logged the reason
+        if not self._connection_errors.last():  # otherwise the client has logged the reason
             LOGGER.warning(
                 "No answer from Kafka at %s yet; it is waited for %.0f s at most.",
                 self._bootstrap,
@@ -152,7 +167,7 @@ class Admin:
                 resources, request_timeout=_TIMEOUT_SECONDS
             ).items():
                 needs = f"DescribeConfigs on topic {resource.name}"
-                entries = self._result(
+                entries = self._translated_result(
                     future, f"reading the settings of topic {resource.name}", needs
                 )
                 settings[resource.name] = {
@@ -161,25 +176,23 @@ class Admin:
         return {
             name: TopicState(
                 name,
-                _uuid_bytes(description.topic_id),
-                len(description.partitions),
-                settings[name],
-                min(len(partition.replicas) for partition in description.partitions),
+                topic_id=_uuid_bytes(description.topic_id),
+                partitions=len(description.partitions),
+                config=settings[name],
+                replicas=min(len(partition.replicas) for partition in description.partitions),
             )
             for name, description in descriptions.items()
         }
 
-    def ends(
+    def bounds(
         self,
         keys: Sequence[TopicPartitionKey],
         level: IsolationLevel = IsolationLevel.READ_COMMITTED,
-    ) -> dict[TopicPartitionKey, tuple[int, int]]:
-        """Return (first stored offset, offset of the next record) of each partition, as readers with
-        that isolation level see them.
-        """
+    ) -> dict[TopicPartitionKey, Bounds]:
+        """Return the bounds of each partition, as readers with that isolation level see them."""
         low = self._list_offsets(keys, _EARLIEST, level)
-        high = self._list_offsets(keys, _LATEST, level)
-        return {key: (int(low[key].offset), int(high[key].offset)) for key in keys}
+        end = self._list_offsets(keys, _LATEST, level)
+        return {key: Bounds(int(low[key].offset), int(end[key].offset)) for key in keys}
 
     def offsets_at_time(
         self, keys: Sequence[TopicPartitionKey], time_ms: int
@@ -203,27 +216,27 @@ class Admin:
         spec: Any,
         level: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> dict[TopicPartitionKey, Any]:
-        """Return the offset result of each partition: requested together, and once more for each
-        whose leader moves.
+        """Return the offset result of each partition. Request all in one call, and one alone again
+        if its leader moves.
         """
         if not keys:
             return {}
 
-        def request_offsets(wanted: Iterable[TopicPartitionKey]) -> dict[Any, Any]:
-            specs = {TopicPartition(*key): spec for key in wanted}
+        def request_offsets(requested: Iterable[TopicPartitionKey]) -> dict[Any, Any]:
+            specs = {TopicPartition(*key): spec for key in requested}
             return dict(
                 self._client.list_offsets(
                     specs, isolation_level=level, request_timeout=_TIMEOUT_SECONDS
                 )
             )
 
-        futures_of_all = request_offsets(keys)
+        first_futures = request_offsets(keys)
 
         def wait_for_offset(key: TopicPartitionKey) -> Any:
             partition = TopicPartition(*key)
             return self._wait(
-                futures_of_all.pop(partition)
-                if partition in futures_of_all
+                first_futures.pop(partition)
+                if partition in first_futures
                 else request_offsets([key])[partition]
             )
 
@@ -234,10 +247,10 @@ class Admin:
             for key in keys
         }
 
-    def topic_ids(self, names: Iterable[str]) -> dict[str, tuple[bytes, int]]:
-        """Return (topic id, number of partitions) of those of the named topics that exist."""
+    def topic_ids(self, names: Iterable[str]) -> dict[str, ExistingTopic]:
+        """Return those of the named topics that exist, by name."""
         return {
-            name: (_uuid_bytes(description.topic_id), len(description.partitions))
+            name: ExistingTopic(_uuid_bytes(description.topic_id), len(description.partitions))
             for name, description in self._descriptions(names).items()
         }
 
@@ -273,7 +286,7 @@ class Admin:
         for future in self._client.create_topics(
             [topic], operation_timeout=_TIMEOUT_SECONDS
         ).values():
-            self._result(future, f"creating topic {name}")
+            self._translated_result(future, f"creating topic {name}")
         self._wait_until_known(name)
 
     def end_offset(self, topic: str, partition: int) -> int:
@@ -284,7 +297,7 @@ class Admin:
     def add_partitions(self, name: str, total: int) -> None:
         """Grow a topic to `total` partitions."""
         for future in self._client.create_partitions([NewPartitions(name, total)]).values():
-            self._result(future, f"growing topic {name} to {total} partitions")
+            self._translated_result(future, f"growing topic {name} to {total} partitions")
 
     def set_config(self, name: str, config: Mapping[str, str]) -> None:
         """Set the given settings of a topic and leave the others."""
@@ -294,13 +307,13 @@ class Admin:
         ]
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
         for future in self._client.incremental_alter_configs([resource]).values():
-            self._result(future, f"changing the settings of topic {name}")
+            self._translated_result(future, f"changing the settings of topic {name}")
 
     def committed_or_last_known(
         self, group: str
     ) -> dict[TopicPartitionKey, tuple[int, str | None]]:
-        """Return (offset, metadata) of every partition with a committed offset of the group, ignoring
-        open transactions.
+        """Return the last known (offset, metadata) of every partition with a committed offset of the
+        group, ignoring open transactions.
         """
         return _existing_offsets(self._offsets(group, is_stable=False))
 
@@ -329,9 +342,8 @@ class Admin:
         if unstable:
             raise BrokerError(
                 f"A transaction is open that will move the committed offsets of group {group} for "
-                f"{', '.join(sorted(unstable))}. A worker left it when it was "
-                "killed; Kafka ends it at its timeout (30 s unless set otherwise) or when that "
-                "worker starts again. "
+                f"{', '.join(sorted(unstable))}. A worker left it when it was killed; Kafka ends it "
+                "at its timeout (30 s unless set otherwise) or when that worker starts again. "
                 "Nothing was changed; run this again then."
             )
         return _existing_offsets(offsets)
@@ -339,17 +351,15 @@ class Admin:
     def _offsets(self, group: str, *, is_stable: bool = True) -> list[TopicPartition]:
         """Return a group's committed offsets; with `is_stable`, one in an open transaction has an
         error instead.
-
-        The members are requested first, because a coordinator that is starting or has moved crashes
-        librdkafka with a request for offsets (its issue 5040), and answers one for members with an
-        error.
         """
+        # If the coordinator is starting or has moved, its answer to a request for offsets crashes
+        # librdkafka (its issue 5040). A request for members gets an error then, and is retried.
         self.group_members(group)
 
         def list_offsets() -> Any:
-            wanted = [ConsumerGroupTopicPartitions(group)]
+            groups = [ConsumerGroupTopicPartitions(group)]
             return self._wait(
-                self._client.list_consumer_group_offsets(wanted, require_stable=is_stable)[group]
+                self._client.list_consumer_group_offsets(groups, require_stable=is_stable)[group]
             )
 
         return list(
@@ -365,19 +375,18 @@ class Admin:
         request.
         """
         partitions = [
-            TopicPartition(topic, part, offset, metadata)
-            for part, (offset, metadata) in changes.items()
+            TopicPartition(topic, partition, offset, metadata)
+            for partition, (offset, metadata) in changes.items()
         ]
         doing = f"writing the committed offsets of {topic} for group {group}"
 
         def alter_offsets() -> None:
-            wanted = [ConsumerGroupTopicPartitions(group, partitions)]
-            written = self._wait(self._client.alter_consumer_group_offsets(wanted)[group])
+            groups = [ConsumerGroupTopicPartitions(group, partitions)]
+            written = self._wait(self._client.alter_consumer_group_offsets(groups)[group])
             for entry in written.topic_partitions:
                 if entry.error is not None:
                     raise KafkaException(entry.error)
 
-        # The request is idempotent, so it may be repeated.
         self._request(alter_offsets, doing)
 
     def group_members(self, group: str) -> int:
@@ -418,10 +427,12 @@ class Admin:
             raise self._translate(error, doing) from error
 
     def _retry(self, call: Callable[[], Any]) -> Any:
-        """Return the result of `call`, repeated while the leader or coordinator moves or starts."""
+        """Return the result of `call`, which must be idempotent; repeat it while the leader or
+        coordinator moves or starts.
+        """
         return retry_request(lambda _: call(), _TIMEOUT_SECONDS, self._client.poll)
 
-    def _result(self, future: Any, doing: str, needs: str = "") -> Any:
+    def _translated_result(self, future: Any, doing: str, needs: str = "") -> Any:
         try:
             return self._wait(future)
         except KafkaException as error:
@@ -430,12 +441,8 @@ class Admin:
     def _wait(self, future: Any) -> Any:
         """Return a future's result; stop waiting once a broker refuses the connection.
 
-        A future's exception refers to the frames that it passed, and they refer to the future. So a
-        copy is raised: otherwise each failed request would keep its client and four threads alive
-        until Python collects cycles.
-
-        Many requests go to the controller. When it is down, the client learns of the new one only
-        from the cluster's metadata, so that is requested meanwhile.
+        Many requests go to the controller. If that is down, the client learns of the new one only
+        from the cluster's metadata, so this requests the metadata while it waits.
 
         Raises:
             ConfigurationError: the broker refused the credentials, or its certificate is not
@@ -455,6 +462,8 @@ class Admin:
                 self._log_silence()
         error = future.exception()
         if error is not None:
+            # A copy: the exception itself refers to the future through its traceback, and this cycle
+            # would keep the client and its four threads alive until Python collects it.
             raise type(error)(*error.args)
         return future.result()
 
@@ -462,15 +471,14 @@ class Admin:
         """Return the exception for an error. If the cluster does not answer, its message names the
         addresses and the last reason.
         """
-        if error.args[0].code() in SILENT:
+        if error.args[0].code() in NO_ANSWER:
             self._client.poll(0)
-            why = self._connection_errors.last()
-            no_broker = f"{why}: no broker" if why else "No broker"
+            reason = self._connection_errors.last()
+            no_broker = f"{reason}: no broker" if reason else "No broker"
             return self._connection_errors.refusal() or NoAnswerError(
                 f"{no_broker} answered at {self._bootstrap} within {_TIMEOUT_SECONDS:.0f} s while "
-                f"{doing}. Is Kafka up there, "
-                "and do STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS and the TLS and SASL settings fit "
-                "its listener?"
+                f"{doing}. Is Kafka up there, and do STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS and the "
+                "TLS and SASL settings fit its listener?"
             )
         if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
             return TopicExistsError(
@@ -489,7 +497,7 @@ class Admin:
             self._client.poll(0.05)
 
 
-class KeptAdmin:
+class ReusedAdmin:
     """Reuses an `Admin` for repeated requests, from any thread, and replaces it after a failure.
 
     A client costs several threads and memory, so it is not created for each request. After a broker's
@@ -532,9 +540,9 @@ def _uuid_bytes(uuid: Any) -> bytes:
     return int(high).to_bytes(8, "big") + int(low).to_bytes(8, "big")
 
 
-# A single failed handshake may mean that a broker is starting; a refused client keeps trying, so the
-# wait is bounded.
-_PATIENCE_SECONDS = 1.5
+# A single failed handshake may mean that a broker is starting. A refused client tries again for ever,
+# so the wait for it ends after this time.
+_REFUSED_SECONDS_MAX = 1.5
 _REFUSED = frozenset(
     {KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED}
 )
@@ -545,27 +553,30 @@ class ConnectionErrors:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._first: float | None = None
-        self._refused: KafkaError | None = None
-        self._last: KafkaError | None = None
+        self._refused_since: float | None = None
+        self._refused_error: KafkaError | None = None
+        self._last_error: KafkaError | None = None
 
     def record(self, error: KafkaError) -> None:
         """Record an error; this is the client's error callback."""
         # A server that requires a client certificate reports that after the handshake, and librdkafka
         # calls it a transport error.
         if error.code() in _REFUSED or _is_tls(error):
-            self._refused = error
-            self._first = self._first or time.monotonic()
+            self._refused_error = error
+            self._refused_since = self._refused_since or time.monotonic()
         elif error.code() != KafkaError._ALL_BROKERS_DOWN:
-            self._last = error
+            self._last_error = error
 
     def check(self) -> None:
-        """End a wait that cannot succeed.
+        """Raise if the brokers have refused the connection for too long; call this while waiting.
 
         Raises:
-            ConfigurationError: the brokers have refused the connection for a while.
+            ConfigurationError: they have.
         """
-        if self._first is not None and time.monotonic() - self._first > _PATIENCE_SECONDS:
+        if (
+            self._refused_since is not None
+            and time.monotonic() - self._refused_since > _REFUSED_SECONDS_MAX
+        ):
             refusal = self.refusal()
             if refusal is not None:
                 raise refusal
@@ -574,16 +585,16 @@ class ConnectionErrors:
         """Return the reason of the last failed connection, such as `Connection refused`; "" if none
         failed.
         """
-        return "" if self._last is None else address_and_reason(self._last.str())[1]
+        return "" if self._last_error is None else address_and_reason(self._last_error.str())[1]
 
     def refusal(self) -> ConfigurationError | None:
         """Return the exception for a refused connection, or None if no broker refused it."""
-        if self._refused is None:
+        if self._refused_error is None:
             return None
         servers = self._settings.kafka_bootstrap_servers
-        if _is_tls(self._refused):
+        if _is_tls(self._refused_error):
             return ConfigurationError(
-                f"No TLS connection to {servers}: {self._refused.str()}. Is the port a TLS "
+                f"No TLS connection to {servers}: {self._refused_error.str()}. Is the port a TLS "
                 "listener (STREAM_DEDUP_KAFKA_SECURITY_PROTOCOL), is the broker's certificate of "
                 "the CA in STREAM_DEDUP_KAFKA_SSL_CA_LOCATION and for the names in "
                 "STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS, and if the broker asks for a certificate, "
@@ -595,7 +606,7 @@ class ConnectionErrors:
         )
         return ConfigurationError(
             f"Kafka at {servers} refused the user name, the password or the mechanism {mechanism} "
-            f"({self._refused.str()}). "
+            f"({self._refused_error.str()}). "
             "Check STREAM_DEDUP_KAFKA_SASL_USERNAME, STREAM_DEDUP_KAFKA_SASL_PASSWORD_FILE and "
             "STREAM_DEDUP_KAFKA_SASL_MECHANISM."
         )

@@ -16,12 +16,18 @@ from confluent_kafka import KafkaError, KafkaException
 
 from stream_dedup.domain.document import Headers
 from stream_dedup.domain.errors import AbortableError, BrokerError
-from stream_dedup.kafka.client import GONE, RESTORE_TOPIC, make_producer, producer_config, translate
+from stream_dedup.kafka.client import (
+    RESTORE_TOPIC,
+    TOPIC_GONE,
+    make_producer,
+    producer_config,
+    translate,
+)
 from stream_dedup.kafka.retries import ATTEMPTS_ONLY, RetryPolicy
 from stream_dedup.settings.settings import Settings
 
-# After a broker was killed in mid-transaction and restarted, librdkafka waited for 15 s and more in
-# a step, while a new producer continued within a second: so a step is abandoned early.
+# A step is abandoned early: after a broker was killed in mid-transaction and restarted, librdkafka
+# waited for 15 s and more in a step, while a new producer continued within a second.
 STEP_SECONDS = 5.0
 REFUSALS = frozenset(
     {
@@ -32,14 +38,12 @@ REFUSALS = frozenset(
         KafkaError.RECORD_LIST_TOO_LARGE,
     }
 )
-
-
 # The errors of later steps of a transaction in which a record was refused.
 _UNDELIVERED = REFUSALS | {KafkaError._INCONSISTENT}
 PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 TIMED_OUT = frozenset({KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT})
-# Broker and client disagree on the transaction's state; seen after a coordinator's SIGKILL. This is
-# no fencing, which has an error of its own.
+# Broker and client disagree on the transaction's state; seen after a coordinator's SIGKILL. Fencing has
+# errors of its own.
 _TRANSACTION_LOST = frozenset(
     {
         KafkaError.INVALID_TXN_STATE,
@@ -55,7 +59,10 @@ class StuckError(AbortableError):
 
 
 class UndeliveredError(AbortableError):
-    """A later step reports that a record was not delivered; `is_refused`: because of its content."""
+    """A later step of the transaction reports that a record was not delivered.
+
+    `is_refused`: the broker refused it because of its content.
+    """
 
     def __init__(self, text: str, *, is_refused: bool) -> None:
         super().__init__(text)
@@ -95,12 +102,11 @@ def translate_step_error(error: KafkaError, doing: str, needs: str = "") -> Brok
     return translate(error, doing, needs)
 
 
-def failure_of(errors: Sequence[tuple[str, KafkaError]]) -> BrokerError:
+def classify_failures(errors: Sequence[tuple[str, KafkaError]]) -> BrokerError:
     """Return the exception for failed outputs, given as (topic, error): a refusal or a time-out
     aborts the transaction, any other error (an ACL, a fence) ends the worker.
-
-    Outputs queued behind the failed one are purged, and may be reported before it.
     """
+    # Outputs queued behind the failed one are purged, and may be reported before it.
     causes = [(topic, error) for topic, error in errors if error.code() not in PURGED] or list(
         errors
     )
@@ -111,9 +117,9 @@ def failure_of(errors: Sequence[tuple[str, KafkaError]]) -> BrokerError:
             and error.code() not in PURGED
         ):
             return translate_step_error(error, f"writing to {topic}", f"Write on topic {topic}")
-    first = causes[0][1]
-    kind = UnwrittenError if first.code() in TIMED_OUT else AbortableError
-    return kind(f"An output was not written: {first.str()} ({first.name()}).")
+    first_error = causes[0][1]
+    error_class = UnwrittenError if first_error.code() in TIMED_OUT else AbortableError
+    return error_class(f"An output was not written: {first_error.str()} ({first_error.name()}).")
 
 
 class LostTopicError(BrokerError):
@@ -122,35 +128,34 @@ class LostTopicError(BrokerError):
 
 # The errors of a producer whose topic was deleted: unknown topic, unknown partition, or destroyed
 # partition.
-_TOPIC_LOST = GONE | {KafkaError._UNKNOWN_PARTITION, KafkaError._DESTROY}
+_TOPIC_LOST = TOPIC_GONE | {KafkaError._UNKNOWN_PARTITION, KafkaError._DESTROY}
 _FLUSH_SECONDS = 25.0
 _FLUSH_STEP_SECONDS = 1.0
 STALLED_SECONDS = 10.0
 
 
 class LogAppender:
-    """An idempotent, non-transactional producer for partition 0 of a topic: of workers for the log,
-    and of the index for its answers.
+    """An idempotent, non-transactional producer for partition 0 of a topic. Workers append to the log
+    with it, and the index to `verdicts`.
     """
 
     def __init__(self, settings: Settings, topic: str, client: str) -> None:
-        # No time-out: records wait until Kafka is available again; `flush` bounds the wait where
-        # needed.
+        # Without a time-out records wait until Kafka is available again; only `flush` limits the wait.
         self._config = producer_config(
             settings, client, {"linger.ms": 0}, {"message.timeout.ms": 0}
         )
-        # After a fatal error the records' reports only say that they were purged; this callback gets
-        # the cause. It refers to a list and not to this object, because such a cycle would keep the
-        # client and its threads alive until Python collects cycles.
+        # After a fatal error the delivery reports say only that records were purged; this callback
+        # gets the cause. It refers to a list and not to this object: such a cycle would keep the
+        # client and its threads alive until Python collects it.
         self._fatal: list[KafkaError] = []
         self._producer = make_producer(
-            self._config | {"error_cb": partial(_keep_fatal, self._fatal)}
+            self._config | {"error_cb": partial(_record_fatal, self._fatal)}
         )
         self._topic = topic
         self._failed: KafkaError | None = None
 
-    def send(self, raw: bytes, key: bytes | None, delivered: Callable[[int], None]) -> None:
-        """Append a record; `delivered(offset)` is called inside a later `poll` once it is durable.
+    def send(self, raw: bytes, key: bytes | None, on_durable: Callable[[int], None]) -> None:
+        """Append a record. Once it is durable, a later `poll` calls `on_durable` with its offset.
 
         Raises:
             BrokerError: an earlier append failed for good.
@@ -160,7 +165,7 @@ class LogAppender:
             if error is not None:
                 self._failed = self._failed or error
             else:
-                delivered(message.offset())
+                on_durable(message.offset())
 
         while True:
             try:
@@ -174,7 +179,7 @@ class LogAppender:
                 return
 
     def poll(self, timeout_seconds: float = 0.0) -> None:
-        """Serve delivery reports.
+        """Process delivery reports.
 
         Raises:
             BrokerError: an append failed for good.
@@ -184,8 +189,8 @@ class LogAppender:
     def flush(
         self, seconds: float = _FLUSH_SECONDS, retry_policy: RetryPolicy = ATTEMPTS_ONLY
     ) -> None:
-        """Wait until all records are durable: for `seconds`, and with `retry_policy` also while Kafka is
-        unavailable.
+        """Wait until all records are durable, at most for `seconds`. With a `retry_policy` that knows
+        whether Kafka is unavailable, wait also as long as it is.
 
         Raises:
             BrokerError: a record was not delivered in time.
@@ -208,20 +213,20 @@ class LogAppender:
         return self._fatal[0] if self._fatal else None
 
     def _recover_fatal_error(self) -> KafkaError | None:
-        """Return a fatal error that was lost, from a new client: it gets the same error, and has no
-        callbacks that hide it.
+        """Return a fatal error that the client lost, or None. A new client gets the same error, and
+        has no callbacks that hide it.
         """
-        until = time.monotonic() + STEP_SECONDS
+        deadline = time.monotonic() + STEP_SECONDS
         try:
             producer = make_producer(self._config)
-            while time.monotonic() < until:
+            while time.monotonic() < deadline:
                 producer.poll(STEP_SECONDS)
         except KafkaException as error:
             return client_error(error)
         return None
 
     def _serve(self, call: Callable[[], int]) -> int:
-        """Return the result of a call that serves callbacks.
+        """Return the result of a call that runs the callbacks of delivery reports.
 
         Raises:
             LostTopicError: the topic was deleted or created again.
@@ -235,8 +240,8 @@ class LogAppender:
             if cause is None:
                 raise BrokerError(
                     f"While appending to {self._topic}, the client failed without saying why. See "
-                    "what it logged before, and "
-                    "the broker's log; a restart begins again from the committed offsets."
+                    "what it logged before, and the broker's log; a restart begins again from the "
+                    "committed offsets."
                 ) from error
             self._failed = self._failed or cause
             self._fatal.append(cause)
@@ -251,12 +256,12 @@ class LogAppender:
         return result
 
 
-def _keep_fatal(errors: list[KafkaError], error: KafkaError) -> None:
+def _record_fatal(errors: list[KafkaError], error: KafkaError) -> None:
     if error.fatal():
         errors.append(error)
 
 
-# Kafka's default of linger.ms (since 4.0, KIP-1030), a part of a record's age.
+# Kafka's default of linger.ms since 4.0 (KIP-1030). It adds to the age of each record.
 LINGER_MS: Final = 5
 
 
@@ -279,16 +284,12 @@ class LoadProducer:
         )
         self._report = report
         self._written = 0
-        self._last_progress = (
-            0,
-            0.0,
-        )  # records written, and when that grew
+        self._last_progress = (0, 0.0)  # the number of records written, and when it last grew
         self._is_stalled = False
         self.failed = 0
         self.first_failure = ""
-        # a record timed out, or the producer had a fatal error
-        self.is_given_up = False
-        self.too_large: list[tuple[str, int]] = []
+        self.has_given_up = False  # a record timed out, or the producer had a fatal error
+        self.too_large: list[tuple[str, int]] = []  # (label, bytes)
 
     def send(
         self,
@@ -302,35 +303,36 @@ class LoadProducer:
     ) -> None:
         """Send a record; wait while the queue is full.
 
-        `name` is a record's label and its bytes. A record with a name that is too large for Kafka is
-        added to `too_large` instead of being counted as failed, because a retry cannot succeed.
+        `name` is (label, bytes) of the record. If it is given and the record is too large for Kafka,
+        it is added to `too_large` instead of being counted as failed, because a retry cannot succeed.
         """
-        more: dict[str, Any] = {
-            "on_delivery": self._delivered if name is None else partial(self._delivered, name=name)
+        report = self._process_report
+        options: dict[str, Any] = {
+            "on_delivery": report if name is None else partial(report, name=name)
         }
         if timestamp_ms is not None:
-            more["timestamp"] = timestamp_ms
+            options["timestamp"] = timestamp_ms
         if partition is not None:
-            more["partition"] = partition
+            options["partition"] = partition
         if headers is not None:
-            more["headers"] = headers
+            options["headers"] = headers
         if not len(self._producer):
             self._last_progress = (self._written, time.monotonic())
         while True:
             try:
-                self._producer.produce(topic, value, key, **more)
+                self._producer.produce(topic, value, key, **options)
             except BufferError:
                 self._producer.poll(0.1)
                 self._report_backpressure()
             except KafkaException as error:
-                self._count(error.args[0], name)
+                self._count_failure(error.args[0], name)
                 return
             else:
                 self._producer.poll(0)
                 return
 
     def poll(self) -> None:
-        """Serve delivery reports, without waiting."""
+        """Process delivery reports, without waiting."""
         self._producer.poll(0)
 
     def flush(self, seconds: float = 60.0) -> int:
@@ -340,9 +342,11 @@ class LoadProducer:
         Records not written after `seconds` count as failed; Kafka's client abandons each record after
         `message.timeout.ms`.
         """
-        until = time.monotonic() + seconds
-        while (remaining := len(self._producer)) and (rest := until - time.monotonic()) > 0:
-            self._producer.flush(min(1.0, rest))
+        deadline = time.monotonic() + seconds
+        while (remaining := len(self._producer)) and (
+            remaining_seconds := deadline - time.monotonic()
+        ) > 0:
+            self._producer.flush(min(1.0, remaining_seconds))
             self._report_backpressure()
         if remaining:
             self.failed += remaining
@@ -368,24 +372,23 @@ class LoadProducer:
             self._is_stalled = True
             self._report(
                 f"Kafka has taken none of {len(self._producer):,} records for {STALLED_SECONDS:.0f} "
-                "s; each is tried for "
-                "message.timeout.ms, five minutes by default."
+                "s; each is tried for message.timeout.ms, five minutes by default."
             )
 
-    def _delivered(
+    def _process_report(
         self, error: KafkaError | None, _message: Any, name: tuple[str, int] | None = None
     ) -> None:
         if error is not None:
-            self._count(error, name)
+            self._count_failure(error, name)
         else:
             self._written += 1
 
-    def _count(self, error: KafkaError, name: tuple[str, int] | None) -> None:
+    def _count_failure(self, error: KafkaError, name: tuple[str, int] | None) -> None:
         if name is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             self.too_large.append(name)
             return
         self.failed += 1
-        self.is_given_up = (
-            self.is_given_up or error.code() == KafkaError._MSG_TIMED_OUT or error.fatal()
+        self.has_given_up = (
+            self.has_given_up or error.code() == KafkaError._MSG_TIMED_OUT or error.fatal()
         )
         self.first_failure = self.first_failure or str(translate(error, "writing a record"))

@@ -40,7 +40,8 @@ POLL_MS = 45_000
 
 Acl = str | Mapping[int, str]
 
-# The leader of a partition or a group has just started or moved; a retry succeeds moments later.
+# The leader of a partition or the coordinator of a group has just started or moved; a retry succeeds
+# moments later.
 LEADER_MOVES = frozenset(
     {
         KafkaError.LEADER_NOT_AVAILABLE,
@@ -57,11 +58,11 @@ LEADER_MOVES = frozenset(
 _NAME_BYTES_MAX = 60
 
 # A topic was deleted, and perhaps created again.
-GONE = frozenset(
+TOPIC_GONE = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID, KafkaError._UNKNOWN_TOPIC}
 )
 # No broker answered.
-SILENT = frozenset(
+NO_ANSWER = frozenset(
     {
         KafkaError._TIMED_OUT,
         KafkaError._TRANSPORT,
@@ -79,8 +80,8 @@ RESTORE_TOPIC = (
     "else create it with: stream-dedup topics apply"
 )
 
-# Every client gets the operator's properties, and librdkafka warns of each that is for the other
-# kind of client.
+# The operator's properties are for all clients. Those for the other kind of client are removed,
+# because librdkafka warns of them.
 _CONSUMER_ONLY = re.compile(
     r"group\.|session\.|heartbeat\.|max\.poll|fetch\.|queued\.|auto\.(commit|offset)|check\.crcs|consume\.|partition\.assign"
 )
@@ -92,9 +93,9 @@ _PRODUCER_ONLY = re.compile(
 _message = maker_of(Message)
 LOGGER = logging.getLogger("stream_dedup.kafka")
 # The logger of clients that are created only to check their properties.
-_SILENT = logging.getLogger("stream_dedup.kafka.silent")
-_SILENT.addHandler(logging.NullHandler())
-_SILENT.propagate = False
+_MUTED = logging.getLogger("stream_dedup.kafka.silent")
+_MUTED.addHandler(logging.NullHandler())
+_MUTED.propagate = False
 
 
 def base_config(
@@ -108,9 +109,9 @@ def base_config(
         "socket.timeout.ms": int(SOCKET_TIMEOUT_SECONDS * 1000),
         "socket.nagle.disable": True,  # Nagle's algorithm costs more here than it saves
         # A role has eight clients. While no broker is available, each tries to connect after half of
-        # the minimum backoff, so once a second: with librdkafka's 100 ms, twenty times a second.
-        # (Without `enable.sparse.connections` the backoff grows, but a proxy that accepts and closes
-        # connections is tried fifty times a second.)
+        # the minimum backoff: once a second here, and twenty times a second with librdkafka's default
+        # of 100 ms. (Without `enable.sparse.connections` the backoff grows, but a proxy that accepts
+        # and closes connections is tried fifty times a second.)
         "reconnect.backoff.ms": 2000,
         "reconnect.backoff.max.ms": 2000,
         "log.connection.close": False,
@@ -143,9 +144,10 @@ def consumer_config(
     defaults = {
         "session.timeout.ms": SESSION_MS,
         "heartbeat.interval.ms": HEARTBEAT_MS,
-        # A restarted broker may wait this long for dead members. The loop polls many times a second;
-        # its longest wait is for a killed worker's transaction, which blocks its offsets for 30 s,
-        # and Kafka checks every 10 s. librdkafka requires at least the session timeout.
+        # The loop polls many times a second. Its longest wait is for the transaction of a killed
+        # worker, which blocks the committed offsets for 30 s, and Kafka checks every 10 s. Not longer,
+        # because a restarted broker may wait this long for dead members. librdkafka requires at least
+        # the session timeout.
         "max.poll.interval.ms": max(POLL_MS, int(session_ms) if session_ms.isdigit() else 0),
         # The pause of librdkafka before it fetches again after a full queue; the default is 1 s.
         "fetch.queue.backoff.ms": 20,
@@ -183,8 +185,8 @@ def producer_config(
     return _without(_CONSUMER_ONLY, config)
 
 
-def _without(unfit: re.Pattern[str], config: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in config.items() if not unfit.match(name)}
+def _without(pattern: re.Pattern[str], config: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in config.items() if not pattern.match(name)}
 
 
 def make_consumer(config: dict[str, Any], logger: logging.Logger = LOGGER) -> Consumer:
@@ -197,7 +199,7 @@ def make_consumer(config: dict[str, Any], logger: logging.Logger = LOGGER) -> Co
         return Consumer(config, logger=logger)
     except KafkaException as error:
         raise ConfigurationError(
-            f"The Kafka consumer cannot be created: {_text(error)}. Check STREAM_DEDUP_KAFKA_*."
+            f"The Kafka consumer cannot be created: {_describe_error(error)}. Check STREAM_DEDUP_KAFKA_*."
         ) from error
 
 
@@ -211,7 +213,7 @@ def make_producer(config: dict[str, Any], logger: logging.Logger = LOGGER) -> Pr
         return Producer(config, logger=logger)
     except KafkaException as error:
         raise ConfigurationError(
-            f"The Kafka producer cannot be created: {_text(error)}. Check STREAM_DEDUP_KAFKA_*."
+            f"The Kafka producer cannot be created: {_describe_error(error)}. Check STREAM_DEDUP_KAFKA_*."
         ) from error
 
 
@@ -229,8 +231,8 @@ def property_problems(settings: Settings) -> list[str]:
         consumer_config(settings, "check", settings.group),
     )
     attempts: tuple[Callable[[], object], ...] = (
-        lambda: make_producer(_unconnected(producer), _SILENT),
-        lambda: make_consumer(_unconnected(consumer), _SILENT).close(),
+        lambda: make_producer(_unconnected(producer), _MUTED),
+        lambda: make_consumer(_unconnected(consumer), _MUTED).close(),
     )
     for attempt in () if problems else attempts:
         try:
@@ -245,7 +247,7 @@ def check_each_property(kafka: Mapping[str, str], origins: Mapping[str, ValueOri
     problems = []
     for name, value in kafka.items():
         try:
-            AdminClient({name: value}, logger=_SILENT)
+            AdminClient({name: value}, logger=_MUTED)
         except KafkaException as error:
             text = str(error.args[0].str()) if isinstance(error.args[0], KafkaError) else str(error)
             if text.startswith("No such configuration"):
@@ -259,13 +261,12 @@ def check_each_property(kafka: Mapping[str, str], origins: Mapping[str, ValueOri
                     f"{_origin(origins, name)} would be the Kafka property {name}, which does not "
                     f"exist; {hint}"
                 )
-            elif not text.startswith(
-                "Failed to create"
-            ):  # creating a client may fail only because the other properties are missing here
-                shown, why = (MASK, "") if is_secret(name) else (repr(value), f": {text}")
+            # Creating a client with this property alone may fail because others are missing.
+            elif not text.startswith("Failed to create"):
+                shown, reason = (MASK, "") if is_secret(name) else (repr(value), f": {text}")
                 problems.append(
                     f"{_origin(origins, name)} is {shown}, which the Kafka property {name} cannot "
-                    f"be{why}."
+                    f"be{reason}."
                 )
     return problems
 
@@ -283,18 +284,18 @@ def _origin(origins: Mapping[str, ValueOrigin], name: str) -> str:
 def headers_of(
     raws: Sequence[RawMessage],
 ) -> tuple[list[Headers | None], dict[int, UnicodeDecodeError]]:
-    """Return the headers of each record, None if it has none, and by place the errors of those that
-    cannot be read.
+    """Return the headers of each record (None if it has none), and by place the errors of records
+    whose headers cannot be read.
 
-    A header's name is bytes in Kafka and a `str` in the client, which fails at a name that is not
-    UTF-8: it returns a result and sets an error at once. Python raises a SystemError for that, caused
-    by the UnicodeDecodeError, with one more SystemError for each further such name.
-
-    `headers` is called through `map`, which checks both; Python's specialised call of a method takes
-    the result and raises the error somewhere later. A failed record is never asked again: the client
-    would return tuples with a null pointer as the name, and Python crashes when it reads them
-    (confluent_kafka.c, `c_headers_to_py`, 2.16).
+    Kafka stores a header's name as bytes, and the client returns a `str`. For a name that is not
+    UTF-8 the client wrongly returns a result and sets an error as well. Python then raises a
+    SystemError, caused by the UnicodeDecodeError (with one SystemError more for each further such
+    name).
     """
+    # `headers` is called through `map`, which checks for an error at once; a plain method call would
+    # use the result, and raise the error somewhere later. Never call it twice for a failed record:
+    # the client then returns tuples with a null pointer as the name, and Python crashes when it reads
+    # them (confluent_kafka.c, `c_headers_to_py`, 2.16).
     headers: list[Headers | None] = []
     errors: dict[int, UnicodeDecodeError] = {}
     results: Any = map(type(raws[0]).headers, raws)
@@ -319,7 +320,9 @@ def _name_error(error: BaseException) -> UnicodeDecodeError | None:
 
 
 def shown_name(error: UnicodeDecodeError) -> str:
-    r"""Return the name that could not be decoded as ASCII, such as `r\xe9f\xe9rent`; a long one is cut."""
+    r"""Return the name of a header that is not UTF-8 in ASCII, such as `r\xe9f\xe9rent`; cut a long
+    one.
+    """
     name = ascii(bytes(error.object[:_NAME_BYTES_MAX]))[2:-1]
     return name if len(error.object) <= _NAME_BYTES_MAX else name + "..."
 
@@ -351,13 +354,12 @@ def _without_headers(message: Message, error: UnicodeDecodeError) -> UnreadableH
 
 
 def to_messages(topic: str, raws: Sequence[RawMessage]) -> Messages:
-    """Convert records of one topic to columns, field by field, in a third of the time of record by
-    record.
-    """
+    """Convert records of one topic to columns."""
     if not raws:
         return Messages.of([])
-    raw: Any = type(raws[0])  # its methods, looked up once
-    kinds, times = zip(*map(raw.timestamp, raws), strict=True)
+    # Field by field takes a third of the time of record by record. Methods are looked up once.
+    raw_class: Any = type(raws[0])
+    kinds, times = zip(*map(raw_class.timestamp, raws), strict=True)
     timestamps_ms = np.array(times, np.int64)
     timestamps_ms[timestamps_ms <= 0] = NO_TIMESTAMP
     if TIMESTAMP_NOT_AVAILABLE in kinds:
@@ -365,10 +367,10 @@ def to_messages(topic: str, raws: Sequence[RawMessage]) -> Messages:
     record_headers, errors = headers_of(raws)
     messages = Messages(
         topic,
-        np.fromiter(map(raw.partition, raws), np.int32, len(raws)),
-        np.fromiter(map(raw.offset, raws), np.int64, len(raws)),
-        list(map(raw.key, raws)),
-        list(map(raw.value, raws)),
+        np.fromiter(map(raw_class.partition, raws), np.int32, len(raws)),
+        np.fromiter(map(raw_class.offset, raws), np.int64, len(raws)),
+        list(map(raw_class.key, raws)),
+        list(map(raw_class.value, raws)),
         timestamps_ms,
         {place: headers for place, headers in enumerate(record_headers) if headers}
         if any(record_headers)
@@ -388,35 +390,30 @@ def translate(error: KafkaError | KafkaException, doing: str, needs: Acl = "") -
     `needs` is the ACL that the request requires, such as `Read on topic documents`; a mapping by
     error code if it requires several.
 
-    The four classes are librdkafka's (INTRODUCTION.md, "Error handling"): retriable, abortable,
-    fatal, and none of them, which counts as fatal. Fencing, including FENCED_INSTANCE_ID, which is
-    reported as abortable, always ends the process: another instance is alive, and retries would
-    fence it in turn.
+    librdkafka has four classes of errors (INTRODUCTION.md, "Error handling"): retriable, abortable,
+    fatal, and the rest, which counts as fatal here. Fencing always ends the process, because another
+    instance is alive and a retry would fence it in turn; this includes FENCED_INSTANCE_ID, which
+    librdkafka reports as abortable.
     """
     kafka_error = error.args[0] if isinstance(error, KafkaException) else error
-    text = f"While {doing}, Kafka reported: {_text(kafka_error)}."
+    text = f"While {doing}, Kafka reported: {_describe_error(kafka_error)}."
     code = kafka_error.code()
     if code in _DENIED:
         acl = needs if isinstance(needs, str) else needs.get(code)
         return BrokerError(
             f"{text} The user of this client needs the ACL {acl or _DENIED[code]}. The files in "
-            "topics/users hold "
-            "all that each role needs; grant it and start again."
+            "topics/users hold all that each role needs; grant it and start again."
         )
     if code in _FENCED:
         return FencedError(
             f"{text} Another worker uses the same transactional id, or a transaction took longer "
-            "than its timeout; "
-            "this process exits, and a restart takes over cleanly. Give each worker its own "
-            "STREAM_DEDUP_WORKER_ID."
+            "than its timeout; this process exits, and a restart takes over cleanly. Give each "
+            "worker its own STREAM_DEDUP_WORKER_ID."
         )
-    if code in GONE:
-        kind = (
-            AbortableError
-            if kafka_error.txn_requires_abort() or kafka_error.retriable()
-            else BrokerError
-        )
-        return kind(f"{text} {RESTORE_TOPIC}")
+    if code in TOPIC_GONE:
+        is_abortable = kafka_error.txn_requires_abort() or kafka_error.retriable()
+        error_class = AbortableError if is_abortable else BrokerError
+        return error_class(f"{text} {RESTORE_TOPIC}")
     if code == KafkaError._UNKNOWN_PARTITION:
         return AbortableError(
             f"{text} The topic has grown, and this client learns of it in a moment."
@@ -429,7 +426,7 @@ def translate(error: KafkaError | KafkaException, doing: str, needs: Acl = "") -
         return AbortableError(
             f"{text} The transaction is aborted and its documents are read again."
         )
-    if code in SILENT | LEADER_MOVES:
+    if code in NO_ANSWER | LEADER_MOVES:
         return NoAnswerError(f"{text} Kafka is unavailable or restarting; is its broker up?")
     return BrokerError(f"{text} See the broker's log, and check the connection and the ACLs.")
 
@@ -449,7 +446,7 @@ def is_retriable(error: Exception) -> bool:
     )
 
 
-def _text(error: KafkaError | KafkaException) -> str:
+def _describe_error(error: KafkaError | KafkaException) -> str:
     kafka_error = error.args[0] if isinstance(error, KafkaException) else error
     return (
         f"{kafka_error.str()} ({kafka_error.name()})"

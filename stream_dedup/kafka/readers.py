@@ -2,10 +2,10 @@
 
 Invariant: these readers never join a group or commit.
 
-No client can read damaged batches, or batches that expand beyond librdkafka's limit. A transmission
-error goes away when the batch is fetched again and damage does not, so a record is skipped only
-after the third failure at its offset. Each offset of such a batch is reported once, in order, and
-reading continues after it.
+librdkafka cannot read damaged batches, or batches that expand beyond its limit. A transmission error
+disappears when the batch is fetched again, damage does not: so a record is skipped only after the
+third failure at its offset. Each offset of such a batch is reported once, in order, and reading
+continues after it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from stream_dedup.domain.document import Message, TopicPartitionKey, Unreadable
 from stream_dedup.domain.errors import BrokerError, ConfigurationError, GoneError
 from stream_dedup.kafka.admin import Admin
 from stream_dedup.kafka.client import (
-    GONE,
     GROUP_MOVED,
     LEADER_MOVES,
-    SILENT,
+    NO_ANSWER,
+    TOPIC_GONE,
     Acl,
     consumer_config,
     make_consumer,
@@ -45,14 +45,13 @@ from stream_dedup.settings.settings import Settings
 # Errors from which the client recovers. A new partition of a topic is unknown for a moment.
 _TRANSIENT = (
     LEADER_MOVES
-    | SILENT
+    | NO_ANSWER
     | GROUP_MOVED
     | {KafkaError._MAX_POLL_EXCEEDED, KafkaError._UNKNOWN_PARTITION}
 )
 DAMAGED = frozenset({KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG, KafkaError.INVALID_MSG})
 _FAILURES_MAX = 3
-_SAMPLE_SECONDS = 30.0
-_TAIL_RECORDS = 64
+_SKIPPED = -1  # stands for the count of failures at an offset that was reported as unreadable
 
 
 @contextlib.contextmanager
@@ -72,7 +71,7 @@ def open_consumer(
 def take_raw(
     consumer: Consumer, records_max: int, timeout_seconds: float, topic: str
 ) -> list[RawMessage]:
-    """Return the available records or errors; if there are none, wait for the first record and return
+    """Return the available records and errors; if there are none, wait for the first one and return
     those that arrived with it.
     """
     try:
@@ -92,7 +91,7 @@ def take_raw(
 
 
 def messages_of(raws: Iterable[RawMessage], topic: str) -> list[Message]:
-    """Return the records among `raws`, and raise errors that must stop the reader."""
+    """Return the records among `raws`; raise an error that must stop the reader."""
     messages = []
     for raw in raws:
         error = raw.error()
@@ -116,15 +115,13 @@ def raise_unless_transient(error: KafkaError, topic: str, acls: Acl = "") -> Non
     if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
         raise GoneError(
             f"An offset to read from is not in {topic} any more ({error.str()}): its retention "
-            "removed records, or the "
-            "topic was created again. Nothing was skipped. Restore the topic, or move on with: "
-            "stream-dedup rewind"
+            "removed records, or the topic was created again. Nothing was skipped. Restore the "
+            "topic, or move on with: stream-dedup rewind"
         )
-    if code in GONE:
+    if code in TOPIC_GONE:
         raise GoneError(
             f"The topic {topic} does not exist: it was deleted, or never created. Restore it if "
-            "its records matter, else "
-            "create it with: stream-dedup topics apply"
+            "its records matter, else create it with: stream-dedup topics apply"
         )
     if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         raise translate(error, f"reading {topic}", f"Read on topic {topic}")
@@ -133,9 +130,8 @@ def raise_unless_transient(error: KafkaError, topic: str, acls: Acl = "") -> Non
     if code == KafkaError._NOT_IMPLEMENTED:
         raise ConfigurationError(
             f"A batch in {topic} has a format that this client does not know ({error.str()}): it "
-            "is damaged, or newer than the "
-            "client. Nothing was skipped. Upgrade confluent-kafka, or move past the batch with: "
-            "stream-dedup rewind"
+            "is damaged, or newer than the client. Nothing was skipped. Upgrade confluent-kafka, "
+            "or move past the batch with: stream-dedup rewind"
         )
     if code in _TRANSIENT or (error.retriable() and not error.fatal()):
         return
@@ -146,7 +142,7 @@ def raise_unless_transient(error: KafkaError, topic: str, acls: Acl = "") -> Non
 
 
 class ReadFailures:
-    """Counts the failures at the offsets that could not be read."""
+    """Counts read failures at the current offset of each partition."""
 
     def __init__(self) -> None:
         self._failures: dict[TopicPartitionKey, tuple[int, int]] = {}
@@ -154,12 +150,12 @@ class ReadFailures:
     def record(
         self, key: TopicPartitionKey, batch_offset: int, position: int, error: KafkaError
     ) -> Unreadable | None:
-        """Count a failure; return the unreadable record once it is certain, and the reader continues
-        after it.
+        """Count a failure. Return the unreadable record after the third one; the caller then reads
+        from the offset after it. Otherwise return None, and the caller reads the offset again.
 
         librdkafka reports the batch's first offset, not the `position` requested, and would fetch the
-        batch for ever. The end of the batch is unknown, so each of its offsets is tried; after the
-        first of them one failure is enough.
+        batch for ever. The end of the batch is unknown, so each of its offsets is tried; directly
+        after a skipped offset one failure is enough.
         """
         offset = max(batch_offset, position)
         last_offset, count = self._failures.get(key, (-1, 0))
@@ -167,13 +163,13 @@ class ReadFailures:
             count + 1
             if last_offset == offset
             else _FAILURES_MAX
-            if last_offset == offset - 1 and count == -1
+            if last_offset == offset - 1 and count == _SKIPPED
             else 1
         )
         if count < _FAILURES_MAX:
             self._failures[key] = (offset, count)
             return None
-        self._failures[key] = (offset, -1)
+        self._failures[key] = (offset, _SKIPPED)
         unreadable = Unreadable(*key, offset, None, None, None, [])
         unreadable.why = error.str()
         return unreadable
@@ -194,38 +190,38 @@ class PartitionsReader:
         self._consumer = make_consumer(config)
         self._topics = ""
         self.next_offsets: dict[TopicPartitionKey, int] = {}
-        """The offset to read next in each partition; at the end of a partition this is its end
-        offset, also after trailing transaction markers."""
+        """The offset to read next in each partition. At the end of a partition this is its end, which
+        may be more than one after the last record: transaction markers have offsets too."""
 
     def start(self, next_offsets: Mapping[TopicPartitionKey, int]) -> None:
         """Start reading these partitions at their offsets, and stop reading all others."""
         self.next_offsets = dict(next_offsets)
         self._topics = ", ".join(sorted({topic for topic, _ in next_offsets}))
         self._consumer.assign(
-            [TopicPartition(topic, part, offset) for (topic, part), offset in next_offsets.items()]
+            [
+                TopicPartition(topic, partition, offset)
+                for (topic, partition), offset in next_offsets.items()
+            ]
         )
 
-    def take_messages(self, most: int, timeout_seconds: float) -> list[Message]:
-        """Return up to `most` records: the available ones, or the first within the timeout.
+    def take_messages(self, records_max: int, timeout_seconds: float) -> list[Message]:
+        """Return at most `records_max` records: the available ones, or the first within the timeout.
 
         Raises:
             ConfigurationError: an offset is not in its topic any more, or a topic is missing.
             BrokerError: the consumer cannot continue.
         """
         messages = []
-        for raw in take_raw(self._consumer, most, timeout_seconds, self._topics):
-            error, key, offset = (
-                raw.error(),
-                (str(raw.topic()), int(raw.partition() or 0)),
-                int(raw.offset() or 0),
-            )
+        for raw in take_raw(self._consumer, records_max, timeout_seconds, self._topics):
+            key = (str(raw.topic()), int(raw.partition() or 0))
+            error, offset = raw.error(), int(raw.offset() or 0)
             if error is None:
                 messages.append(to_message(raw))
                 self.next_offsets[key] = offset + 1
             elif error.code() == KafkaError._PARTITION_EOF:
                 self.next_offsets[key] = max(self.next_offsets.get(key, 0), offset)
             else:
-                messages_of([raw], self._topics)  # raises what must stop the reader
+                messages_of([raw], self._topics)  # raises an error that must stop the reader
         return messages
 
     def close(self) -> None:
@@ -276,15 +272,17 @@ def follow_topics(
         ConfigurationError: a topic is missing.
         BrokerError: the consumer cannot continue.
     """
-    known = require_topics(Admin(settings), topics)
+    existing = require_topics(Admin(settings), topics)
     start = OFFSET_BEGINNING if from_beginning else OFFSET_END
     partitions_reader = PartitionsReader(settings, "reader", {"auto.offset.reset": "earliest"})
     with contextlib.closing(partitions_reader):
         partitions_reader.start(
             {
-                (topic, part): start
+                (topic, number): start
                 for topic in topics
-                for part in (range(known[topic][1]) if partition is None else [partition])
+                for number in (
+                    range(existing[topic].partitions) if partition is None else [partition]
+                )
             }
         )
         while True:

@@ -1,4 +1,4 @@
-"""Retry requests to Kafka: while a leader moves, while Kafka is unavailable, and a few times more.
+"""Retry requests to Kafka: while a leader moves, while Kafka is unavailable, and a few times otherwise.
 
 Invariant: members of a group do not ask for committed offsets, because the request of a member
 waits behind its JoinGroup until all other members have joined.
@@ -29,8 +29,9 @@ class RetryPolicy:
     """Decides how long a role retries a request: a number of times, and without limit while Kafka is
     unavailable.
 
-    `is_silent` returns whether Kafka is unavailable, `stop` is set when the role is to end, and
-    `beat` is called after each attempt. Without them only the number of attempts counts.
+    `is_silent` returns whether Kafka is unavailable. Once `stop` is set, a request is not retried
+    while it is. `beat` is called after each attempt, so that the role counts as alive. By default
+    only the number of attempts matters.
     """
 
     def __init__(
@@ -64,7 +65,8 @@ class RetryPolicy:
     def retry(
         self, times: int, call: Callable[[], Answer], is_transient: Callable[[Exception], bool]
     ) -> Answer:
-        """Return the result of `call`, retried as in `limit_attempts` after errors that are transient.
+        """Return the result of `call`. After a transient error, retry it as long as `limit_attempts`
+        allows.
 
         Raises:
             KafkaException, BrokerError: the last attempt failed, or the error is not transient.
@@ -78,8 +80,8 @@ class RetryPolicy:
                     raise
 
 
-# Counts attempts alone, also while Kafka is unavailable.
 ATTEMPTS_ONLY = RetryPolicy()
+"""Limits the number of attempts, also while Kafka is unavailable."""
 
 
 def request(
@@ -105,18 +107,18 @@ def retry_request(
     """Return `call(timeout)`, retried for `seconds` in total after errors of `codes`; the request
     must be idempotent.
 
-    By default these are the errors while a leader or a coordinator moves or starts: the brokers
-    learn of that one after another, and librdkafka is_transient such an answer on.
+    By default these are the errors while a leader or a coordinator moves or starts: not all brokers
+    know of that at the same time, and librdkafka reports the error of the first one asked.
 
     Raises:
         KafkaException: another error, or still one of `codes` at the end.
     """
-    until = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
     while True:
         try:
-            return call(max(_PAUSE_SECONDS, until - time.monotonic()))
+            return call(max(_PAUSE_SECONDS, deadline - time.monotonic()))
         except KafkaException as error:
-            if error.args[0].code() not in codes or time.monotonic() > until:
+            if error.args[0].code() not in codes or time.monotonic() > deadline:
                 raise
         pause(_PAUSE_SECONDS)
 
@@ -130,8 +132,8 @@ class CommittedOffset(NamedTuple):
 
 def fetch_committed(
     consumer: Consumer,
-    wanted: list[TopicPartition],
-    whose: str,
+    requested: list[TopicPartition],
+    owner: str,
     needs: Acl = "",
     retry_policy: RetryPolicy = ATTEMPTS_ONLY,
 ) -> dict[TopicPartitionKey, CommittedOffset]:
@@ -142,14 +144,14 @@ def fetch_committed(
     next is answered. The consumer has the group's id, but is not a member.
 
     Raises:
-        BrokerError: the coordinator did not answer in time, or denied the request; `whose` names the
-        offsets in the message.
+        BrokerError: the coordinator did not answer in time, or denied the request; `owner` is the
+            topic or group in the message, such as `of group g`.
     """
-    doing = f"reading the committed offsets {whose}, which a transaction that is left open can hold back"
+    doing = f"reading the committed offsets {owner}, which a transaction that is left open can hold back"
 
     def request_offsets() -> list[TopicPartition]:
         partitions: list[TopicPartition] = retry_request(
-            lambda seconds: consumer.committed(wanted, timeout=seconds), _ATTEMPT_SECONDS
+            lambda seconds: consumer.committed(requested, timeout=seconds), _ATTEMPT_SECONDS
         )
         return partitions
 

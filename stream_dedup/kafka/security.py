@@ -1,4 +1,4 @@
-"""TLS and SASL for aiokafka (and so Faust), from the same librdkafka properties.
+"""Convert librdkafka's TLS and SASL properties for aiokafka, which Faust uses.
 
 Invariants: the mapping is a pure function of the properties and the files they name; a property
 that aiokafka does not support is refused, never ignored, because the connection would be less secure
@@ -21,8 +21,9 @@ _ENCRYPTED = ("SSL", "SASL_SSL")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
 _NAME_FILES = "name PEM files: ssl.certificate.location and ssl.key.location"
-# aiokafka has no equivalent of these properties, and ignoring them would change the connection.
-_IMPOSSIBLE = {
+# aiokafka has no equivalent of these properties; ignoring them would change the connection. The value
+# is the remedy.
+_UNSUPPORTED = {
     "ssl.keystore.location": _NAME_FILES,
     "ssl.certificate.pem": _NAME_FILES,
     "ssl.key.pem": _NAME_FILES,
@@ -58,19 +59,21 @@ def security_of(properties: Mapping[str, str]) -> Security:
     protocol = properties.get("security.protocol", "plaintext").strip().upper()
     mechanism = None
     if protocol.startswith("SASL_"):
-        named = properties.get("sasl.mechanisms") or properties.get("sasl.mechanism") or "GSSAPI"
-        mechanism = named.strip().upper()
+        configured = (
+            properties.get("sasl.mechanisms") or properties.get("sasl.mechanism") or "GSSAPI"
+        )
+        mechanism = configured.strip().upper()
     if problems := _find_problems(properties, protocol, mechanism):
         raise ConfigurationError("\n".join(problems))
     context = _ssl_context(properties) if protocol in _ENCRYPTED else None
     if mechanism is None:
         return Security(ssl_context=context)
     return Security(
-        mechanism,
-        properties.get("sasl.username"),
-        properties.get("sasl.password"),
-        properties.get("sasl.kerberos.service.name", "kafka"),
-        context,
+        mechanism=mechanism,
+        username=properties.get("sasl.username"),
+        password=properties.get("sasl.password"),
+        kerberos_service=properties.get("sasl.kerberos.service.name", "kafka"),
+        ssl_context=context,
     )
 
 
@@ -82,7 +85,7 @@ def _find_problems(
     """
     problems = [
         f"The Kafka property {name} cannot be used by this role's client; {remedy}."
-        for name, remedy in _IMPOSSIBLE.items()
+        for name, remedy in _UNSUPPORTED.items()
         if properties.get(name)
     ]
     if protocol not in _PROTOCOLS:
@@ -122,7 +125,7 @@ def _ssl_context(properties: Mapping[str, str]) -> ssl.SSLContext:
     verification = properties.get("enable.ssl.certificate.verification", "true").strip().lower()
     identification = properties.get("ssl.endpoint.identification.algorithm", "https")
     verifies = verification not in ("false", "0")
-    # In this order: Python refuses to stop verifying while it still compares host names.
+    # In this order: Python does not allow CERT_NONE while host names are still checked.
     context.check_hostname = verifies and identification.strip().lower() == "https"
     context.verify_mode = ssl.CERT_REQUIRED if verifies else ssl.CERT_NONE
     location = properties.get("ssl.ca.location")
@@ -132,30 +135,30 @@ def _ssl_context(properties: Mapping[str, str]) -> ssl.SSLContext:
         if properties.get("ssl.ca.pem"):
             context.load_verify_locations(cadata=properties["ssl.ca.pem"])
         elif location and location != "probe":
-            is_folder = os.path.isdir(location)  # noqa: PTH112 - as text, as librdkafka takes it
+            is_folder = os.path.isdir(location)  # noqa: PTH112 - a str, as in librdkafka
             context.load_verify_locations(**{"capath" if is_folder else "cafile": location})
         else:
             context.load_default_certs()
     except (OSError, ssl.SSLError) as error:
         raise ConfigurationError(
             f"The certificates of the authority ({location or 'ssl.ca.pem'}) cannot be used: "
-            f"{_why(error)}. ssl.ca.location must name a PEM file, or a folder of them."
+            f"{_reason_of(error)}. ssl.ca.location must name a PEM file, or a folder of them."
         ) from error
     certificate, key = (properties.get(f"ssl.{name}.location") for name in ("certificate", "key"))
     if certificate:
         try:
-            # A callable, so that Python never asks on a terminal for a password that was not given.
+            # A callable: otherwise Python asks for a missing password on the terminal.
             context.load_cert_chain(
                 certificate, key, lambda: properties.get("ssl.key.password", "")
             )
         except (OSError, ssl.SSLError, ValueError) as error:
             raise ConfigurationError(
                 f"The client's certificate and key ({certificate}, {key}) cannot be used: "
-                f"{_why(error)}. Both must be PEM and belong together, and ssl.key.password must "
+                f"{_reason_of(error)}. Both must be PEM and belong together, and ssl.key.password must "
                 "fit an encrypted key."
             ) from error
     return context
 
 
-def _why(error: Exception) -> str:
+def _reason_of(error: Exception) -> str:
     return getattr(error, "strerror", None) or type(error).__name__

@@ -2,8 +2,8 @@
 
 Invariants: one thread owns a consumer, and rebalance callbacks run inside its `take_messages`; the
 group's metadata is read together with the records it belongs to (`SourceConsumer.group_metadata`),
-never at commit; a source record that no client can read is returned as `Unreadable`, one for each offset, and
-never stops its partition.
+never at commit; a source record that librdkafka cannot read is returned as `Unreadable`, and does
+not stop its partition.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stream_dedup.domain.messages import Messages
 from stream_dedup.kafka.client import (
     GROUP_MOVED,
     LEADER_MOVES,
-    SILENT,
+    NO_ANSWER,
     consumer_config,
     make_consumer,
     to_message,
@@ -40,7 +40,7 @@ from stream_dedup.kafka.retries import (
 from stream_dedup.settings.settings import Settings
 
 _ATTEMPTS_MAX = 3
-# The client, or a broker, does not know a new partition for a moment.
+# For a moment the client or a broker does not know a new partition.
 _NOT_KNOWN_YET = frozenset({KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART})
 _GENERATION = struct.Struct("<i")
 _GENERATION_AT = len(b"CGMDv2:")
@@ -61,7 +61,9 @@ class RebalanceListener(Protocol):
         """Give up the partitions; another member may own them already."""
 
     def group_metadata_changed(self, group_metadata: bytes) -> None:
-        """Store the group's metadata after a callback, also after one that moved nothing."""
+        """Store the group's metadata; called after each of the other callbacks, also after one
+        without partitions.
+        """
 
 
 class SourceConsumer:
@@ -102,35 +104,37 @@ class SourceConsumer:
             [topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
 
-    def take_messages(self, most: int, timeout_seconds: float) -> Messages:
-        """Return up to `most` records: the available ones, or the first within the timeout.
+    def take_messages(self, records_max: int, timeout_seconds: float) -> Messages:
+        """Return at most `records_max` records: the available ones, or the first within the timeout.
 
         Raises:
             ConfigurationError: the topic is missing, or a committed offset is outside the topic.
             BrokerError: the consumer cannot continue.
         """
-        self._offsets_consumer.poll(0)  # it has no assignment: this serves its log and its tokens
+        self._offsets_consumer.poll(0)  # runs its callbacks for log messages and OAuth tokens
         self._revoked.clear()
-        raws = take_raw(self._consumer, most, timeout_seconds, self._topic)
+        raws = take_raw(self._consumer, records_max, timeout_seconds, self._topic)
         if self._revoked:
             raws = self._without_revoked(raws)
         if raws and any(map(type(raws[0]).error, raws)):
-            return Messages.of(self._one_by_one(raws))
+            return Messages.of(self._convert_one_by_one(raws))
         return to_messages(self._topic, raws)
 
     def _without_revoked(self, raws: Sequence[RawMessage]) -> list[RawMessage]:
         """Return the records of partitions that were assigned during the whole call.
 
-        A callback runs between two records, and records before it of a revoked partition must be
-        dropped. If the partition was assigned again meanwhile, later records are dropped too and read
-        again from its start offset.
+        A rebalance callback may run between two records of one call. Records of a partition that it
+        revoked are dropped. If the partition was assigned again in the same call, the records after
+        that are dropped too, and read again from its start offset.
         """
-        returned = {key: start for key, start in self._starts.items() if key in self._revoked}
-        self.restart_at(returned)
+        reassigned = {key: start for key, start in self._starts.items() if key in self._revoked}
+        self.restart_at(reassigned)
         return [raw for raw in raws if (self._topic, raw.partition()) not in self._revoked]
 
-    def _one_by_one(self, raws: Sequence[RawMessage]) -> list[Message]:
-        """Return the records among `raws`, and handle the errors."""
+    def _convert_one_by_one(self, raws: Sequence[RawMessage]) -> list[Message]:
+        """Return the records among `raws`, with damaged ones as `Unreadable`; raise an error that must
+        stop the worker.
+        """
         messages: list[Message] = []
         skipped: set[TopicPartitionKey] = set()
         for raw in raws:
@@ -140,21 +144,22 @@ class SourceConsumer:
             elif error.code() in DAMAGED and raw.partition() is not None:
                 key = (self._topic, cast("int", raw.partition()))
                 unreadable = (
-                    None if key in skipped else self._unreadable(key, raw.offset() or 0, error)
+                    None if key in skipped else self._skip_if_damaged(key, raw.offset() or 0, error)
                 )
                 if unreadable is not None:
-                    skipped.add(
-                        key
-                    )  # its other records were fetched before the restart after this one
+                    # Further errors of this partition are from before the restart.
+                    skipped.add(key)
                     messages.append(unreadable)
             else:
                 raise_unless_transient(error, self._topic, self._acls)
         return messages
 
-    def _unreadable(
+    def _skip_if_damaged(
         self, key: TopicPartitionKey, batch_offset: int, error: KafkaError
     ) -> Unreadable | None:
-        """Return the unreadable record once it is certain, and continue after it."""
+        """Count a failed read; after the last attempt return the unreadable record, and read on after
+        it.
+        """
         (position,) = self._consumer.position([TopicPartition(*key)])
         offset = position.offset if position.offset >= 0 else self._starts.get(key, 0)
         unreadable = self._read_failures.record(key, batch_offset, offset, error)
@@ -175,13 +180,11 @@ class SourceConsumer:
         Raises:
             BrokerError: the coordinator did not answer in time.
         """
-        wanted = [TopicPartition(topic, partition) for topic, partition in keys]
-        return (
-            fetch_committed(
-                self._offsets_consumer, wanted, f"of {self._topic}", self._acls, self._retry_policy
-            )
-            if wanted
-            else {}
+        requested = [TopicPartition(topic, partition) for topic, partition in keys]
+        if not requested:
+            return {}
+        return fetch_committed(
+            self._offsets_consumer, requested, f"of {self._topic}", self._acls, self._retry_policy
         )
 
     def commit_start(self, starts: Mapping[TopicPartitionKey, tuple[int, str]]) -> bool:
@@ -191,8 +194,8 @@ class SourceConsumer:
         again and retry.
         """
         offsets = [
-            TopicPartition(topic, part, offset, text)
-            for (topic, part), (offset, text) in starts.items()
+            TopicPartition(topic, partition, offset, metadata)
+            for (topic, partition), (offset, metadata) in starts.items()
         ]
 
         def commit(_: float) -> list[TopicPartition]:
@@ -229,8 +232,8 @@ class SourceConsumer:
         return int(low)
 
     def lag(self, key: TopicPartitionKey, offset: int) -> int | None:
-        """Return the number of offsets from `offset` to the end as of the last fetch; None before
-        the first.
+        """Return the number of offsets from `offset` to the end that the last fetch reported; None
+        before the first fetch.
         """
         try:
             _, high = self._consumer.get_watermark_offsets(TopicPartition(*key), cached=True)
@@ -239,8 +242,8 @@ class SourceConsumer:
         return max(0, high - offset) if high >= 0 else None
 
     def _retry(self, call: Callable[[float], Any]) -> Any:
-        """Return the result of `call`, retried while Kafka is unavailable or a new partition is
-        not known, and a few times more.
+        """Return the result of `call`. Retry it while Kafka is unavailable, and a few times after
+        other transient errors, such as for a partition that is not known yet.
         """
         return self._retry_policy.retry(
             _ATTEMPTS_MAX,
@@ -249,16 +252,15 @@ class SourceConsumer:
                 ANSWER_SECONDS,
                 codes=LEADER_MOVES | _NOT_KNOWN_YET,
             ),
-            lambda error: error.args[0].code() in SILENT | LEADER_MOVES | _NOT_KNOWN_YET,
+            lambda error: error.args[0].code() in NO_ANSWER | LEADER_MOVES | _NOT_KNOWN_YET,
         )
 
     def _refreshing_topics(self, call: Callable[[float], Any]) -> Callable[[float], Any]:
-        """Return `call`, extended by a refresh of the topic's metadata after an unknown partition: the
-        client itself refreshes it twice a minute.
-
-        The consumer that is not a member sends this request: inside a member's callback it ends the
-        process (confluent_kafka 2.16).
+        """Return `call`, extended by a refresh of the topic's metadata if a partition is unknown: the
+        client itself refreshes it only twice a minute.
         """
+        # `_offsets_consumer` sends the request, because it is not a member of the group: in a
+        # rebalance callback of a member this request crashes the process (confluent_kafka 2.16).
 
         def call_and_refresh(seconds: float) -> Any:
             try:
@@ -280,8 +282,7 @@ class SourceConsumer:
         if not partitions:
             return
         try:
-            # Assigning again works in every state of the fetcher; seek() fails before the first
-            # fetch.
+            # Instead of seek(), which fails before the first fetch.
             self._consumer.incremental_unassign(
                 [TopicPartition(entry.topic, entry.partition) for entry in partitions]
             )
@@ -292,23 +293,23 @@ class SourceConsumer:
         self._set_paused(starts)
 
     def pause(self, keys: Iterable[TopicPartitionKey]) -> None:
-        """Stop fetching the partitions and keep the membership; prefetched records are fetched again
-        later.
+        """Stop fetching the partitions, which stay assigned; prefetched records are dropped, and
+        fetched again later.
         """
-        fresh = [key for key in keys if key not in self._paused]
-        self._paused.update(fresh)
-        self._pause(fresh)
+        not_paused = [key for key in keys if key not in self._paused]
+        self._paused.update(not_paused)
+        self._pause(not_paused)
 
     def resume(self, keys: Iterable[TopicPartitionKey]) -> None:
         """Fetch the partitions again."""
-        known = [key for key in keys if key in self._paused]
-        self._paused.difference_update(known)
-        if known:
-            self._consumer.resume([TopicPartition(*key) for key in known])
+        paused = [key for key in keys if key in self._paused]
+        self._paused.difference_update(paused)
+        if paused:
+            self._consumer.resume([TopicPartition(*key) for key in paused])
 
     def close(self) -> None:
         """Leave the group."""
-        # The last callback runs in here, when the group's metadata may be missing; its error would
+        # close() runs a last callback. The group's metadata may be missing then, and that error would
         # hide the one that ended the role.
         self._is_leaving = True
         self._consumer.close()
@@ -319,22 +320,25 @@ class SourceConsumer:
             self._consumer.pause([TopicPartition(*key) for key in keys])
 
     def _set_paused(self, keys: Iterable[TopicPartitionKey]) -> None:
-        """Pause or resume partitions that were just assigned: librdkafka remembers a pause from their
-        last assignment.
+        """Pause or resume partitions that were just assigned: librdkafka still applies the pause of
+        their last assignment.
         """
-        wanted = list(keys)
-        resumed = [TopicPartition(*key) for key in wanted if key not in self._paused]
+        assigned = list(keys)
+        resumed = [TopicPartition(*key) for key in assigned if key not in self._paused]
         if resumed:
             self._consumer.resume(resumed)
-        self._pause([key for key in wanted if key in self._paused])
+        self._pause([key for key in assigned if key in self._paused])
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if self._is_leaving:
-            return  # assigned while leaving, and revoked at once
+            return  # these partitions are revoked at once
         keys = [(partition.topic, partition.partition) for partition in partitions]
         starts = self._listener.assigned(keys)
         consumer.incremental_assign(
-            [TopicPartition(topic, part, starts[topic, part]) for topic, part in keys]
+            [
+                TopicPartition(topic, partition, starts[topic, partition])
+                for topic, partition in keys
+            ]
         )
         self._starts.update(starts)
         self._set_paused(keys)

@@ -12,29 +12,29 @@ from structlog.typing import FilteringBoundLogger
 
 from stream_dedup.domain.errors import BrokerError, GoneError
 from stream_dedup.domain.threads import SideThread
-from stream_dedup.kafka.admin import Admin
+from stream_dedup.kafka.admin import Admin, ExistingTopic
 
 POLL_SECONDS = 30.0
 SOON_SECONDS = 3.0
 
-TopicIds = Mapping[str, tuple[bytes, int]]
-"""(topic id, number of partitions) by topic name, for the topics that exist."""
+TopicIds = Mapping[str, ExistingTopic]
+"""The topics that exist, by name."""
 
 
 class TopicIdWatcher:
-    """Asks Kafka for topic ids in a second thread, because the controller may be unavailable.
+    """Requests topic ids in a second thread, because the controller may not answer for long.
 
-    `ask` returns the `TopicIds` of the topics that the role reads and writes.
+    `fetch_ids` requests the ids of the topics that the role reads and writes.
     """
 
     def __init__(
         self,
-        ask: Callable[[], TopicIds],
+        fetch_ids: Callable[[], TopicIds],
         thread: SideThread,
         monotonic: Callable[[], float],
         logger: FilteringBoundLogger,
     ) -> None:
-        self._ask = ask
+        self._fetch_ids = fetch_ids
         self._thread = thread
         self._monotonic = monotonic
         self._logger = logger
@@ -42,8 +42,8 @@ class TopicIdWatcher:
         self._asked_at = monotonic()
 
     def poll(self, *, soon: bool = False) -> TopicIds:
-        """Return each answer once, and {} while there is no new one. A request is sent every half
-        minute, or every 3 s if `soon`.
+        """Return the last answer if it is new, otherwise {}. Send a request every half minute, or
+        every 3 s if `soon`.
         """
         if self._is_asking:
             if not self._thread.ended(0.0):
@@ -58,9 +58,9 @@ class TopicIdWatcher:
         return {}
 
     def fetch(self) -> TopicIds:
-        """Return the ids, after waiting for the answer; {} if Kafka does not answer."""
+        """Request the ids and wait for them; return {} if Kafka does not answer."""
         try:
-            return self._ask()
+            return self._fetch_ids()
         except BrokerError as error:
             self._logger.warning("the topics could not be checked", reason=str(error))
             return {}
@@ -68,7 +68,7 @@ class TopicIdWatcher:
 
 def is_recreated(topic_ids: TopicIds, name: str, topic_id: bytes) -> bool:
     """Return whether the topic exists with another id, because it was created again."""
-    return name in topic_ids and topic_ids[name][0] != topic_id
+    return name in topic_ids and topic_ids[name].topic_id != topic_id
 
 
 def require_topics(admin: Admin, names: Sequence[str]) -> TopicIds:
@@ -77,8 +77,8 @@ def require_topics(admin: Admin, names: Sequence[str]) -> TopicIds:
     Raises:
         GoneError: one of them does not exist.
     """
-    found = admin.topic_ids(names)
-    missing = [name for name in names if name not in found]
+    topic_ids = admin.topic_ids(names)
+    missing = [name for name in names if name not in topic_ids]
     if len(missing) > 1:
         raise GoneError(
             f"The topics {' and '.join(missing)} do not exist; create them with: "
@@ -88,4 +88,4 @@ def require_topics(admin: Admin, names: Sequence[str]) -> TopicIds:
         raise GoneError(
             f"The topic {missing[0]} does not exist; create it with: stream-dedup topics apply"
         )
-    return found
+    return topic_ids

@@ -1,9 +1,10 @@
 """The worker's transaction: outputs and source offsets are written atomically.
 
 Invariants: the outputs are flushed before the offsets are sent, because a torn transaction
-(KAFKA-17754) then duplicates a record at worst, and never commits an offset without its output; a
-producer that may have sent its offsets or its EndTxn twice does not begin another transaction,
-because a late duplicate of the request could commit those offsets with it, or end it.
+(KAFKA-17754) then duplicates a record at worst, and never commits an offset without its output. A
+producer that may have sent its offsets or its EndTxn request twice does not begin another
+transaction: the broker could receive the second request during that one, and commit those offsets
+with it or end it early.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from stream_dedup.kafka.append import (
     StuckError,
     UndeliveredError,
     UnwrittenError,
+    classify_failures,
     client_error,
-    failure_of,
     translate_step_error,
     write_acls,
 )
@@ -47,18 +48,18 @@ _OUTPUT_SECONDS = 25.0
 _FLUSH_SLICE_SECONDS = 1.0
 _MESSAGE_SECONDS = 20.0
 _TRANSACTION_SECONDS = 30.0
-_BEGIN_TIMES = 6
-_BEGIN_SECONDS = 10.0
+_INIT_ATTEMPTS_MAX = 6
+_INIT_SECONDS = 10.0
 _GRACE_SECONDS = 2.0
 # librdkafka repeats a request after a broken connection or a time-out, after this pause plus or
-# minus a fifth. So the request of a shorter step was sent once. The default of 100 ms would not
-# distinguish them, because many steps with one request take as long.
+# minus a fifth. So a step that was shorter has sent its request once. The default of 100 ms would
+# not show that, because many steps with one request take as long.
 _RETRY_MS = 500
 _SENT_ONCE_SECONDS = 0.8 * _RETRY_MS / 1000
 
 
 class Output(NamedTuple):
-    """A record to write; a timestamp of None is written as none."""
+    """A record to write; with a timestamp of None it has none."""
 
     topic: str
     partition: int
@@ -102,11 +103,11 @@ class Result(NamedTuple):
 class TransactionalOutput:
     """Runs the worker's transactions: outputs and source offsets are written atomically.
 
-    With `alternates`, two producers alternate, the second with the id `<transactional_id>~2`. Still one
-    transaction ends before the next one begins; but while Kafka writes the markers of a producer's
-    last transaction, its next one gets CONCURRENT_TRANSACTIONS and retries only after 20 ms
-    (librdkafka's AddPartitionsToTxn), and the other producer does not wait for that. When one
-    producer is replaced, so is the other at its turn: the same broker may have been its coordinator.
+    With `alternates`, two producers take turns, the second with the id `<transactional_id>~2`; one
+    transaction still ends before the next one begins. A single producer would have to wait: while
+    Kafka writes the markers of its last transaction, the next one gets CONCURRENT_TRANSACTIONS, and
+    librdkafka retries only after 20 ms (AddPartitionsToTxn). If the result of a transaction is
+    unknown, both producers are replaced, because their coordinator may be the same broker.
     """
 
     def __init__(
@@ -128,8 +129,8 @@ class TransactionalOutput:
             config = producer_config(
                 settings,
                 client,
-                # The flush returns how many records remain; a callback for each delivered record
-                # would cost 1.3 us.
+                # `flush` returns how many records remain, so reports of delivered records are not
+                # needed; each would cost 1.3 us.
                 {"queue.buffering.max.messages": 1_000_000, "delivery.report.only.error": True},
                 {
                     "transactional.id": name,
@@ -138,15 +139,15 @@ class TransactionalOutput:
                     "retry.backoff.ms": _RETRY_MS,
                 },
             )
-            return config, self._new_producer(config)
+            return config, self._make_producer(config)
 
         self._config, self._producer = make(transactional_id)
-        self._other = make(f"{transactional_id}~2") if alternates else None
-        # These may have sent a request twice; each is replaced before its next transaction.
+        self._other_producer = make(f"{transactional_id}~2") if alternates else None
+        # Producers that may have sent a request twice; each is replaced before its next transaction.
         self._doubtful: set[Producer] = set()
-        self._outputs_until = 0.0
+        self._outputs_deadline = 0.0
         self._is_late = False  # whether outputs of the running transaction were not written in time
-        self._caller = self._make_thread("transactions")
+        self._call_thread = self._make_thread("transactions")
 
     def run(
         self,
@@ -155,14 +156,14 @@ class TransactionalOutput:
         group_metadata: bytes,
         *,
         one_by_one: bool = False,
-        reached: Callable[[str], None] = lambda _: None,
+        report_step: Callable[[str], None] = lambda _: None,
     ) -> Result:
         """Write the outputs and commit the source offsets (topic, partition, offset, metadata) in
         one transaction.
 
-        The order matters: 1 begin, 2 outputs, 3 flush, 4 offsets, 5 commit. With `one_by_one` each
-        output is flushed alone, so that `Result.refused` contains exactly the refused outputs;
-        otherwise it may contain their neighbours too. `reached` is called with the name of each
+        The steps, in this order: 1 begin, 2 outputs, 3 flush, 4 offsets, 5 commit. With `one_by_one`
+        each output is flushed alone, so that `Result.refused` contains exactly the refused outputs;
+        otherwise it may contain their neighbours too. `report_step` is called with the name of each
         finished step.
 
         Raises:
@@ -173,15 +174,15 @@ class TransactionalOutput:
         self._is_late = False
         try:
             return self._run(
-                outputs, offsets, group_metadata, one_by_one=one_by_one, reached=reached
+                outputs, offsets, group_metadata, one_by_one=one_by_one, report_step=report_step
             )
         except FencedError as error:
-            # Kafka does not report why it fenced the producer. After this time it has ended the
-            # transaction at its time-out, because Kafka was unavailable or this machine suspended;
-            # no other worker has our id.
+            # Kafka does not report why it fenced the producer. If that took longer than the
+            # transaction's time-out, Kafka has ended the transaction, because it was unavailable or
+            # this machine was suspended. Otherwise another worker has the same id.
             if self._monotonic() - began < _TRANSACTION_SECONDS:
                 raise
-            return self._replace_producers(str(error))
+            return self._end_as_unknown(str(error))
 
     def _run(
         self,
@@ -190,41 +191,43 @@ class TransactionalOutput:
         group_metadata: bytes,
         *,
         one_by_one: bool,
-        reached: Callable[[str], None],
+        report_step: Callable[[str], None],
     ) -> Result:
         if self._producer in self._doubtful:
             self._replace_producer()
         positions = [
-            TopicPartition(topic, part, offset, metadata)
-            for topic, part, offset, metadata in offsets
+            TopicPartition(topic, partition, offset, metadata)
+            for topic, partition, offset, metadata in offsets
         ]
         bulk = None
         if isinstance(outputs, PackedOutputs) and not one_by_one:
             bulk = BulkWriter.of(self._producer, outputs.columns)
         if bulk is None:
-            return self._attempt(outputs, positions, group_metadata, reached, one_by_one=one_by_one)
+            return self._attempt(
+                outputs, positions, group_metadata, report_step, one_by_one=one_by_one
+            )
         began = self._monotonic()
         try:
-            return self._attempt(outputs, positions, group_metadata, reached, bulk)
+            return self._attempt(outputs, positions, group_metadata, report_step, bulk)
         except UndeliveredError as error:
-            self._is_late = (
-                self._monotonic() - began >= _MESSAGE_SECONDS
-            )  # then the records are not the cause
-            ended = self._abort(error, [])
-            if ended.outcome is not Outcome.ABORTED or (self._is_late and not error.is_refused):
-                return ended
+            # After such a time the cause is a slow broker, not a record.
+            self._is_late = self._monotonic() - began >= _MESSAGE_SECONDS
+            aborted = self._abort(error, [])
+            if aborted.outcome is not Outcome.ABORTED or (self._is_late and not error.is_refused):
+                return aborted
             self._is_late = False
-        # Delivery reports show which record failed and why, so write without bulk. librdkafka would
-        # continue with a gap in its sequence numbers, so take a new producer.
+        # Write again one by one, because only that gives delivery reports, which show the record that
+        # failed and why. With a new producer: librdkafka would continue with a gap in its sequence
+        # numbers.
         self._replace_producer()
-        return self._attempt(outputs, positions, group_metadata, reached)
+        return self._attempt(outputs, positions, group_metadata, report_step)
 
     def _attempt(
         self,
         outputs: Sequence[Output],
         positions: list[TopicPartition],
         group_metadata: bytes,
-        reached: Callable[[str], None],
+        report_step: Callable[[str], None],
         bulk: BulkWriter | None = None,
         *,
         one_by_one: bool = False,
@@ -238,35 +241,35 @@ class TransactionalOutput:
         # In bulk no record reports why it was refused, and a missing ACL refuses all.
         needs = "" if bulk is None else write_acls(bulk.topics)
         try:
-            self._producer.begin_transaction()  # 1
-            self._outputs_until = self._monotonic() + _OUTPUT_SECONDS
-            reached("begin")
+            self._producer.begin_transaction()  # step 1
+            self._outputs_deadline = self._monotonic() + _OUTPUT_SECONDS
+            report_step("begin")
             if bulk is None:
                 try:
-                    self._write(outputs, range(len(outputs)), failures, one_by_one=one_by_one)  # 2
+                    # step 2
+                    self._write(outputs, range(len(outputs)), failures, one_by_one=one_by_one)
                 except BrokenError:
+                    # The delivery report with the reason may not have arrived yet.
                     with contextlib.suppress(UnwrittenError):
-                        self._flush(
-                            len(outputs), failures
-                        )  # the report with the reason may not have arrived yet
+                        self._flush(len(outputs), failures)
                     raise
             else:
-                self._write_in_bulk(outputs, bulk, failures)  # 2
-            reached("outputs")
-            self._flush(len(outputs), failures)  # 3
-            reached("flushed")
+                self._write_in_bulk(outputs, bulk, failures)  # step 2
+            report_step("outputs")
+            self._flush(len(outputs), failures)  # step 3
+            report_step("flushed")
             if failures:
                 return self._abort_failed(None, failures, outputs, positions, group_metadata)
             if positions:
-                with self._doubtful_if_slow():
-                    self._try_twice(  # 4
+                with self._mark_doubtful_if_slow():
+                    self._try_twice(  # step 4
                         lambda seconds: self._producer.send_offsets_to_transaction(
                             positions, group_metadata, seconds
                         ),
                         "sending the source offsets",
                         needs,
                     )
-            reached("offsets")
+            report_step("offsets")
         except KafkaException as error:
             self._refresh_grown_topics(error.args[0], outputs)
             return self._abort(
@@ -278,8 +281,8 @@ class TransactionalOutput:
             if isinstance(error, UnwrittenError | BrokenError):
                 return self._abort_failed(error, failures, outputs, positions, group_metadata)
             return self._abort(error, failures)
-        reached("before-commit")
-        return self._commit(needs, in_bulk=bulk is not None)  # 5
+        report_step("before-commit")
+        return self._commit(needs, in_bulk=bulk is not None)  # step 5
 
     def _refresh_grown_topics(self, error: KafkaError, outputs: Sequence[Output]) -> None:
         """Refresh the topics' metadata after an unknown partition: the client itself refreshes it
@@ -298,24 +301,21 @@ class TransactionalOutput:
         positions: list[TopicPartition],
         group_metadata: bytes,
     ) -> Result:
-        """Abort a transaction whose outputs failed; the reason is a missing ACL, the `failures` or
-        `why`.
+        """Abort a transaction whose outputs failed. The reason is a missing ACL if there is one,
+        otherwise the error of a failed output, otherwise `why`.
         """
         errors = [(outputs[index].topic, error) for index, error in failures]
-        failure = failure_of(errors) if why is None or errors else why
+        failure = classify_failures(errors) if why is None or errors else why
         self._is_late = isinstance(failure, UnwrittenError)
-        # Skip `_find_missing_acl` if outputs are only late: it would send the offsets of a valid transaction,
-        # and a late duplicate of them could be committed with the next, smaller one.
-        is_late = isinstance(why, UnwrittenError) and not errors
-        return self._abort(
-            (
-                None
-                if is_late
-                else self._find_missing_acl(errors, outputs, positions, group_metadata)
-            )
-            or failure,
-            failures,
+        # If outputs are only late, do not look for a missing ACL: that sends the offsets of a valid
+        # transaction, and a late duplicate of them could be committed with the next, smaller one.
+        is_only_late = isinstance(why, UnwrittenError) and not errors
+        missing_acl = (
+            None
+            if is_only_late
+            else self._find_missing_acl(errors, outputs, positions, group_metadata)
         )
+        return self._abort(missing_acl or failure, failures)
 
     def _write_in_bulk(
         self, outputs: Sequence[Output], bulk: BulkWriter, failures: list[tuple[int, KafkaError]]
@@ -329,8 +329,8 @@ class TransactionalOutput:
                 continue
             written = bulk.write(start, stop)
             while written < stop:
-                # The queue is full, or this record is refused; written alone, it waits or fails with
-                # the reason.
+                # The queue is full, or this record is refused. Written alone, it waits for the queue,
+                # or fails with the reason.
                 self._write(outputs, range(written, written + 1), failures)
                 written = bulk.write(written + 1, stop)
 
@@ -342,7 +342,7 @@ class TransactionalOutput:
         *,
         one_by_one: bool = False,
     ) -> None:
-        producer: Any = self._producer  # its stubs want headers in a list of another type
+        producer: Any = self._producer  # its type stubs require another type of headers
         for index in places:
             topic, partition, key, value, timestamp_ms, headers = outputs[index]
 
@@ -366,7 +366,7 @@ class TransactionalOutput:
                     )
                 except BufferError:
                     producer.poll(0.1)
-                    if self._monotonic() >= self._outputs_until and not failures:
+                    if self._monotonic() >= self._outputs_deadline and not failures:
                         raise UnwrittenError(
                             f"Only {index} of {len(outputs)} outputs had room in the queue within "
                             f"{_OUTPUT_SECONDS:.0f} s."
@@ -392,10 +392,10 @@ class TransactionalOutput:
     def _flush(self, count: int, failures: list[tuple[int, KafkaError]]) -> None:
         remaining = count
         try:
-            # After a failure librdkafka holds the other records back until they time out.
+            # Stop at the first failure: librdkafka keeps the other records until they time out.
             while True:
                 remaining = self._producer.flush(_FLUSH_SLICE_SECONDS)
-                if not remaining or failures or self._monotonic() >= self._outputs_until:
+                if not remaining or failures or self._monotonic() >= self._outputs_deadline:
                     break
         except SystemError as error:
             cause = client_error(error)
@@ -414,26 +414,26 @@ class TransactionalOutput:
         positions: list[TopicPartition],
         group_metadata: bytes,
     ) -> BrokerError | None:
-        """Return the exception for a missing ACL, if that is why every output was purged; the
-        transaction is aborted in any case.
+        """Return the exception for a missing ACL, if that is why every output was purged. The caller
+        aborts the transaction in any case.
 
-        A transaction without the ACL for a topic fails as a whole, and only its next call reports
-        why: sending the source offsets or, without any, the commit, which is refused once an output
-        has failed.
+        Without the ACL for a topic the transaction fails as a whole, and only its next call reports
+        the reason. So send the source offsets or, without any, commit, which fails because outputs
+        have failed.
         """
         if (not errors and not positions) or any(error.code() not in PURGED for _, error in errors):
             return None
         try:
-            with self._doubtful_if_slow():
+            with self._mark_doubtful_if_slow():
                 if positions:
-                    self._caller.call(
+                    self._call_thread.call(
                         lambda: self._producer.send_offsets_to_transaction(
                             positions, group_metadata, STEP_SECONDS
                         ),
                         STEP_SECONDS + _GRACE_SECONDS,
                     )
                 else:
-                    self._caller.call(
+                    self._call_thread.call(
                         lambda: self._producer.commit_transaction(STEP_SECONDS),
                         STEP_SECONDS + _GRACE_SECONDS,
                     )
@@ -452,17 +452,17 @@ class TransactionalOutput:
 
     def _commit(self, needs: str, *, in_bulk: bool) -> Result:
         try:
-            with self._doubtful_if_slow():
+            with self._mark_doubtful_if_slow():
                 self._try_twice(self._producer.commit_transaction, "committing", needs)
         except AbortableError as error:
             if in_bulk and isinstance(error, UndeliveredError):
                 raise
             if self._producer in self._doubtful:
-                return self._replace_producers(str(error))
+                return self._end_as_unknown(str(error))
             return self._abort(error, [])
-        if self._other is not None:
-            (self._config, self._producer), self._other = (
-                self._other,
+        if self._other_producer is not None:
+            (self._config, self._producer), self._other_producer = (
+                self._other_producer,
                 (self._config, self._producer),
             )
         return Result(Outcome.COMMITTED)
@@ -471,12 +471,12 @@ class TransactionalOutput:
         if not isinstance(why, AbortableError):
             raise why
         if isinstance(why, StuckError):
-            return self._replace_producers(str(why))
+            return self._end_as_unknown(str(why))
         try:
-            with self._doubtful_if_slow():
+            with self._mark_doubtful_if_slow():
                 self._try_twice(self._producer.abort_transaction, "aborting")
         except AbortableError as error:
-            return self._replace_producers(str(error))
+            return self._end_as_unknown(str(error))
         refused = tuple(sorted({index for index, error in failures if error.code() in REFUSALS}))
         if refused:
             # librdkafka continues with a gap in its sequence numbers, and the next transaction would
@@ -484,23 +484,27 @@ class TransactionalOutput:
             self._replace_producer()
         return Result(Outcome.ABORTED, refused, str(why), self._is_late)
 
-    def _replace_producers(self, why: str) -> Result:
-        """Replace the producer, and the other one at its next turn."""
-        self._caller.leave()
-        self._caller = self._make_thread("transactions")
+    def _end_as_unknown(self, why: str) -> Result:
+        """Return the result UNKNOWN. Replace this producer now, and the other one before its next
+        transaction.
+        """
+        self._call_thread.leave()
+        self._call_thread = self._make_thread("transactions")
         self._replace_producer()
-        self._doubtful = set() if self._other is None else {self._other[1]}
+        self._doubtful = set() if self._other_producer is None else {self._other_producer[1]}
         return Result(Outcome.UNKNOWN, why=why, is_late=self._is_late)
 
     def _replace_producer(self) -> None:
-        """Replace the producer; the epoch of the new one fences late requests of the old one."""
+        """Replace the producer. The new one has a higher epoch, which fences late requests of the
+        old one.
+        """
         self._doubtful.discard(self._producer)
-        self._producer = self._new_producer(self._config)
+        self._producer = self._make_producer(self._config)
 
     @contextlib.contextmanager
-    def _doubtful_if_slow(self) -> Iterator[None]:
-        """Mark the producer for replacement if this step took so long that its request may have been
-        sent twice.
+    def _mark_doubtful_if_slow(self) -> Iterator[None]:
+        """Mark the producer for replacement if the body takes so long that librdkafka may have sent
+        its request twice.
         """
         began = self._monotonic()
         try:
@@ -509,13 +513,13 @@ class TransactionalOutput:
             if self._monotonic() - began >= _SENT_ONCE_SECONDS:
                 self._doubtful.add(self._producer)
 
-    def _new_producer(self, config: dict[str, Any]) -> Producer:
+    def _make_producer(self, config: dict[str, Any]) -> Producer:
         producer = make_producer(config)
         doing = f"beginning as transactional id {config['transactional.id']}"
         needs = f"Write and Describe on transactionalId {config['transactional.id']}"
         try:
             self._retry_policy.retry(
-                _BEGIN_TIMES, lambda: producer.init_transactions(_BEGIN_SECONDS), is_retriable
+                _INIT_ATTEMPTS_MAX, lambda: producer.init_transactions(_INIT_SECONDS), is_retriable
             )
         except KafkaException as error:
             raise translate(error, doing, needs) from error
@@ -531,7 +535,7 @@ class TransactionalOutput:
         """
         for attempt in (1, 2):
             try:
-                self._caller.call(lambda: call(STEP_SECONDS), STEP_SECONDS + _GRACE_SECONDS)
+                self._call_thread.call(lambda: call(STEP_SECONDS), STEP_SECONDS + _GRACE_SECONDS)
             except TimeoutError as error:
                 raise StuckError(
                     f"While {doing}, the client did not return within its own time-out."

@@ -111,7 +111,7 @@ class Loading:
             self.documents += 1
             self.size += len(value)
             self.without_key += key is None
-            if self.producer.is_given_up:
+            if self.producer.has_given_up:
                 return
             if time.monotonic() - self._checkpoint >= CHECKPOINT_SECONDS:
                 self._flush()

@@ -4,21 +4,23 @@
     answer   := log_offset(u64) nonce(16) number(u64) documents(u32)
                 reason(u8) distance(u8) similarity(u8: of the two sketches in per cent, or 255 if
                 none were compared) decided_offset(u64) decided_place(u32), each for all documents
-                sources(u16) source* then, only for verdicts that name another document (duplicates,
-                and new documents with a sibling): copies(u32) better(u8: the rule by which it beats
-                the best so far, or 0) source(u16) offset(i64) time_ms(i64) id_bytes(u16), as
-                columns; their ids, concatenated; at the end chain(8)
+                sources(u16) source*
+                then columns that only verdicts have which name another document (duplicates, and new
+                documents with a sibling): copies(u32) better(u8: the rule by which it beats all
+                earlier copies, or 0) source(u16) offset(i64) time_ms(i64) id_bytes(u16);
+                the ids of these other documents, concatenated; at the end chain(8)
     source   := topic(str8) topic_id(16) partition(u32)
     rejected := log_offset(u64) nonce(16) number(u64) why(str16) chain(8)
-    announce := answers_from(u64): this replica answers no log offset below
+    announce := first_answered_offset(u64): this replica answers no record of the log before it
 
 An answer is written in the format in force at its log record, so the worker sees which one that is.
 `FORMATS` contains the reader and writer of each format ever released.
 
 Invariants: the bytes of an answer are a function of the log's prefix alone (no replica, no clock,
-no batch size), so two replicas send equal bytes; `chain` is a keyless BLAKE2b-64 of the previous
-answer's chain and this answer's bytes, so two replicas that differ once differ in every later
-answer; answers are stored as sent, and sent again rather than judged again.
+no batch size), so two replicas send equal bytes. `chain`, the running digest, is a keyless
+BLAKE2b-64 of the previous answer's chain and this answer's bytes, so two replicas that differ once
+differ in every later answer. Answers are stored as sent; a replica that restarts sends the stored
+bytes and does not judge again.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from stream_dedup.domain.document import (
 )
 from stream_dedup.domain.errors import UPGRADE, FormatError, OtherFormatError
 from stream_dedup.domain.lazy_sequences import sizes_of
-from stream_dedup.log.record_frame import FIRST_FORMAT, Reader, framed, table_of, unframed
+from stream_dedup.log.record_frame import FIRST_FORMAT, Reader, framed, index_distinct, unframed
 from stream_dedup.log.schema import (
     COLUMNS,
     IS_REASON,
@@ -59,7 +61,7 @@ _U8 = struct.Struct("<B")
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
-_HEAD = struct.Struct("<Q16sQ")
+_ORIGIN = struct.Struct("<Q16sQ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class LogAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The refusal to judge the log record at `log_offset`; `why` is a sentence for the worker's
+    """The index refused to judge the log record at `log_offset`; `why` is a sentence for the worker's
     operator.
     """
 
@@ -88,11 +90,11 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """The lowest log offset that this replica answers; a worker that waits for an older one appends
-    again.
+    """The lowest log offset that this replica answers. A worker that waits for the answer to an older
+    record appends that record again.
     """
 
-    answers_from: int
+    first_answered_offset: int
 
 
 Answer: TypeAlias = LogAnswer | Rejected | Announce
@@ -114,46 +116,46 @@ def encode(
 
 def encode_announce(announce: Announce, form: int = FIRST_FORMAT) -> bytes:
     """Return the record bytes of an announcement, of the format `form`."""
-    return framed(MAGIC, form, KIND_ANNOUNCE, _U64.pack(announce.answers_from))
+    return framed(MAGIC, form, KIND_ANNOUNCE, _U64.pack(announce.first_answered_offset))
 
 
 def decode(
-    raw: bytes | None, what: str = "A record of verdicts", nonce: bytes | None = None
+    raw: bytes | None, record_name: str = "A record of verdicts", nonce: bytes | None = None
 ) -> Answer:
-    """Return the answer in `raw`; `what` names the record in errors. With `nonce`, the judgements of
-    answers to other workers are not decoded.
+    """Return the answer in `raw`; errors begin with `record_name`. With `nonce`, that of a worker, the
+    judgements in answers to other workers are not decoded.
 
     Raises:
         OtherFormatError: the record is intact, but its format or kind is unknown; the role must
         stop.
         FormatError: not a record of stream_dedup, or damaged.
     """
-    form, kind, body = unframed(MAGIC, FORMATS, raw, what)
+    form, kind, body = unframed(MAGIC, FORMATS, raw, record_name)
     decoder = FORMATS[form].decoders.get(kind)
     if decoder is None:
         raise OtherFormatError(
-            f"{what} is of kind {kind}, which this program does not know: {UPGRADE}"
+            f"{record_name} is of kind {kind}, which this program does not know: {UPGRADE}"
         )
-    if kind == KIND_ANSWER and nonce is not None and len(body) >= _HEAD.size + CHAIN_BYTES:
-        log_offset, asked_by, number = _HEAD.unpack_from(body)
-        if asked_by != nonce:
-            return LogAnswer(log_offset, asked_by, number, (), bytes(body[-CHAIN_BYTES:]))
-    return decoder(Reader(body, what), what)
+    if kind == KIND_ANSWER and nonce is not None and len(body) >= _ORIGIN.size + CHAIN_BYTES:
+        log_offset, asker_nonce, number = _ORIGIN.unpack_from(body)
+        if asker_nonce != nonce:
+            return LogAnswer(log_offset, asker_nonce, number, (), bytes(body[-CHAIN_BYTES:]))
+    return decoder(Reader(body, record_name), record_name)
 
 
 def _decode_announce(reader: Reader, _: str) -> Announce:
-    (answers_from,) = reader.unpack(_U64)
+    (first_answered_offset,) = reader.unpack(_U64)
     reader.end()
-    return Announce(answers_from)
+    return Announce(first_answered_offset)
 
 
 def _rejected_body(answer: Rejected) -> bytes:
     why = answer.why.encode("utf-8")[:2000]
-    return _HEAD.pack(answer.log_offset, answer.nonce, answer.number) + _U16.pack(len(why)) + why
+    return _ORIGIN.pack(answer.log_offset, answer.nonce, answer.number) + _U16.pack(len(why)) + why
 
 
 def _decode_rejected(reader: Reader, _: str) -> Rejected:
-    log_offset, nonce, number = _HEAD.unpack(reader.take(_HEAD.size))
+    log_offset, nonce, number = _ORIGIN.unpack(reader.take(_ORIGIN.size))
     why = bytes(reader.take(reader.unpack(_U16)[0])).decode("utf-8", "replace")
     chain = bytes(reader.take(CHAIN_BYTES))
     reader.end()
@@ -163,8 +165,8 @@ def _decode_rejected(reader: Reader, _: str) -> Rejected:
 def _answer_body(answer: LogAnswer) -> bytes:
     """Return the body of an answer, without its chain."""
     verdicts = Verdicts.of(answer.judgements)
-    named, naming = NamedRepresentatives.of(verdicts.named), verdicts.names_another
-    listed, places = table_of(named.sources)
+    named, names_another = NamedRepresentatives.of(verdicts.named), verdicts.names_another
+    distinct_sources, source_numbers = index_distinct(named.sources)
     columns = [
         getattr(verdicts, column.name).astype(column.stored)
         for column in COLUMNS
@@ -172,22 +174,22 @@ def _answer_body(answer: LogAnswer) -> bytes:
     ]
     named_columns = [
         *(
-            getattr(verdicts, column.name)[naming].astype(column.stored)
+            getattr(verdicts, column.name)[names_another].astype(column.stored)
             for column in COLUMNS
             if column.named_only
         ),
-        places.astype("<u2"),
+        source_numbers.astype("<u2"),
         named.offsets.astype("<i8"),
         named.times_ms.astype("<i8"),
         sizes_of(named.stops).astype("<u2"),
     ]
     return b"".join(
         (
-            _HEAD.pack(answer.log_offset, answer.nonce, answer.number),
+            _ORIGIN.pack(answer.log_offset, answer.nonce, answer.number),
             _U32.pack(len(verdicts)),
             *(column.tobytes() for column in columns),
-            _U16.pack(len(listed)),
-            *(_encode_partition(named.partitions[source]) for source in listed.tolist()),
+            _U16.pack(len(distinct_sources)),
+            *(_encode_partition(named.partitions[source]) for source in distinct_sources.tolist()),
             *(column.tobytes() for column in named_columns),
             named.ids,
         )
@@ -200,8 +202,8 @@ def _encode_partition(partition: tuple[str, bytes, int]) -> bytes:
     return b"".join((_U8.pack(len(name)), name, partition[1], _U32.pack(partition[2])))
 
 
-def _decode_answer(reader: Reader, what: str) -> LogAnswer:
-    log_offset, nonce, number = _HEAD.unpack(reader.take(_HEAD.size))
+def _decode_answer(reader: Reader, record_name: str) -> LogAnswer:
+    log_offset, nonce, number = _ORIGIN.unpack(reader.take(_ORIGIN.size))
     (count,) = reader.unpack(_U32)
     columns = {
         column.name: reader.column(column.kind, count)
@@ -209,12 +211,14 @@ def _decode_answer(reader: Reader, what: str) -> LogAnswer:
         if not column.named_only
     }
     if not IS_REASON[columns["reasons"]].all():
-        raise OtherFormatError(f"{what} gives a reason that this program does not know: {UPGRADE}")
-    table = []
+        raise OtherFormatError(
+            f"{record_name} gives a reason that this program does not know: {UPGRADE}"
+        )
+    partitions = []
     for _ in range(reader.unpack(_U16)[0]):
         topic = reader.text(_U8)
         topic_id = bytes(reader.take(TOPIC_ID_BYTES))
-        table.append((topic, topic_id, reader.unpack(_U32)[0]))
+        partitions.append((topic, topic_id, reader.unpack(_U32)[0]))
     is_naming = naming_mask(columns["reasons"], columns["similarity"])
     named_count = int(is_naming.sum())
     for column in COLUMNS:
@@ -223,19 +227,19 @@ def _decode_answer(reader: Reader, what: str) -> LogAnswer:
             values[is_naming] = reader.column(column.kind, named_count)
     if columns["better"].max(initial=0) >= len(BETTER_LABELS):
         raise OtherFormatError(
-            f"{what} names a rule of what is better that this program does not know: {UPGRADE}"
+            f"{record_name} names a rule of what is better that this program does not know: {UPGRADE}"
         )
     sources = reader.column(np.uint16, named_count)
     offsets = reader.column(np.int64, named_count)
     times_ms = reader.column(np.int64, named_count)
     stops = np.cumsum(reader.column(np.uint16, named_count), dtype=np.int64)
-    if named_count and sources.max() >= len(table):
-        raise FormatError(f"{what} names a source partition that it does not list.")
+    if named_count and sources.max() >= len(partitions):
+        raise FormatError(f"{record_name} names a source partition that it does not list.")
     ids = bytes(reader.take(int(stops[-1]) if named_count else 0))
     chain = bytes(reader.take(CHAIN_BYTES))
     reader.end()
-    assert len(nonce) == NONCE_BYTES  # noqa: S101 - the struct says so; this is for the reader of the code
-    named = NamedRepresentatives(table, sources, offsets, times_ms, stops, ids)
+    assert len(nonce) == NONCE_BYTES  # noqa: S101 - documents what `_ORIGIN` ensures
+    named = NamedRepresentatives(partitions, sources, offsets, times_ms, stops, ids)
     return LogAnswer(log_offset, nonce, number, Verdicts(named=named, **columns), chain)
 
 

@@ -2,18 +2,20 @@
 
 Its records are control records in the log's frame (`records`), of three types:
 
-    begun   {log, topic, topic_id, partitions}: these partitions were begun under that log
-    opened  {log}: every partition begun under that log before this topic existed is listed before this record
-    reading {log, settings, changes}: the settings that decide text, id and scope of a document. The first one written by a
-            worker is in force, so that two first workers agree; one with `changes` (by `declare`)
-            replaces it for later records
+    begun   {log, topic, topic_id, partitions}: workers have started to read these partitions, with
+            that log
+    opened  {log}: the records before this one list every partition that was begun with that log before
+            the topic `begun` existed
+    reading {log, settings, changes}: the settings that decide text, id and scope of a document. The
+            first one in the topic is in force, so that two workers that start together agree; one
+            with `changes` (by `declare`) replaces it
 
 `log` and `topic_id` are the ids, in hex, that Kafka assigns a topic at its creation, so records of a
 deleted topic of the same name are ignored.
 
 Invariant: a record `begun` is appended only when the group has a committed offset for the
-partition, and before a record of the partition is read. So a begun partition without a committed
-offset has lost it.
+partition, and before a record of the partition is read. So if a begun partition has no committed
+offset, the offset was deleted.
 """
 
 from __future__ import annotations
@@ -27,9 +29,10 @@ from stream_dedup.log.records import Control, LogRecord, encode_control
 
 @dataclass(slots=True)
 class BegunTopic:
-    """The begun partitions of a source topic under a log; `fold` reads the topic's records in order.
+    """The begun partitions of a source topic with a log; `fold` applies the records of the topic
+    `begun` in order.
 
-    `reading` is in force, `first_reading` was the first one.
+    `is_open`: `opened` was read. `reading` are the settings in force, `first_reading` the first ones.
     """
 
     log_id: bytes

@@ -1,7 +1,6 @@
-"""The orders in control records: their fields, and which values these can have
-(docs/reference/control-records.md).
+"""The fields of orders (control records), and their valid values (docs/reference/control-records.md).
 
-`index.rules` and `audit.judgements` apply them, independently of each other.
+`index.rules` and `audit.judgements` apply orders, independently of each other.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ Partition = tuple[str, bytes, int]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The time for which representatives count: `length_ms` of log time; with `refresh`, since the
-    last duplicate that named them.
+    """How long a representative stays in the index: `length_ms` of log time, counted from its own
+    record or, with `refresh`, from the last duplicate that named it.
 
     Raises:
         ConfigurationError: the length is not a whole number of milliseconds from a second to a thousand
@@ -77,11 +76,11 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """The content of the log's first record: recipe, plan, window, group, floor of features and
-    mode.
+    """The content of the log's first record, which declares how its documents are judged.
 
-    `width` is that of the recipe's prints in bits, `sketch_bytes` the size of its sketches; if they
-    are missing, the first batch contains them. `format` is the log's first.
+    `floor` is the number of features below which texts are compared for equality only. `width` is
+    that of the recipe's fingerprints in bits, `sketch_bytes` the size of its sketches; if they are
+    missing, those of the first batch count. `format` is the log's first format.
     """
 
     recipe: str
@@ -196,11 +195,11 @@ def parse_retraction(fields: Mapping[str, Any]) -> list[tuple[Partition, int, in
             f"A retraction names the id of a topic in hexadecimal digits, and 1 to {DOCUMENTS_MAX} "
             f"positions of three numbers, not {hex_digits!r:.40} and {values!r:.100}."
         )
-    names = {"partition": _U32_MAX, "offset": OFFSET_MAX, "value_digest": _U64_MAX}
+    highest = {"partition": _U32_MAX, "offset": OFFSET_MAX, "value_digest": _U64_MAX}
     positions = []
     for value in values:
-        named = dict(zip(names, value, strict=True))
-        partition, offset, digest = (_number_field(named, *bound) for bound in names.items())
+        numbers = dict(zip(highest, value, strict=True))
+        partition, offset, digest = (_number_field(numbers, *item) for item in highest.items())
         positions.append(((topic, topic_id, partition), offset, digest))
     return positions
 
@@ -209,7 +208,7 @@ def _text_field(fields: Mapping[str, Any], name: str) -> str:
     """Return a field that is a text.
 
     Raises:
-        ConfigurationError: it is missing or none.
+        ConfigurationError: it is missing or of another type.
     """
     value = fields.get(name)
     if not isinstance(value, str):
@@ -223,7 +222,7 @@ def _name_field(fields: Mapping[str, Any], name: str) -> str:
     """Return a field that is a printable text of 1 to 255 bytes.
 
     Raises:
-        ConfigurationError: it is missing or none.
+        ConfigurationError: it is missing or not such a text.
     """
     value = _text_field(fields, name)
     if (
@@ -254,7 +253,7 @@ def _number_field(fields: Mapping[str, Any], name: str, highest: int) -> int:
     """Return a field that is a whole number from 0 to `highest`.
 
     Raises:
-        ConfigurationError: it is missing or none.
+        ConfigurationError: it is missing or not such a number.
     """
     value = fields.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= highest:

@@ -1,4 +1,4 @@
-"""Parse dead letters, and name the group that commits up to where they were sent back."""
+"""Parse dead letters; name the consumer group whose offsets say which were sent back."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Final
 from stream_dedup.domain.document import UNREADABLE, Headers, Message, UnreadableHeaders
 from stream_dedup.log import headers
 
-# A header of these says that the letter lacks a part of its record.
-_LACKS: Final = (
+# The headers of dead letters that lack a part of their record.
+_TRUNCATION_HEADERS: Final = (
     headers.ERROR_TRUNCATED,
     headers.ERROR_KEY_TRUNCATED,
     headers.ERROR_HEADERS_DROPPED,
@@ -19,8 +19,8 @@ _LACKS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A dead letter. `size` is the full size of its value; `is_cut` says that the letter lacks a
-    part of its record.
+    """A dead letter. `size` is the size of the source record's value; `is_cut`: the letter lacks a
+    part of that record.
     """
 
     message: Message
@@ -39,13 +39,16 @@ class Letter:
         return "" if self.partition is None else f"{self.topic}-{self.partition}@{self.offset}"
 
     def can_be_sent_to(self, documents: str) -> bool:
-        """Return whether `dlq redrive` can send the letter back: it is whole, and of this topic."""
+        """Return whether `dlq redrive` can send the letter back to `documents`: it is whole, and its
+        record was in this topic.
+        """
         return not self.is_cut and self.partition is not None and self.topic == documents
 
     def is_sent_back(self, documents: str, first_unsent: int) -> bool:
-        """Return whether a run of `dlq redrive` that committed `first_unsent` sent the letter back.
+        """Return whether `dlq redrive` has sent the letter back; `first_unsent` is its committed
+        offset.
 
-        False for a letter that was sent from behind that offset, which no offset records.
+        A single later letter that was sent back counts as not sent, because no offset records it.
         """
         return self.can_be_sent_to(documents) and self.message.offset < first_unsent
 
@@ -91,27 +94,26 @@ def letter_of(message: Message) -> Letter:
         digits = text(name)
         return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 19 else None
 
-    part, offset, full = (
-        number(headers.DLQ_PARTITION),
-        number(headers.DLQ_OFFSET),
-        number(headers.ERROR_TRUNCATED),
-    )
-    is_whole = part is not None and offset is not None
+    partition, offset = number(headers.DLQ_PARTITION), number(headers.DLQ_OFFSET)
+    full_size = number(headers.ERROR_TRUNCATED)
+    has_position = partition is not None and offset is not None
     return Letter(
-        message,
-        text(headers.DLQ_TOPIC),
-        part if is_whole else None,
-        offset if is_whole else None,
-        text(headers.ERROR_STAGE),
-        text(headers.ERROR_CLASS),
-        text(headers.DLQ_MESSAGE),
-        len(message.value or b"") if full is None else full,
-        isinstance(message, UnreadableHeaders)
+        message=message,
+        topic=text(headers.DLQ_TOPIC),
+        partition=partition if has_position else None,
+        offset=offset if has_position else None,
+        stage=text(headers.ERROR_STAGE),
+        error_class=text(headers.ERROR_CLASS),
+        why=text(headers.DLQ_MESSAGE),
+        size=len(message.value or b"") if full_size is None else full_size,
+        is_cut=isinstance(message, UnreadableHeaders)
         or text(headers.ERROR_CLASS) == UNREADABLE
-        or any(map(text, _LACKS)),
+        or any(map(text, _TRUNCATION_HEADERS)),
     )
 
 
 def redrive_group(group: str) -> str:
-    """Return the consumer group that commits the first letter that was not sent back."""
+    """Return the consumer group of `dlq redrive`: its committed offset is the first letter that was
+    not sent back.
+    """
     return f"{group}-redrive"

@@ -1,10 +1,10 @@
 """Headers of the output topics `unique`, `duplicates` and `dlq.documents`.
 
-Invariants: headers of the source record come first, in their order and unchanged, except that names
-beginning with `dedup.` become `dedup.prior.*` and those with `__dlq.errors.` become
-`__dlq.errors.prior.*`, so that a producer cannot forge a verdict or the origin of a dead letter;
-ours follow. All values are UTF-8 text. `OWN_BYTES_MAX` is an upper bound of the size of ours; the
-size check before judging relies on it.
+Invariants: the headers of the source record come first, in their order, and ours follow. A source
+header whose name begins with `dedup.` is renamed to `dedup.prior.*`, one with `__dlq.errors.` to
+`__dlq.errors.prior.*`, so that a producer cannot forge a verdict or the origin of a dead letter. All
+our values are UTF-8 text. `OWN_BYTES_MAX` is an upper bound of the size of ours; the size check
+before judging relies on it.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ DLQ_GROUP = "__dlq.errors.group"
 DLQ_MESSAGE = "__dlq.errors.message"
 
 MESSAGE_BYTES_MAX = 1000
-# The longest names, numbers, id and topic name; a dead letter has a message instead of the id.
+# 1510: the longest names, numbers and topic name.
 OWN_BYTES_MAX = 1510 + ID_BYTES_MAX + MESSAGE_BYTES_MAX
 # librdkafka cannot read records with more than 100,000 headers, and ours are added.
 FOREIGN_HEADERS_MAX = 100_000 - 20
 _DAY_MS = 86_400_000
-_OFFSETS = 1 << 63  # Kafka's offsets are below
-_FIXED_BYTES = 200 + OWN_BYTES_MAX  # of a record without key, value and headers
+_OFFSET_LIMIT = 1 << 63  # Kafka's offsets are lower
+_FIXED_BYTES = 200 + OWN_BYTES_MAX  # of a record without key, value and source headers
 
 
 OUTCOMES = {
@@ -80,8 +80,8 @@ OUTCOMES = {
 
 
 def escape_source_headers(headers: Sequence[tuple[str, bytes | None]]) -> Headers:
-    """Return the source record's headers with `prior.` added to each name that begins with a
-    prefix of ours, so that a producer cannot forge one of our headers.
+    """Return the source record's headers with `prior.` added to each name that has a prefix of
+    ours.
     """
     return [
         (
@@ -103,16 +103,14 @@ def unescape_source_headers(headers: Sequence[tuple[str, bytes | None]]) -> Head
 
 
 def _reserved_prefix(name: str) -> str:
-    """Return the prefix of ours with which a header's name begins; "" if it has none."""
+    """Return our prefix with which a header's name begins; "" if it has none."""
     if name.startswith(OWN_PREFIX):
         return OWN_PREFIX
     return _DLQ_PREFIX if name.startswith(_DLQ_PREFIX) else ""
 
 
 def text_of(headers: Sequence[tuple[str, bytes | None]], name: str) -> str:
-    """Return the text of the last header of that name, the one that Kafka's clients return; "" if
-    there is none.
-    """
+    """Return the text of the last header of that name, as Kafka's clients do; "" if there is none."""
     return next(
         (
             (value or b"").decode("utf-8", "replace")
@@ -130,7 +128,7 @@ def parse_log_place(text: str) -> LogPlace | None:
         part.isascii() and part.isdigit() and len(part) <= 19 for part in (offset, place)
     ):
         return None
-    return LogPlace(int(offset), int(place)) if int(offset) < _OFFSETS else None
+    return LogPlace(int(offset), int(place)) if int(offset) < _OFFSET_LIMIT else None
 
 
 def of_verdict(
@@ -144,39 +142,39 @@ def of_verdict(
         ValueError: the reason is not an outcome.
     """
     reason = verdict if isinstance(verdict, Reason) else verdict.reason
-    constant = _constants(recipe).get(reason)
-    if constant is None:
+    constant_headers = _constant_headers(recipe).get(reason)
+    if constant_headers is None:
         raise ValueError(f"{reason.label} is not an outcome for a reader")
-    written: Headers = [*constant, (POSITION, str(position).encode())]
+    own_headers: Headers = [*constant_headers, (POSITION, str(position).encode())]
     if fingerprint is not None:
-        written.append((FINGERPRINT, fingerprint))
+        own_headers.append((FINGERPRINT, fingerprint))
     if isinstance(verdict, Reason):
-        return written
+        return own_headers
     if verdict.sibling is not None:
-        written += (
+        own_headers += (
             (SIBLING_SIMILARITY, as_text(verdict.similarity).encode()),
             (SIBLING_ID, verdict.sibling.id),
             (SIBLING_POSITION, str(verdict.sibling.position).encode()),
         )
     elif verdict.of is not None:
-        written.append((DISTANCE, b"%d" % verdict.distance))
+        own_headers.append((DISTANCE, b"%d" % verdict.distance))
         if verdict.similarity != NOT_COMPARED:
-            written.append((SIMILARITY, as_text(verdict.similarity).encode()))
+            own_headers.append((SIMILARITY, as_text(verdict.similarity).encode()))
         if verdict.copies:
-            written.append((COPIES, b"%d" % verdict.copies))
+            own_headers.append((COPIES, b"%d" % verdict.copies))
         if verdict.better:
-            written.append((BETTER, BETTER_LABELS[verdict.better].encode()))
-        written += (
+            own_headers.append((BETTER, BETTER_LABELS[verdict.better].encode()))
+        own_headers += (
             (OF_ID, verdict.of.id),
             (OF_POSITION, str(verdict.of.position).encode()),
             (OF_TIME, rfc3339(verdict.of.time_ms).encode()),
         )
-    written.append((LOG, b"%d/%d" % verdict.decided))
-    return written
+    own_headers.append((LOG, b"%d/%d" % verdict.decided))
+    return own_headers
 
 
 @lru_cache
-def _constants(recipe: str) -> dict[int, tuple[tuple[str, bytes], ...]]:
+def _constant_headers(recipe: str) -> dict[int, tuple[tuple[str, bytes], ...]]:
     return {
         int(reason): (*outcome, (RECIPE, recipe.encode())) for reason, outcome in OUTCOMES.items()
     }
@@ -187,9 +185,9 @@ def of_dead_letter(
 ) -> Headers:
     """Return our headers of a dead letter: Kafka's names (KIP-1191) and the stage that failed.
 
-    A header contains the record's timestamp in milliseconds, because the topic of dead letters uses
-    LogAppendTime: its retention is a few days, and a record with an old timestamp would be deleted
-    at once.
+    One header contains the source record's timestamp in milliseconds. The dead letter itself gets
+    another one, because the topic uses LogAppendTime: with its own old timestamp, a record would be
+    deleted at once by the topic's short retention.
     """
     message = (
         letter.message.encode("utf-8", "replace")[:MESSAGE_BYTES_MAX]
@@ -210,14 +208,14 @@ def of_dead_letter(
 
 
 def rfc3339(time_ms: int) -> str:
-    """Return a time in milliseconds since 1970 as RFC 3339 in UTC; "" outside of Python's
-    calendar.
+    """Return a time in milliseconds since 1970 as RFC 3339 in UTC; "" outside of the years that Python
+    supports.
     """
-    day, rest = divmod(time_ms, _DAY_MS)
+    day, day_ms = divmod(time_ms, _DAY_MS)
     date = _date(day)
     if not date:
         return ""
-    seconds, milliseconds = divmod(rest, 1000)
+    seconds, milliseconds = divmod(day_ms, 1000)
     minutes, second = divmod(seconds, 60)
     return "%sT%02d:%02d:%02d.%03dZ" % (date, minutes // 60, minutes % 60, second, milliseconds)  # noqa: UP031 - half the time
 
@@ -258,7 +256,6 @@ def record_bytes(
 
 
 def header_bytes(name: str, value: bytes | None) -> int:
-    """Return an upper bound of a source record's header in an output, in bytes."""
-    # librdkafka returns only names that are valid text, so `replace` never applies.
+    """Return an upper bound of the size of a source record's header in an output, in bytes."""
     size = len(name) if name.isascii() else len(name.encode("utf-8", "replace"))
     return size + len(_PRIOR) + len(value or b"") + 10

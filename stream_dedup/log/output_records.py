@@ -37,10 +37,10 @@ class Tapped:
 
 def describe(message: Message, dead_letters: str, identifier: bytes | None) -> Tapped:
     """Return the verdict and other headers of a record of an output topic."""
-    found = dict(message.headers or [])  # the last header of a name is ours
+    values = dict(message.headers or [])  # of equal names the last one, which is ours
     is_dead = message.topic == dead_letters
-    verdict = "dead-letter" if is_dead else _text(found, headers.VERDICT) or "unknown"
-    reason = _text(found, headers.ERROR_STAGE if is_dead else headers.REASON)
+    verdict = "dead-letter" if is_dead else _text(values, headers.VERDICT) or "unknown"
+    reason = _text(values, headers.ERROR_STAGE if is_dead else headers.REASON)
     return Tapped(
         time=None
         if message.timestamp_ms is None
@@ -50,21 +50,21 @@ def describe(message: Message, dead_letters: str, identifier: bytes | None) -> T
         offset=message.offset,
         verdict=verdict,
         reason=reason,
-        distance=_text(found, headers.DISTANCE),
-        similarity="1.00" if reason in _SAME_TEXT else _text(found, headers.SIMILARITY),
-        copies=_text(found, headers.COPIES),
-        better=_text(found, headers.BETTER),
+        distance=_text(values, headers.DISTANCE),
+        similarity="1.00" if reason in _SAME_TEXT else _text(values, headers.SIMILARITY),
+        copies=_text(values, headers.COPIES),
+        better=_text(values, headers.BETTER),
         id=None if identifier is None else identifier.decode("utf-8", "replace"),
-        of_id=_text(found, headers.OF_ID),
-        of_position=_text(found, headers.OF_POSITION),
-        position=_text(found, headers.POSITION),
-        message=_text(found, headers.DLQ_MESSAGE),
-        sibling_id=_text(found, headers.SIBLING_ID),
-        sibling_position=_text(found, headers.SIBLING_POSITION),
-        sibling_similarity=_text(found, headers.SIBLING_SIMILARITY),
+        of_id=_text(values, headers.OF_ID),
+        of_position=_text(values, headers.OF_POSITION),
+        position=_text(values, headers.POSITION),
+        message=_text(values, headers.DLQ_MESSAGE),
+        sibling_id=_text(values, headers.SIBLING_ID),
+        sibling_position=_text(values, headers.SIBLING_POSITION),
+        sibling_similarity=_text(values, headers.SIBLING_SIMILARITY),
     )
 
 
-def _text(found: Mapping[str, bytes | None], name: str) -> str | None:
-    value = found.get(name)
+def _text(values: Mapping[str, bytes | None], name: str) -> str | None:
+    value = values.get(name)
     return None if value is None else value.decode("utf-8", "replace")

@@ -34,7 +34,7 @@ _MIN_BYTES = _HEAD.size + _CRC.size
 
 FIRST_FORMAT: Final = 1
 """The format of the first release: every program reads it, and it is the default."""
-# Magic values before the first release, which included the format: SDF1 to SDF3 and SDV1 to SDV4.
+# Before the first release the magic included the format: SDF1 to SDF3, SDV1 to SDV4.
 _UNRELEASED: Final = (b"SDF", b"SDV")
 
 
@@ -58,9 +58,9 @@ def format_of(raw: bytes) -> int:
     return _HEAD.unpack_from(raw)[1]  # type: ignore[no-any-return]
 
 
-def unframed(magic: bytes, known: Collection[int], raw: bytes | None, what: str) -> Unframed:
-    """Return the parts of a framed record; `known` are the formats that this program reads, and
-    `what` names the record in errors.
+def unframed(magic: bytes, known: Collection[int], raw: bytes | None, record_name: str) -> Unframed:
+    """Return the parts of a framed record; `known` are the formats that this program reads. Errors
+    begin with `record_name`.
 
     Raises:
         OtherFormatError: the frame is intact, but its format is unknown.
@@ -68,97 +68,99 @@ def unframed(magic: bytes, known: Collection[int], raw: bytes | None, what: str)
     """
     if raw is None or len(raw) < _MIN_BYTES:
         size = "no value" if raw is None else f"{len(raw)} bytes"
-        raise FormatError(f"{what} is too short to be a record of stream_dedup ({size}).")
+        raise FormatError(f"{record_name} is too short to be a record of stream_dedup ({size}).")
     record_magic, form, kind = _HEAD.unpack_from(raw)
     is_unreleased = (
         record_magic != magic and record_magic[:3] in _UNRELEASED and record_magic[3:].isdigit()
     )
     if record_magic != magic and not is_unreleased:
         raise FormatError(
-            f"{what} does not begin with {magic!r} but with {record_magic!r}; it is not ours."
+            f"{record_name} does not begin with {magic!r} but with {record_magic!r}; it is not ours."
         )
     (crc,) = _CRC.unpack_from(raw, len(raw) - _CRC.size)
     view = memoryview(raw)
     if zlib.crc32(view[: -_CRC.size]) != crc:
-        raise FormatError(f"{what} does not match its checksum; it was damaged or cut.")
+        raise FormatError(f"{record_name} does not match its checksum; it was damaged or cut.")
     if is_unreleased:
         raise OtherFormatError(
-            f"{what} was written before the first release of stream_dedup, and no release reads "
-            "it. Begin a log of its own "
-            "with another STREAM_DEDUP_TOPIC_PREFIX, and `stream-dedup seed` it with what was "
-            "delivered."
+            f"{record_name} was written before the first release of stream_dedup, and no release "
+            "reads it. Begin a log of its own with another STREAM_DEDUP_TOPIC_PREFIX, and "
+            "`stream-dedup seed` it with what was delivered."
         )
     if form not in known:
-        raise OtherFormatError(other_format(what, form, known, UPGRADE))
+        raise OtherFormatError(format_error_message(record_name, form, known, UPGRADE))
     return Unframed(form, kind, view[_HEAD.size : -_CRC.size])
 
 
-def unless_damaged(decode: Callable[..., Decoded], raw: bytes | None, *what: str) -> Decoded | None:
-    """Return `decode(raw, *what)`, or None for damaged bytes, which the index skips.
+def decode_unless_damaged(
+    decode: Callable[..., Decoded], raw: bytes | None, *record_name: str
+) -> Decoded | None:
+    """Return `decode(raw, *record_name)`, or None for damaged bytes, which the index skips.
 
     Raises:
         OtherFormatError: the record's format is unknown.
     """
     try:
-        return decode(raw, *what)
+        return decode(raw, *record_name)
     except OtherFormatError:
         raise
     except FormatError:
         return None
 
 
-def other_format(what: str, form: int, known: Collection[int], upgrade: str) -> str:
+def format_error_message(record_name: str, form: int, known: Collection[int], upgrade: str) -> str:
     """Return the message about an unknown format; `upgrade` is the remedy for a newer one."""
     if form > max(known):
-        return f"{what} is of format {form}, and this program reads up to {max(known)}: {upgrade}"
-    return f"{what} is of format {form}, and this program reads none below {min(known)}: run a version that still reads it."
+        return f"{record_name} is of format {form}, and this program reads up to {max(known)}: {upgrade}"
+    return (
+        f"{record_name} is of format {form}, and this program reads none below {min(known)}: run a "
+        "version that still reads it."
+    )
 
 
-def table_of(values: NDArray[Number]) -> tuple[NDArray[Number], NDArray[np.int64]]:
-    """Return the distinct values in the order of their first occurrence, and the index of each value
-    among them, (n,).
+def index_distinct(values: NDArray[Number]) -> tuple[NDArray[Number], NDArray[np.int64]]:
+    """Return the distinct values in the order of their first occurrence, and for each of the n values
+    its index among them.
 
     Records store partitions this way: a table, and an index into it for each document.
     """
     if len(values) and (values == values[0]).all():
         return values[:1], np.zeros(len(values), np.int64)
-    distinct, first, which = np.unique(values, return_index=True, return_inverse=True)
+    distinct, first, inverse = np.unique(values, return_index=True, return_inverse=True)
     order = np.argsort(first)
-    return distinct[order], np.argsort(order)[which]
+    return distinct[order], np.argsort(order)[inverse]
 
 
-def joined_parts(
-    raw: NDArray[np.uint8], begins: NDArray[np.int64], stops: NDArray[np.int64]
-) -> bytes:
-    """Return the concatenation of the parts `raw[begins[i] : stops[i]]`."""
-    joined = np.empty(int((stops - begins).sum()), np.uint8)
-    _join(raw, begins, stops, joined)
+def join_parts(raw: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> bytes:
+    """Return the concatenation of the parts `raw[starts[i] : ends[i]]`."""
+    joined = np.empty(int((ends - starts).sum()), np.uint8)
+    _join(raw, starts, ends, joined)
     return joined.tobytes()
 
 
 @kernel
-def _join(raw: Any, begins: Any, stops: Any, joined: Any) -> Any:
+def _join(raw: Any, starts: Any, ends: Any, joined: Any) -> Any:
     filled = 0
-    for i in range(len(begins)):
-        filled = copy_bytes(raw, begins[i], stops[i], joined, filled)
+    for i in range(len(starts)):
+        filled = copy_bytes(raw, starts[i], ends[i], joined, filled)
 
 
 _STORED: Final[dict[type[np.generic], np.dtype[Any]]] = {
     kind: np.dtype(kind).newbyteorder("<")
     for kind in (np.uint8, np.uint16, np.uint32, np.uint64, np.int64)
 }
-"""The stored type of each type of numbers."""
+"""The little-endian type in which numbers of each type are stored."""
 
 
 class Reader:
     """Reads the fields of a body in order; a read past its end raises `FormatError`."""
 
-    __slots__ = ("_position", "_view", "_what")
+    __slots__ = ("_position", "_record_name", "_view")
 
-    def __init__(self, view: memoryview, what: str) -> None:
+    def __init__(self, view: memoryview, record_name: str) -> None:
         self._view = view
         self._position = 0
-        self._what = what
+        self._record_name = record_name
 
     def take(self, size: int) -> memoryview:
         """Return the next `size` bytes."""
@@ -169,7 +171,7 @@ class Reader:
         """Advance by `size` bytes; return the position before."""
         start, end = self._position, self._position + size
         if size < 0 or end > len(self._view):
-            raise FormatError(f"{self._what} ends in the middle of a field.")
+            raise FormatError(f"{self._record_name} ends in the middle of a field.")
         self._position = end
         return start
 
@@ -178,15 +180,13 @@ class Reader:
         return form.unpack_from(self._view, self._advance(form.size))
 
     def column(self, kind: type[Number], count: int) -> NDArray[Number]:
-        """Return a copy of the next `count` numbers: in the record they are unaligned and
-        little-endian.
-        """
+        """Return a copy of the next `count` numbers, aligned and in this machine's byte order."""
         stored = _STORED[kind]
         part = self.take(stored.itemsize * count)
         return np.frombuffer(part, stored).astype(kind) if count else np.empty(0, kind)
 
     def columns(self, kind: np.dtype[Any]) -> NDArray[Any]:
-        """Return the next columns as a view of the record, by the field names of `kind`."""
+        """Return the next columns as a structured view of the record, of the type `kind`."""
         return np.ndarray((), kind, self._view, self._advance(kind.itemsize))
 
     def text(self, length_form: struct.Struct) -> str:
@@ -195,7 +195,7 @@ class Reader:
         try:
             return str(self.take(size), "utf-8")
         except UnicodeDecodeError as error:
-            raise FormatError(f"{self._what} contains a name that is not UTF-8.") from error
+            raise FormatError(f"{self._record_name} contains a name that is not UTF-8.") from error
 
     def end(self) -> None:
         """Check that every byte was read.
@@ -205,5 +205,5 @@ class Reader:
         """
         if self._position != len(self._view):
             raise FormatError(
-                f"{self._what} has {len(self._view) - self._position} bytes after its last field."
+                f"{self._record_name} has {len(self._view) - self._position} bytes after its last field."
             )

@@ -1,4 +1,4 @@
-"""Records on `fingerprints`, the one order: packed batches of documents, and control records.
+"""Records on `fingerprints`, the log: packed batches of documents, and control records.
 
     record  := frame "SDLG", format 1, kind 1 (batch), 2 (control), 3 (seed) or 4 (release)
     batch   := recipe(str8) mode(u8) print_limbs(u8) sketch_bytes(u8) nonce(16) number(u64)
@@ -12,20 +12,20 @@
     release := unique_from(u64) batch, of the one document that is released; epoch and committed are 0
 
 `value_digest` is XXH3-64 of the raw value; `site` and `title` are keyed hashes of the names, 0 for
-none. Only a batch is answered; docs/reference/control-records.md describes the effect of the other
-kinds on the index. The grammar above is that of format 1; `FORMATS` contains the reader and writer
-of each format ever released (docs/reference/compatibility.md). A batch is written in the format in
-force, an order in the lowest format that supports it.
+none. The index answers batches only; docs/reference/control-records.md describes the effect of the
+other kinds. The grammar above is that of format 1; `FORMATS` contains the reader and writer of each
+format ever released (docs/reference/compatibility.md). A batch is written in the format in force, an
+order in the lowest format that supports it.
 
 Worked example: tests/golden/formats/1/records.json contains a record of each kind as hex.
 
 Invariants: a batch has at most `DOCUMENTS_MAX` documents and encodes to at most `RECORD_BYTES_MAX`
-bytes; documents of one partition are in offset order; a batch contains, for each source partition,
-the (epoch, committed offset) that its worker read from the broker or had confirmed, never one that
-was only sent; `sketch_bytes` is 120, or 0 if the recipe makes no sketches; the bytes are a function
-of the fields and the format alone; a kind, an order or a field that its format does not define was
-written by a newer program and stops the role like a newer format, because replicas of two versions
-would diverge otherwise.
+bytes; documents of one partition are in offset order. A batch contains, for each source partition,
+the (epoch, committed offset) that its worker read from the broker or committed successfully, never
+one of an unconfirmed commit. `sketch_bytes` is 120, or 0 if the recipe makes no sketches. The bytes
+are a function of the fields and the format alone. A kind, an order or a field that its format does
+not define was written by a newer program; it stops the role like a newer format, because otherwise
+replicas of two versions would diverge.
 """
 
 from __future__ import annotations
@@ -145,9 +145,9 @@ class Seed:
 class Release:
     """A dropped document that is delivered to `unique` later; it gets no answer.
 
-    `batch` contains that document alone, as it was judged; `unique_from` is the end of its partition
-    of `unique` before this record was appended, so that a repeated command knows where to start
-    looking for it.
+    `batch` contains that document alone, as it was judged. `unique_from` is the end of its partition
+    of `unique` before this record was appended: a repeated command searches for the document from
+    there.
     """
 
     batch: Batch
@@ -197,7 +197,7 @@ def value_digest(value: bytes | None) -> int:
     """Return XXH3-64 of a raw value, which distinguishes a redelivery from another document at the
     same position.
 
-    An attack would need two colliding values at one offset of one topic, so no key is needed.
+    It needs no key: an attacker cannot write two values to one offset of one topic.
     """
     return xxhash.xxh3_64_intdigest(value or b"")
 
@@ -248,8 +248,7 @@ def _batch_body(batch: Batch) -> bytes:
     if batch.sketches.shape[0] != count or sketch_bytes not in _SKETCHES:
         raise FormatError(
             f"A batch of {count} documents needs a sketch of {SKETCH_BYTES} bytes for each, or "
-            "none at all, and has "
-            f"{len(batch.sketches)} of {sketch_bytes} bytes."
+            f"none at all, and has {len(batch.sketches)} of {sketch_bytes} bytes."
         )
     ids = Ids.of(batch.ids)
     parts = [
@@ -286,8 +285,8 @@ def encode_control(control: Control) -> bytes:
 
 
 def forgotten_ids(fields: Mapping[str, Any]) -> set[bytes]:
-    """Return the ids, as the log stores them, of a `forget` record; none if the record is not
-    valid and has no effect.
+    """Return the ids of a `forget` record, as the log stores them; none if the record is invalid and
+    so has no effect.
     """
     texts = fields.get("ids")
     if not isinstance(texts, list) or not 0 < len(texts) <= _FORGOTTEN_MAX:
@@ -299,8 +298,8 @@ def forgotten_ids(fields: Mapping[str, Any]) -> set[bytes]:
     return set() if b"" in ids or max(map(len, ids)) > ID_BYTES_MAX else ids
 
 
-def decode(raw: bytes | None, what: str = "A record of the log") -> LogRecord:
-    """Return the record in `raw`; `what` names it in errors.
+def decode(raw: bytes | None, record_name: str = "A record of the log") -> LogRecord:
+    """Return the record in `raw`; `record_name` names it in errors.
 
     Raises:
         OtherFormatError: the record is intact, but its format, kind or a field is unknown; the role
@@ -308,24 +307,24 @@ def decode(raw: bytes | None, what: str = "A record of the log") -> LogRecord:
         FormatError: not a record of stream_dedup, or damaged; the index answers `rejected` and
         continues.
     """
-    form, kind, body = unframed(MAGIC, FORMATS, raw, what)
+    form, kind, body = unframed(MAGIC, FORMATS, raw, record_name)
     record_format = FORMATS[form]
     decoder = record_format.decoders.get(kind)
     if decoder is None:
         raise OtherFormatError(
-            f"{what} is of kind {kind}, which this program does not know: {UPGRADE}"
+            f"{record_name} is of kind {kind}, which this program does not know: {UPGRADE}"
         )
-    record = decoder(body, what)
+    record = decoder(body, record_name)
     if isinstance(record, Control):
-        if more := _unknown_part(record, record_format):
+        if unknown := _unknown_part(record, record_format):
             raise OtherFormatError(
-                f"{what} has {more}, which this program does not know: {UPGRADE}"
+                f"{record_name} has {unknown}, which this program does not know: {UPGRADE}"
             )
         ordered = record.fields.get("format")
         if isinstance(ordered, int) and ordered > max(FORMATS):
             raise OtherFormatError(
-                f"{what} orders format {ordered}, and this program writes up to {max(FORMATS)}: "
-                f"{UPGRADE}"
+                f"{record_name} orders format {ordered}, and this program writes up to "
+                f"{max(FORMATS)}: {UPGRADE}"
             )
     return record
 
@@ -354,10 +353,10 @@ def split_sizes(
     name_bytes: int = 600,
     documents_max: int = DOCUMENTS_MAX,
 ) -> Iterator[int]:
-    """Yield the number of documents of each log record, so that none exceeds a limit.
+    """Split a batch: yield the number of documents of each log record, so that none exceeds a limit.
 
-    `id_sizes`: the ids' sizes in bytes; `width_bits`, `sketch_bytes`: of the recipe's prints and
-    sketches; `sources`: how many source partitions a record may name.
+    `id_sizes` are the sizes of the documents' ids in bytes, `width_bits` and `sketch_bytes` those of
+    the recipe's prints and sketches; a record names at most `sources` source partitions.
     """
     fixed = _FIXED_BYTES + width_bits // 8 + sketch_bytes
     bytes_max = RECORD_BYTES_MAX - name_bytes - sources * (300 + _SOURCE.size)
@@ -372,30 +371,31 @@ def split_sizes(
         yield count
 
 
-def _decode_batch(reader: Reader, what: str) -> Batch:
+def _decode_batch(reader: Reader, record_name: str) -> Batch:
     recipe = reader.text(_U8)
     mode, limbs, sketch_bytes, nonce, number, source_count = reader.unpack(_BATCH)
     sources = [Source(reader.text(_U8), *reader.unpack(_SOURCE)) for _ in range(source_count)]
     (count,) = reader.unpack(_U32)
     if not 0 < count <= DOCUMENTS_MAX:
-        raise FormatError(f"{what} claims {count} documents; 1 to {DOCUMENTS_MAX} are allowed.")
+        raise FormatError(
+            f"{record_name} claims {count} documents; 1 to {DOCUMENTS_MAX} are allowed."
+        )
     if not 1 <= limbs <= 4 or mode not in Mode.__members__.values():
         raise FormatError(
-            f"{what} claims prints of {limbs} limbs of 64 bits and mode {mode}, which do not exist."
+            f"{record_name} claims prints of {limbs} limbs of 64 bits and mode {mode}, which do not exist."
         )
     if sketch_bytes not in _SKETCHES:
         raise FormatError(
-            f"{what} claims sketches of {sketch_bytes} bytes; a sketch has {SKETCH_BYTES}, or there is "
+            f"{record_name} claims sketches of {sketch_bytes} bytes; a sketch has {SKETCH_BYTES}, or there is "
             "none."
         )
     columns = reader.columns(_columns_of(count, limbs, sketch_bytes))
     source, sizes = columns["source"], columns["id_bytes"]
-    if not sources or int(source[source.argmax()]) >= len(
-        sources
-    ):  # `max` of few takes five times as long
-        raise FormatError(f"{what} names a source partition that it does not list.")
+    # `argmax`, because `max` takes five times as long for short columns.
+    if not sources or int(source[source.argmax()]) >= len(sources):
+        raise FormatError(f"{record_name} names a source partition that it does not list.")
     if int(sizes[sizes.argmax()]) > ID_BYTES_MAX:
-        raise FormatError(f"{what} contains an id of more than {ID_BYTES_MAX} bytes.")
+        raise FormatError(f"{record_name} contains an id of more than {ID_BYTES_MAX} bytes.")
     stops = np.cumsum(sizes, dtype=np.int64)
     ids = Ids(bytes(reader.take(int(stops[-1]))), stops)
     reader.end()
@@ -410,22 +410,24 @@ def _decode_batch(reader: Reader, what: str) -> Batch:
     )
 
 
-def _decode_release(reader: Reader, what: str) -> Release:
+def _decode_release(reader: Reader, record_name: str) -> Release:
     (unique_from,) = reader.unpack(_U64)
-    batch = _decode_batch(reader, what)
+    batch = _decode_batch(reader, record_name)
     if len(batch) != 1:
-        raise FormatError(f"{what} releases {len(batch)} documents; a release contains one.")
+        raise FormatError(f"{record_name} releases {len(batch)} documents; a release contains one.")
     return Release(batch, unique_from)
 
 
-def _decode_control(body: memoryview, what: str) -> Control:
+def _decode_control(body: memoryview, record_name: str) -> Control:
     try:
         fields = json.loads(bytes(body).decode("utf-8"))
         kind = fields.pop("type")
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-        raise FormatError(f"{what} is a control record without readable JSON fields.") from error
+        raise FormatError(
+            f"{record_name} is a control record without readable JSON fields."
+        ) from error
     if not isinstance(kind, str):
-        raise FormatError(f"{what} is a control record whose type is not a text.")
+        raise FormatError(f"{record_name} is a control record whose type is not a text.")
     return Control(kind, fields)
 
 
@@ -443,8 +445,8 @@ class RecordFormat(NamedTuple):
     """The decoders and encoders of one format. Once released they never change: a change is another
     format.
 
-    `orders` lists the fields of each type of control record, `parts` those of the objects in them;
-    `begun`, `opened` and `reading` are records of the topic `begun`.
+    `orders` lists the fields of each type of control record, and `parts` those of nested objects. The
+    types `begun`, `opened` and `reading` are records of the topic `begun`.
     """
 
     decoders: Mapping[int, Callable[[memoryview, str], LogRecord]]
@@ -469,10 +471,16 @@ _PARTS_1: Final = {
 FORMATS: Final[dict[int, RecordFormat]] = {
     1: RecordFormat(
         {
-            KIND_BATCH: lambda body, what: _decode_batch(Reader(body, what), what),
+            KIND_BATCH: lambda body, record_name: _decode_batch(
+                Reader(body, record_name), record_name
+            ),
             KIND_CONTROL: _decode_control,
-            KIND_SEED: lambda body, what: Seed(_decode_batch(Reader(body, what), what)),
-            KIND_RELEASE: lambda body, what: _decode_release(Reader(body, what), what),
+            KIND_SEED: lambda body, record_name: Seed(
+                _decode_batch(Reader(body, record_name), record_name)
+            ),
+            KIND_RELEASE: lambda body, record_name: _decode_release(
+                Reader(body, record_name), record_name
+            ),
         },
         _batch_body,
         {name: frozenset(fields.split()) for name, fields in _ORDERS_1.items()},

@@ -28,7 +28,7 @@ from stream_dedup.domain.sketch import NOT_COMPARED
 
 
 class VerdictColumn(NamedTuple):
-    """A column of `Verdicts`: its name there, its type, and the value of a document that has none.
+    """A column of `Verdicts`: its name, its type, and the value of a document that has none.
 
     With `named_only`, an answer stores the column only for verdicts that name another document.
     """
@@ -65,10 +65,10 @@ _IS_OUTCOME = np.isin(np.arange(256), [reason for reason in Reason if reason.ver
 
 
 class Judgement(NamedTuple):
-    """The verdict on one document: the reason, the log place that decided it, and for a duplicate
-    its distance (bits) and its representative `of`.
+    """The verdict on one document: the reason, and the log place at which it was decided.
 
-    For a new document that is kept only because of its site or title, `of` is its sibling.
+    For a duplicate, `of` is its representative, and `distance` the bits in which their fingerprints
+    differ. For a new document that is kept only because of its site or title, `of` is its sibling.
     `similarity` is that of the two sketches in per cent, for near duplicates and siblings; otherwise
     `NOT_COMPARED`. For a duplicate, `copies` is the number of copies of its representative so far,
     including this one (0: the log does not count them), and `better` is the number of the
@@ -94,14 +94,14 @@ class Judgement(NamedTuple):
 
     @property
     def sibling(self) -> Representative | None:
-        """The earliest representative of its site that is similar enough to be the original, were it
-        not for site or title; None for a duplicate.
+        """The earliest similar page of the same site, for a new document that is kept only because of
+        its site or title; None otherwise.
         """
         return self.of if self.reason is Reason.NEW else None
 
     @property
     def text_similarity(self) -> float | None:
-        """Similarity of both texts, 0 to 1; None without a representative or sibling, and where no
+        """Similarity of both texts, 0 to 1; None without a representative or sibling, and if no
         sketches were compared.
         """
         if self.reason.has_same_text:
@@ -201,13 +201,13 @@ class NamedRepresentatives(Lazy[Representative]):
         return Representative(position, identifier, int(self.times_ms[place]))
 
     def __iter__(self) -> Iterator[Representative]:  # by column, which is faster than by item
-        partitions, offsets = (
-            map(self.partitions.__getitem__, self.sources.tolist()),
-            self.offsets.tolist(),
-        )
+        partitions = map(self.partitions.__getitem__, self.sources.tolist())
         positions = map(
             _position,
-            [(*partition, offset) for partition, offset in zip(partitions, offsets, strict=True)],
+            [
+                (*partition, offset)
+                for partition, offset in zip(partitions, self.offsets.tolist(), strict=True)
+            ],
         )
         return map(
             _representative,
@@ -217,11 +217,11 @@ class NamedRepresentatives(Lazy[Representative]):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Verdicts(Sequence[Judgement]):
-    """The judgements on one log record as columns, (n,) each; `named` are the representatives of the
-    duplicates and the siblings of new documents, in their order.
+    """The judgements on one log record as columns, (n,) each. `named` are the representatives of
+    duplicates and the siblings of new documents, in the order of the documents.
 
     The index judges in columns, and the worker writes from them: an object for each document would
-    cost more than judging. The objects are created together on the first access.
+    cost more than judging. All objects are created on the first access to one.
     """
 
     reasons: NDArray[np.uint8]
@@ -284,10 +284,10 @@ class Verdicts(Sequence[Judgement]):
     def judgements(self) -> list[Judgement]:
         """Return the judgements as objects."""
         if self._judgements is None:
-            of = iter(self.named)
+            named = iter(self.named)
             reasons = self.reasons.tolist()
             names_another = self.names_another.tolist()
-            named_or_none = [next(of) if is_naming else None for is_naming in names_another]
+            named_or_none = [next(named) if is_naming else None for is_naming in names_another]
             decided = map(
                 _log_place,
                 zip(self.decided_offsets.tolist(), self.decided_places.tolist(), strict=True),

@@ -157,7 +157,7 @@ class Beginnings:
 
 def record_empty_log(settings: Settings, names: TopicNames) -> None:
     """Record that no partition was begun under an empty log."""
-    log_id, _ = Admin(settings).topic_ids([names.fingerprints])[names.fingerprints]
+    log_id = Admin(settings).topic_ids([names.fingerprints])[names.fingerprints].topic_id
     append_begun(settings, names, encode_opened(log_id))
 
 

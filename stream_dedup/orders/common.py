@@ -164,7 +164,7 @@ def record_at(
             f"{topic}-{partition} does not exist: the partitions of {topic} are 0 to "
             f"{partitions - 1}."
         )
-    low, high = admin.ends([(topic, partition)])[topic, partition]
+    low, high = admin.bounds([(topic, partition)])[topic, partition]
     if offset < low:
         raise InputError(
             f"{name} is not in the topic any more: the first remaining record is {low}. {remedy}"

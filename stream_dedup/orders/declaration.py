@@ -102,10 +102,10 @@ def read_or_declare(
         group.
         BrokerError: Kafka does not answer.
     """
-    first_records = list(read(settings, names.fingerprints, most=1))
+    first_records = list(read(settings, names.fingerprints, records_max=1))
     if not first_records and begins:
         declare(settings, names, recipe)
-        first_records = list(read(settings, names.fingerprints, most=1))
+        first_records = list(read(settings, names.fingerprints, records_max=1))
     if not first_records:
         raise ConfigurationError(
             f"The log {names.fingerprints} is empty, so there is nothing to change yet. Its first "

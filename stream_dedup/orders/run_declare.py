@@ -212,7 +212,7 @@ def _change_reading(
     `is_changed`: the new ones are those of `settings`, otherwise those in force.
     """
     names = settings.topic_names
-    log_id, _ = Admin(settings).topic_ids([names.fingerprints])[names.fingerprints]
+    log_id = Admin(settings).topic_ids([names.fingerprints])[names.fingerprints].topic_id
     begun = BegunTopic(log_id, b"").fold_all(read_whole_log(settings, names.begun))
     becomes = reading_of(settings) if is_changed else begun.reading
     if becomes is not None and becomes != begun.reading and not dry_run:

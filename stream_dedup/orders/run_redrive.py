@@ -225,7 +225,7 @@ def read_letters(settings: Settings, topic: str, bounds: Mapping[int, Bounds]) -
     reader = BoundsReader(settings, topic, bounds)
     for messages in reader.read_messages():
         yield from map(letter_of, messages)
-    for (_, part), offset in reader.open_at.items():
+    for (_, part), offset in reader.open_transactions.items():
         note(
             f"A transaction is open on {topic}-{part} at offset {offset}; later letters were not "
             "read."

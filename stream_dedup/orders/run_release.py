@@ -135,7 +135,7 @@ class ReleaseOrder:
                 [self._output(message, trace) for message, trace in missing],
                 [],
                 b"",
-                reached=lambda step: self._failpoints.hit(f"release.{step}", 1),
+                report_step=lambda step: self._failpoints.hit(f"release.{step}", 1),
             )
             if result.outcome.name == "COMMITTED":
                 self._failpoints.hit("release.after-commit", 1)
@@ -172,7 +172,7 @@ class ReleaseOrder:
         Raises:
             InputError: it does not, so a release may or may not have been written.
         """
-        ends = self.admin.ends(
+        ends = self.admin.bounds(
             list({(self.names.unique, trace.partition) for _, trace in documents})
         )
         for message, trace in documents:
@@ -423,7 +423,7 @@ def _read_source_records(
     for partition, offset in sorted(places):
         if partition < order.partitions:
             spans[topic, partition].append((offset, offset + 1))
-    for key, (low, high) in order.admin.ends(list(spans)).items():
+    for key, (low, high) in order.admin.bounds(list(spans)).items():
         spans[key] = [span for span in spans[key] if low <= span[0] < high]
     return {
         (message.partition, message.offset): message

@@ -54,7 +54,7 @@ def rewind_group(
         part: value for (topic, part), value in all_committed.items() if topic == names.documents
     }
     checked = [part for part in wanted if part < partitions] if texts else range(partitions)
-    ends = admin.ends([(names.documents, part) for part in checked])
+    ends = admin.bounds([(names.documents, part) for part in checked])
     bounds = {part: span for (_, part), span in ends.items()}
     cluster = rewind.RewindTarget(names.documents, partitions, committed, bounds)
     proven: dict[int, int] = {}
@@ -106,7 +106,7 @@ def _proven_ends(
     """
     names = settings.topic_names
     proven: dict[int, int] = {}
-    for (topic, part), (_, high) in admin.ends(
+    for (topic, part), (_, high) in admin.bounds(
         [(topic, part) for part in partitions for topic in names.outputs]
     ).items():
         tail = dependencies.read_partition(settings, topic, part, high - _TAIL_RECORDS)

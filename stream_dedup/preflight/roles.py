@@ -17,7 +17,7 @@ from stream_dedup.domain.printable import counted
 from stream_dedup.domain.topics import TopicNames
 from stream_dedup.kafka import Admin, read_partition
 from stream_dedup.log import answers, epochs, records
-from stream_dedup.log.record_frame import unless_damaged
+from stream_dedup.log.record_frame import decode_unless_damaged
 from stream_dedup.preflight.finding import CheckFinding, Problems, refused
 from stream_dedup.settings.settings import Settings
 
@@ -112,7 +112,7 @@ def read_roles(admin: Admin, settings: Settings, waiting: int) -> RoleFacts:
         if topic == names.documents
     }
     keys = [(names.fingerprints, 0), (names.verdicts, 0)]
-    ends = admin.ends(keys)
+    ends = admin.bounds(keys)
     asked = {
         message.offset: max(0, now_ms - (message.timestamp_ms or now_ms))
         for message in read_partition(settings, *keys[0], max(0, ends[keys[0]][1] - _TAIL_RECORDS))
@@ -121,7 +121,7 @@ def read_roles(admin: Admin, settings: Settings, waiting: int) -> RoleFacts:
     low, end = ends[keys[1]]
     start = max(low, end - _TAIL_RECORDS)
     decoded = (
-        unless_damaged(answers.decode, message.value)
+        decode_unless_damaged(answers.decode, message.value)
         for message in read_partition(settings, *keys[1], start)
     )
     answered = frozenset(
@@ -138,7 +138,7 @@ def _is_open(raw: bytes | None, documents: str, committed: Mapping[int, tuple[in
     """Return whether a log record is a batch with an uncommitted document; `committed` is (offset,
     epoch) by partition.
     """
-    batch = unless_damaged(records.decode, raw)
+    batch = decode_unless_damaged(records.decode, raw)
     if not isinstance(batch, records.Batch):
         return False
     for place, source in enumerate(batch.sources):

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from stream_dedup.log import records
-from stream_dedup.log.record_frame import unless_damaged
+from stream_dedup.log.record_frame import decode_unless_damaged
 from stream_dedup.preflight.finding import CheckFinding, not_checked, ok, warning
 from stream_dedup.settings.settings import Settings
 
@@ -22,7 +22,7 @@ def check_sites(settings: Settings, raws: Iterable[bytes | None]) -> CheckFindin
     Raises:
         OtherFormatError: this version does not know a record's format.
     """
-    decoded = (unless_damaged(records.decode, raw) for raw in raws)
+    decoded = (decode_unless_damaged(records.decode, raw) for raw in raws)
     batches = [record for record in decoded if isinstance(record, records.Batch)]
     count = sum(map(len, batches))
     missing = sum(int((batch.site == 0).sum()) for batch in batches)

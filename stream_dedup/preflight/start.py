@@ -16,7 +16,7 @@ import structlog
 from stream_dedup.domain.document import TopicPartitionKey
 from stream_dedup.domain.errors import BrokerError, GoneError
 from stream_dedup.domain.topics import TopicNames, TopicState
-from stream_dedup.kafka import Admin, count_records, read_whole_log, unread_spans
+from stream_dedup.kafka import Admin, Bounds, count_records, read_whole_log, unread_spans
 from stream_dedup.log.begun_partitions import BegunTopic
 from stream_dedup.preflight.clients import check_clients
 from stream_dedup.preflight.cluster import Facts, check_cluster, topics_exist
@@ -37,11 +37,11 @@ def read_facts(
     """
     topics = admin.describe(asked)
     logs = [(names.fingerprints, 0)] if names.fingerprints in topics else []
-    ends: dict[TopicPartitionKey, tuple[int, int]] = {}
+    log_bounds: dict[TopicPartitionKey, Bounds] = {}
     # During an election, or with a broker too old for the request, a role still starts: it asks for
     # the offsets that it needs itself.
     with contextlib.suppress(BrokerError):
-        ends = admin.ends(logs)
+        log_bounds = admin.bounds(logs)
     committed, source, oldest_ms, begun, known = None, {}, None, None, frozenset[int]()
     waiting = 0
     reading: Mapping[str, str | None] | None = None
@@ -62,9 +62,9 @@ def read_facts(
         # recorded as begun.
         known = admin.partitions_committed(settings.group, names.documents)
         # Read after the offsets, which a running group moves meanwhile.
-        source_ends = admin.ends(partitions)
-        source = {key[1]: span for key, span in source_ends.items()}
-        unread = unread_spans(source_ends, all_committed)
+        source_bounds = admin.bounds(partitions)
+        source = {key[1]: span for key, span in source_bounds.items()}
+        unread = unread_spans(source_bounds, all_committed)
         waiting = sum(count_records(settings, unread).values())
         oldest = [
             stamp for _, stamp in admin.offsets_at_time(partitions, 0).values() if stamp is not None
@@ -74,7 +74,7 @@ def read_facts(
         asked=tuple(asked),
         topics=topics,
         brokers=admin.broker_count(),
-        log=ends.get((names.fingerprints, 0)),
+        log=log_bounds.get((names.fingerprints, 0)),
         now_ms=int(time.time() * 1000),
         oldest_ms=oldest_ms,
         committed=committed,

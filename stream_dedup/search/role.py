@@ -39,7 +39,7 @@ from stream_dedup.domain.errors import (
 from stream_dedup.domain.failpoints import VARIABLE, Failpoints
 from stream_dedup.domain.hosts import HostNames
 from stream_dedup.fingerprinting import Languages
-from stream_dedup.kafka import Admin, KeptAdmin, PartitionsReader, require_topics
+from stream_dedup.kafka import Admin, PartitionsReader, ReusedAdmin, require_topics
 from stream_dedup.log.headers import parse_log_place
 from stream_dedup.orders.forget import id_in_log
 from stream_dedup.search.api import SearchApi
@@ -235,9 +235,9 @@ class TextFiller:
         names = settings.topic_names
         self._topics = (names.unique, names.duplicates, names.fingerprints)
         self._log = (names.fingerprints, 0)
-        self._kafka = KeptAdmin(settings, dependencies.make_admin)
+        self._kafka = ReusedAdmin(settings, dependencies.make_admin)
         self._made_for = local.check_identity(self._kafka.ask(self._existing_topics))
-        ends = self._kafka.ask(lambda admin: admin.ends(self._partitions(admin)))
+        ends = self._kafka.ask(lambda admin: admin.bounds(self._partitions(admin)))
         self._catch_up_to = {key: high for key, (_, high) in ends.items()}
         self._behind_at_start = 0
         # The outputs wait until the log was read, so that forgotten documents are never shown.
@@ -517,7 +517,7 @@ class TextFiller:
         if self._is_silent():
             return
         try:
-            ends = self._kafka.ask(lambda admin: admin.ends(self._partitions(admin)))
+            ends = self._kafka.ask(lambda admin: admin.bounds(self._partitions(admin)))
         except BrokerError as error:
             self._logger.warning(
                 "the ends of the outputs could not be asked for", reason=str(error)

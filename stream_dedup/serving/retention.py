@@ -115,7 +115,7 @@ class RetentionWatch:
             return  # its readers report a missing log
         for sentence in log_problems(log, state):
             yield Loss(log, sentence, blocks=True)
-        low, _ = admin.ends([(log, 0)])[log, 0]
+        low, _ = admin.bounds([(log, 0)])[log, 0]
         if low:
             yield Loss(log, removed_from_log(log, low), blocks=False)
 
@@ -125,7 +125,7 @@ class RetentionWatch:
         if state is None:
             return
         metrics.retention.set(_retention_seconds(state))
-        ends = admin.ends([(topic, part) for part in range(state.partitions)])
+        ends = admin.bounds([(topic, part) for part in range(state.partitions)])
         committed = {
             (topic, part): owned.offset
             for part, owned in group_offsets(

@@ -13,7 +13,7 @@ from typing import NamedTuple
 # An output must be written within 20 s, and Kafka aborts a transaction after 30 s.
 SLOW_SECONDS = 5.0
 _GROWTH_MAX = 2.0
-_LEAST_SHARE = 1 / 1024
+_SHARE_MIN = 1 / 1024
 
 
 class Amount(NamedTuple):
@@ -28,7 +28,7 @@ class Amount(NamedTuple):
 
 
 class Allowance:
-    """The limit of one transaction: at most `maximum`, where it starts, and at least one record."""
+    """The limit of one transaction. It starts at `maximum` and stays between that and one record."""
 
     def __init__(self, maximum: Amount) -> None:
         self._maximum = maximum
@@ -40,32 +40,29 @@ class Allowance:
         documents, size = (max(1, int(limit * self._share)) for limit in self._maximum)
         return Amount(documents, size)
 
-    def adapt_after_commit(self, carried: Amount, seconds: float) -> None:
+    def adapt_after_commit(self, amount: Amount, seconds: float) -> None:
         """Adapt the limit to the duration of a committed transaction.
 
-        A transaction below half of the limit changes nothing. One that was read before the limit
-        shrank may exceed it; the new limit follows from the size carried, so several of them do not
-        shrink the limit several times. After one that took less than half of `SLOW_SECONDS` the
-        limit grows by the unused time, at most twofold.
+        A transaction below half of the limit changes nothing. A slow one sets the limit to half of
+        its own amount: batches that were read before the limit shrank exceed it, and several of
+        them must not shrink it several times. A quick one, below half of `SLOW_SECONDS`, raises
+        the limit in proportion to the unused time, at most twofold.
         """
-        if (
-            2 * carried.documents < self.current.documents
-            and 2 * carried.bytes < self.current.bytes
-        ):
+        if 2 * amount.documents < self.current.documents and 2 * amount.bytes < self.current.bytes:
             return
         if seconds > SLOW_SECONDS:
-            self._shrink_to(self._share_of(carried) / 2)
+            self._shrink_to(self._share_of(amount) / 2)
         elif seconds < SLOW_SECONDS / 2:
             self._share = min(
                 1.0, self._share * min(_GROWTH_MAX, SLOW_SECONDS / 2 / max(seconds, 1e-3))
             )
 
-    def shrink_after_timeout(self, carried: Amount) -> None:
+    def shrink_after_timeout(self, amount: Amount) -> None:
         """Reduce the limit to a quarter of a transaction that was not written in time."""
-        self._shrink_to(self._share_of(carried) / 4)
+        self._shrink_to(self._share_of(amount) / 4)
 
-    def _share_of(self, carried: Amount) -> float:
-        return max(amount / limit for amount, limit in zip(carried, self._maximum, strict=True))
+    def _share_of(self, amount: Amount) -> float:
+        return max(used / limit for used, limit in zip(amount, self._maximum, strict=True))
 
     def _shrink_to(self, share: float) -> None:
-        self._share = max(_LEAST_SHARE, min(self._share, share))
+        self._share = max(_SHARE_MIN, min(self._share, share))

@@ -44,8 +44,8 @@ T = TypeVar("T")
 class Assignment:
     """The `RebalanceListener` of the worker's `source`.
 
-    `has_joined`: the worker is a member of its group, and has got an assignment since it last gave
-    up partitions.
+    `has_joined`: the worker is a member of its group, and has received an assignment since its last
+    partitions were revoked or lost.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Assignment:
         beginnings: Beginnings,
         make_source: Callable[[RebalanceListener], SourceConsumer],
         make_admin: Callable[[Settings], Admin],
-        asking: SideThread,
+        topic_id_thread: SideThread,
         drain: Callable[[], None],
         reopen_verdicts: Callable[[], None],
     ) -> None:
@@ -71,28 +71,28 @@ class Assignment:
         self._beginnings = beginnings
         self._make_admin = make_admin
         self._topic_ids = TopicIdWatcher(
-            self._fetch_topic_ids, asking, context.clock.monotonic, context.logger
+            self._fetch_topic_ids, topic_id_thread, context.clock.monotonic, context.logger
         )
         self._drain = drain
         self._reopen_verdicts = reopen_verdicts
         self._answers_id = cluster.answers_id
         self._output_partitions = cluster.output_partitions
         self._must_reread = False
-        self._unread: dict[
-            TopicPartitionKey, int
-        ] = {}  # offsets from which returned records are read again
-        self._unserved: set[TopicPartitionKey] = set()  # the outputs have no such partitions
+        # Offsets to seek to: records from there on were read, but not prepared.
+        self._unread: dict[TopicPartitionKey, int] = {}
+        # Paused partitions: the outputs have fewer partitions.
+        self._unserved: set[TopicPartitionKey] = set()
         self.has_joined = self._has_partitions = False
         self.source = make_source(self)
 
-    # -- what is read again
+    # -- records to read again
 
     def reread_unprepared(self, read: Messages) -> None:
-        """Have these records read again: they were not prepared."""
+        """Schedule another read of these records, because they were not prepared."""
         self._unread |= read.first_offsets()
 
     def schedule_reread(self) -> None:
-        """Read again from the committed offsets, before anything more is taken in."""
+        """Read again from the committed offsets, before any other record is read."""
         self._must_reread = True
 
     def reread(self, keys: Sequence[TopicPartitionKey]) -> None:
@@ -104,14 +104,14 @@ class Assignment:
         """Seek to the records that must be read again; return whether there are any. The caller
         then drops the records just `read`.
         """
-        if self._must_reread:  # the records just read follow records that were dropped
-            if (
-                not self._stop.is_set()
-            ):  # else the next owner reads them again; asking Kafka only delays the end
+        # In both cases the records just read follow records that must come first.
+        if self._must_reread:
+            # A stopping worker leaves them to the next owner: a request to Kafka would delay it.
+            if not self._stop.is_set():
                 self._must_reread = False
                 self.reread(self._flow.owned())
             return True
-        if self._unread:  # the records just read may follow it
+        if self._unread:
             starts, self._unread = read.first_offsets() | self._unread, {}
             owned = set(self._flow.owned())
             self.source.restart_at({key: offset for key, offset in starts.items() if key in owned})
@@ -128,27 +128,28 @@ class Assignment:
         self._drain()
         keys = list(self._flow.stale())
         if not keys:
-            return  # an abort dropped them: all committed offsets are read again
+            return  # an abort during the drain dropped the stale records
         committed = self.source.committed(keys)
         offsets = {
-            key: (owned.offset or 0, epochs.from_metadata(owned.metadata) or 0)
-            for key, owned in committed.items()
+            key: (entry.offset or 0, epochs.from_metadata(entry.metadata) or 0)
+            for key, entry in committed.items()
         }
         try:
             self._flow.resolve_stale(offsets)
         except InvariantError:
-            # if the topic was created again, the index knows positions that were never committed
+            # A topic that was created again explains it: its new records have positions that the
+            # index has seen, and that this group has not committed.
             self.check_topics()
             raise
         self._logger.warning(
             "stale records dropped; reading again from the committed offset",
-            partitions=[f"{topic}-{part}" for topic, part in keys],
+            partitions=[f"{topic}-{partition}" for topic, partition in keys],
         )
         self.source.restart_at(self._adopt_committed(committed))
         self._forget_unread(committed)
 
     def _forget_unread(self, keys: Iterable[TopicPartitionKey]) -> None:
-        """Forget the offsets to read again of partitions that were given up, or that start at their
+        """Cancel the scheduled rereads of partitions that were given up, or that restart at their
         committed offsets.
         """
         for key in keys:
@@ -159,14 +160,16 @@ class Assignment:
     def _adopt_committed(
         self, committed: Mapping[TopicPartitionKey, CommittedOffset]
     ) -> dict[TopicPartitionKey, int]:
-        """Store the broker's offset and epoch of each partition, begin partitions that have none,
-        and return the offsets to read from.
+        """Store the broker's offset and epoch of each partition in the flow, and return the offsets
+        to read from.
+
+        A partition without a committed offset is begun at its low watermark.
         """
         starts: dict[TopicPartitionKey, int] = {}
         begun: dict[TopicPartitionKey, tuple[int, str]] = {}
         committed = self.refresh_missing(committed)
-        for key, owned in committed.items():
-            offset, epoch = owned.offset, epochs.from_metadata(owned.metadata)
+        for key, entry in committed.items():
+            offset, epoch = entry.offset, epochs.from_metadata(entry.metadata)
             if offset is None:
                 epoch = self._first_epoch(key)
                 offset = self.source.low_watermark(key)
@@ -183,17 +186,20 @@ class Assignment:
             self._logger.warning(
                 "the group rebalanced while partitions were started; their offsets are read again"
             )
-            self._must_reread = True  # before anything of them is read
+            self._must_reread = True
             return starts
         if begun:
             self._logger.info(
-                "partitions begun", partitions=sorted(f"{topic}-{part}" for topic, part in begun)
+                "partitions begun",
+                partitions=sorted(f"{topic}-{partition}" for topic, partition in begun),
             )
-        self._retry(lambda: self._beginnings.record(part for _, part in committed))
+        self._retry(lambda: self._beginnings.record(partition for _, partition in committed))
         return starts
 
     def _retry(self, action: Callable[[], T]) -> T:
-        """Return the result of `action`, retried while Kafka is unavailable and a few times more."""
+        """Return the result of `action`. Retry it while Kafka is unavailable; otherwise at most
+        `_ATTEMPTS_MAX` times.
+        """
         return self._retry_policy.retry(
             _ATTEMPTS_MAX, action, lambda error: isinstance(error, BrokerError)
         )
@@ -201,14 +207,13 @@ class Assignment:
     def refresh_missing(
         self, committed: Mapping[TopicPartitionKey, CommittedOffset]
     ) -> Mapping[TopicPartitionKey, CommittedOffset]:
-        """Return the offsets with those added that other workers have committed since they were
-        read.
+        """Return `committed`, with the missing offsets read again: another worker may have
+        committed them meanwhile.
 
-        The begun partitions are read first, because this worker may have read them months ago, and
-        then the missing offsets. In the other order, a partition that another worker begins in
-        between would look as if its offset had vanished.
+        The begun partitions are refreshed before the offsets. In the other order, a partition that
+        another worker begins between the two requests would look as if its offset was deleted.
         """
-        missing = [key for key, owned in committed.items() if owned.offset is None]
+        missing = [key for key, entry in committed.items() if entry.offset is None]
         if not missing:
             return committed
         self._retry(self._beginnings.refresh)
@@ -218,7 +223,7 @@ class Assignment:
         try:
             return startup.first_epoch(self._settings, self._cluster, self._beginnings, key)
         except FirstStartError:
-            # a topic that was created again has lost its offsets
+            # Kafka deletes the committed offsets of a deleted topic; that error explains more.
             self.check_topics()
             raise
 
@@ -230,22 +235,24 @@ class Assignment:
         self._forget_unread(keys)
         self._metrics.count_rebalance()
         if not self._has_partitions:
-            # the topic may have been created again before this worker had partitions
+            # The topic may have been created again since the start or since the last assignment.
             self.check_topics()
         self._has_partitions = True
         starts = self._adopt_committed(self.source.committed(keys))
-        lacking = [key for key in keys if key[1] >= self._output_partitions]
-        if lacking:
-            self._unserved.update(lacking)
-            self.source.pause(lacking)
+        unserved = [key for key in keys if key[1] >= self._output_partitions]
+        if unserved:
+            self._unserved.update(unserved)
+            self.source.pause(unserved)
             self._logger.error(
                 "the output topics have fewer partitions than the source; these wait: grow the "
                 "outputs with "
                 "`stream-dedup topics apply`",
-                partitions=[f"{topic}-{part}" for topic, part in lacking],
+                partitions=[f"{topic}-{part}" for topic, part in unserved],
                 output_partitions=self._output_partitions,
             )
-        self._logger.info("partitions assigned", partitions=sorted(part for _, part in keys))
+        self._logger.info(
+            "partitions assigned", partitions=sorted(partition for _, partition in keys)
+        )
         return starts
 
     def revoked(self, keys: Sequence[TopicPartitionKey]) -> None:
@@ -255,10 +262,10 @@ class Assignment:
         self._flow.revoked(keys)
         self._forget_unread(keys)
         self._unserved.difference_update(keys)
-        self._has_partitions = bool(
-            self._flow.owned()
-        )  # without any, the next assignment says whether it is a member
-        self._logger.info("partitions revoked", partitions=sorted(part for _, part in keys))
+        self._has_partitions = bool(self._flow.owned())
+        self._logger.info(
+            "partitions revoked", partitions=sorted(partition for _, partition in keys)
+        )
 
     def lost(self, keys: Sequence[TopicPartitionKey]) -> None:
         """Give up partitions that another worker may own already."""
@@ -269,10 +276,12 @@ class Assignment:
         self._unserved.difference_update(keys)
         self._has_partitions = False
         self._must_reread = bool(self._flow.owned())
-        self._logger.warning("partitions lost", partitions=sorted(part for _, part in keys))
+        self._logger.warning(
+            "partitions lost", partitions=sorted(partition for _, partition in keys)
+        )
 
     def group_metadata_changed(self, group_metadata: bytes) -> None:
-        """Stamp the batches that survived the rebalance."""
+        """Give the batches that survived the rebalance the new group metadata."""
         self._drain()
         self.has_joined = self._has_partitions and (generation_of(group_metadata) or 0) >= 0
         if self._flow.renew_group_metadata(group_metadata, generation_of(group_metadata)):
@@ -281,11 +290,11 @@ class Assignment:
     # -- the topics
 
     def served(self) -> list[TopicPartitionKey]:
-        """Return the owned partitions that the outputs have too."""
+        """Return the owned partitions that also exist in the outputs."""
         return [key for key in self._flow.owned() if key not in self._unserved]
 
     def watch_topics(self, *, soon: bool, is_unreadable: bool) -> None:
-        """Check the topics every half minute, or `soon`, without waiting for the answer.
+        """Process the last ids of the topics, and request them again every half minute, or `soon`.
 
         `is_unreadable`: the topic of answers cannot be read.
 
@@ -294,14 +303,15 @@ class Assignment:
         """
         topic_ids = self._topic_ids.poll(soon=soon or bool(self._unserved))
         self._check_topic_ids(topic_ids)
-        answers = self._cluster.names.verdicts
-        if is_recreated(topic_ids, answers, self._answers_id) or (
-            is_unreadable and answers in topic_ids
+        verdicts = self._cluster.names.verdicts
+        if is_recreated(topic_ids, verdicts, self._answers_id) or (
+            is_unreadable and verdicts in topic_ids
         ):
-            self._answers_id = topic_ids[answers][0]
+            self._answers_id = topic_ids[verdicts].topic_id
             self._reopen_verdicts()
-        outputs = [topic_ids[name][1] for name in self._cluster.names.outputs if name in topic_ids]
-        if len(outputs) == len(self._cluster.names.outputs):
+        output_names = self._cluster.names.outputs
+        outputs = [topic_ids[name].partitions for name in output_names if name in topic_ids]
+        if len(outputs) == len(output_names):
             self._output_partitions = min(outputs)
             self._resume_served()
 
@@ -314,7 +324,7 @@ class Assignment:
         self._check_topic_ids(self._topic_ids.fetch())
 
     def _fetch_topic_ids(self) -> TopicIds:
-        """Return the id and the number of partitions of the topics; {} while Kafka is silent."""
+        """Return the ids of the topics that the worker uses; {} while Kafka does not answer."""
         if self._retry_policy.is_silent():
             return {}  # the request would only time out
         names = self._cluster.names
@@ -323,13 +333,14 @@ class Assignment:
 
     def _check_topic_ids(self, topic_ids: TopicIds) -> None:
         names = self._cluster.names
-        for name, known in (
+        for name, known_id in (
             (names.documents, self._cluster.source_id),
             (names.fingerprints, self._cluster.log_id),
         ):
-            if is_recreated(topic_ids, name, known):
+            if is_recreated(topic_ids, name, known_id):
                 raise StreamDedupError(
-                    f"The topic {name} was deleted and created again; this worker exits so that a restart begins with the new topic."
+                    f"The topic {name} was deleted and created again; this worker exits so that a "
+                    "restart begins with the new topic."
                 )
 
     def _resume_served(self) -> None:
@@ -339,5 +350,6 @@ class Assignment:
             self._unserved -= served
             self.source.resume(served)
             self._logger.info(
-                "the outputs have grown; reading on", partitions=sorted(part for _, part in served)
+                "the outputs have grown; reading on",
+                partitions=sorted(partition for _, partition in served),
             )

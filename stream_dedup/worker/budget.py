@@ -1,18 +1,20 @@
 """The worker's memory budget: records read ahead, being prepared, waiting for verdicts, in a
 transaction or in a queue of Kafka's client.
 
-The memory limit, less the memory used before the first read, is divided into parts. One batch may
-take one part. The parts when every stage processes a batch of one part:
+The memory limit, less the memory used before the first read, is divided into 20 equal parts. One
+batch may use one part. If every stage processes a batch of that size, the parts are used for:
 
-    6   records: four batches in flight, one being prepared, one read ahead. With texts in other storage the records are
-        small, and two of these parts are for prefetched texts
-    4   preparing one batch: its text decoded, normalised and case-folded, measured as 4.0 times its bytes
-    2   a transaction: Kafka's client keeps it once as records and once as requests
+    6   records: four batches in flight, one being prepared, one read ahead. If the texts are in
+        other storage, the records are small, and two of these parts are for prefetched texts
+    4   preparing one batch: its text decoded, normalised and case-folded; measured, four times its
+        bytes
+    2   a transaction: Kafka's client stores it once as records and once as requests
     3   records that are fetched and not yet read, compressed and uncompressed
     5   freed memory that the C library keeps, and errors of estimated sizes
 
-Invariants: one record always fits, so a worker continues for every size; records are never put
-back after a read, because a batch exceeds its part at most by the queues of Kafka's client.
+Invariants: one record always fits, whatever its size, so the worker never stops for lack of memory;
+a batch exceeds its part at most by the queues of Kafka's client, so no record that was read has to
+be read again.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from stream_dedup.domain.messages import Messages
 from stream_dedup.settings.settings import Settings
 
 _PARTS: Final = 20
-_HELD_PARTS: Final = 6
+_RECORD_PARTS: Final = 6
 _AHEAD_PARTS: Final = 2
 _AHEAD_BYTES_MAX: Final = 64 << 20
 # A tenth stays free: the system kills the process at the limit.
@@ -37,14 +39,14 @@ _STARTING_BYTES: Final = 64 << 20
 _LEAST_PART_BYTES: Final = 1 << 20
 _QUEUE_BYTES_MAX: Final = 32 << 20
 _FETCH_BYTES_MAX: Final = 8 << 20
-# Without a configured limit a worker uses as much as its manifest allows, less on a small machine.
+# Without a configured limit: as much as the chart gives a worker, less on a small machine.
 _UNLIMITED_BYTES: Final = 1 << 30
 _MACHINE_SHARE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerBudget:
-    """The memory limit of the process, and `part_bytes`, the limit of one batch's records."""
+    """`limit_bytes`, the memory limit of the process, and `part_bytes`, that of a batch's records."""
 
     limit_bytes: int
     part_bytes: int
@@ -67,7 +69,7 @@ class WorkerBudget:
 
     def room(self, held_bytes: int) -> int:
         """Return how many bytes another batch may take besides `held_bytes`; 0 means wait."""
-        fits = held_bytes + self.part_bytes <= _HELD_PARTS * self.part_bytes
+        fits = held_bytes + self.part_bytes <= _RECORD_PARTS * self.part_bytes
         return self.part_bytes if fits or not held_bytes else 0
 
     def queues(self, record_bytes_max: int) -> dict[str, str]:
@@ -99,9 +101,7 @@ def limit_of(memory: int | None, group_limit: int | None, machine_bytes: int) ->
 def budget_of(
     settings: Settings, resident_bytes: int, logger: FilteringBoundLogger
 ) -> WorkerBudget:
-    """Return the budget and log it; call it after the dictionary is loaded, with the memory used
-    then.
-    """
+    """Return the budget and log it. `resident_bytes` must include the recipe's dictionary."""
     budget = WorkerBudget.of(
         limit_of(settings.memory, limit_of_group(), machine_bytes()), resident_bytes
     )
@@ -118,22 +118,20 @@ def budget_of(
 
 
 class RecordSizes:
-    """The mean memory of recent records, which converts a limit in bytes into a number of
-    records.
-    """
+    """Converts a limit in bytes into a number of records, by the mean memory of recent records."""
 
     def __init__(self) -> None:
         self._mean_bytes = 4096.0
 
-    def read_messages(self, messages: Messages) -> None:
+    def observe(self, messages: Messages) -> None:
         """Update the mean from the records just read."""
         if len(messages):
             self._mean_bytes = (self._mean_bytes + messages.held_bytes / len(messages)) / 2
 
-    def records(self, most: int, room_bytes: int) -> int:
-        """Return how many records to request, from 1 to `most`; 0 if there is no room."""
+    def records(self, records_max: int, room_bytes: int) -> int:
+        """Return how many records to request, from 1 to `records_max`; 0 if there is no room."""
         return (
-            min(most, max(1, int(room_bytes / self._mean_bytes)))
-            if most > 0 and room_bytes > 0
+            min(records_max, max(1, int(room_bytes / self._mean_bytes)))
+            if records_max > 0 and room_bytes > 0
             else 0
         )

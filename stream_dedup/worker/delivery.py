@@ -1,15 +1,16 @@
 """The worker's transactions, one at a time, each in these steps:
 
- 1. choose: the oldest batches with verdicts, as many as one transaction may carry (`advance`).
- 2. carry out, in a second thread: build the outputs, write them and the source offsets, commit.
-    `kafka.transaction` numbers the steps of that.
- 3. learn from its result and duration: the next transactions carry less or more.
- 4. committed: the flow stores the new committed offsets, and the records are counted.
- 5. not committed: a record that an output refuses because of its content is retracted in the log, so
-    that it becomes a dead letter when it is read again; then `abort` drops everything in flight.
+ 1. Choose the oldest batches with verdicts, as many as one transaction may contain.
+ 2. Run, in a second thread: build the outputs, write them and the source offsets, commit
+    (`kafka.transaction` lists these steps).
+ 3. Adapt the size of the next transactions to the result and the duration.
+ 4. If it committed: store the new committed offsets in the flow, and count the records.
+ 5. If it did not: retract a record that an output refused because of its content, so that it
+    becomes a dead letter when it is read again; then `abort` drops everything in flight.
 
-Invariants: the offsets and the group's metadata of a transaction are those of its batches, fixed
-when it begins; a retraction is durable before its record can be committed as a dead letter.
+The code below names these steps. Invariants: the offsets and the group's metadata of a transaction
+are those of its batches, fixed when it begins; a retraction is durable before its record can be
+committed as a dead letter.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class Abort(Protocol):
     """The action after a transaction that did not commit."""
 
     def __call__(self, *, rereads: bool) -> None:
-        """Drop everything in flight; read the committed offsets again, now if `rereads`, otherwise
-        before the next read.
+        """Drop everything in flight. Read the committed offsets again: now if `rereads`, otherwise
+        at the next read.
         """
 
 
@@ -123,23 +124,22 @@ class Delivery:
             self._running = None
             raise
         if has_ended:
-            self._end(self._running, rereads=rereads)
+            self._process_result(self._running, rereads=rereads)
         return has_ended
 
     def retract_timed_out(self, batch: InFlight) -> None:
-        """Retract documents with an `is_timed` dead letter: the index may have judged an earlier,
-        uncommitted delivery.
+        """Retract the documents whose dead letter depends on time (`is_timed`): an earlier read may
+        have succeeded, so that the index has judged them.
         """
-        decided = batch.decided_locally()
-        late = [
+        timed_out = [
             batch.messages[row]
-            for row, decision in decided
+            for row, decision in batch.decided_locally()
             if isinstance(decision, DeadLetter) and decision.is_timed
         ]
-        if late:
-            self._send_retractions(late)  # before the dead letters can be committed
+        if timed_out:
+            self._send_retractions(timed_out)
 
-    def leave(self) -> None:
+    def abandon(self) -> None:
         """Stop waiting for the running transaction: the next owner sees its result in the committed
         offsets.
         """
@@ -150,7 +150,7 @@ class Delivery:
         self._transactions.close()
 
     def _begin(self) -> None:
-        ready = self._flow.ready(self._allowance.current)  # 1
+        ready = self._flow.ready(self._allowance.current)  # step 1
         if not ready:
             return
         now = self._clock.monotonic()
@@ -162,7 +162,7 @@ class Delivery:
         ]
         running = self._running = _Transaction(ready, offsets)
         self._was_kafka_silent = False
-        self._thread.start(lambda: self._carry_out(running))  # 2
+        self._thread.start(lambda: self._carry_out(running))  # step 2
 
     def _carry_out(self, transaction: _Transaction) -> _FinishedTransaction:
         """Run one transaction; called in the second thread."""
@@ -181,19 +181,19 @@ class Delivery:
                 transaction.offsets,
                 transaction.group_metadata,
                 one_by_one=one_by_one,
-                reached=lambda step: self._failpoints.hit(
+                report_step=lambda step: self._failpoints.hit(
                     f"worker.{step}", lambda: self._flow.in_flight
                 ),
             )
 
-    def _end(self, transaction: _Transaction, *, rereads: bool) -> None:
+    def _process_result(self, transaction: _Transaction, *, rereads: bool) -> None:
         self._running = None
-        ended: _FinishedTransaction = self._thread.take_result()
-        result, emitted, seconds = ended
-        carried = transaction.amount
-        self._metrics.transactions.labels(result.outcome.value).inc()  # 3
-        self._adapt_allowance(result, carried, seconds)
-        if result.outcome is Outcome.COMMITTED:  # 4
+        finished: _FinishedTransaction = self._thread.take_result()
+        result, emitted, seconds = finished
+        amount = transaction.amount
+        self._metrics.transactions.labels(result.outcome.value).inc()  # step 3
+        self._adapt_allowance(result, amount, seconds)
+        if result.outcome is Outcome.COMMITTED:  # step 4
             self._flow.committed(transaction.batches)
             self._metrics.records.inc(sum(batch.live_records for batch in transaction.batches))
             self._metrics.count_committed(emitted.counts())
@@ -203,66 +203,67 @@ class Delivery:
             "a transaction did not commit; its records are read again",
             outcome=result.outcome.value,
             reason=result.why,
-            documents=carried.documents,
+            documents=amount.documents,
             seconds=round(seconds, 1),
             next_documents_max=self._allowance.current.documents,
         )
-        if result.refused:  # 5
+        if result.refused:  # step 5
             self._retract(emitted, transaction, result)
         self._abort(rereads=rereads)
 
-    def _adapt_allowance(self, result: Result, carried: Amount, seconds: float) -> None:
-        """Adapt the size of the next transactions to the outputs' speed. A transaction during which
-        Kafka was unavailable says nothing about it.
+    def _adapt_allowance(self, result: Result, amount: Amount, seconds: float) -> None:
+        """Adapt the size of the next transactions to the speed of the outputs, unless Kafka was
+        unavailable meanwhile.
         """
         if self._was_kafka_silent:
             return
         if result.outcome is Outcome.COMMITTED:
-            self._allowance.adapt_after_commit(carried, seconds)
+            self._allowance.adapt_after_commit(amount, seconds)
         elif result.is_late:
-            self._allowance.shrink_after_timeout(carried)
+            self._allowance.shrink_after_timeout(amount)
 
-    def _retract(self, batch: EmittedBatch, transaction: _Transaction, result: Result) -> None:
+    def _retract(self, emitted: EmittedBatch, transaction: _Transaction, result: Result) -> None:
         """Find the record that an output refused because of its content, and retract it in the
         log.
+
+        If Kafka refused a group of records, write them one by one to find it.
 
         Raises:
             ConfigurationError: the output topic refuses records that the index did not judge.
         """
         if len(result.refused) > 1:
             began = self._clock.monotonic()
-            result = self._transact(batch, transaction, one_by_one=True)
-            # Writing all of them one by one may take too long; a smaller transaction finds it.
+            result = self._transact(emitted, transaction, one_by_one=True)
+            # If that took too long, the next transaction is smaller and finds the record.
             self._adapt_allowance(result, transaction.amount, self._clock.monotonic() - began)
-        for index in result.refused:
-            emitted = batch[index]
-            where = emitted.message.position
-            if not emitted.is_judged:
+        refused = [emitted[row] for row in result.refused]
+        for record in refused:
+            position = record.message.position
+            if not record.is_judged:
                 raise ConfigurationError(
-                    f"The topic {emitted.output.topic} refuses the record {where}: {result.why} "
-                    "Correct the topic's "
-                    "settings with: stream-dedup topics apply"
+                    f"The topic {record.output.topic} refuses the record {position}: {result.why} "
+                    "Correct the topic's settings with: stream-dedup topics apply"
                 )
             self._logger.error(
                 "an output refused a record; it is retracted and becomes a dead letter",
-                position=where,
-                topic=emitted.output.topic,
+                position=position,
+                topic=record.output.topic,
                 reason=result.why,
             )
-        self._send_retractions([batch[index].message for index in result.refused])
+        self._send_retractions([record.message for record in refused])
 
     def _send_retractions(self, messages: Sequence[Message]) -> None:
         """Append retractions of these records' documents to the log, and wait until they are
         durable.
         """
-        positions: dict[tuple[str, bytes], list[tuple[int, int, int]]] = {}
+        positions_by_topic: dict[tuple[str, bytes], list[tuple[int, int, int]]] = {}
         for message in messages:
             source = self._flow.source((message.topic, message.partition))
-            documents = positions.setdefault((source.topic, source.topic_id), [])
-            documents.append((source.partition, message.offset, value_digest(message.value)))
-        for (topic, topic_id), documents in positions.items():
-            for first in range(0, len(documents), records.DOCUMENTS_MAX):
-                chunk = documents[first : first + records.DOCUMENTS_MAX]
+            positions = positions_by_topic.setdefault((source.topic, source.topic_id), [])
+            positions.append((source.partition, message.offset, value_digest(message.value)))
+        for (topic, topic_id), positions in positions_by_topic.items():
+            for first in range(0, len(positions), records.DOCUMENTS_MAX):
+                chunk = positions[first : first + records.DOCUMENTS_MAX]
                 fields = {"topic": topic, "topic_id": topic_id.hex(), "positions": chunk}
                 self._appender.send(
                     records.encode_control(records.Control("retract", fields)), None, lambda _: None

@@ -61,12 +61,12 @@ class Clock(Protocol):
 class IntakePace:
     """The timing of reads and of preparing.
 
-    A read waits at most `idle_seconds` for records. Records then gather for `gather_seconds`,
-    because a small batch costs the broker and the index as much as a large one. The loop waits for
-    a batch of fewer than `quick_records`, which is usually prepared at once. Records prepared within
-    `slice_seconds` go in flight and the remainder is prepared next; where fingerprinting is slow,
-    the clock is read after each `slow_bytes` of values. A log record contains at most
-    `record_documents`.
+    A read waits at most `idle_seconds` for records. The next read comes `gather_seconds` later, so
+    that records gather: a small batch costs the broker and the index as much as a large one. The
+    loop waits for the preparation of a batch of fewer than `quick_records`, because it is short.
+    After `slice_seconds` the records prepared so far go in flight, and the remainder is prepared
+    next; if the recipe is slow, the clock is read after each `slow_bytes` of values. A log record
+    contains at most `record_documents`.
     """
 
     idle_seconds: float = 0.1
@@ -79,7 +79,11 @@ class IntakePace:
 
 @dataclass(frozen=True)
 class WorkerDependencies:
-    """Factories and functions that a worker uses, and its time limits at the end."""
+    """Factories and functions that a worker uses.
+
+    When it stops, it delivers batches in flight for at most `drain_seconds`, and then closes its
+    clients within `close_seconds`.
+    """
 
     failpoint: str | None = None
     clock: Clock = time

@@ -14,8 +14,8 @@ Invariants:
     offsets are read again.
  4. The (epoch, committed) of a partition comes from the broker or a confirmed commit, never from a
     commit that was only sent.
- 5. A document leaves without a verdict only as unique (`fail-open`), and only once its question is
-    in the log, so that later copies find it there.
+ 5. A document is delivered without a verdict only as unique (`fail-open`), and only once its
+    question is in the log, so that the index knows it when later copies arrive.
  6. After a start one log record is sent, and more only once answers arrive: restarts without a live
     index must not fill the log. A record is appended again only because a replica announced that it
     will not answer, never because time passed.
@@ -42,8 +42,8 @@ from stream_dedup.worker.prepare import InFlight, Part
 BATCHES_IN_FLIGHT = 4
 """Maximum of batches that wait for the index at once; more would not hide more of its latency."""
 
-_CHAINS_REMEMBERED = 10_000
-_REPRESENTS = np.isin(np.arange(256), [Reason.NEW, Reason.TOO_SHORT])
+_DIGESTS_REMEMBERED = 10_000
+_IS_REPRESENTATIVE = np.isin(np.arange(256), [Reason.NEW, Reason.TOO_SHORT])
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class Owned:
 class Flow:
     """The batches that one worker has in flight.
 
-    While `is_failed_open`, the index is silent and documents leave without waiting for verdicts.
+    While `is_failed_open`, the index does not answer and documents are delivered without verdicts.
     """
 
     def __init__(
@@ -76,10 +76,10 @@ class Flow:
         self._owned: dict[TopicPartitionKey, Owned] = {}
         self._batches: deque[InFlight] = deque()
         self._parts: dict[int, tuple[InFlight, Part]] = {}
-        self._window = 1
+        self._batches_allowed = 1
         self._has_answer = False
-        self._answers_from = 0
-        self._chains: OrderedDict[int, bytes] = OrderedDict()
+        self._first_answered_offset = 0
+        self._digests: OrderedDict[int, bytes] = OrderedDict()
         self._generation: int | None = None
         self._stale: dict[TopicPartitionKey, int] = {}
         self.is_failed_open = False
@@ -102,7 +102,7 @@ class Flow:
         """Give up partitions and drop their records from every batch."""
         for key in keys:
             self._owned.pop(key, None)
-            self._drop(key)
+            self._drop_partition(key)
 
     def lost(self, keys: Iterable[TopicPartitionKey]) -> None:
         """Give up partitions that another worker may own already, and drop everything in flight."""
@@ -111,30 +111,30 @@ class Flow:
             self._owned.pop(key, None)
 
     def renew_group_metadata(self, group_metadata: bytes, generation: int | None) -> bool:
-        """Give the batches that survived a rebalance callback the metadata read inside it.
+        """Store the metadata read inside a rebalance callback in the batches that survived it.
 
-        Return whether batches were dropped, because a generation was missed or restarted; then the
-        committed offsets must be read again.
+        Return whether batches were dropped, because the worker missed a generation or the group
+        began to count anew; then the committed offsets must be read again.
         """
-        missed = (
+        has_missed_one = (
             self._generation is not None
             and generation is not None
             and generation > self._generation + 1
         )
-        joined_again = (
+        has_restarted = (
             self._generation is not None
             and generation is not None
             and generation < self._generation
         )
         self._generation = generation
-        if (missed or joined_again) and self._batches:
+        if (has_missed_one or has_restarted) and self._batches:
             self.drop_all()
             return True
         for batch in self._batches:
             batch.group_metadata = group_metadata
         return False
 
-    # -- taking in
+    # -- admitting batches
 
     @property
     def in_flight(self) -> int:
@@ -142,7 +142,7 @@ class Flow:
         return len(self._batches)
 
     def discount_wait(self, seconds: float) -> None:
-        """Do not count these seconds as waiting time of the batches in flight."""
+        """Subtract these seconds from the waiting time of the batches in flight."""
         for batch in self._batches:
             batch.waiting_since += seconds
 
@@ -163,29 +163,27 @@ class Flow:
 
     @property
     def unemitted(self) -> int:
-        """Number of records that the index made representatives and no transaction has committed
-        yet.
-        """
+        """Number of representatives that no transaction has delivered yet."""
         representatives = (
-            (batch, np.flatnonzero(_REPRESENTS[batch.reasons()])) for batch in self._batches
+            (batch, np.flatnonzero(_IS_REPRESENTATIVE[batch.reasons()])) for batch in self._batches
         )
         return sum(
             len(places)
             if batch.is_whole
-            else int(batch.messages.of_partitions(batch.live_partitions)[places].sum())
+            else int(batch.messages.are_from(batch.live_partitions)[places].sum())
             for batch, places in representatives
         )
 
     @property
     def has_room(self) -> bool:
-        """Whether one more batch of records that were already read may go in flight."""
-        return len(self._batches) < self._window and not self._stale
+        """Whether one more batch may go in flight."""
+        return len(self._batches) < self._batches_allowed and not self._stale
 
     def records_wanted(self, preparing: int = 0) -> int:
-        """Return how many more records may be read while `preparing` batches are not in flight yet;
-        0 means wait.
+        """Return how many more records may be read, 0 for none yet. `preparing` is the number of
+        batches that were read and are not in flight yet.
         """
-        if len(self._batches) + preparing >= self._window or self._stale:
+        if len(self._batches) + preparing >= self._batches_allowed or self._stale:
             return 0
         return (
             self._batch_documents_max
@@ -194,7 +192,7 @@ class Flow:
         )
 
     def source(self, key: TopicPartitionKey) -> Source:
-        """Return the partition as a log record describes it."""
+        """Return the entry of a partition in the table of sources of a log record."""
         owned = self._owned[key]
         return Source(key[0], owned.topic_id, key[1], owned.epoch, owned.committed)
 
@@ -208,8 +206,8 @@ class Flow:
     # -- the log and its answers
 
     def appended(self, number: int, log_offset: int) -> list[Part]:
-        """Record the offset of an appended log record; return it in a list if no replica answers
-        that offset, so that it must be appended again.
+        """Record the offset of an appended log record; return the records to append again: this one
+        if no replica answers that offset, otherwise none.
         """
         entry = self._parts.get(number)
         if entry is None:
@@ -219,45 +217,47 @@ class Flow:
         if self.is_failed_open:
             self._release_unjudged(part)
             return []
-        return [part] if log_offset < self._answers_from else []
+        return [part] if log_offset < self._first_answered_offset else []
 
     def announced(self, announce: Announce) -> list[Part]:
-        """Record that a replica answers nothing older than an offset; return the log records that
-        must be appended again.
+        """Record the first offset that a new replica answers; return the log records before it,
+        which must be appended again.
 
-        Another replica may still answer the older record. That answer no longer counts: the later
-        record may get another verdict, because the original was retracted or forgotten in between,
-        or its window ended.
+        Another replica may still answer the older record. That answer is ignored: the record that
+        is appended again may get another verdict, because the original was retracted or forgotten
+        in between, or its window ended.
         """
-        self._answers_from = max(self._answers_from, announce.answers_from)
+        self._first_answered_offset = max(
+            self._first_answered_offset, announce.first_answered_offset
+        )
         unanswerable = []
         for _, part in self._parts.values():
             if (
-                not part.answered
+                not part.is_answered
                 and part.log_offset is not None
-                and part.log_offset < self._answers_from
+                and part.log_offset < self._first_answered_offset
             ):
                 part.log_offset = None
                 unanswerable.append(part)
         return unanswerable
 
     def answered(self, answer: LogAnswer | Rejected) -> Part | None:
-        """Apply an answer; return the part that it answers, or None if this worker did not ask.
+        """Apply an answer; return the part that it answers, or None if no part waits for it.
 
         Raises:
             DivergedError: two replicas answered differently.
             ConfigurationError: the index cannot judge what this worker sends.
             InvariantError: the answer does not fit the question.
         """
-        self._check_chain(answer)
+        self._check_digest(answer)
         if answer.nonce != self.nonce:
-            return None
+            return None  # the answer to another worker
         self.is_failed_open = False
-        if answer.log_offset < self._answers_from:
-            return None  # it was asked again, or will be once its append is acknowledged
+        if answer.log_offset < self._first_answered_offset:
+            return None  # the record is appended again, and the answer to that counts
         entry = self._parts.pop(answer.number, None)
         if entry is None:
-            return None  # dropped meanwhile, or the second replica's answer
+            return None  # the batch was dropped, or another replica answered before
         batch, part = entry
         if isinstance(answer, Rejected):
             raise ConfigurationError(
@@ -270,7 +270,7 @@ class Flow:
                 f"documents, and {len(part.rows)} were sent; stop, and keep the log and the "
                 "index's folder for a report."
             )
-        part.answered = True
+        part.is_answered = True
         part.verdicts = Verdicts.of(answer.judgements)
         for place in np.flatnonzero(part.verdicts.reasons == Reason.STALE):
             row = part.rows[place]
@@ -279,7 +279,7 @@ class Flow:
                 self._stale[key] = min(offset, self._stale.get(key, offset))
         if batch.is_answered:
             self._has_answer = True
-            self._window = self._batches_max
+            self._batches_allowed = self._batches_max
         return part
 
     # -- failing open
@@ -291,18 +291,18 @@ class Flow:
 
     @property
     def unanswered_offset(self) -> int | None:
-        """The lowest log offset that has no answer yet; None where none is known."""
+        """The lowest log offset without an answer; None if no unanswered record is in the log."""
         return min(
             (part.log_offset for _, part in self._parts.values() if part.log_offset is not None),
             default=None,
         )
 
     def fail_open(self) -> int:
-        """Let waiting and later documents leave as unique until an answer arrives; return how many
-        leave now.
+        """Deliver waiting and later documents as unique until an answer arrives; return the number
+        of documents that this releases now.
 
-        The index still judges them, some as duplicates: a duplicate is then delivered as unique.
-        Documents whose question is not in the log yet keep waiting.
+        The index judges them later; a duplicate among them is delivered as unique. Documents whose
+        question is not in the log yet keep waiting.
         """
         self.is_failed_open = True
         return sum(
@@ -312,9 +312,9 @@ class Flow:
         )
 
     def _release_unjudged(self, part: Part) -> int:
-        """Let the documents of a log record leave without verdicts; return their number."""
+        """Decide that the documents of a log record are delivered unjudged; return their number."""
         batch, _ = self._parts.pop(part.number)
-        part.answered = True
+        part.is_answered = True
         for place, row in enumerate(part.rows):
             batch.local_decisions[row] = Judgement(
                 Reason.FAIL_OPEN, LogPlace(part.log_offset or 0, place)
@@ -324,10 +324,8 @@ class Flow:
     # -- committing
 
     def ready(self, allowed: Amount | None = None) -> list[InFlight]:
-        """Return the batches to commit in the next transaction: the oldest that are answered and
-        share one group metadata.
-
-        A batch larger than `allowed` is returned alone.
+        """Return the batches to commit in the next transaction: the oldest answered ones that fit
+        into `allowed` and have the same group metadata. A larger batch is returned alone.
         """
         ready: list[InFlight] = []
         if self._stale:
@@ -355,7 +353,7 @@ class Flow:
         }
 
     def committed(self, batches: Sequence[InFlight]) -> None:
-        """Remove these batches, the oldest ones, because they are committed.
+        """Remove these batches, which must be the oldest, and store their committed offsets.
 
         Raises:
             InvariantError: they are not the oldest.
@@ -383,11 +381,14 @@ class Flow:
     # -- stale
 
     def stale(self) -> dict[TopicPartitionKey, int]:
-        """Return the lowest offset of each partition with the verdict `stale`: below its watermark."""
+        """Return the lowest stale offset of each partition that has one. Stale is a record that is
+        older than the committed watermark which the index has seen.
+        """
         return dict(self._stale)
 
     def resolve_stale(self, offsets: Mapping[TopicPartitionKey, tuple[int, int]]) -> None:
-        """Drop the stale partitions' records; `offsets` is the broker's (committed offset, epoch).
+        """Drop the records of stale partitions; `offsets` has the (committed offset, epoch) that
+        the broker stores for each.
 
         Raises:
             InvariantError: a record of the current epoch that is not yet committed is stale.
@@ -404,12 +405,10 @@ class Flow:
                     "past it. Was an offset set with another tool than stream-dedup rewind? Stop "
                     'the workers, and set the offset again (handbook, "Read documents again").'
                 )
-            self._drop(key)
+            self._drop_partition(key)
             owned.committed, owned.epoch = committed, epoch
 
-    # -- inside
-
-    def _drop(self, key: TopicPartitionKey) -> None:
+    def _drop_partition(self, key: TopicPartitionKey) -> None:
         self._stale.pop(key, None)
         for batch in self._batches:
             batch.live_partitions.discard(key)
@@ -419,18 +418,18 @@ class Flow:
             for part in batch.parts:
                 self._parts.pop(part.number, None)
 
-    def _check_chain(self, answer: LogAnswer | Rejected) -> None:
-        """Raise DivergedError if another replica answered this offset with another running
-        digest.
+    def _check_digest(self, answer: LogAnswer | Rejected) -> None:
+        """Compare the running digest of all answers with that of another replica at this offset.
+
+        Raises:
+            DivergedError: they differ.
         """
-        chain = self._chains.setdefault(answer.log_offset, answer.chain)
-        if chain != answer.chain:
+        first_digest = self._digests.setdefault(answer.log_offset, answer.chain)
+        if first_digest != answer.chain:
             raise DivergedError(
                 f"Two index replicas gave different answers for log offset {answer.log_offset} or "
-                "before it. "
-                "Stop the replicas; run `stream-dedup index verify` on each volume, delete the one "
-                "that fails, and let "
-                "it rebuild from the log."
+                "before it. Stop the replicas; run `stream-dedup index verify` on each volume, "
+                "delete the one that fails, and let it rebuild from the log."
             )
-        while len(self._chains) > _CHAINS_REMEMBERED:
-            self._chains.popitem(last=False)
+        while len(self._digests) > _DIGESTS_REMEMBERED:
+            self._digests.popitem(last=False)

@@ -29,10 +29,10 @@ from stream_dedup.worker.dependencies import IntakePace, WorkerContext
 from stream_dedup.worker.prepare import InFlight, Preparer
 
 _WAIT_SECONDS = 0.1
-_PREPARED_SECONDS = 0.003
-_SOON_SECONDS = 0.02
+_PREPARED_WAIT_SECONDS = 0.003
+_QUICK_BATCH_WAIT_SECONDS = 0.02
 _PAUSE_AFTER_SECONDS = 1.0
-_ASK_AGAIN_SECONDS = 2.0
+_RETRY_SECONDS = 2.0
 
 
 class Unprepared(NamedTuple):
@@ -53,8 +53,8 @@ class Unprepared(NamedTuple):
 
 
 class Intake:
-    """Reads and prepares records. The loop calls `read_and_prepare` and `sleep_until_next_read`; call `finish` or `discard` before
-    a change of the flow.
+    """Reads and prepares records. The loop calls `read_and_prepare` and `sleep_until_next_read`.
+    Before the flow changes, `finish` or `discard` must be called.
     """
 
     def __init__(
@@ -87,11 +87,11 @@ class Intake:
         self._sizes = RecordSizes()
         self._is_preparing = False
         self._prepared_bytes = 0  # of the batch that is being prepared
-        self._hurry_event = hurry_event  # once set, preparing ends after the current stretch
+        self._hurry_event = hurry_event  # once set, preparing ends after the current chunk
         self._remainder: Unprepared | None = None  # records that the last slice did not reach
-        self._later: Unprepared | None = None  # records read after the others
+        self._read_ahead: Unprepared | None = None  # records read while a batch was prepared
         self._read_at = 0.0
-        self._full_since: float | None = None
+        self._waiting_since: float | None = None  # no record may be read since then
         self._is_paused = False
 
     # -- the loop's side
@@ -106,66 +106,68 @@ class Intake:
         """Memory of the records that are being prepared, in bytes."""
         return self._prepared_bytes if self._is_preparing else 0
 
-    def wanted(self) -> int:
+    def records_wanted(self) -> int:
         """Return how many more records may be read within the limits of records and memory."""
         records_max = self._flow.records_wanted(
-            1 if self._is_preparing or self._later is not None else 0
+            1 if self._is_preparing or self._read_ahead is not None else 0
         )
         if not records_max:
             return 0
         allowed = self._allowance.current
         remainder_bytes = 0 if self._remainder is None else self._remainder.amount.bytes
         room = self._budget.room(self._flow.held_bytes + self.prepared_bytes + remainder_bytes)
-        ahead = Amount(0, 0) if self._later is None else self._later.amount
+        ahead = Amount(0, 0) if self._read_ahead is None else self._read_ahead.amount
         return self._sizes.records(
             min(records_max, allowed.documents) - ahead.documents,
             min(room, allowed.bytes) - ahead.bytes,
         )
 
     def read_and_prepare(self, *, reads: bool) -> None:
-        """Take in the prepared batch, and read as many records as may be read, unless more are
-        still being gathered.
+        """Put the prepared batch in flight, and read as many records as may be read, unless the last
+        read was only a moment ago.
         """
-        is_idle = self._wait_until_prepared(0.0 if self._flow.in_flight else _PREPARED_SECONDS)
-        wanted = self.wanted() if reads else 0
-        if (is_idle or wanted) and not self._seconds_to_gather():
-            self._read(wanted)
+        is_idle = self._wait_until_prepared(0.0 if self._flow.in_flight else _PREPARED_WAIT_SECONDS)
+        records_max = self.records_wanted() if reads else 0
+        if (is_idle or records_max) and not self._seconds_to_gather():
+            self._read(records_max)
 
     def sleep_until_next_read(self) -> None:
         """Sleep until the next read, if nothing is in flight or being prepared."""
-        if not (self._flow.in_flight or self._is_preparing) and (rest := self._seconds_to_gather()):
-            self._clock.sleep(rest)
+        if self._flow.in_flight or self._is_preparing:
+            return
+        if seconds := self._seconds_to_gather():
+            self._clock.sleep(seconds)
 
     def hurry(self) -> None:
-        """Make preparing end after the current stretch."""
+        """Make preparing end after the current chunk."""
         self._hurry_event.set()
 
     def finish(self) -> None:
-        """Wait for the current stretch and take it in; have the records after it read again."""
+        """Wait for the current chunk and put it in flight; the records after it are read again."""
         self._hurry_event.set()
         while self._is_preparing:
             self._beat()
             if self._thread.ended(_WAIT_SECONDS):
                 self._take_in_prepared()
         self._hurry_event.clear()
-        for read in (self._later, self._remainder):
+        for read in (self._read_ahead, self._remainder):
             if read is not None:
                 self._assignment.reread_unprepared(Messages.joined(read.messages))
-        self._remainder = self._later = None
+        self._remainder = self._read_ahead = None
 
     def discard(self) -> None:
-        """Wait for the current stretch, and discard it and the records after it."""
+        """Wait for the current chunk, and discard it and the records after it."""
         self._hurry_event.set()
         while self._is_preparing:
             self._beat()
             self._is_preparing = not self._thread.ended(_WAIT_SECONDS)
         self._thread.take_result()
         self._hurry_event.clear()
-        self._remainder = self._later = None
+        self._remainder = self._read_ahead = None
 
-    def leave(self) -> None:
+    def abandon(self) -> None:
         """Discard everything without waiting, because the worker ends."""
-        self._is_preparing, self._remainder, self._later = False, None, None
+        self._is_preparing, self._remainder, self._read_ahead = False, None, None
         self._hurry_event.set()
 
     # -- reading
@@ -174,16 +176,16 @@ class Intake:
         """Return the seconds until the next read: records gather for a moment after each read."""
         return max(0.0, self._read_at + self._pace.gather_seconds - self._clock.monotonic())
 
-    def _read(self, wanted: int) -> None:
-        """Read `wanted` records; if that is 0, only poll to stay in the group."""
-        if wanted:
-            self._full_since = None
+    def _read(self, records_max: int) -> None:
+        """Read at most `records_max` records; if that is 0, only poll to stay in the group."""
+        if records_max:
+            self._waiting_since = None
             if self._is_paused:
                 self._is_paused = False
                 self._source.resume(self._assignment.served())
             is_busy = self._flow.in_flight or self._is_preparing
             messages = self._source.take_messages(
-                wanted, 0.0 if is_busy else self._pace.idle_seconds
+                records_max, 0.0 if is_busy else self._pace.idle_seconds
             )
         else:
             messages = Messages.of([])
@@ -193,33 +195,32 @@ class Intake:
         for unreadable in messages.unreadable.values():
             if isinstance(unreadable, UnreadableHeaders):
                 continue  # not logged, like other dead letters: a crawler may send many
-            where = unreadable.position
             self._logger.error(
                 "a record cannot be read; it becomes a dead letter",
-                position=where,
+                position=unreadable.position,
                 reason=unreadable.why,
             )
         self._failpoints.hit("worker.consumed", self._flow.in_flight + 1)
         self._read_at = self._clock.monotonic()
-        self._sizes.read_messages(messages)
+        self._sizes.observe(messages)
         sources = {key: self._flow.source(key) for key in messages.last_offsets()}
-        self._prepare_or_keep(Unprepared([messages], sources, self._source.group_metadata()))
+        self._prepare_or_queue(Unprepared([messages], sources, self._source.group_metadata()))
 
     def _poll_without_reading(self) -> None:
-        """Poll without reading records. Prefetched records are kept for a moment and then dropped by
-        a pause.
+        """Poll without reading records; after a second, pause the partitions, which drops prefetched
+        records and frees their memory.
         """
         now = self._clock.monotonic()
-        if self._full_since is None:
-            self._full_since = now
-        if not self._is_paused and now - self._full_since < _PAUSE_AFTER_SECONDS:
+        if self._waiting_since is None:
+            self._waiting_since = now
+        if not self._is_paused and now - self._waiting_since < _PAUSE_AFTER_SECONDS:
             return
         if not self._is_paused:
             self._is_paused = True
             self._source.pause(self._flow.owned())
         messages = self._source.take_messages(1, 0.0)
         if messages:
-            # A record that arrived before the pause took effect is read again later.
+            # It arrived before the pause took effect.
             self._source.restart_at(
                 {
                     (message.topic, message.partition): message.offset
@@ -229,17 +230,17 @@ class Intake:
 
     # -- preparing
 
-    def _prepare_or_keep(self, read: Unprepared) -> None:
-        """Start preparing the records read, or queue them behind those that wait."""
-        if not self._is_preparing and self._remainder is None and self._later is None:
+    def _prepare_or_queue(self, read: Unprepared) -> None:
+        """Start preparing these records, or queue them behind those that wait."""
+        if not self._is_preparing and self._remainder is None and self._read_ahead is None:
             self._start(read)
             if read.amount.documents < self._pace.quick_records:
-                self._wait_until_prepared(_SOON_SECONDS)
-        elif self._later is None:
-            self._later = read
+                self._wait_until_prepared(_QUICK_BATCH_WAIT_SECONDS)
+        elif self._read_ahead is None:
+            self._read_ahead = read
         else:
-            self._later.messages.extend(read.messages)
-            self._later.sources.update(read.sources)
+            self._read_ahead.messages.extend(read.messages)
+            self._read_ahead.sources.update(read.sources)
 
     def _start(self, read: Unprepared) -> None:
         """Start preparing a batch in the second thread."""
@@ -250,62 +251,61 @@ class Intake:
     def _prepare(self, read: Unprepared) -> tuple[InFlight | None, Unprepared | None]:
         """Return a batch, prepared within a slice of time, and the remainder of the records.
 
-        While a service that the records depend on is unavailable, they wait here and the loop keeps
-        polling; a hurried caller gets them back. This runs in the second thread, so it must not
-        touch the flow or a client.
+        While a service that the records depend on is unavailable, this waits and the loop keeps
+        polling. If the caller hurries meanwhile, return no batch and all records as the remainder.
+        This runs in the second thread, so it must not touch the flow or a client.
         """
         messages = Messages.joined(read.messages)
-        away: set[type[AwayError]] = set()
+        unavailable: set[type[AwayError]] = set()
         try:
             while True:
-                until = self._clock.monotonic() + self._pace.slice_seconds
+                deadline = self._clock.monotonic() + self._pace.slice_seconds
                 try:
                     with self._metrics.stage("prepare"):
                         batch = self._preparer.prepare(
                             messages,
                             read.sources,
                             read.group_metadata,
-                            partial(self._is_over, until),
+                            partial(self._is_over, deadline),
                             self._hurry_event.is_set,
                         )
                 except AwayError as error:
                     if self._hurry_event.is_set():
                         return None, remainder_of(read, messages, 0)
-                    kind = type(error)
-                    if kind not in away:
+                    service = type(error)
+                    if service not in unavailable:
                         self._logger.warning(
-                            f"{kind.away} unavailable; the records wait", reason=str(error)
+                            f"{service.away} unavailable; the records wait", reason=str(error)
                         )
-                    away.add(kind)
-                    self._metrics.set_away(kind, True)
-                    if self._hurry_event.wait(_ASK_AGAIN_SECONDS):
+                    unavailable.add(service)
+                    self._metrics.set_away(service, True)
+                    if self._hurry_event.wait(_RETRY_SECONDS):
                         return None, remainder_of(read, messages, 0)
                 else:
-                    for kind in away:
-                        self._logger.info(f"{kind.back} again")
+                    for service in unavailable:
+                        self._logger.info(f"{service.back} again")
                     return batch, remainder_of(read, messages, len(batch.messages))
         finally:
-            for kind in away:
-                self._metrics.set_away(kind, False)
+            for service in unavailable:
+                self._metrics.set_away(service, False)
 
-    def _is_over(self, until: float) -> bool:
-        return self._hurry_event.is_set() or self._clock.monotonic() >= until
+    def _is_over(self, deadline: float) -> bool:
+        return self._hurry_event.is_set() or self._clock.monotonic() >= deadline
 
     def _wait_until_prepared(self, wait_seconds: float) -> bool:
-        """Wait at most `wait_seconds` for the prepared batch, take it in and start the next; return
-        whether no batch is being prepared.
+        """Wait at most `wait_seconds` for the prepared batch, put it in flight and start the next;
+        return whether no batch is being prepared.
         """
         if self._is_preparing and self._thread.ended(wait_seconds):
             self._take_in_prepared()
         if not self._is_preparing and not self._stop.is_set():
             if self._remainder is not None:
-                if (
-                    self._flow.has_room
-                ):  # a batch that was split needs more places in flight than were reserved
+                # Room was reserved for one batch only, and this one was split.
+                if self._flow.has_room:
                     remainder, self._remainder = self._remainder, None
                     self._start(remainder)
-            elif self._later is not None:
-                ahead, self._later = self._later, None
+            elif self._read_ahead is not None:
+                ahead, self._read_ahead = self._read_ahead, None
                 self._start(ahead)
         return not self._is_preparing
 
@@ -316,8 +316,8 @@ class Intake:
             self._take_in(batch)
 
 
-def remainder_of(read: Unprepared, messages: Messages, done: int) -> Unprepared | None:
-    """Return the remainder of `messages` after the first `done`, or None if there is none."""
-    if done == len(messages):
+def remainder_of(read: Unprepared, messages: Messages, prepared: int) -> Unprepared | None:
+    """Return `messages` without the first `prepared`, or None if none remains."""
+    if prepared == len(messages):
         return None
-    return read._replace(messages=[messages.part(done, len(messages))])
+    return read._replace(messages=[messages.part(prepared, len(messages))])

@@ -9,7 +9,7 @@ A batch passes these failpoints, in this order:
     consumed -> appended -> append-acked -> verdict-in -> begin -> outputs -> flushed -> offsets ->
     before-commit -> after-commit
 
-States. `flow` tracks the batches in flight; besides, four flags describe the worker:
+States. `flow` tracks the batches in flight. In addition, four flags describe the worker:
 
     P  a batch is being prepared, in a second thread
     A  more records were read ahead
@@ -32,9 +32,9 @@ States. `flow` tracks the batches in flight; besides, four flags describe the wo
 
 Events and their effects:
 
-    records arrive           read them, if there is space: -> P, or A if P
-    a batch is prepared      it goes in flight, its questions to the log; P ends, then its remainder or A begins: -> P
-    a slice of time ends     as if the batch were prepared; its remainder comes before A
+    records arrive           read them, if there is space: -> P, or A if P is set
+    a batch is prepared      it goes in flight, its questions to the log; P ends, then A is prepared: -> P
+    a slice of time ends     the same for the records prepared so far; the remainder is prepared before A
     verdicts arrive          the flow stores them; once the oldest batches have theirs: -> T
     T commits                the flow removes its batches; T ends
     T does not commit        abort: P, A and everything in flight are dropped, and the committed offsets read again now
@@ -43,7 +43,7 @@ Events and their effects:
     a generation was missed  drain; everything in flight is dropped: -> R, if there was any
     a stale verdict          drain; the partition's records are dropped, and read again from its committed offset
     a new topic of answers   drain; everything in flight is dropped, and the committed offsets read again now
-    a stop                   P ends with the current stretch; batches in flight are delivered within a time limit; the
+    a stop                   P ends with the current chunk; batches in flight are delivered within a time limit; the
                              remainder, A and R are left to the next owner
 
     drain: wait until P and T have ended. If T does not commit: -> R. The records in A are read again
@@ -91,7 +91,7 @@ class Worker:
         identity: WorkerIdentity,
         delivers: bool,
     ) -> None:
-        """Connect the parts; unless it `delivers`, documents are judged and no outputs written."""
+        """Connect the parts. Unless it `delivers`, documents are judged and no outputs written."""
         self._flow = context.flow
         self._assignment, self._intake = assignment, intake
         self._questions, self._delivery = questions, delivery
@@ -115,13 +115,13 @@ class Worker:
         """
         try:
             while not self._stop.is_set():
-                self._turn(reads=True)
-            until = self._clock.monotonic() + self._dependencies.drain_seconds
+                self._run_once(reads=True)
+            deadline = self._clock.monotonic() + self._dependencies.drain_seconds
             self._intake.hurry()
             while (
                 self._intake.is_preparing or self._flow.in_flight
-            ) and self._clock.monotonic() < until:
-                self._turn(reads=False)
+            ) and self._clock.monotonic() < deadline:
+                self._run_once(reads=False)
             self._logger.info("worker stopped", dropped_in_flight=self._flow.in_flight)
         except BrokerError as error:
             if not (self._stop.is_set() and self._watch.is_silent()):
@@ -143,7 +143,7 @@ class Worker:
             finally:
                 self._identity.release()
 
-    def _turn(self, *, reads: bool) -> None:
+    def _run_once(self, *, reads: bool) -> None:
         self._health.beat()
         self._intake.read_and_prepare(reads=reads)
         self._questions.poll()
@@ -156,8 +156,8 @@ class Worker:
             self._intake.sleep_until_next_read()
 
     def _seconds_to_wait_for_answers(self) -> float:
-        """Return how long to wait for answers: 0 if none is due, longer if nothing else can be
-        done.
+        """Return how long to wait for answers: 0 if none is due, and longest if no record can be
+        read, prepared or committed meanwhile.
         """
         is_running = self._delivery.is_running
         is_due = (
@@ -169,18 +169,18 @@ class Worker:
             return 0.0
         return (
             _ANSWER_SECONDS
-            if self._intake.wanted() or is_running or self._intake.is_preparing
+            if self._intake.records_wanted() or is_running or self._intake.is_preparing
             else _FULL_SECONDS
         )
 
     def _close(self) -> None:
-        self._delivery.leave()
-        self._intake.leave()
+        self._delivery.abandon()
+        self._intake.abandon()
         self._assignment.source.close()
         self._questions.close()
         self._delivery.close()
 
-    # -- what more than one part must do
+    # -- actions that involve several parts
 
     def drain(self) -> None:
         """Wait until no batch is being prepared and no transaction runs, so that the flow may
@@ -219,7 +219,7 @@ class Worker:
         self._delivery.retract_timed_out(batch)
         self._questions.ask(batch)
 
-    # -- now and then
+    # -- periodic tasks
 
     def _do_periodic_tasks(self) -> None:
         now = self._clock.monotonic()

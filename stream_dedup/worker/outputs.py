@@ -5,15 +5,15 @@ partition is the source partition, so order within a partition is kept; a record
 exactly one of the three topics. The one exception: a dead letter that is too large for its topic is
 truncated (`fit`), and headers report the removed parts.
 
-Records that the index judged and that have no foreign headers, nearly all, are written from
-columns. The path of single records (`EmittedBatch.__getitem__`) defines the result, and a test
-compares the two.
+Nearly all records were judged by the index and have no foreign headers; these are written from
+columns. The others are built one by one (`EmittedBatch.__getitem__`), which defines the result for
+all; a test compares the two.
 
 A dead letter that is too large is truncated in these steps. If there are more headers than can be
 read together with ours (`headers.FOREIGN_HEADERS_MAX`), the largest are removed. If key and headers
 alone are too large, the key is cut to a quarter of the space, and headers are removed, the largest
 first, until key and headers take at most half of it. The value gets the remaining space. Sizes are
-those of `headers.record_bytes`, uncompressed, so no codec or broker makes a letter larger.
+uncompressed (`headers.record_bytes`), so a dead letter fits with every codec.
 """
 
 from __future__ import annotations
@@ -98,13 +98,13 @@ _REFUSED = DeadLetter(
     "size",
     "Refused",
     "When this record was first judged, an output topic refused it, or its page took too long; it "
-    "was retracted and represents "
-    "no other document. See max.message.bytes and the timestamp bounds of the output topics.",
+    "was retracted and represents no other document. See max.message.bytes and the timestamp "
+    "bounds of the output topics.",
 )
 
 
 class EmittedRecord(NamedTuple):
-    """One record to write, its source record, and the decision on it."""
+    """An output record, its source record, and the decision on it."""
 
     output: Output
     message: Message
@@ -112,19 +112,19 @@ class EmittedRecord(NamedTuple):
 
     @property
     def is_judged(self) -> bool:
-        """Whether the log contains it, so that it can be retracted."""
+        """Whether the index judged it, so that it can be retracted in the log."""
         return isinstance(self.decision, Judgement)
 
 
-_REASONS = max(Reason) + 1
+_REASON_COUNT = max(Reason) + 1
 
 
 class EmittedCounts(NamedTuple):
     """Counts of the records written: documents and bytes of values by reason number; dead letters
     by stage.
 
-    `distances` (duplicates,), `similarities` (duplicates whose sketches were compared, 0 to 1) and
-    `timestamps_ms` (records that have one,) are not ordered.
+    `distances` has one value per duplicate, `similarities` (0 to 1) one per duplicate whose sketches
+    were compared, `timestamps_ms` one per record that has a timestamp; none of them is ordered.
     """
 
     documents: NDArray[np.int64]
@@ -137,8 +137,8 @@ class EmittedCounts(NamedTuple):
     @classmethod
     def of(cls, emitted: Iterable[EmittedRecord]) -> EmittedCounts:
         """Count records one by one."""
-        documents, sizes, stages = [0] * _REASONS, [0] * _REASONS, Counter[str]()
-        distances, similarity, timestamps_ms = [], [], []
+        documents, sizes, stages = [0] * _REASON_COUNT, [0] * _REASON_COUNT, Counter[str]()
+        distances, similarities_percent, timestamps_ms = [], [], []
         for _, message, decision in emitted:
             if message.timestamp_ms is not None:
                 timestamps_ms.append(message.timestamp_ms)
@@ -148,39 +148,40 @@ class EmittedCounts(NamedTuple):
             reason = decision.reason if isinstance(decision, Judgement) else decision
             if isinstance(decision, Judgement) and decision.reason.verdict is Verdict.DUPLICATE:
                 distances.append(decision.distance)
-                similarity.append(decision.similarity)
+                similarities_percent.append(decision.similarity)
             documents[reason] += 1
             sizes[reason] += len(message.value or b"")
         return cls(
-            np.array(documents),
-            np.array(sizes),
-            stages,
-            np.array(distances, np.int64),
-            _similarities(np.array(similarity, np.uint8)),
-            np.array(timestamps_ms, np.int64),
+            documents=np.array(documents),
+            bytes=np.array(sizes),
+            stages=stages,
+            distances=np.array(distances, np.int64),
+            similarities=_as_shares(np.array(similarities_percent, np.uint8)),
+            timestamps_ms=np.array(timestamps_ms, np.int64),
         )
 
 
-def _similarities(similarity: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """Return the similarities, from 0 to 1, of those whose sketches were compared; `similarity` is
-    in per cent.
+def _as_shares(percents: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """Return similarities from 0 to 1, without those of documents whose sketches were not
+    compared.
     """
-    similarities: NDArray[np.float64] = similarity[similarity != NOT_COMPARED] / 100
-    return similarities
+    shares: NDArray[np.float64] = percents[percents != NOT_COMPARED] / 100
+    return shares
 
 
 def warm_up() -> None:
     """Load the kernels that write records, so that the first records do not wait for them."""
-    nowhere = SourcePlaces("", np.zeros(0, np.int32), np.zeros(0, np.int64))
-    of_verdicts("", nowhere, np.zeros((0, 0), np.uint8), Verdicts.of([]), np.zeros(0, np.bool_))
+    no_places = SourcePlaces("", np.zeros(0, np.int32), np.zeros(0, np.int64))
+    no_prints = np.zeros((0, 0), np.uint8)
+    of_verdicts("", no_places, no_prints, Verdicts.of([]), np.zeros(0, np.bool_))
     warm_up_writer()
 
 
 class OutputWriter:
     """Builds the output records: topic and headers.
 
-    `unique`, `duplicates` and `dead` are topic names; in mode `annotate` duplicates go to `unique`
-    too. In mode `shadow` the records are only counted, not written.
+    `unique`, `duplicates` and `dead` are topic names. In mode `annotate` duplicates are written to
+    `unique` too; in mode `shadow` the records are only counted.
     """
 
     def __init__(
@@ -213,17 +214,17 @@ class OutputWriter:
     def _emit(
         self, message: Message, decision: Decision | None, fingerprint: bytes | None
     ) -> EmittedRecord:
-        output, outcome = self._output(message, decision, fingerprint)
+        output, outcome = self._build_output(message, decision, fingerprint)
         return EmittedRecord(output, message, outcome)
 
-    def _output(
+    def _build_output(
         self, message: Message, decision: Decision | None, fingerprint: bytes | None
     ) -> tuple[Output, Decision]:
         source_headers = headers.escape_source_headers(message.headers) if message.headers else []
         position = Position(message.topic, b"", message.partition, message.offset)
         if isinstance(decision, Judgement):
             if decision.reason is Reason.RETRACTED:
-                return self._dead_letter(message, position, _REFUSED), _REFUSED
+                return self._build_dead_letter(message, position, _REFUSED), _REFUSED
             written = headers.of_verdict(position, self._recipe, fingerprint, decision)
             topic = (
                 self._duplicates if decision.reason.verdict is Verdict.DUPLICATE else self._unique
@@ -232,7 +233,7 @@ class OutputWriter:
             written = headers.of_verdict(position, self._recipe, None, decision)
             topic = self._unique
         elif decision is not None:
-            return self._dead_letter(message, position, decision), decision
+            return self._build_dead_letter(message, position, decision), decision
         else:
             raise InvariantError(
                 f"The record {message.position} is to be written without a verdict."
@@ -243,7 +244,9 @@ class OutputWriter:
             topic, message.partition, message.key, message.value, message.timestamp_ms, written
         ), decision
 
-    def _dead_letter(self, message: Message, position: Position, letter: DeadLetter) -> Output:
+    def _build_dead_letter(
+        self, message: Message, position: Position, letter: DeadLetter
+    ) -> Output:
         error_headers = headers.of_dead_letter(letter, position, self._group, message.timestamp_ms)
         if isinstance(message, UnreadableHeaders):
             error_headers.append((headers.ERROR_HEADERS_UNREADABLE, message.name.encode()))
@@ -274,8 +277,8 @@ class _EmittedColumns(Lazy[Output], PackedOutputs):
 
 
 class EmittedBatch(Lazy[EmittedRecord]):
-    """The output records of some batches: single records are built on access, most are written from
-    columns.
+    """The output records of some batches: `columns` for most of them, and single records that are
+    built on access.
 
     `topics` are the topics of unique documents and of duplicates.
     """
@@ -291,9 +294,9 @@ class EmittedBatch(Lazy[EmittedRecord]):
         self._emit = emit
         self._recipe = recipe
         self._topics = topics
-        # A batch that lost a partition is written in part.
+        # The records of a partition that was lost meanwhile are not written.
         self._rows = [_live_rows(batch) for batch in batches]
-        self._made: dict[int, EmittedRecord] = {}
+        self._built: dict[int, EmittedRecord] = {}
         self._count = sum(map(len, self._rows))
 
     def __len__(self) -> int:
@@ -306,22 +309,20 @@ class EmittedBatch(Lazy[EmittedRecord]):
 
     @cached_property
     def columns(self) -> RecordColumns:
-        """All records as columns; only those that the index judged and that have no foreign headers
-        are packed.
+        """All records as columns, with headers for those that are `packed`: the index judged them,
+        and they have no foreign headers.
         """
         messages, prints, verdicts = self._messages, self._prints, self._verdicts
         packed = verdicts.are_outcomes
         packed[list(messages.headers)] = False
-        digits = max(
-            (len(fingerprint) for fingerprint in prints[:1] if fingerprint), default=0
-        ) or max((len(fingerprint or b"") for fingerprint in prints), default=0)
+        digits = next((len(fingerprint) for fingerprint in prints if fingerprint), 0)
         blank = bytes(digits)
-        written = np.frombuffer(
+        print_digits = np.frombuffer(
             b"".join([fingerprint or blank for fingerprint in prints]), np.uint8
         ).reshape(len(messages), digits)
         return RecordColumns(
             topics=self._topics,
-            topic=verdicts.are_duplicates.astype(np.uint8),
+            topic_numbers=verdicts.are_duplicates.astype(np.uint8),
             partitions=messages.partitions,
             keys=messages.keys,
             values=messages.values,
@@ -329,7 +330,7 @@ class EmittedBatch(Lazy[EmittedRecord]):
             headers=of_verdicts(
                 self._recipe,
                 SourcePlaces(messages.topic, messages.partitions, messages.offsets),
-                written,
+                print_digits,
                 verdicts,
                 packed,
             ),
@@ -339,18 +340,19 @@ class EmittedBatch(Lazy[EmittedRecord]):
     def counts(self) -> EmittedCounts:
         """Count the records by outcome."""
         columns, verdicts = self.columns, self._verdicts
-        rest = EmittedCounts.of(self[place] for place in np.flatnonzero(~columns.packed).tolist())
-        packed = verdicts.reasons[columns.packed]
+        single = EmittedCounts.of(self[place] for place in np.flatnonzero(~columns.packed).tolist())
+        reasons = verdicts.reasons[columns.packed]
         sizes = self._messages.value_bytes[columns.packed]
-        named = columns.packed & verdicts.are_duplicates
+        duplicates = columns.packed & verdicts.are_duplicates
+        similarities = _as_shares(verdicts.similarity[duplicates])
         times = self._messages.timestamps_ms
         return EmittedCounts(
-            rest.documents + np.bincount(packed, minlength=_REASONS),
-            rest.bytes + np.bincount(packed, sizes, _REASONS).astype(np.int64),
-            rest.stages,
-            np.concatenate([rest.distances, verdicts.distances[named]]),
-            np.concatenate([rest.similarities, _similarities(verdicts.similarity[named])]),
-            times[times != NO_TIMESTAMP],
+            documents=single.documents + np.bincount(reasons, minlength=_REASON_COUNT),
+            bytes=single.bytes + np.bincount(reasons, sizes, _REASON_COUNT).astype(np.int64),
+            stages=single.stages,
+            distances=np.concatenate([single.distances, verdicts.distances[duplicates]]),
+            similarities=np.concatenate([single.similarities, similarities]),
+            timestamps_ms=times[times != NO_TIMESTAMP],
         )
 
     @cached_property
@@ -366,22 +368,23 @@ class EmittedBatch(Lazy[EmittedRecord]):
 
     @cached_property
     def _prints(self) -> list[bytes | None]:
-        return self._chosen(lambda batch: batch.prints)
+        return self._collect_live(lambda batch: batch.prints)
 
     @cached_property
     def _decisions(self) -> list[Decision | None]:
-        return self._chosen(lambda batch: batch.decisions())
+        return self._collect_live(lambda batch: batch.decisions())
 
-    def _chosen(self, column: Callable[[InFlight], Sequence[Item]]) -> list[Item]:
-        chosen: list[Item] = []
+    def _collect_live(self, column_of: Callable[[InFlight], Sequence[Item]]) -> list[Item]:
+        """Return a column of all batches, without the records of lost partitions."""
+        collected: list[Item] = []
         for batch, rows in zip(self._batches, self._rows, strict=True):
-            items = column(batch)
-            chosen += items if len(rows) == len(items) else [items[row] for row in rows]
-        return chosen
+            items = column_of(batch)
+            collected += items if len(rows) == len(items) else [items[row] for row in rows]
+        return collected
 
     @cached_property
     def _verdicts(self) -> Verdicts:
-        """The index's verdicts on all records; the reason is 0 where there is none."""
+        """The index's verdicts on all records; the reason is 0 for a record without one."""
         verdicts = [
             _verdicts_of(batch, len(rows))
             for batch, rows in zip(self._batches, self._rows, strict=True)
@@ -389,11 +392,11 @@ class EmittedBatch(Lazy[EmittedRecord]):
         return verdicts[0] if len(verdicts) == 1 else Verdicts.joined(verdicts)
 
     def _item(self, place: int) -> EmittedRecord:
-        made = self._made.get(place)
-        if made is None:
-            made = self._emit(self._messages[place], self._decisions[place], self._prints[place])
-            self._made[place] = made
-        return made
+        record = self._built.get(place)
+        if record is None:
+            record = self._emit(self._messages[place], self._decisions[place], self._prints[place])
+            self._built[place] = record
+        return record
 
 
 def _live_rows(batch: InFlight) -> Sequence[int]:
@@ -402,13 +405,14 @@ def _live_rows(batch: InFlight) -> Sequence[int]:
     return (
         rows
         if batch.is_whole
-        else np.flatnonzero(batch.messages.of_partitions(batch.live_partitions)).tolist()
+        else np.flatnonzero(batch.messages.are_from(batch.live_partitions)).tolist()
     )
 
 
 def _verdicts_of(batch: InFlight, count: int) -> Verdicts:
-    """Return the index's verdicts on a batch of which `count` records are written. If that is not
-    the whole batch, no verdicts: its records are built one by one.
+    """Return the index's verdicts on a batch of which `count` records are written.
+
+    If that is not the whole batch, return none: its records are built one by one.
     """
     verdicts = Verdicts.of_nothing(count)
     if count < len(batch.messages):

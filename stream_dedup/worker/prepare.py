@@ -39,17 +39,17 @@ from stream_dedup.fingerprinting import (
 from stream_dedup.inputs.claim_checks import Fetched
 from stream_dedup.inputs.decoder import Decoder, Documents
 from stream_dedup.log import headers, records
-from stream_dedup.log.record_frame import table_of
+from stream_dedup.log.record_frame import index_distinct
 from stream_dedup.log.schema import Judgement, Verdicts
 
-# Bytes of values in a stretch, where fingerprinting is quick and where it is slow: the clock is
-# read after each. A stretch takes at most a second, and a usual batch that one kernel call
-# fingerprints is not split.
+# Bytes of values in a chunk for quick and for slow recipes. The clock is read after each chunk, so it
+# must take at most a second; a usual batch of a quick recipe fits into one.
 _QUICK_BYTES = 16 << 20
 SLOW_BYTES = 64 << 10
 AHEAD_BYTES = 64 << 20
 
-# Contents that every recipe can fingerprint; if one of them fails, the fingerprinter is at fault.
+# By whether the recipe takes vectors: contents that every fingerprinter accepts. If one of these
+# fails, the fingerprinter is at fault and not a document.
 _KNOWN_GOOD: Final[Mapping[bool, list[Content]]] = {
     False: ["a text of ours"],
     True: [as_vector([1.0, 2.0])],
@@ -62,15 +62,15 @@ Decision: TypeAlias = DeadLetter | Reason | Judgement
 class Part:
     """One log record of a batch: its number, its bytes, and the rows of its documents in the batch.
 
-    `verdicts` are the index's; the documents of an answered part without verdicts leave unjudged
-    (`fail-open`).
+    `verdicts` are the index's. The documents of an answered part without verdicts are delivered
+    unjudged (`fail-open`).
     """
 
     number: int
     raw: bytes
     rows: list[int]
     log_offset: int | None = None
-    answered: bool = False
+    is_answered: bool = False
     verdicts: Verdicts | None = None
 
 
@@ -78,12 +78,12 @@ class Part:
 class InFlight:
     """A batch in flight: its records, the decision on each, and the log records sent for it.
 
-    `local_decisions[i]` is the worker's decision on record i; it is None where the index decides, and
-    the verdict is in the record's part. `prints` are the fingerprints in hex. `group_metadata` was
-    read together with the records, and `epochs` are those of their partitions. `live_partitions` are
-    the partitions whose records may still be committed. The batch waits for its verdicts since
-    `waiting_since`, in seconds of the monotonic clock. `ids` are the documents' ids (never digests),
-    or the record's key where there is no document.
+    `local_decisions[i]` is the worker's decision on record i, or None if the index decides: its
+    verdict is in the record's part. `prints` are the fingerprints in hex. `group_metadata` was read
+    together with the records, and `epochs` are those of their partitions. `live_partitions` are the
+    partitions whose records may still be committed. `waiting_since` is when the batch went in
+    flight, in seconds of the monotonic clock. `ids` are the documents' ids (never digests), or the
+    record's key for a record without a document.
     """
 
     messages: Messages
@@ -102,8 +102,8 @@ class InFlight:
 
     @property
     def is_answered(self) -> bool:
-        """Whether every log record has its answer."""
-        return all(part.answered for part in self.parts)
+        """Whether every log record of the batch has its answer."""
+        return all(part.is_answered for part in self.parts)
 
     @property
     def is_whole(self) -> bool:
@@ -116,7 +116,7 @@ class InFlight:
         return (
             len(self.messages)
             if self.is_whole
-            else int(self.messages.of_partitions(self.live_partitions).sum())
+            else int(self.messages.are_from(self.live_partitions).sum())
         )
 
     def decisions(self) -> list[Decision | None]:
@@ -147,20 +147,19 @@ class InFlight:
                 yield from zip(
                     np.array(part.rows)[is_duplicate].tolist(), representatives, strict=True
                 )
-        for row, decided in self.decided_locally():
-            if isinstance(decided, Judgement) and decided.of is not None and not decided.sibling:
-                yield row, decided.of
+        for row, decision in self.decided_locally():
+            if isinstance(decision, Judgement) and decision.of is not None and not decision.sibling:
+                yield row, decision.of
 
     def decided_locally(self) -> Iterable[tuple[int, Decision]]:
-        """Return (row, decision) of the records that the worker decided without the index; nearly
-        always none.
-        """
+        """Return (row, decision) of the records that the worker decided without the index."""
+        # The usual case first: the index decides on every record.
         if self.local_decisions.count(None) == len(self.local_decisions):
             return ()
         return (
-            (row, decided)
-            for row, decided in enumerate(self.local_decisions)
-            if decided is not None
+            (row, decision)
+            for row, decision in enumerate(self.local_decisions)
+            if decision is not None
         )
 
     def offsets(self) -> dict[TopicPartitionKey, int]:
@@ -178,10 +177,9 @@ class Preparer:
     """Turns records into batches for one worker process; `nonce` (16 bytes) identifies its log
     records.
 
-    With `digests_ids` the log stores keyed digests instead of ids. `encode` encodes a log record of
-    at most `record_documents`. Where fingerprinting is slow, the clock is read after each
-    `slow_bytes` of values. Texts that are fetched from other storage are prefetched up to
-    `ahead_bytes`.
+    With `digests_ids` the log stores keyed digests instead of ids. `encode` returns the bytes of a
+    log record of at most `record_documents`. If the recipe is slow, the clock is read after each
+    `slow_bytes` of values. Texts in other storage are prefetched up to `ahead_bytes`.
     """
 
     def __init__(
@@ -227,19 +225,19 @@ class Preparer:
         """Return the batch of these records, or of a prefix of them; `sources` has one entry for
         each of their partitions.
 
-        Records are prepared in stretches: consecutive records of a limited size. The batch ends
-        after the current stretch once `is_over`, and before a record whose text cannot be fetched
-        now. If the caller `is_hurried`, no text is waited for.
+        Records are prepared in chunks: consecutive records of a limited size. The batch ends after
+        the current chunk once `is_over()`, and before a record whose text cannot be fetched now.
+        While `is_hurried()`, texts in other storage are not waited for.
 
         Raises:
             AwayError: a service that the first record's text depends on is unavailable.
         """
         messages = Messages.of(messages)
-        documents, prints, done = self._read(messages, is_over, is_hurried)
-        messages = messages.part(0, done)
-        decided: list[Decision | None] = [None] * len(messages)
+        documents, prints, records_read = self._read(messages, is_over, is_hurried)
+        messages = messages.part(0, records_read)
+        decisions: list[Decision | None] = [None] * len(messages)
         for place, outcome in documents.outcomes.items():
-            decided[place] = outcome
+            decisions[place] = outcome
         if len(documents.places) == len(messages):
             ids = documents.ids
         else:
@@ -249,12 +247,12 @@ class Preparer:
         keys = set(messages.last_offsets())
         batch = InFlight(
             messages,
-            decided,
-            [None] * len(messages),
-            [],
-            group_metadata,
-            {key: sources[key].epoch for key in keys},
-            keys,
+            decisions,
+            prints=[None] * len(messages),
+            parts=[],
+            group_metadata=group_metadata,
+            epochs={key: sources[key].epoch for key in keys},
+            live_partitions=keys,
             ids=ids,
         )
         if prints is not None:
@@ -264,7 +262,7 @@ class Preparer:
     def _read(
         self, messages: Messages, is_over: Callable[[], bool], is_hurried: Callable[[], bool]
     ) -> tuple[Documents, Prints | None, int]:
-        """Decode and fingerprint records, one stretch at a time, until `is_over`; return the
+        """Decode and fingerprint records, one chunk at a time, until `is_over`; return the
         documents, their fingerprints (None without any) and the number of records read.
         """
         decoded: list[tuple[int, Documents]] = []
@@ -272,18 +270,17 @@ class Preparer:
         start = 0
         large = frozenset(headers.find_too_large(messages, self._record_bytes_max))
         try:
-            for stop, fetched in self._fetched(messages, large, is_hurried):
-                stretch = messages.part(start, stop)
+            for stop, fetched in self._fetch_chunks(messages, large, is_hurried):
+                chunk = messages.part(start, stop)
                 skipped = frozenset(place - start for place in large if start <= place < stop)
-                documents = self._decoder.decode_all(stretch, skipped, fetched)
+                documents = self._decoder.decode_all(chunk, skipped, fetched)
                 documents.outcomes.update(
-                    (place, self._too_large(stretch[place])) for place in skipped
+                    (place, self._make_size_letter(chunk[place])) for place in skipped
                 )
                 if documents.texts:
-                    documents, stretch_prints = self._fingerprinted(documents, stretch)
-                    prints.append(stretch_prints)
-                    # not needed again, and as large as the records
-                    documents.texts.clear()
+                    documents, chunk_prints = self._fingerprint_chunk(documents, chunk)
+                    prints.append(chunk_prints)
+                    documents.texts.clear()  # as large as the records, and not needed again
                 decoded.append((start, documents))
                 fetched.clear()
                 start = stop
@@ -294,9 +291,10 @@ class Preparer:
                 raise
         return Documents.joined(decoded), Prints.joined(prints) if prints else None, start
 
-    def _fingerprinted(self, documents: Documents, stretch: Messages) -> tuple[Documents, Prints]:
-        """Return the documents that have a fingerprint, and the fingerprints. A text that raises an
-        unforeseen error becomes a dead letter; the others are not affected.
+    def _fingerprint_chunk(self, documents: Documents, chunk: Messages) -> tuple[Documents, Prints]:
+        """Return the documents that have a fingerprint, and the fingerprints.
+
+        A text that raises an unforeseen error becomes a dead letter, and the others get theirs.
         """
         try:
             return documents, self._fingerprinter.fingerprint(documents.texts)
@@ -313,54 +311,54 @@ class Preparer:
             except (StreamDedupError, MemoryError):
                 raise
             except Exception as error:  # noqa: BLE001 - no text may keep others from being judged
-                documents.outcomes[place] = self._unforeseen.letter(stretch[place], error)
+                documents.outcomes[place] = self._unforeseen.letter(chunk[place], error)
         fingerprinted = Documents(
-            [documents.places[row] for row in rows],
-            [documents.texts[row] for row in rows],
-            [documents.ids[row] for row in rows],
-            documents.times_ms[rows],
-            documents.scopes[rows],
-            [documents.sites[row] for row in rows],
-            [documents.titles[row] for row in rows],
-            documents.outcomes,
+            places=[documents.places[row] for row in rows],
+            texts=[documents.texts[row] for row in rows],
+            ids=[documents.ids[row] for row in rows],
+            times_ms=documents.times_ms[rows],
+            scopes=documents.scopes[rows],
+            sites=[documents.sites[row] for row in rows],
+            titles=[documents.titles[row] for row in rows],
+            outcomes=documents.outcomes,
         )
         return fingerprinted, Prints.joined(prints)
 
-    def _stretches(self, messages: Messages) -> Iterator[int]:
-        """Yield the end of each stretch of records; the clock is read between stretches."""
-        bytes_max = self._stretch_bytes
+    def _chunk_ends(self, messages: Messages) -> Iterator[int]:
+        """Yield the end of each chunk: the index of the record after its last."""
+        bytes_max = self._chunk_bytes
         if int(messages.value_bytes.sum()) <= bytes_max:
             yield len(messages)
             return
-        ends = np.cumsum(messages.value_bytes)
+        end_bytes = np.cumsum(messages.value_bytes)
         stop = 0
         while stop < len(messages):
-            start_bytes = int(ends[stop - 1]) if stop else 0
-            stop = max(stop + 1, int(np.searchsorted(ends, start_bytes + bytes_max, side="right")))
+            start_bytes = int(end_bytes[stop - 1]) if stop else 0
+            stop = max(
+                stop + 1, int(np.searchsorted(end_bytes, start_bytes + bytes_max, side="right"))
+            )
             yield stop
 
-    def _fetched(
+    def _fetch_chunks(
         self, messages: Messages, skipped: Set[int], is_hurried: Callable[[], bool]
     ) -> Iterator[tuple[int, dict[int, Fetched]]]:
-        """Yield the end of each stretch of records and its fetched texts, by place in the stretch.
+        """Yield the end of each chunk and its fetched texts, by place in the chunk.
 
         Raises:
             AwayError: the service that stores the next record's text is unavailable.
         """
         if not self._decoder.fetches:
-            yield from ((stop, {}) for stop in self._stretches(messages))
+            yield from ((stop, {}) for stop in self._chunk_ends(messages))
             return
-        address_of = self._decoder.addresses(messages, skipped)
-        places, addresses = [*address_of], [*address_of.values()]
+        address_by_place = self._decoder.addresses(messages, skipped)
+        places, addresses = [*address_by_place], [*address_by_place.values()]
         start = fetched = 0
         while start < len(messages):
-            if fetched < len(places) and start < places[fetched] and not fetched:
-                stop, texts = (
-                    places[fetched],
-                    [],
-                )  # those before the first text need not wait for it
+            if not fetched and places and start < places[0]:
+                # The records before the first such text need not wait for it.
+                stop, texts = places[0], []
             else:
-                bytes_max = min(self._stretch_bytes, self._ahead_bytes // 2)
+                bytes_max = min(self._chunk_bytes, self._ahead_bytes // 2)
                 texts = self._decoder.fetch(
                     addresses, fetched, bytes_max, self._ahead_bytes, is_hurried
                 )
@@ -369,43 +367,40 @@ class Preparer:
                     if fetched + len(texts) < len(places)
                     else len(messages)
                 )
+            chunk_places = places[fetched : fetched + len(texts)]
             yield (
                 stop,
-                {
-                    place - start: text
-                    for place, text in zip(
-                        places[fetched : fetched + len(texts)], texts, strict=True
-                    )
-                },
+                {place - start: text for place, text in zip(chunk_places, texts, strict=True)},
             )
             start = stop
             fetched += len(texts)
 
     @property
-    def _stretch_bytes(self) -> int:
+    def _chunk_bytes(self) -> int:
         return _QUICK_BYTES if self._is_quick else self._slow_bytes
 
-    def _too_large(self, message: Message) -> DeadLetter:
+    def _make_size_letter(self, message: Message) -> DeadLetter:
         if len(message.headers) > headers.FOREIGN_HEADERS_MAX:
             return DeadLetter(
                 "size",
                 "TooManyHeaders",
                 f"The record has {len(message.headers)} headers. With ours they would be more than "
-                "the 100,000 that librdkafka "
-                f"reads, so at most {headers.FOREIGN_HEADERS_MAX} are passed on. Have the crawler "
-                "send fewer.",
+                f"the 100,000 that librdkafka reads, so at most {headers.FOREIGN_HEADERS_MAX} are "
+                "passed on. Have the crawler send fewer.",
             )
         size = headers.record_bytes(message.key, message.value, message.headers)
         return DeadLetter(
             "size",
             "TooLarge",
-            f"The record needs up to {size} bytes with our headers, and an output topic accepts {self._record_bytes_max}; "
-            "raise max.message.bytes of the output topics and send it again (dlq redrive, if the "
-            "letter is whole).",
+            f"The record needs up to {size} bytes with our headers, and an output topic accepts "
+            f"{self._record_bytes_max}; raise max.message.bytes of the output topics and send it "
+            "again (dlq redrive, if the letter is whole).",
         )
 
     def _fill_prints(self, batch: InFlight, documents: Documents, prints: Prints) -> None:
-        """Write the fingerprints in hex into `batch.prints`, and decide on documents without text."""
+        """Set `batch.prints` to the fingerprints in hex; decide that documents without text are
+        empty.
+        """
         fingerprints: list[bytes | None] = [*format_prints(prints.prints, self._recipe.width)]
         for row in np.flatnonzero(prints.empty).tolist():
             batch.local_decisions[documents.places[row]] = Reason.EMPTY
@@ -416,8 +411,8 @@ class Preparer:
         for place, fingerprint in zip(documents.places, fingerprints, strict=True):
             batch.prints[place] = fingerprint
 
-    def _ids_of(self, documents: Documents, rows: NDArray[np.intp]) -> list[bytes]:
-        """Return the ids of some documents, or their digests if the log contains only those."""
+    def _logged_ids(self, documents: Documents, rows: NDArray[np.intp]) -> list[bytes]:
+        """Return the ids of these documents as the log stores them: plain, or as keyed digests."""
         ids = [documents.ids[row] for row in rows.tolist()]
         if self._digests_ids:
             return [digest_id(identifier, self._recipe.key) for identifier in ids]
@@ -434,7 +429,7 @@ class Preparer:
         self._fill_prints(batch, documents, prints)
         rows = np.flatnonzero(~prints.empty)
         record_rows = np.array(documents.places)[rows]
-        ids = self._ids_of(documents, rows)
+        ids = self._logged_ids(documents, rows)
         sites = self._site_hasher.hash_sites(documents.sites)
         titles = self._site_hasher.hash_titles(documents.titles)
         messages = batch.messages
@@ -448,8 +443,8 @@ class Preparer:
         ):
             part = slice(start, start + count)
             start += count
-            chosen, part_rows = rows[part], record_rows[part]
-            partitions, source = table_of(messages.partitions[part_rows])
+            part_documents, part_rows = rows[part], record_rows[part]
+            partitions, source = index_distinct(messages.partitions[part_rows])
             self._number += 1
             raw = self._encode(
                 records.Batch(
@@ -470,14 +465,14 @@ class Preparer:
                         np.uint64,
                         count,
                     ),
-                    text_digest=prints.digests[chosen],
-                    prints=prints.prints[chosen],
-                    sketches=prints.sketches[chosen],
-                    features=prints.features[chosen],
-                    scope=documents.scopes[chosen],
-                    site=sites[chosen],
-                    title=titles[chosen],
-                    time_ms=documents.times_ms[chosen],
+                    text_digest=prints.digests[part_documents],
+                    prints=prints.prints[part_documents],
+                    sketches=prints.sketches[part_documents],
+                    features=prints.features[part_documents],
+                    scope=documents.scopes[part_documents],
+                    site=sites[part_documents],
+                    title=titles[part_documents],
+                    time_ms=documents.times_ms[part_documents],
                     ids=tuple(ids[part]),
                 )
             )

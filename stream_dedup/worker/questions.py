@@ -18,14 +18,14 @@ _ANSWERS_MAX = 1000
 _LATE_SECONDS = 3.0
 # The loop reads answers many times a second. After a longer gap the process was suspended, or waited
 # for Kafka.
-_STOPPED_SECONDS = 5.0
+_SUSPENDED_SECONDS = 5.0
 
 
 class WrittenFormat:
     """The log format in which batches are written: the declared one, or a later one seen in answers.
 
-    An answer has the format in force at its record. Until the first answer after an order that
-    raises the format, batches keep the format before it, which the index can always read.
+    The index answers in the format in force at the record. After an order that raises the format,
+    batches keep the former one until the first answer; the index can read both.
     """
 
     def __init__(self, declared: int = FIRST_FORMAT) -> None:
@@ -45,9 +45,10 @@ class WrittenFormat:
 class Questions:
     """Appends the log records of batches that go in flight, and passes their answers to the flow.
 
-    With `fail_open_seconds` documents leave unjudged once the oldest question has waited that long.
-    `read_error` is the reason why answers cannot be read, for example because their topic was
-    deleted; then, and while answers are late, the topic is checked and `reopen` called.
+    With `fail_open_seconds` documents are delivered unjudged once the oldest question has waited
+    that long. `read_error` is the reason why answers cannot be read, for example because their topic
+    was deleted, or "". While it is set or answers are late, the loop checks the topic, and calls
+    `reopen` if it was created again.
     """
 
     def __init__(
@@ -91,11 +92,11 @@ class Questions:
         )
 
     def reopen(self) -> bool:
-        """Read the answers from the end of the new topic of the same name; return whether it can be
+        """Read answers from the end of the new topic of the same name; return whether that can be
         read.
 
-        The deleted topic may have contained the answers to earlier questions: the caller must drop
-        these and ask again.
+        The answers to earlier questions may be lost with the deleted topic, so the caller must drop
+        what is in flight and ask again.
         """
         try:
             verdicts = self._make_verdicts()
@@ -139,11 +140,11 @@ class Questions:
         self._fail_open()
 
     def _discount_suspension(self) -> None:
-        """Do not count time in which this worker did not read answers (it was suspended, for
-        example) as waiting for the index.
+        """Do not count a gap in which this worker read no answers, for example while it was
+        suspended, as waiting for the index.
         """
         now = self._clock.monotonic()
-        if now - self._last_read > _STOPPED_SECONDS:
+        if now - self._last_read > _SUSPENDED_SECONDS:
             self._flow.discount_wait(now - self._last_read)
         self._last_read = now
 
@@ -162,20 +163,20 @@ class Questions:
         self._verdicts.close()
 
     def _append(self, part: Part) -> None:
-        def delivered(log_offset: int) -> None:
+        def record_offset(log_offset: int) -> None:
             self._failpoints.hit("worker.append-acked", self._flow.in_flight)
             for unanswerable in self._flow.appended(part.number, log_offset):
                 self._append(unanswerable)
 
-        self._appender.send(part.raw, None, delivered)
+        self._appender.send(part.raw, None, record_offset)
 
     def _fail_open(self) -> None:
-        """Let documents leave unjudged once the index was silent for `fail_open_seconds`."""
-        patience, oldest = self._fail_open_seconds, self._flow.oldest_unanswered
+        """Deliver documents unjudged once a question has waited for `fail_open_seconds`."""
+        seconds_max, oldest = self._fail_open_seconds, self._flow.oldest_unanswered
         if (
-            patience is None
+            seconds_max is None
             or oldest is None
-            or self._clock.monotonic() - oldest.waiting_since < patience
+            or self._clock.monotonic() - oldest.waiting_since < seconds_max
         ):
             return
         documents = self._flow.fail_open()
@@ -183,5 +184,5 @@ class Questions:
             self._logger.error(
                 "the index does not answer: documents are delivered as unique, unjudged",
                 documents=documents,
-                waited_seconds=patience,
+                waited_seconds=seconds_max,
             )

@@ -1,6 +1,6 @@
 """Assemble the worker. Its loop, with the table of its states, is in `worker.loop`."""
 
-# ruff: noqa: PLW0108 - parts call the worker, which is created after them
+# ruff: noqa: PLW0108 - lambdas are necessary: parts call the worker, which is created after them
 
 from __future__ import annotations
 
@@ -237,9 +237,8 @@ def _open_clients(
 
     return _Clients(
         make_verdicts,
-        running.watch.begin(
-            running.stop, make_verdicts
-        ),  # its end is read before the first question, so that no answer is missed
+        # Opened before the first question is sent, so that no answer is missed.
+        running.watch.begin(running.stop, make_verdicts),
         dependencies.make_appender(settings, names.fingerprints, f"{client}-log"),
         dependencies.make_transactions(
             settings,
@@ -254,7 +253,9 @@ def _open_clients(
 def _open_beginnings(
     settings: Settings, cluster: SourceCluster, dependencies: WorkerDependencies
 ) -> Beginnings:
-    """Read which partitions were begun, and hold them for the log's reader; repeating it is safe."""
+    """Read which partitions were begun, add those of an older version, and check that this worker
+    reads documents as the others do. It is safe to repeat this.
+    """
     beginnings = dependencies.make_beginnings(
         settings, cluster.names, cluster.log_id, cluster.source_id
     )

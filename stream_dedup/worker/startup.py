@@ -48,8 +48,7 @@ def inspect(settings: Settings, names: TopicNames, recipe: Recipe) -> SourceClus
 
     Raises:
         ConfigurationError: a topic is missing, a setting endangers documents, the log was begun
-        with another recipe
-            or for another group, or the group works for another filter.
+            with another recipe or for another group, or the group works for another filter.
         BrokerError: Kafka does not answer.
     """
     admin = Admin(settings)
@@ -69,16 +68,16 @@ def inspect(settings: Settings, names: TopicNames, recipe: Recipe) -> SourceClus
         for name in outputs
     ]
     return SourceCluster(
-        names,
-        topics[names.fingerprints].topic_id,
-        topics[names.documents].topic_id,
-        topics[names.documents].partitions,
-        output_partitions,
-        min(record_bytes[:2]),
-        record_bytes[2],
-        Plan.from_fields(declared["plan"]),
-        topics[names.verdicts].topic_id,
-        declared.get("format", FIRST_FORMAT),
+        names=names,
+        log_id=topics[names.fingerprints].topic_id,
+        source_id=topics[names.documents].topic_id,
+        source_partitions=topics[names.documents].partitions,
+        output_partitions=output_partitions,
+        record_bytes_max=min(record_bytes[:2]),
+        dead_bytes_max=record_bytes[2],
+        plan=Plan.from_fields(declared["plan"]),
+        answers_id=topics[names.verdicts].topic_id,
+        format=declared.get("format", FIRST_FORMAT),
     )
 
 

@@ -8,8 +8,7 @@ from stream_dedup.domain.printable import counted
 from stream_dedup.serving.wait_reports import Waits
 from stream_dedup.worker.flow import Flow
 
-# A replay after an index's restart is usually shorter; a document that waits longer is late for its
-# readers.
+# An index that restarts usually needs less; a document that waits longer is late for its readers.
 _REPORT_AFTER_SECONDS: Final = 10.0
 _INDEX: Final = "an index"
 _ANSWERS: Final = "the topic of answers"
@@ -22,10 +21,10 @@ class WaitReporter:
         self._waits = waits
 
     def report(self, flow: Flow, read_error: str, now: float) -> float:
-        """Report a silent index once the oldest question is old, and withdraw that once it is not.
+        """Report an index that does not answer, or a topic of answers that cannot be read (then
+        `read_error` is the reason, otherwise ""); end a report whose cause has ended.
 
-        `read_error` is the reason why answers cannot be read, or "". Return how many seconds the
-        oldest question has waited, 0 if there is none.
+        Return how many seconds the oldest question has waited, 0 if there is none.
         """
         if read_error:
             self._waits.report(_ANSWERS, read_error)
@@ -34,19 +33,20 @@ class WaitReporter:
         oldest = flow.oldest_unanswered
         waited = 0.0 if oldest is None else now - oldest.waiting_since
         if oldest is None or waited < _REPORT_AFTER_SECONDS:
-            if not flow.is_failed_open:  # else documents are delivered unjudged, and none waits
+            # While it fails open, no question waits although the index does not answer.
+            if not flow.is_failed_open:
                 self._waits.end(_INDEX)
             return waited
         log_offset = flow.unanswered_offset
-        where = (
+        progress = (
             "they are not in the log yet"
             if log_offset is None
             else f"log offset {log_offset} has not been answered for {waited:.0f} s"
         )
         self._waits.report(
             _INDEX,
-            f"{counted(flow.documents_in_flight, 'document')} without a verdict: {where}. Is an index "
-            "running (stream-dedup run index), and is it ready?",
+            f"{counted(flow.documents_in_flight, 'document')} without a verdict: {progress}. Is an "
+            "index running (stream-dedup run index), and is it ready?",
             since=oldest.waiting_since,
         )
         return waited

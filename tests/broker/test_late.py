@@ -83,7 +83,7 @@ def test_a_late_end_of_a_transaction_does_not_end_the_next(
 
     try:
         second = transactions.run(
-            [output(b"never")], [(crawl.names.documents, 0, 2, "")], stamp, reached=release
+            [output(b"never")], [(crawl.names.documents, 0, 2, "")], stamp, report_step=release
         )
         assert second.outcome is Ended.ABORTED or guard == "removed"
     except BrokerError:

@@ -84,7 +84,7 @@ def test_a_replica_from_a_snapshot_answers_alike(make_filter: MakeFilter) -> Non
     for message in crawl.read(crawl.names.verdicts):
         answer = answers.decode(message.value)
         if isinstance(answer, answers.Announce):
-            announced.append(answer.answers_from)
+            announced.append(answer.first_answered_offset)
         else:
             given[answer.log_offset].append(message.value or b"")
     both = [found for offset, found in given.items() if offset >= announced[-1]]

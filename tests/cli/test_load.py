@@ -36,7 +36,7 @@ class Broker:
         self.too_large: list[tuple[str, int]] = []
 
     @property
-    def is_given_up(self) -> bool:
+    def has_given_up(self) -> bool:
         return self.is_gone and self.failed > 0
 
     def send(

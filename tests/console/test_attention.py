@@ -26,7 +26,7 @@ from stream_dedup.console.source_calls import BoundedCalls
 from stream_dedup.domain.document import DeadLetter, Message, Position, TopicPartitionKey
 from stream_dedup.domain.errors import BrokerError, StreamDedupError
 from stream_dedup.indexer.api import IndexApi
-from stream_dedup.kafka import KeptAdmin, admin
+from stream_dedup.kafka import ReusedAdmin, admin
 from stream_dedup.log import headers
 from stream_dedup.preflight.roles import RoleFacts
 from stream_dedup.serving.http import KeptAnswer
@@ -57,7 +57,7 @@ class FakeCluster:
     def topic_ids(self, names: Sequence[str]) -> dict[str, tuple[bytes, int]]:
         return {name: (b"", 1) for name in names if name in self.topics}
 
-    def ends(self, keys: Sequence[TopicPartitionKey]) -> dict[TopicPartitionKey, tuple[int, int]]:
+    def bounds(self, keys: Sequence[TopicPartitionKey]) -> dict[TopicPartitionKey, tuple[int, int]]:
         if any(topic == self.away for topic, _ in keys):
             raise BrokerError(f"{self.away} is away.")
         return {key: (0, len(self.topics[key[0]])) for key in keys}
@@ -106,7 +106,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
 def looking(cluster: FakeCluster) -> Callable[[], Attention]:
     """Return what looks anew, as after the time for which findings are kept."""
     make: Any = lambda _: cluster  # noqa: E731
-    return lambda: Attention(Settings(), KeptAdmin(Settings(), make), lambda: NOW_MS)
+    return lambda: Attention(Settings(), ReusedAdmin(Settings(), make), lambda: NOW_MS)
 
 
 def said(looking: Callable[[], Attention]) -> list[str]:
@@ -342,7 +342,7 @@ class FakeAdmin:
             raise BrokerError("away")
         return dict.fromkeys(names, (b"", 1))
 
-    def ends(self, keys: Iterable[TopicPartitionKey]) -> dict[TopicPartitionKey, tuple[int, int]]:
+    def bounds(self, keys: Iterable[TopicPartitionKey]) -> dict[TopicPartitionKey, tuple[int, int]]:
         return dict.fromkeys(keys, (0, 0))
 
     def committed_or_last_known(self, _: str) -> dict[TopicPartitionKey, tuple[int, str | None]]:
@@ -359,7 +359,7 @@ def follower_of(records: OutputRecords) -> OutputsFollower:
 def test_one_client_asks_until_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has threads and memory of its own; after a failure another one asks."""
     records = OutputRecords(Settings())
-    records.kafka = KeptAdmin(Settings(), FakeAdmin)  # type: ignore[arg-type]
+    records.kafka = ReusedAdmin(Settings(), FakeAdmin)  # type: ignore[arg-type]
     follower, lag = follower_of(records), partial(records.kafka.ask, partial(waiting, Settings()))
 
     for _ in range(OUTAGES):
@@ -385,7 +385,7 @@ def test_a_role_that_restarts_leaves_a_mark(
 ) -> None:
     """It is another member then; the same members, also at the start, leave none."""
     records = OutputRecords(Settings())
-    records.kafka = KeptAdmin(Settings(), FakeAdmin)  # type: ignore[arg-type]
+    records.kafka = ReusedAdmin(Settings(), FakeAdmin)  # type: ignore[arg-type]
     follower = follower_of(records)
     for members, marks in (("a", 0), ("a", 0), ("b", 1), ("bc", 2)):
         monkeypatch.setattr(FakeAdmin, role, frozenset(members))

@@ -20,7 +20,7 @@ from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.index.tables import neighbours
 from stream_dedup.indexer import role as indexer_role
 from stream_dedup.indexer.role import Indexer
-from stream_dedup.kafka import LostTopicError, TopicIdWatcher
+from stream_dedup.kafka import ExistingTopic, LostTopicError, TopicIdWatcher
 from stream_dedup.settings.settings import Settings
 from tests.index.logs import APPEND_MS, Doc, batch, control, declare
 from tests.worker.parts import Aside, VirtualClock
@@ -106,14 +106,14 @@ def looking(topic_id: bytes, statistics: dict[str, int], catch_up_to: int = 7) -
         _log_reader=mock.Mock(),
         _memory=0,
         _rejected=0,
-        _catch_up_to=catch_up_to,
+        _end_at_start=catch_up_to,
         _warned=set(),
         _logger=mock.Mock(),
         _pace=mock.Mock(seconds_to=lambda *_: None),
         _next_log=0.0,
     )
     index._topic_ids = TopicIdWatcher(
-        lambda: {"fingerprints": (topic_id, 1)},
+        lambda: {"fingerprints": ExistingTopic(topic_id, 1)},
         Aside(VirtualClock()),
         lambda: float(next(now)),
         mock.Mock(),
@@ -149,7 +149,7 @@ def test_a_log_created_again_ends_the_index(topic_id: bytes, ends: bool) -> None
 def test_answers_are_written_again_once_their_topic_is_there() -> None:
     """An index whose topic of answers is deleted waits for it inside of the role, and then sends
     what nobody has durably, in order."""
-    stop, topics, sent = threading.Event(), [{}, {}, {"verdicts": (b"", 1)}], []
+    stop, topics, sent = threading.Event(), [{}, {}, {"verdicts": ExistingTopic(b"", 1)}], []
 
     class Writer:
         def __init__(self, is_lost: bool) -> None:
@@ -180,7 +180,7 @@ def test_answers_are_written_again_once_their_topic_is_there() -> None:
         _make_writer=lambda: Writer(is_lost=False),
         _fetch_answers_topic=lambda: topics.pop(0),
         _retry=retry,
-        _undelivered={4: False},
+        _is_durable={4: False},
         _name=b"index",
         _index=mock.Mock(applied=6, answered_offset=4, answers_since=lambda at: answers[at - 4 :]),
         _health=mock.Mock(),
@@ -196,7 +196,7 @@ def test_answers_are_written_again_once_their_topic_is_there() -> None:
 
     assert sent == [b"four", b"five"]
     assert waits == ["The topic verdicts was deleted."] * 2
-    assert index._undelivered == {4: False, 5: False}
+    assert index._is_durable == {4: False, 5: False}
 
 
 def test_an_index_ends_before_its_numbers_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,4 +240,4 @@ def test_records_removed_before_an_index_applied_them(low: int, says: str) -> No
     )
 
     with pytest.raises(ConfigurationError, match=says):
-        index._turn()
+        index._run_once()

@@ -101,7 +101,9 @@ class Replica:
         """Let a second pass, and all that is started end; return what was started."""
         before, found = len(self.started), []
         for _ in range(4):
-            self.snapshots.advance(self.index, has_caught_up=has_caught_up, reached=lambda _: None)
+            self.snapshots.advance(
+                self.index, has_caught_up=has_caught_up, report_step=lambda _: None
+            )
             for child in self.started[before:]:
                 child.work()
                 found.append(child.job["do"])
@@ -254,11 +256,11 @@ def test_the_process_takes_one_and_ends_with_its_parent(
         "keep": 1,
         "every_seconds": 0,
     }
-    child = module._start(job)
+    child = module._start_child(job)
     wait_until(lambda: child.poll() is not None, "the child ends")
-    found = module._answer(child)
+    found = module._read_result(child)
     assert (found["applied"], found["is_new"]) == (20, True)
-    orphan = module._start(job)
+    orphan = module._start_child(job)
     os.kill(orphan.pid, signal.SIGSTOP)
     assert orphan.stdin is not None
     orphan.stdin.close()

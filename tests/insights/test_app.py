@@ -16,6 +16,7 @@ from stream_dedup.domain.topics import TopicNames
 from stream_dedup.inputs.decoder import ids_of
 from stream_dedup.insights import app
 from stream_dedup.insights.metrics import InsightsMetrics
+from stream_dedup.kafka import ExistingTopic
 from stream_dedup.settings.settings import Settings
 
 TOPICS = {"unique": 4, "duplicates": 4, "insights-changelog": 1}
@@ -180,8 +181,8 @@ def test_a_client_that_brings_nothing_is_hung(
         return call(*args)
 
     admin = SimpleNamespace(
-        ends=lambda keys: dict.fromkeys(keys, (0, end)),
-        topic_ids=lambda names: dict.fromkeys(names, (b"id", 1)),
+        bounds=lambda keys: dict.fromkeys(keys, (0, end)),
+        topic_ids=lambda names: dict.fromkeys(names, ExistingTopic(b"id", 1)),
     )
     monkeypatch.setattr(app.asyncio, "sleep", sleep)
     monkeypatch.setattr(app.asyncio, "to_thread", at_once)
@@ -189,7 +190,7 @@ def test_a_client_that_brings_nothing_is_hung(
     monkeypatch.setattr(app, "time", SimpleNamespace(monotonic=lambda: 5.0 * looks))
     it = role_of(Settings())
     it._names, it._metrics, it._owns = TopicNames(), InsightsMetrics(), owns
-    it._ids = {"unique": (b"id", 1), "duplicates": (b"id", 1)}
+    it._ids = {name: ExistingTopic(b"id", 1) for name in ("unique", "duplicates")}
     it._role = SimpleNamespace(watch=SimpleNamespace(is_silent=bool))  # type: ignore[assignment]
     it._app = SimpleNamespace(
         consumer=SimpleNamespace(position=position), tables=SimpleNamespace(recovery=Recovery())

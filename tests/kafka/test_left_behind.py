@@ -45,7 +45,7 @@ def come_back_to(before: int, count: Callable[[], int] = threads) -> int:
     "question",
     [
         lambda one: one.topic_ids(["documents"]),
-        lambda one: one.ends([("documents", 0)]),
+        lambda one: one.bounds([("documents", 0)]),
         lambda one: one.group_members("group"),
         lambda one: one.broker_count(),
     ],

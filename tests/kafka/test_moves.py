@@ -91,7 +91,7 @@ QUESTIONS: dict[str, tuple[Callable[[], Any], Any]] = {
         {0: spans.Bounds(5, 5)},
     ),
     "ends of a partition": (
-        lambda: Admin(SETTINGS).ends([("documents", 0)]),
+        lambda: Admin(SETTINGS).bounds([("documents", 0)]),
         {("documents", 0): (5, 5)},
     ),
     "end of a partition": (lambda: Admin(SETTINGS).end_offset("documents", 0), 5),

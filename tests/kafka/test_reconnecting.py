@@ -51,11 +51,11 @@ def test_our_clients_try_seldom(ports: tuple[Port, Port]) -> None:
     config = client.producer_config(usual.settings, "usual", {}, {"message.timeout.ms": 0})
     kept = [
         client.make_producer(
-            {name: value for name, value in config.items() if name not in WAITS}, client._SILENT
+            {name: value for name, value in config.items() if name not in WAITS}, client._MUTED
         )
     ]
     config = client.producer_config(ours.settings, "ours", {}, {"message.timeout.ms": 0})
-    kept.append(client.make_producer(config, client._SILENT))
+    kept.append(client.make_producer(config, client._MUTED))
     for one in kept:
         one.produce("topic", b"value")
 

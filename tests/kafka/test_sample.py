@@ -15,6 +15,7 @@ from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.kafka import (
     Admin,
+    ExistingTopic,
     count_records,
     follow_topics,
     read_spans,
@@ -75,7 +76,7 @@ def test_deleted_records_are_not_unread() -> None:
 
 def test_records_are_counted(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Offsets of a long span, records of a short one: beyond the end is none, as at a marker."""
-    monkeypatch.setattr(spans, "_COUNTED_OFFSETS", 5)
+    monkeypatch.setattr(spans, "_COUNTED_OFFSETS_MAX", 5)
     wanted = {("t", 0): (118, 122), ("t", 1): (4, 12)}
     assert count_records(settings, wanted) == {("t", 0): 2, ("t", 1): 8}
     assert count_records(settings, {("t", 0): (7, 7), ("t", 1): (9, 7)}) == {
@@ -85,7 +86,7 @@ def test_records_are_counted(settings: Settings, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_ends_of_partitions(settings: Settings) -> None:
-    assert Admin(settings).ends([("t", 0), ("t", 1)]) == {("t", 0): (0, 120), ("t", 1): (0, 10)}
+    assert Admin(settings).bounds([("t", 0), ("t", 1)]) == {("t", 0): (0, 120), ("t", 1): (0, 10)}
 
 
 def test_a_reader_follows_all_partitions(
@@ -95,7 +96,7 @@ def test_a_reader_follows_all_partitions(
     later; of one partition, if asked. A topic that is missing is named."""
 
     # The mock cluster describes no topics.
-    known = SimpleNamespace(topic_ids=lambda _: {"t": (b"", 2)})
+    known = SimpleNamespace(topic_ids=lambda _: {"t": ExistingTopic(b"", 2)})
     monkeypatch.setattr(readers, "Admin", lambda _: known)
 
     def until_quiet(messages: Iterator[Message | None]) -> list[Message]:

@@ -46,7 +46,7 @@ READERS: dict[str, Callable[[], Iterable[object]]] = {
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(spans, "time", clock)
-    admin = SimpleNamespace(ends=lambda keys: dict.fromkeys(keys, (0, END)))
+    admin = SimpleNamespace(bounds=lambda keys: dict.fromkeys(keys, (0, END)))
     monkeypatch.setattr(spans, "Admin", lambda _: admin)
     return clock
 

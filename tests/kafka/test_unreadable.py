@@ -83,7 +83,7 @@ def test_every_offset_comes_once(monkeypatch: pytest.MonkeyPatch, bad: tuple[ran
         assert [one.offset for one in found] == list(range(10))
         assert {one.offset for one in found if isinstance(one, Unreadable)} == lost
         assert {one.why for one in found if isinstance(one, Unreadable)} == {"failed CRC32C check"}
-    assert reader.open_at == {}
+    assert reader.open_transactions == {}
 
 
 def test_an_error_that_passes_skips_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,11 +41,11 @@ TIMES_MS = [
 
 def written(columns: HeaderColumns) -> list[list[tuple[str, bytes]]]:
     raw, found, start, j = columns.values.tobytes(), [], 0, 0
-    for stop in columns.stops.tolist():
+    for stop in columns.record_ends.tolist():
         one = []
         for _ in range(stop - j):
-            one.append((columns.names[columns.of[j]], raw[start : columns.ends[j]]))
-            start, j = int(columns.ends[j]), j + 1
+            one.append((columns.names[columns.name_numbers[j]], raw[start : columns.value_ends[j]]))
+            start, j = int(columns.value_ends[j]), j + 1
         found.append(one)
     return found
 

@@ -168,12 +168,12 @@ def _answered_when_sent(_real: Any, self: Any, offset: int, raw: bytes) -> None:
     self._writer.send(raw, self._name, lambda _: None)
 
 
-@_instead(indexer.Indexer, "_answers_from")
+@_instead(indexer.Indexer, "_announce_if_new")
 def _never_announces(_real: Any, self: Any, applied: int) -> int:
     if applied > 0 and not self._index.restored:
         return int(self._index.answered_offset)
-    self._index.announced(self._catch_up_to)
-    return int(self._catch_up_to)
+    self._index.announced(self._end_at_start)
+    return int(self._end_at_start)
 
 
 @_instead(Positions, "find_verdicts")
@@ -218,7 +218,7 @@ def _out_of_order(stack: contextlib.ExitStack) -> None:
 
 @_instead(intake.Intake, "discard")
 def _keeps_what_was_read(forget: Any, self: intake.Intake) -> None:
-    ahead = self._later
+    ahead = self._read_ahead
     forget(self)
     if ahead is not None:
         self._start(ahead)
@@ -265,7 +265,7 @@ def _no_generation(made: Any, self: kafka.Broker, *given: Any) -> None:
     self.checks_generation = False
 
 
-@_instead(transaction.TransactionalOutput, "_replace_producers")
+@_instead(transaction.TransactionalOutput, "_end_as_unknown")
 def _keeps_producer(_real: Any, self: Any, why: str) -> Any:
     self._producer._is_hung = False
     return Result(Outcome.UNKNOWN, why=why)
@@ -301,7 +301,7 @@ def _offset_asked_before(self: Any, found: Any) -> Any:
 @_instead(flow.Flow, "__init__")
 def _window_at_once(made: Any, self: flow.Flow, *given: Any) -> None:
     made(self, *given)
-    self._window = self._batches_max
+    self._batches_allowed = self._batches_max
 
 
 @_instead(intake, "remainder_of")

@@ -32,7 +32,7 @@ from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.indexer.dependencies import IndexerDependencies
 from stream_dedup.inputs.claim_checks import Fetched
 from stream_dedup.inputs.decoder import Decoder, Documents
-from stream_dedup.kafka import client, transaction
+from stream_dedup.kafka import ExistingTopic, client, transaction
 from stream_dedup.log import records
 from stream_dedup.orders import beginnings
 from stream_dedup.orders.common import OrderDependencies
@@ -221,10 +221,12 @@ class Admin:
     def cluster_id(self) -> str:
         return "model"
 
-    def topic_ids(self, names: Sequence[str]) -> dict[str, tuple[bytes, int]]:
+    def topic_ids(self, names: Sequence[str]) -> dict[str, ExistingTopic]:
         WORLD.scheduler.step()
         return {
-            name: (self._broker.topics[name].id, len(self._broker.topics[name].partitions))
+            name: ExistingTopic(
+                self._broker.topics[name].id, len(self._broker.topics[name].partitions)
+            )
             for name in names
         }
 
@@ -277,7 +279,7 @@ class Admin:
             offsets[topic, partition] = (offset, metadata)
         self._broker.changed()
 
-    def ends(self, keys: Sequence[kafka.Key]) -> dict[kafka.Key, tuple[int, int]]:
+    def bounds(self, keys: Sequence[kafka.Key]) -> dict[kafka.Key, tuple[int, int]]:
         WORLD.scheduler.step()
         return {key: (0, self._broker.end(*key)) for key in keys}
 
@@ -400,10 +402,10 @@ def _inspect(settings: Settings, names: TopicNames, recipe: Any) -> startup.Sour
 
 
 def _read_whole(
-    settings: Settings, topic: str, advance: Any = None, *, most: int | None = None
+    settings: Settings, topic: str, advance: Any = None, *, records_max: int | None = None
 ) -> Iterator[Any]:
     WORLD.scheduler.step()
-    for one in list(WORLD.broker.read(topic, 0))[:most]:
+    for one in list(WORLD.broker.read(topic, 0))[:records_max]:
         try:
             yield one.offset, records.decode(one.value)
         except FormatError:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stream_dedup.domain.document import Headers, Message, TopicPartitionKey
+from stream_dedup.kafka import ExistingTopic
 from stream_dedup.log.records import Control, encode_control
 from stream_dedup.search.finding import Finder
 from stream_dedup.search.metrics import SearchMetrics
@@ -99,15 +100,15 @@ class MemoryAsker:
     def cluster_id(self) -> str:
         return "cluster"
 
-    def topic_ids(self, names: Sequence[str]) -> dict[str, tuple[bytes, int]]:
+    def topic_ids(self, names: Sequence[str]) -> dict[str, ExistingTopic]:
         parts = {name: sum(topic == name for topic, _ in self._outputs.records) for name in names}
         return {
-            name: (bytes([self._outputs.generation]) * 16, count)
+            name: ExistingTopic(bytes([self._outputs.generation]) * 16, count)
             for name, count in parts.items()
             if count
         }
 
-    def ends(self, keys: Iterable[TopicPartitionKey]) -> dict[TopicPartitionKey, tuple[int, int]]:
+    def bounds(self, keys: Iterable[TopicPartitionKey]) -> dict[TopicPartitionKey, tuple[int, int]]:
         return {
             key: (self._outputs.lows.get(key, 0), len(self._outputs.records[key])) for key in keys
         }

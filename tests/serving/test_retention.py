@@ -46,7 +46,7 @@ class Cluster:
         }
         return {name: both[name] for name in names}
 
-    def ends(self, keys: list[TopicPartitionKey]) -> dict[TopicPartitionKey, tuple[int, int]]:
+    def bounds(self, keys: list[TopicPartitionKey]) -> dict[TopicPartitionKey, tuple[int, int]]:
         return {key: self.spans[key] for key in keys}
 
     def offsets(self, *_: object, is_stable: bool) -> dict[int, CommittedOffset]:

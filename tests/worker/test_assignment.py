@@ -13,7 +13,7 @@ from stream_dedup.domain.document import TopicPartitionKey
 from stream_dedup.domain.errors import StreamDedupError
 from stream_dedup.domain.messages import Messages
 from stream_dedup.domain.topics import TopicNames
-from stream_dedup.kafka import CommittedOffset
+from stream_dedup.kafka import CommittedOffset, ExistingTopic
 from stream_dedup.log import epochs
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker.assignment import Assignment
@@ -38,7 +38,7 @@ class Group:
         self.beginnings = mock.Mock(is_begun=lambda _: False)
         self.source = mock.Mock(committed=self._committed, low_watermark=lambda _: 0)
         self.clock = VirtualClock()
-        self.found: dict[str, tuple[bytes, int]] = {}
+        self.found: dict[str, ExistingTopic] = {}
         cluster = SourceCluster(
             TopicNames(), b"log", b"source", 2, 2, 1 << 20, 1 << 20, mock.Mock(), b"answers"
         )
@@ -90,7 +90,7 @@ def test_a_topic_created_again_before_a_worker_is_given_partitions_ends_it(befor
     if before != "it joined":
         group.it.assigned([FIRST])
         group.it.lost([FIRST])
-    group.found = {"documents": (b"another", 2)}
+    group.found = {"documents": ExistingTopic(b"another", 2)}
 
     with pytest.raises(StreamDedupError, match="deleted and created again"):
         group.it.assigned([FIRST, SECOND])
@@ -131,7 +131,7 @@ def test_partitions_that_the_outputs_got_are_served_from_then_on() -> None:
     assert group.source.pause.call_args == mock.call([NEW])
     assert group.it.served() == []
 
-    group.found = dict.fromkeys(TopicNames().outputs, (b"outputs", 4))
+    group.found = dict.fromkeys(TopicNames().outputs, ExistingTopic(b"outputs", 4))
     group.look()
     assert group.it.served() == [NEW]
     group.source.pause.reset_mock()

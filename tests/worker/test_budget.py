@@ -111,7 +111,7 @@ def test_what_is_held_stays_within_its_share(is_slow: bool) -> None:
                 room_left -= ready[-1] + 700
             if ready:
                 held.append(ready)
-                sizes.read_messages(held[-1])
+                sizes.observe(held[-1])
                 read += len(ready)
             else:
                 waits += 1
@@ -128,7 +128,7 @@ def test_records_are_counted_by_what_they_bring() -> None:
     where there is not."""
     sizes = RecordSizes()
     for _ in range(20):
-        sizes.read_messages(of_sizes([10_000] * 5))
+        sizes.observe(of_sizes([10_000] * 5))
 
     assert 700 < sizes.records(8000, 8 * MIB) < 900
     assert sizes.records(100, 8 * MIB) == 100

@@ -176,10 +176,10 @@ def reading(
     ],
 )
 def test_a_read_brings_what_there_is_room_for(intake: Intake, expected: int) -> None:
-    wanted = intake.wanted()
+    records_wanted = intake.records_wanted()
 
-    assert wanted * RECORD <= expected + 1000
-    assert wanted * RECORD > expected - 1.1 * RECORD
+    assert records_wanted * RECORD <= expected + 1000
+    assert records_wanted * RECORD > expected - 1.1 * RECORD
 
 
 def test_what_is_being_prepared_is_counted() -> None:
@@ -237,7 +237,7 @@ def test_what_is_read_as_the_stop_comes_does_not_overtake_what_waits(turns: int)
 
 
 def test_records_go_on_their_way_once_the_registry_answers(monkeypatch: Any) -> None:
-    monkeypatch.setattr(intake_room, "_ASK_AGAIN_SECONDS", 0.001)
+    monkeypatch.setattr(intake_room, "_RETRY_SECONDS", 0.001)
     asked: list[int] = []
     taken: list[Any] = []
 

@@ -17,7 +17,7 @@ from stream_dedup.domain.document import Message, TopicPartitionKey
 from stream_dedup.domain.errors import GoneError, NoAnswerError, StreamDedupError
 from stream_dedup.domain.messages import Messages
 from stream_dedup.domain.topics import TopicNames
-from stream_dedup.kafka import CommittedOffset, Outcome, Result
+from stream_dedup.kafka import CommittedOffset, ExistingTopic, Outcome, Result
 from stream_dedup.log import epochs
 from stream_dedup.serving.kafka_role import RunningRole
 from stream_dedup.settings.settings import Settings
@@ -184,7 +184,7 @@ def test_the_loop_goes_on_while_the_topics_are_asked_for(tmp_path: Path) -> None
 def finds(topic: str, topic_id: bytes) -> mock.Mock:
     """Return what makes admins that find a topic with this id, but for the first, which is asked at
     the first assignment."""
-    found = itertools.chain([{}], itertools.repeat({topic: (topic_id, 1)}))
+    found = itertools.chain([{}], itertools.repeat({topic: ExistingTopic(topic_id, 1)}))
     return mock.Mock(return_value=mock.Mock(topic_ids=lambda _: next(found)))
 
 
@@ -237,7 +237,12 @@ def test_a_worker_whose_topic_of_answers_is_gone_waits_until_it_is_back(tmp_path
     )
     back = mock.Mock(take_messages=mock.Mock(return_value=[]))
     topic_ids = mock.Mock(
-        side_effect=[{}, {"verdicts": (ANSWERS_ID, 1)}, {"verdicts": (ANSWERS_ID, 1)}, {}]
+        side_effect=[
+            {},
+            {"verdicts": ExistingTopic(ANSWERS_ID, 1)},
+            {"verdicts": ExistingTopic(ANSWERS_ID, 1)},
+            {},
+        ]
     )
     loop = Loop(tmp_path, 20.0, make_admin=mock.Mock(return_value=mock.Mock(topic_ids=topic_ids)))
     loop.make_verdicts.side_effect = [NoAnswerError("its leader is not elected yet"), back]

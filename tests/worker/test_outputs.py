@@ -220,17 +220,23 @@ def test_columns_are_the_records_one_by_one(seed: int) -> None:
     writer = OutputWriter("unique", "duplicates", "dead", "g", "r", 10_000, mode)
     leavings = writer.of(*leaving)
     columns = leavings.columns
-    stops, ends = [0, *columns.headers.stops.tolist()], [0, *columns.headers.ends.tolist()]
+    stops, ends = (
+        [0, *columns.headers.record_ends.tolist()],
+        [0, *columns.headers.value_ends.tolist()],
+    )
     texts = columns.headers.values.tobytes()
 
     for at, expected in enumerate(leavings.outputs):
         if columns.packed[at]:
             headers = [
-                (columns.headers.names[columns.headers.of[j]], texts[ends[j] : ends[j + 1]])
+                (
+                    columns.headers.names[columns.headers.name_numbers[j]],
+                    texts[ends[j] : ends[j + 1]],
+                )
                 for j in range(stops[at], stops[at + 1])
             ]
             output = Output(
-                columns.topics[columns.topic[at]],
+                columns.topics[columns.topic_numbers[at]],
                 int(columns.partitions[at]),
                 columns.keys[at],
                 columns.values[at],

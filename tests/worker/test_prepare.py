@@ -174,8 +174,8 @@ def test_what_is_slow_looks_at_the_clock_often() -> None:
     slow = Preparer(Decoder(settings), Fingerprinter(Recipe("keywords")), bytes(16), 1 << 20)
     quick = Preparer(Decoder(settings), Fingerprinter(Recipe()), bytes(16), 1 << 20)
 
-    assert list(slow._stretches(messages)) == [2, 3, 4, 5]
-    assert list(quick._stretches(messages)) == [5]
+    assert list(slow._chunk_ends(messages)) == [2, 3, 4, 5]
+    assert list(quick._chunk_ends(messages)) == [5]
 
 
 def preparer_that_fails(

@@ -32,7 +32,7 @@ COUNT = 12
 @pytest.fixture
 def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
     monkeypatch.setattr(claim_checks, "_RETRY_SECONDS", 0.001)
-    monkeypatch.setattr(intake_room, "_ASK_AGAIN_SECONDS", 0.001)
+    monkeypatch.setattr(intake_room, "_RETRY_SECONDS", 0.001)
     with serving() as pages:
         for number in range(COUNT):
             pages.by_path[f"/{number}"] = Reply(

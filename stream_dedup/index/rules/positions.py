@@ -58,7 +58,7 @@ from stream_dedup.index.storage.layout import (
     source_key,
     watermark_key,
 )
-from stream_dedup.log.record_frame import table_of
+from stream_dedup.log.record_frame import index_distinct
 from stream_dedup.log.schema import (
     COLUMNS,
     Judgement,
@@ -122,7 +122,7 @@ class Sources:
         """Return (the distinct partitions in order of first mention, the index of each number
         among them, (n,)).
         """
-        numbers, places = table_of(sources)
+        numbers, places = index_distinct(sources)
         return [self._names[number] for number in numbers.tolist()], places.astype(np.uint16)
 
     def place(self, position: Position) -> tuple[int, int]:

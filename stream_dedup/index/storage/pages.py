@@ -18,7 +18,7 @@ from stream_dedup.domain.errors import FormatError
 from stream_dedup.domain.lazy_sequences import Ids
 from stream_dedup.index.storage.layout import DAMAGED_PAGE, ROWS_BEGIN
 from stream_dedup.kernels.compiled import inlined, kernel
-from stream_dedup.log.record_frame import joined_parts
+from stream_dedup.log.record_frame import join_parts
 
 
 class EntryPage:
@@ -77,7 +77,7 @@ def same_ids(ids: Ids, others: Ids) -> NDArray[np.bool_]:
 
 
 def _joined(raw: NDArray[np.uint8], begins: NDArray[np.int64], stops: NDArray[np.int64]) -> Ids:
-    return Ids(joined_parts(raw, begins, stops), np.cumsum(stops - begins))
+    return Ids(join_parts(raw, begins, stops), np.cumsum(stops - begins))
 
 
 def gather(
