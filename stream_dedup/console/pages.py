@@ -78,7 +78,7 @@ async def _asked(
     notices: list[str],
     call: ThreadCall,
     source: Callable[[], T] | None,
-    lacking: str,
+    missing_packages: str,
     what: str,
     otherwise: T,
 ) -> T:
@@ -86,7 +86,7 @@ async def _asked(
     begins with `what`.
     """
     if source is None:
-        notices.append(lacking)
+        notices.append(missing_packages)
         return otherwise
     try:
         return await call(source)
@@ -318,10 +318,10 @@ async def _read_record(
     """Return a record. If a record names it, an invalid position is returned as the reason, not
     raised.
     """
-    lacking = Opened(at, "", "", "Texts cannot be read now.")
+    missing_packages = Opened(at, "", "", "Texts cannot be read now.")
     opened = sources.opened
     if opened is None:
-        return lacking
+        return missing_packages
     try:
         record = await _asked(
             notices, call, lambda: opened(at), "", f"The text at {at} could not be read", None

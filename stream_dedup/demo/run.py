@@ -40,7 +40,7 @@ from stream_dedup.demo.score import Pair, TrueJudgement, score_verdicts
 from stream_dedup.domain import topics
 from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import ConfigurationError, StreamDedupError
-from stream_dedup.domain.extras import lacking
+from stream_dedup.domain.extras import missing_packages
 from stream_dedup.domain.plan import Plan
 from stream_dedup.domain.terminal import console
 from stream_dedup.kafka import LINGER_MS, Admin, LoadProducer, follow_topics
@@ -129,7 +129,7 @@ def run_demo(broker: str | None, *, serve: bool = False) -> int:
         ConfigurationError: `serve`, and the extra `search` is not installed.
         StreamDedupError: the broker or a role did not start, or the crawl was not processed in time.
     """
-    if serve and (lack := lacking("search")):
+    if serve and (lack := missing_packages("search")):
         raise ConfigurationError(lack)
     out = console()
     logs.configure("error", "console")  # clients log warnings while a broker starts

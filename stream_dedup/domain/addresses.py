@@ -36,13 +36,13 @@ SCHEMES: Final = (
 )
 ADDRESS_BYTES_MAX: Final = 4096
 _SHOWN_MAX = 300
-_FORM = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?#]*)([^?#]*)(.*)", re.IGNORECASE | re.DOTALL)
+_PATTERN = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?#]*)([^?#]*)(.*)", re.IGNORECASE | re.DOTALL)
 _HOST = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 _WEB = ("http", "https")
 _NAMES_ACCOUNT = ("abfs", "abfss", "az")  # container@account
 # The missing part of a prefix that is a scheme alone. Such a prefix would allow every address that
 # the worker's credentials can read.
-_FIRST = {**dict.fromkeys(_WEB, "no host"), **dict.fromkeys(("file", "memory"), "no folder")}
+_MISSING_PART = {**dict.fromkeys(_WEB, "no host"), **dict.fromkeys(("file", "memory"), "no folder")}
 
 
 class TextAddress(NamedTuple):
@@ -64,22 +64,22 @@ def parse_prefixes(written: str) -> tuple[str, ...]:
     """
     prefixes = []
     for prefix in filter(None, (part.strip() for part in written.split(","))):
-        scheme, separator, rest = prefix.partition("://")
+        scheme, separator, remainder = prefix.partition("://")
         scheme = scheme.lower()
         if not separator or scheme not in SCHEMES:
             raise ValueError(
                 f"{shown(prefix)} must begin with one of s3://, gs://, abfs://, http://, https:// or "
                 "file:///"
             )
-        path = rest.rstrip("/")
+        path = remainder.rstrip("/")
         parsed = (
             _parsed(f"{scheme}://{path}/")
             if path
-            else f"it names {_FIRST.get(scheme, 'no bucket')}"
+            else f"it names {_MISSING_PART.get(scheme, 'no bucket')}"
         )
         if isinstance(parsed, str):
             raise ValueError(f"{shown(prefix)} cannot be a prefix: {parsed}")  # noqa: TRY004 - settings expect a ValueError
-        if "?" in rest or "#" in rest:
+        if "?" in remainder or "#" in remainder:
             raise ValueError(f"{shown(prefix)} cannot be a prefix: it contains ? or #")
         prefixes.append(f"{parsed.origin}{parsed.path}".rstrip("/"))
     if not prefixes:
@@ -99,9 +99,10 @@ def checked(address: str, prefixes: Sequence[str]) -> TextAddress | str:
     parsed = _parsed(address)
     if isinstance(parsed, str):
         return f"The address of the text, {shown(address)}, cannot be read: {parsed}."
-    whole = parsed.origin + parsed.path
+    full_address = parsed.origin + parsed.path
     if not any(
-        whole == prefix or whole.startswith(prefix if prefix.endswith("/") else prefix + "/")
+        full_address == prefix
+        or full_address.startswith(prefix if prefix.endswith("/") else prefix + "/")
         for prefix in prefixes
     ):
         return (
@@ -119,9 +120,9 @@ def scheme_of(prefix: str) -> str:
 
 def has_credentials(address: str) -> bool:
     """Return whether an address contains a user name or a password, even one with a slash."""
-    scheme, separator, rest = address.partition("://")
-    authority, _, path = rest.partition("/")
-    if not separator or "@" not in rest:
+    scheme, separator, remainder = address.partition("://")
+    authority, _, path = remainder.partition("/")
+    if not separator or "@" not in remainder:
         return False
     names_account = scheme.lower() in _NAMES_ACCOUNT
     is_port = scheme.lower() in _WEB and _HOST.fullmatch(authority)
@@ -135,19 +136,19 @@ def shown(address: str) -> str:
     """Return an address as messages show it: printable, short, without a password and without the
     text after `?`.
     """
-    scheme, separator, rest = address[: ADDRESS_BYTES_MAX + 1].partition("://")
-    if separator and "@" not in rest.partition("/")[0] and has_credentials(address):
-        rest = "***@" + rest.rpartition("@")[2]  # the password contains a slash
+    scheme, separator, remainder = address[: ADDRESS_BYTES_MAX + 1].partition("://")
+    if separator and "@" not in remainder.partition("/")[0] and has_credentials(address):
+        remainder = "***@" + remainder.rpartition("@")[2]  # the password contains a slash
     elif separator:
-        authority, slash, path = rest.partition("/")
+        authority, slash, path = remainder.partition("/")
         name, separator_at, host = authority.rpartition("@")
         authority = (
             f"{'***' if ':' in name or not path else name}@{host}" if separator_at else authority
         )
-        rest = authority + slash + path
-    whole = scheme + separator + rest
-    bare = whole.partition("?")[0]
-    return printable(bare + ("?..." if bare != whole else ""), _SHOWN_MAX)
+        remainder = authority + slash + path
+    full_address = scheme + separator + remainder
+    without_query = full_address.partition("?")[0]
+    return printable(without_query + ("?..." if without_query != full_address else ""), _SHOWN_MAX)
 
 
 def _parsed(address: str) -> TextAddress | str:
@@ -161,10 +162,10 @@ def _parsed(address: str) -> TextAddress | str:
         return "it contains a control character"
     if address != address.strip():
         return "it begins or ends with a space"
-    match = _FORM.fullmatch(address)
+    match = _PATTERN.fullmatch(address)
     if match is None:
         return "it is not an address with a scheme, such as s3://crawl/pages/a.html"
-    scheme, authority, path, rest = match[1].lower(), match[2], match[3], match[4]
+    scheme, authority, path, remainder = match[1].lower(), match[2], match[3], match[4]
     if scheme not in SCHEMES:
         return f"its scheme {scheme!r:.40} is not supported"
     if ":" in authority.rpartition("@")[0] or ("@" in authority and scheme not in _NAMES_ACCOUNT):
@@ -180,7 +181,7 @@ def _parsed(address: str) -> TextAddress | str:
     elif scheme in ("file", "memory"):
         if authority and scheme == "file":
             return "the address of a file has no host; write file:/// and the path"
-        path, rest = path + rest, ""
+        path, remainder = path + remainder, ""
     elif not authority:
         return "it names no bucket"
     # Some servers decode %2e to a dot, treat a backslash as a slash, or ignore the text after a
@@ -193,5 +194,5 @@ def _parsed(address: str) -> TextAddress | str:
     if scheme == "memory":
         path, authority = f"/{authority}{path}", ""
     return TextAddress(
-        f"{scheme}://{authority}{path}{rest}", scheme, f"{scheme}://{authority}", path
+        f"{scheme}://{authority}{path}{remainder}", scheme, f"{scheme}://{authority}", path
     )

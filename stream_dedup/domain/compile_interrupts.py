@@ -22,7 +22,7 @@ class Compiling:
         self._is_stopped = False
 
     def begin(self) -> None:
-        """Note that this thread begins to compile a kernel.
+        """Record that this thread begins to compile a kernel.
 
         Raises:
             StoppedError: this is the main thread, and the process was asked to exit.
@@ -32,7 +32,7 @@ class Compiling:
             self.stop()
 
     def end(self) -> None:
-        """Note that the compilation has ended."""
+        """Record that the compilation has ended."""
         self._thread = None
 
     def stop(self) -> None:

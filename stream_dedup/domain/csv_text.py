@@ -10,11 +10,13 @@ from typing import Final
 
 # Where a spreadsheet would start a formula: at the beginning of a cell, or after a character that
 # is a separator in some locale, also after blanks and quotes (OWASP, CSV injection).
-_CALCULATED: Final = re.compile(r"(?:^|(?<=[;,|\t\r\n]))(?=[\s\"']*[=+\-@＝＋－＠])|^(?=[\t\r\n])")
+_FORMULA_START: Final = re.compile(
+    r"(?:^|(?<=[;,|\t\r\n]))(?=[\s\"']*[=+\-@＝＋－＠])|^(?=[\t\r\n])"
+)
 
 
 # Control characters but tab and line ends, and those that change the direction of text.
-_UNSEEN: Final = re.compile(
+_INVISIBLE: Final = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 )
 
@@ -36,5 +38,5 @@ def _cell(value: object) -> object:
         return value
     if value is None:
         return ""
-    shown = _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), str(value))
-    return _CALCULATED.sub("'", shown)
+    shown = _INVISIBLE.sub(lambda found: found[0].encode("unicode_escape").decode(), str(value))
+    return _FORMULA_START.sub("'", shown)

@@ -29,8 +29,8 @@ NO_TOPIC_ID = bytes(TOPIC_ID_BYTES)
 def maker_of(kind: type[Named]) -> Callable[[Iterable[Any]], Named]:
     """Return a fast constructor of a named tuple from one iterable of all values, in field order.
 
-    The constructor of the class is written in Python and takes 1.5 times as long; with `map` and
-    `zip` over columns, three times as long.
+    The class itself, whose constructor is written in Python, takes 1.5 times as long, and three times
+    as long with `map` and `zip` over columns.
     """
     return cast("Callable[[Iterable[Any]], Named]", partial(tuple.__new__, kind))
 
@@ -147,8 +147,8 @@ UNREADABLE = "Unreadable"
 
 
 class Unreadable(Message):
-    """A record that the broker stores and no client can read: its batch has a wrong checksum, or
-    grows too large when it is decompressed.
+    """A record that the broker stores and librdkafka cannot read: its batch has a wrong checksum, or
+    is too large when it is decompressed.
 
     Only the position is known; `why` is the client's message.
     """
@@ -210,9 +210,9 @@ class DeadLetter:
     settings, unless `is_timed`.
 
     `stage` is the stage that failed; `message` is a sentence for the operator. `is_timed`: the
-    failure depends on a limit of time or memory, or on a text stored elsewhere. Another worker may
-    have judged the record, so it is retracted before the dead letter is delivered. `count`: the
-    number of records that are lost together, such as those of a damaged part of a file.
+    failure depends on a limit of time or memory, or on a text stored elsewhere, so an earlier attempt
+    may have succeeded; the record is retracted in the log before the dead letter is delivered.
+    `count`: the number of records that are lost together, such as those of a damaged part of a file.
     """
 
     stage: Stage

@@ -24,7 +24,7 @@ _NEEDED: Final = {
 }
 
 
-def lacking(role: str) -> str:
+def missing_packages(role: str) -> str:
     """Return a sentence that names all missing packages of a role and how to install them; empty if
     none is missing.
     """

@@ -45,9 +45,9 @@ STEPS = (
 SEARCH_STEPS = ("search.before-commit", "search.after-commit")
 COMMAND_STEPS = ("release.appended", "release.before-commit", "release.after-commit")
 ALL_STEPS = STEPS + SEARCH_STEPS + COMMAND_STEPS
-_FORM = re.compile(r"(?P<step>[^:]+)(:(?P<count>\d+)(:(?P<in_flight>\d+))?(?P<stop>:stop)?)?")
-_WITHIN = frozenset({"index.in-flush"})
-_WITHIN_SECONDS = 0.002
+_PATTERN = re.compile(r"(?P<step>[^:]+)(:(?P<count>\d+)(:(?P<in_flight>\d+))?(?P<stop>:stop)?)?")
+_DELAYED_STEPS = frozenset({"index.in-flush"})
+_DELAY_SECONDS = 0.002
 
 
 class Failpoints:
@@ -57,7 +57,7 @@ class Failpoints:
         self._step: str | None = None
         if not text:
             return
-        match = _FORM.fullmatch(text)
+        match = _PATTERN.fullmatch(text)
         if match is None or match["step"] not in ALL_STEPS:
             raise ConfigurationError(
                 f"{VARIABLE} is {text!r}; write STEP:COUNT, STEP:COUNT:IN_FLIGHT or "
@@ -65,7 +65,7 @@ class Failpoints:
                 f"of: {', '.join(ALL_STEPS)}."
             )
         self._step = match["step"]
-        self._left = int(match["count"] or 1)
+        self._hits_remaining = int(match["count"] or 1)
         self._in_flight_min = int(match["in_flight"] or 2)
         self._signal = signal.SIGSTOP if match["stop"] else signal.SIGKILL
 
@@ -78,13 +78,13 @@ class Failpoints:
         in_flight = in_flight() if callable(in_flight) else in_flight
         if in_flight < self._in_flight_min:
             return
-        self._left -= 1
-        if self._left <= 0:
+        self._hits_remaining -= 1
+        if self._hits_remaining <= 0:
             self._step = None
             doing = "killing" if self._signal is signal.SIGKILL else "stopping"
             sentence = f"failpoint {step} reached with {in_flight} batches in flight"
             print(f"{sentence}: {doing} this process", file=sys.stderr, flush=True)
-            if step in _WITHIN:
-                threading.Timer(_WITHIN_SECONDS, os.kill, (os.getpid(), self._signal)).start()
+            if step in _DELAYED_STEPS:
+                threading.Timer(_DELAY_SECONDS, os.kill, (os.getpid(), self._signal)).start()
             else:
                 os.kill(os.getpid(), self._signal)

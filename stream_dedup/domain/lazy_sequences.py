@@ -1,7 +1,7 @@
 """Sequences that create an item only when it is read, because most items never are.
 
 Invariant: a subclass creates items in a method, never in a stored function that refers back to the
-sequence. The garbage collector rarely looks for such cycles, so they would keep their memory.
+sequence: such a cycle would keep its memory until the garbage collector finds it, which is rare.
 """
 
 from __future__ import annotations
@@ -42,9 +42,11 @@ class Lazy(Sequence[Item]):
         return map(self._item, range(len(self)))
 
 
-def sizes_of(stops: NDArray[np.int64]) -> NDArray[np.int64]:
+def sizes_between(stops: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the sizes of adjacent parts, (n,), from the end of each part, (n,); the first part
-    begins at 0. `np.diff` takes ten times as long.
+    begins at 0.
+
+    `np.diff` would take ten times as long.
     """
     sizes = stops.copy()
     sizes[1:] -= stops[:-1]
@@ -73,7 +75,7 @@ class Ids(Lazy[bytes]):
     @property
     def sizes(self) -> NDArray[np.int64]:
         """Size of each id in bytes, (n,)."""
-        return sizes_of(self.stops)
+        return sizes_between(self.stops)
 
     def __len__(self) -> int:
         return len(self.stops)

@@ -23,8 +23,8 @@ def limit_of_group(cgroups: Path = _CGROUPS, own_groups: Path = _OWN_GROUPS) -> 
     """
     limits_bytes = []
     for line in _lines(own_groups):
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
+        _, _, fields = line.partition(":")
+        controllers, _, path = fields.partition(":")
         if not controllers:
             root, name = cgroups, "memory.max"
         elif "memory" in controllers.split(","):

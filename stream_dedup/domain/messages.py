@@ -174,30 +174,31 @@ class Messages(Lazy[Message]):
         return self.topic, int(self.partitions[place])
 
     def last_offsets(self) -> dict[TopicPartitionKey, int]:
-        """Return the offset of the last of the records of each partition."""
-        partitions, from_behind = np.unique(self.partitions[::-1], return_index=True)
-        offsets = self.offsets[len(self) - 1 - from_behind].tolist()
+        """Return the offset of the last record of each partition."""
+        partitions, places_from_end = np.unique(self.partitions[::-1], return_index=True)
+        offsets = self.offsets[len(self) - 1 - places_from_end].tolist()
         return {
-            (self.topic, part): offset
-            for part, offset in zip(partitions.tolist(), offsets, strict=True)
+            (self.topic, partition): offset
+            for partition, offset in zip(partitions.tolist(), offsets, strict=True)
         }
 
     def first_offsets(self) -> dict[TopicPartitionKey, int]:
-        """Return the offset of the first of the records of each partition."""
+        """Return the offset of the first record of each partition."""
         partitions, places = np.unique(self.partitions, return_index=True)
         return {
-            (self.topic, part): int(self.offsets[place])
-            for part, place in zip(partitions.tolist(), places, strict=True)
+            (self.topic, partition): int(self.offsets[place])
+            for partition, place in zip(partitions.tolist(), places, strict=True)
         }
 
     def are_from(self, keys: set[TopicPartitionKey]) -> NDArray[np.bool_]:
-        """Return which records are of one of these partitions, (n,)."""
-        return np.isin(self.partitions, [part for topic, part in keys if topic == self.topic])
+        """Return the mask of the records from these partitions, (n,)."""
+        partitions = [partition for topic, partition in keys if topic == self.topic]
+        return np.isin(self.partitions, partitions)
 
 
 def sizes_of(parts: Sequence[bytes | None]) -> NDArray[np.int64]:
     """Return the size of each part in bytes, (n,); 0 for None."""
     try:
         return np.fromiter(map(len, parts), np.int64, len(parts))  # type: ignore[arg-type]
-    except TypeError:  # a None; looking for it first would double the time
+    except TypeError:  # there is a None; a check before would double the time
         return np.fromiter((len(part or b"") for part in parts), np.int64, len(parts))

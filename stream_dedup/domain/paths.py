@@ -31,15 +31,15 @@ def below(folder: Path, name: str) -> Path:
         InputError: on some system the name would lead out of the folder, or is not a valid file name.
     """
     for part in name.split("/"):
-        why = _why_not_plain(part)
-        if why:
+        problem = _find_name_problem(part)
+        if problem:
             raise InputError(
-                f"{printable(name)!r} cannot be the name of a file in {folder}: {why}. Rename it."
+                f"{printable(name)!r} cannot be the name of a file in {folder}: {problem}. Rename it."
             )
     return folder / name
 
 
-def _why_not_plain(part: str) -> str:
+def _find_name_problem(part: str) -> str:
     if part in ("", ".", ".."):
         return f"its part {part!r} leads to another folder"
     if any(char < " " or char in "\\\x7f" for char in part):
@@ -74,9 +74,9 @@ def create_file(path: Path) -> int:
         OSError: the file cannot be created, or its name exists, even as a symbolic link.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    number = os.open(path, flags, _PRIVATE_FILE)
-    os.fchmod(number, _PRIVATE_FILE)
-    return number
+    descriptor = os.open(path, flags, _PRIVATE_FILE)
+    os.fchmod(descriptor, _PRIVATE_FILE)
+    return descriptor
 
 
 def open_or_replace(path: Path) -> int:
@@ -111,17 +111,17 @@ def open_file(path: Path, flags: int = os.O_RDONLY, *, is_private: bool = False)
         OSError: the file is of another kind, or cannot be opened.
     """
     # Without O_NONBLOCK, opening a pipe waits for its other end.
-    number = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    status = os.fstat(number)
-    why = ""
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    status = os.fstat(descriptor)
+    problem = ""
     if not stat.S_ISREG(status.st_mode):
-        why = "it is not a regular file"
+        problem = "it is not a regular file"
     elif is_private and not _is_private(status):
-        why = "it belongs to another user, or has a second hard link"
-    if why:
-        os.close(number)
-        raise OSError(errno.EINVAL, why, str(path))
-    return number
+        problem = "it belongs to another user, or has a second hard link"
+    if problem:
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, problem, str(path))
+    return descriptor
 
 
 def _is_private(status: os.stat_result) -> bool:

@@ -59,7 +59,7 @@ STEPS_MAX: Final = 8
 FEATURES_MAX: Final = (1 << 32) - 1
 ASKED_MAX: Final = 65_535
 _FORM: Final = "WIDTH:BLOCKS:RADIUS:THRESHOLD, as in 128:8:1:21"
-_WRITTEN: Final = re.compile(
+_PATTERN: Final = re.compile(
     r"(?P<width>N):(?P<blocks>N)(/(?P<key_blocks>N))?:(?P<radius>N):(?P<by_length>(N@N,)*)(?P<threshold>N)(:(?P<ratio>N)%)?"
     r"(~(?P<bands>N):(?P<similarity>N)(,(?P<unsure>N),(?P<same_site>N),(?P<other_title>N))?%:(?P<asked>N))?".replace(
         "N", r"[0-9]{1,10}"
@@ -375,8 +375,10 @@ def parse_similarity(text: str) -> int:
         ConfigurationError: it is neither, or no whole number of per cents.
     """
     try:
-        wanted = text.strip()
-        share = Fraction(wanted[:-1]) if wanted.endswith("%") else 100 * Fraction(wanted)
+        number_text = text.strip()
+        share = (
+            Fraction(number_text[:-1]) if number_text.endswith("%") else 100 * Fraction(number_text)
+        )
     except (ValueError, ZeroDivisionError):
         share = Fraction(-1)
     nearest = round(share)
@@ -411,7 +413,7 @@ def parse(text: str) -> Plan:
     plan = text.strip().lower()
     if plan in PLANS:
         return PLANS[plan]
-    if match := _WRITTEN.fullmatch(plan):
+    if match := _PATTERN.fullmatch(plan):
         steps = (step.split("@") for step in match["by_length"].split(",")[:-1])
         numbers = {
             name: int(number)

@@ -44,9 +44,9 @@ class RecipeMethod:
         return self.name == "vector"
 
     @property
-    def is_at_once(self) -> bool:
-        """Whether one kernel computes the fingerprints of a batch of texts; keywords are found in
-        each text separately, which takes far longer.
+    def is_batched(self) -> bool:
+        """Whether one call of a kernel fingerprints a batch of texts. Keywords are found in each text
+        separately, which takes far longer.
         """
         return bool(self.runs)
 

@@ -16,9 +16,9 @@ Outcome: TypeAlias = tuple[T | None, BaseException | None]
 class SideThread:
     """Runs blocking calls, one at a time, in a separate thread.
 
-    librdkafka forgets the transaction's coordinator if a killed broker is missing from one metadata
-    response; then send_offsets_to_transaction waits far longer than its timeout (seen with 2.16.0
-    at a broker's restart).
+    One reason is librdkafka 2.16.0: after a broker's restart, send_offsets_to_transaction can wait far
+    longer than its timeout, because librdkafka forgets the transaction's coordinator if the killed
+    broker is missing from one metadata response.
     """
 
     def __init__(self, name: str) -> None:
@@ -67,7 +67,7 @@ class SideThread:
     def _serve(self) -> None:
         while (function := self._calls.get()) is not None:
             self._done.put(outcome_of(function))
-            del function  # it refers to large objects, and the next call may be far off
+            del function  # it refers to large objects, and the next call may come much later
 
 
 def outcome_of(function: Callable[[], T]) -> Outcome[T]:

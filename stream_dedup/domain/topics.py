@@ -65,26 +65,26 @@ _SINGLE_PARTITION = (
 )
 
 # The required settings of topics that are kept for ever, and the failure that another value causes.
-_TRIMMED = (
+_IF_TRIMMED = (
     "old batches would be deleted, and on the next rebuild duplicates would become representatives"
 )
 _LOG_SETTINGS = {
     "cleanup.policy": ("delete", "compaction would remove batches from the log"),
-    "retention.ms": ("-1", _TRIMMED),
-    "retention.bytes": ("-1", _TRIMMED),
+    "retention.ms": ("-1", _IF_TRIMMED),
+    "retention.bytes": ("-1", _IF_TRIMMED),
     "message.timestamp.type": (
         "LogAppendTime",
         "the time of the log would depend on the workers' clocks",
     ),
 }
-_FORGOTTEN = (
+_IF_LOST = (
     "the list of started partitions would be lost, and if a group's offsets are lost, its documents "
     "would be delivered twice"
 )
 _FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-_KEPT = {
+_REQUIRED_SETTINGS = {
     FINGERPRINTS: _LOG_SETTINGS,
-    BEGUN: {name: (value, _FORGOTTEN) for name, value in _FOR_EVER.items()},
+    BEGUN: {name: (value, _IF_LOST) for name, value in _FOR_EVER.items()},
 }
 
 
@@ -251,12 +251,12 @@ def topic_folder() -> Path:
     Raises:
         ConfigurationError: neither folder exists.
     """
-    here = Path(__file__).resolve().parents[1]
-    for folder in (here / "topic_files", here.parent / "topics"):
+    package_folder = Path(__file__).resolve().parents[1]
+    for folder in (package_folder / "topic_files", package_folder.parent / "topics"):
         if folder.is_dir():
             return folder
     raise ConfigurationError(
-        f"The topic files are neither in {here / 'topic_files'} nor in {here.parent / 'topics'}; "
+        f"The topic files are neither in {package_folder / 'topic_files'} nor in {package_folder.parent / 'topics'}; "
         "install the package again."
     )
 
@@ -463,11 +463,11 @@ def log_problems(name: str, state: TopicState, kind: str = FINGERPRINTS) -> list
     problems = []
     if state.partitions != 1:
         problems.append(_too_many_partitions(name, state.partitions))
-    for setting, (required, why) in _KEPT[kind].items():
+    for setting, (required, consequence) in _REQUIRED_SETTINGS[kind].items():
         value = state.config.get(setting)
         if value != required:
             problems.append(
-                f"The topic {name} has {setting}={value}, and must have {required}: {why}. Run "
+                f"The topic {name} has {setting}={value}, and must have {required}: {consequence}. Run "
                 "`stream-dedup topics apply`."
             )
     return problems
@@ -508,13 +508,13 @@ def as_rows(topic_plan: TopicPlan) -> list[dict[str, object]]:
                 {
                     "topic": topic.name,
                     "action": "none",
-                    "sentence": f"{topic.name} {_why_left(topic)}.",
+                    "sentence": f"{topic.name} {_why_unchanged(topic)}.",
                 }
             )
     return rows
 
 
-def _why_left(topic: Topic) -> str:
+def _why_unchanged(topic: Topic) -> str:
     if topic.kind == DOCUMENTS:
         return "belongs to the crawler, and is not changed"
     if topic.is_in_settings:
@@ -560,9 +560,9 @@ def _contradictions(topics: Sequence[Topic]) -> list[str]:
         if by_kind[kind].partitions < by_kind[DOCUMENTS].partitions
     ]
     problems += [
-        f"{kind} must have {setting}={required}, and is declared with {value}: {why}"
-        for kind, settings in _KEPT.items()
-        for setting, (required, why) in settings.items()
+        f"{kind} must have {setting}={required}, and is declared with {value}: {consequence}"
+        for kind, settings in _REQUIRED_SETTINGS.items()
+        for setting, (required, consequence) in settings.items()
         if (value := by_kind[kind].config.get(setting)) != required
     ]
     return problems
@@ -608,12 +608,14 @@ def _changes(topic: Topic, state: TopicState) -> list[TopicChange]:
             f"{name} from {present} to {declared}" for name, (present, declared) in config.items()
         )
         sentence = f"{topic.name}: set {parts}."
-        dangers = [why for name, (_, why) in _KEPT.get(topic.kind, {}).items() if name in config]
+        dangers = [
+            consequence
+            for name, (_, consequence) in _REQUIRED_SETTINGS.get(topic.kind, {}).items()
+            if name in config
+        ]
         if dangers:
-            kept = "the log" if topic.kind == FINGERPRINTS else topic.name
-            sentence += (
-                f" Otherwise {dangers[0]}; if that has happened already, {kept} is incomplete."
-            )
+            topic_text = "the log" if topic.kind == FINGERPRINTS else topic.name
+            sentence += f" Otherwise {dangers[0]}; if that has happened already, {topic_text} is incomplete."
         changes.append(TopicChange(topic, Action.SET, sentence, config=config))
     return changes
 

@@ -37,6 +37,6 @@ class Unforeseen:
                 extra={"position": message.position},
                 exc_info=error,
             )
-        why = printable(str(error).rstrip(".") or kind)
-        sentence = f"The {self._component} failed with an unexpected error: {why}."
+        reason = printable(str(error).rstrip(".") or kind)
+        sentence = f"The {self._component} failed with an unexpected error: {reason}."
         return DeadLetter(self._stage, kind, sentence, is_timed=True)

@@ -23,7 +23,7 @@ from stream_dedup.inputs.sources import (
     require_one_text,
 )
 from stream_dedup.orders.common import OrderDependencies, record_at
-from stream_dedup.orders.rewind import POSITION_FORM
+from stream_dedup.orders.rewind import POSITION_PATTERN
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 
@@ -128,7 +128,7 @@ def decode_one(
 
 def is_position(target: str) -> bool:
     """Return whether `target` is the position of a record, and no file or row of one."""
-    return not is_file(target) and not is_row(target) and POSITION_FORM.match(target) is not None
+    return not is_file(target) and not is_row(target) and POSITION_PATTERN.match(target) is not None
 
 
 def read_compared(settings: Settings, target: str, *, takes_vectors: bool) -> DecodedDocument:
@@ -143,7 +143,7 @@ def read_compared(settings: Settings, target: str, *, takes_vectors: bool) -> De
         return read_document(settings, path, takes_vectors=takes_vectors)
     if is_row(target):
         return read_row(settings, target, takes_vectors=takes_vectors)
-    match = POSITION_FORM.match(target)
+    match = POSITION_PATTERN.match(target)
     if match is None:
         name, _, number = target.rpartition(":")
         if number.isdecimal() and form_of(Path(name)):

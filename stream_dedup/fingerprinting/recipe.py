@@ -143,7 +143,7 @@ class Recipe:
             parts += [str(self.method).encode(), keywords.DATA_DIGEST]
         if self.method.cuts_words:
             parts.append(sketch.RULES)
-        if self.method.is_at_once:
+        if self.method.is_batched:
             parts.append(spellings.digest())
         if self.languages != Languages():
             parts.append(self.languages.digest)
@@ -293,7 +293,7 @@ class _Maker:
 
     def __init__(self, method: RecipeMethod, key: bytes, languages: Languages) -> None:
         self._method = method
-        self._languages = languages.folded() if method.is_at_once else languages
+        self._languages = languages.folded() if method.is_batched else languages
         # In words, spelling variants are folded when they are cut.
         self._spells_texts = any(kind == OF_CHARACTERS for kind, _, _ in method.runs)
         if method.cuts_words:
@@ -342,7 +342,7 @@ class _Maker:
             self._sketch_secrets, len(texts), is_wanted=self._method.cuts_words
         )
         features = np.zeros(len(texts), np.uint32)
-        if self._method.is_at_once:
+        if self._method.is_batched:
             dictionary = (
                 self._languages.dictionary if self._method.cuts_words else jieba_data.dictionary()
             )

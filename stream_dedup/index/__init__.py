@@ -1,11 +1,12 @@
-"""From fingerprints to verdicts: the index, in three packages, each of which imports only those
-before it.
+"""The index: from fingerprints to verdicts.
 
-    storage   stored bytes: `layout`, `entries`, `store`, the only user of rocksdict, and its twin in memory, `memory`;
-              files beside them, for quick opening: `table_files`
-    tables    finding and judging in memory: `rows`, `neighbours`, and how they find. Files named `*_kernels` are compiled
-    rules     meaning of the log: `apply` (a record), `judging` (a batch), `orders`, and the state that they change
+Three packages, each of which imports only those before it:
 
-Above them, `index` joins all three; `look_up` and `report` answer questions; `contents`, `digest`
-and `snapshot` process a volume as a whole.
+    storage   stored data: `layout` (bytes), `entries`, `store` (RocksDB) and `memory` (the same
+              interface in memory); `table_files`, derived files for quick opening
+    tables    find near representatives in memory. Modules named `*_kernels` contain compiled code
+    rules     apply log records: `apply` (a record), `judging` (a batch), `orders`, and the `state`
+
+`index` combines all three; `look_up` and `report` answer requests; `contents`, `digest` and
+`snapshot` process a volume as a whole.
 """

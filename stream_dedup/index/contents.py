@@ -1,7 +1,7 @@
 """Read the contents of a volume: the state after a prefix of the log, without the tables in memory.
 
-Invariants: reading changes nothing; a missing or damaged value is a `FormatError`, never a smaller
-state.
+Invariants: reading changes nothing; a missing or damaged value raises a `FormatError` and is never
+skipped.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from stream_dedup.log.records import FORMATS
 class Contents:
     """A volume's state, without `entries` and `neighbours`, and its other values.
 
-    `log` is None until the volume is bound to one; `unanswered` are log offsets with a stored
-    answer. `restored`: the volume is from a snapshot and has not answered since.
+    `log` is None until the volume is bound to one; `unanswered` are the log offsets whose stored
+    answer may not be delivered. `restored`: the volume is from a snapshot and has not answered since.
     """
 
     store: Store
@@ -66,8 +66,7 @@ class Contents:
         if count != self.meta.live:
             raise FormatError(
                 f"The index volume holds {count} live entries and should hold {self.meta.live}; "
-                "give the index an empty "
-                "volume, and it is rebuilt."
+                "give the index an empty volume, and it is rebuilt."
             )
 
 
@@ -87,16 +86,7 @@ def read(store: Store) -> Contents:
         layout.KEY_RESTORED,
     ]
     format_value, raw_meta, raw_declared, log, restored = store.get_many(keys)
-    if format_value is not None:
-        layout.check_format(format_value)
-    elif next(iter(store.scan(b"")), None) is not None:
-        raise FormatError(
-            "The volume holds data that no index wrote; point the index at an empty directory."
-        )
-    if format_value is not None and raw_meta is None:
-        raise FormatError(
-            "The index volume lacks its meta value; give the index an empty volume to rebuild it."
-        )
+    _check_is_index(store, format_value, raw_meta)
     meta = Meta() if raw_meta is None else layout.decode_meta(raw_meta)
     sources = Sources(store.scan(layout.PREFIX_SOURCE))
     watermarks = list(store.scan(layout.PREFIX_WATERMARK))
@@ -106,8 +96,8 @@ def read(store: Store) -> Contents:
         )
     positions = Positions(sources, watermarks, store.scan(layout.PREFIX_CACHED))
     unanswered = [layout.number_of(key) for key, _ in store.scan(layout.PREFIX_ANSWER)]
-    time, generations = store.get_many([KEY_LOG_TIME, KEY_GENERATIONS])
-    if meta.applied and time is None:
+    log_time, generations = store.get_many([KEY_LOG_TIME, KEY_GENERATIONS])
+    if meta.applied and log_time is None:
         raise FormatError(
             "The index volume lacks the log time; give the index an empty volume to rebuild it."
         )
@@ -117,7 +107,7 @@ def read(store: Store) -> Contents:
         copies=CopyCounts(store),
         last_texts=LastTexts(store),
         chain=meta.chain,
-        generations=Generations((time, generations)),
+        generations=Generations((log_time, generations)),
         print_limbs=meta.print_limbs,
         sketch_bytes=meta.sketch_bytes,
         rejected=meta.rejected,
@@ -125,7 +115,7 @@ def read(store: Store) -> Contents:
         ignored=meta.ignored,
     )
     if raw_declared is not None:
-        state.declared, rules, state.past_plans = _declared(raw_declared)
+        state.declared, rules, state.past_plans = _decode_declared(raw_declared)
         state.plan, state.window = rules.plan, rules.window
         state.better, state.format = rules.better, rules.format
     log_name = None if log is None else log.decode("utf-8", "replace")
@@ -139,9 +129,30 @@ def read(store: Store) -> Contents:
     )
 
 
+def _check_is_index(store: Store, format_value: bytes | None, raw_meta: bytes | None) -> None:
+    """Check that a volume is empty, or contains the format and the meta value of an index.
+
+    Raises:
+        FormatError: it does not.
+    """
+    if format_value is None:
+        if next(iter(store.scan(b"")), None) is not None:
+            raise FormatError(
+                "The volume holds data that no index wrote; point the index at an empty directory."
+            )
+        return
+    layout.check_format(format_value)
+    if raw_meta is None:
+        raise FormatError(
+            "The index volume lacks its meta value; give the index an empty volume to rebuild it."
+        )
+
+
 @contextlib.contextmanager
 def raise_volume_errors() -> Iterator[None]:
-    """Raise VolumeError for a FormatError within, except for values of a newer version."""
+    """Raise a VolumeError instead of a FormatError in the body, except for values of a newer
+    version.
+    """
     try:
         yield
     except OtherFormatError:
@@ -150,7 +161,7 @@ def raise_volume_errors() -> Iterator[None]:
         raise VolumeError(str(error)) from error
 
 
-def _declared(value: bytes) -> tuple[Declaration, RulesInForce, list[tuple[int, int, str]]]:
+def _decode_declared(value: bytes) -> tuple[Declaration, RulesInForce, list[tuple[int, int, str]]]:
     fields = layout.decode_object(value)
     past_plans = [
         (log_offset, time_ms, plan) for log_offset, time_ms, plan in fields.pop("past_plans", [])

@@ -1,22 +1,23 @@
-"""The state digest: one number for the whole state after a prefix of the log.
+"""The state digest: one hash of the whole state after a prefix of the log.
 
-Two replicas that applied the same prefix have equal digests, for any layout of their volumes on
-disk, any compaction and any delivered answers. Contents, each with its length or count before it
-(BLAKE2b-128):
+Two replicas that applied the same prefix have equal digests, however their volumes are laid out on
+disk and the answers delivered so far. It is the BLAKE2b-128 of these parts, each preceded by its
+length or count:
 
-    head        JSON: log offset, declaration, plan, window and format in force, log time and generations, chain of answers,
-                numbers of rejected and ignored records
+    head        JSON: log offset, declaration, plan, window and format in force, log time and
+                generations, chain of answers, numbers of rejected and ignored records
     sources     the source partitions by number, with their watermarks
     verdicts    the cached verdicts, by source, offset and value digest
-    copies      of each entry that has some, by its number: the row, then, the same way, the id of the best copy
-    last texts  the same way, of the entries whose id has a later text
+    copies      the rows of entries that have copies, then the ids of their best copies, by entry
+    last texts  the digests of the last texts of ids, if they are not those of the entries, by entry
     entries     the live representatives in log order: rows (`layout.row_type`, with places of
                 four bytes and the sizes of the ids), then ids
 
-Left out: the answered offset, stored answers and the log's name, which differ between replicas.
+It does not contain the answered offset, stored answers and the log's name, which differ between
+replicas.
 
-It is read from the stored state, so it also detects a volume that has changed since it was written.
-Cost: one pass over the volume, in order.
+It is computed from the stored bytes, so it also detects a volume that was changed by a fault. This
+reads the whole volume once, in order.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _VERSION = b"state digest 4"
 _UNSIGNED = {1: "B", 2: "H", 4: "I", 8: "Q"}
 _COLUMNS = "".join(_UNSIGNED[column.stored.itemsize] for column in COLUMNS)
 _VERDICT = struct.Struct(f"<IqQ{_COLUMNS}I")
-_OF = struct.Struct("<IqqH")
+_REPRESENTATIVE = struct.Struct("<IqqH")
 _COUNT = struct.Struct("<Q")
 _WIDER = {"place": np.dtype("<u4")}
 
@@ -71,9 +72,9 @@ def compute_digest(volume: Contents) -> StateDigest:
     state, meta = volume.state, volume.meta
     state_hash = hashlib.blake2b(_VERSION, digest_size=_DIGEST_BYTES)
     for part in (
-        _head(state, meta),
-        _sources(state.sources, state.positions),
-        _verdicts(state.sources, state.positions),
+        _encode_head(state, meta),
+        _encode_sources(state.sources, state.positions),
+        _encode_verdicts(state.sources, state.positions),
     ):
         state_hash.update(_COUNT.pack(len(part)) + part)
     for prefix in (layout.PREFIX_COPIES, layout.PREFIX_BEST_ID, layout.PREFIX_LAST_TEXT):
@@ -90,7 +91,7 @@ def compute_digest(volume: Contents) -> StateDigest:
     )
     for rows, ids in volume.live_entries():
         logical = rows.astype(row_dtype)
-        logical["ids_end"] = ids.sizes  # not the end in a page, which depends on the layout
+        logical["ids_end"] = ids.sizes  # the stored end in a page depends on the layout
         rows_digest.update(logical.tobytes())
         ids_digest.update(ids.joined)
         count += len(rows)
@@ -98,7 +99,7 @@ def compute_digest(volume: Contents) -> StateDigest:
     return StateDigest(meta.applied, state_hash.hexdigest())
 
 
-def _head(state: IndexState, meta: Meta) -> bytes:
+def _encode_head(state: IndexState, meta: Meta) -> bytes:
     fields = {
         "applied": meta.applied,
         "chain": meta.chain.hex(),
@@ -115,7 +116,7 @@ def _head(state: IndexState, meta: Meta) -> bytes:
     return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("ascii")
 
 
-def _sources(sources: Sources, positions: Positions) -> bytes:
+def _encode_sources(sources: Sources, positions: Positions) -> bytes:
     return b"".join(
         layout.encode_source(*sources.name(number))
         + layout.encode_watermark(*positions.watermark(number))
@@ -123,13 +124,13 @@ def _sources(sources: Sources, positions: Positions) -> bytes:
     )
 
 
-def _verdicts(sources: Sources, positions: Positions) -> bytes:
+def _encode_verdicts(sources: Sources, positions: Positions) -> bytes:
     parts = []
     for (source, offset, value_digest), judgement in positions.verdicts():
         representative, of_bytes = judgement.of, b""
         if representative is not None:
             of_bytes = (
-                _OF.pack(
+                _REPRESENTATIVE.pack(
                     *sources.place(representative.position),
                     representative.time_ms,
                     len(representative.id),

@@ -1,20 +1,20 @@
 """The index: reads log records, returns answers, and writes all their effects in one atomic write.
 
-The order of `LogIndex.apply`:
+The steps of `LogIndex.apply`:
   1  check that the records follow the applied ones
   2  decode them
-  3  record by record: `apply.step`, in memory
+  3  apply them in memory, one by one (`apply.step`)
   4  collect entries, verdicts, watermarks, answers, chain and the next log offset into one write
-  5  write it; only then the answers are returned
+  5  perform that write, and return the answers
 
 Invariants: the volume always contains the state after a whole number of log records, and that
-number; a returned answer can be read again until its delivery is confirmed; after any failure
-between 3 and 5 memory may be ahead of the volume, so the index rejects all calls until it is opened
+number. A returned answer can be read again until its delivery is confirmed. After a failure in
+steps 3 to 5 memory may be ahead of the volume, so the index rejects all calls until it is opened
 again.
 
-Threads: one thread applies; others may call `similar` and `statistics` at any time. A lock is held
-for one log record at a time (some milliseconds), so a look-up never waits for a whole backlog; it
-may see entries that are not yet written.
+Threads: one thread applies records; others may call `similar` and `statistics` at any time. `apply`
+takes the lock for one log record at a time (some milliseconds), so that a look-up never waits for a
+whole backlog. A look-up may see entries that are not written yet.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class LogIndex:
     """An index on one store. Opening it reads the volume; an empty one begins at log offset 0.
 
     `budget` limits the process's memory: see `index.tables.budget`. `beat` is called during long
-    work to show progress. With `table_folder`, a folder of this index alone, rows and tables are
-    also in table files, so that opening is quick: see `table_files`.
+    work, so that the role counts as alive. With `table_folder`, a folder for this index alone, rows
+    and tables are also written to table files, which make opening quick: see `table_files`.
 
     Raises:
         ConfigurationError: the entries do not fit into the budget.
@@ -93,7 +93,7 @@ class LogIndex:
 
     @property
     def answered_offset(self) -> int:
-        """All answers to log offsets below it are delivered."""
+        """The lowest log offset whose answer may not be delivered; all earlier ones are."""
         return self._answered
 
     @property
@@ -133,16 +133,16 @@ class LogIndex:
 
     @property
     def restored(self) -> bool:
-        """Whether the volume is from a snapshot and has not yet announced its first answer: see
-        `announced`.
+        """Whether the volume is from a snapshot, and its index has not yet announced the first log
+        offset that it answers (`announced`).
         """
         return self._restored
 
-    def announced(self, answers_from: int) -> None:
-        """Record that answers below a log offset need no delivery, because others gave them;
-        durable at once.
+    def announced(self, first_answered_offset: int) -> None:
+        """Record that this index does not deliver answers below a log offset, because other replicas
+        do. This is durable at once.
         """
-        self.answered(answers_from)
+        self.answered(first_answered_offset)
         self._writes.delete(layout.KEY_RESTORED)
         self.flush()
         self._restored = False
@@ -179,33 +179,33 @@ class LogIndex:
 
         Raises:
             InvariantError: the records do not follow `applied`: some are missing, or applied already.
-            OtherFormatError: a record is of a newer format; those before it are applied, and their answers
-                can be read with `answers_since`.
+            OtherFormatError: a record is of a newer format. Those before it are applied, and
+                `answers_since` yields their answers.
             StoreError: the volume failed; open it again.
         """
         self._check()
         check_offsets(self._applied, records)
-        future: OtherFormatError | None = None
+        newer_format_error: OtherFormatError | None = None
         decoded: list[tuple[int, int, LogRecord | FormatError]] = []
         for log_offset, append_ms, value in records:
             record = _decode(log_offset, value)
             if isinstance(record, OtherFormatError):
-                future = record
+                newer_format_error = record
                 break
             decoded.append((log_offset, append_ms, record))
         try:
             answers = self._apply(decoded)
-            if answers or future is None or self._applied > records[0][0]:
+            if answers or newer_format_error is None or self._applied > records[0][0]:
                 self._write()
-        except FormatError as error:  # of stored data; records raise none here
+        except FormatError as error:  # in stored data; the records are decoded already
             self._failure = str(error)
             raise VolumeError(str(error)) from error
         except BaseException as error:
             self._failure = str(error) or type(error).__name__
             raise
-        if future is None:
+        if newer_format_error is None:
             return answers
-        raise future
+        raise newer_format_error
 
     def _apply(
         self, records: Sequence[tuple[int, int, LogRecord | FormatError]]
@@ -222,18 +222,18 @@ class LogIndex:
         return answers
 
     def answers_since(self, offset: int) -> Iterator[tuple[int, bytes]]:
-        """Yield (log offset, answer) of the stored answers from a log offset on, as they were first
-        returned.
+        """Yield (log offset, answer) of the stored answers from a log offset on, with the bytes that
+        `apply` returned.
         """
         self._check()
         yield from self._unanswered.since(offset)
 
     def answered(self, offset: int) -> None:
-        """Record that all answers below a log offset are delivered; the next write makes it
+        """Record that all answers below a log offset are delivered; the next write makes this
         durable.
 
-        With an offset above `applied`, nobody waits for the answers up to there, and they are not
-        stored.
+        The offset may be higher than `applied`: then the answers up to it are never stored, because
+        nobody waits for them.
         """
         if offset <= self._answered:
             return
@@ -250,7 +250,7 @@ class LogIndex:
             raise
 
     def name_finished_tables(self) -> None:
-        """Write the names of table files that were finished since the last write, if there are
+        """Record in the volume the table files that were finished since the last write, if there are
         any.
         """
         if self._files is not None and self._files.has_unnamed_files:
@@ -267,16 +267,16 @@ class LogIndex:
         text_digest: bytes,
         features: int,
         scope: int = 0,
-        most: int = 100,
+        limit: int = 100,
         sketch: bytes = b"",
         similarity: int | None = None,
     ) -> Similar:
-        """Return the representatives near a text: the one with its digest, then others, nearest
-        first.
+        """Return the representatives near a text, at most `limit`: the one with the same digest, then
+        others, nearest first.
 
-        `print_limbs` are the print's 64-bit limbs, low limb first; `features` is its number of
-        features: a text below the floor is found by its digest alone. `similarity`, in per cent,
-        replaces the plan's. Any thread may call it.
+        `print_limbs` are the fingerprint's 64-bit limbs, low limb first. `features` is the text's
+        number of features: with fewer than the floor, only an equal text is found. `similarity`, in
+        per cent, replaces the plan's. Any thread may call it.
 
         Raises:
             ConfigurationError: the print has another number of limbs than those in the index, nothing was
@@ -303,11 +303,11 @@ class LogIndex:
                 if is_short
                 else neighbours.find_near(limbs, scope, features, sketch, plan.alike_mins[0])
             )
-            # The same text has the same print; a short entry is compared by its digest alone.
+            # `number` has the same text; it is listed first, with distance 0.
             ranked = [(distance, entry) for distance, entry in near if entry != number]
             ranked = [(0, number), *ranked] if number >= 0 else ranked
-            shown = tuple(describe_entries(entries, state.sources, ranked[:most]))
-            return Similar(self._applied, plan, shown, len(ranked), is_short)
+            results = tuple(describe_entries(entries, state.sources, ranked[:limit]))
+            return Similar(self._applied, plan, results, len(ranked), is_short)
 
     def representative_ids(self, ids: Sequence[bytes] | None = None) -> list[bytes]:
         """Return the ids of the representatives, in log order; with `ids`, only those. Any thread
@@ -318,8 +318,8 @@ class LogIndex:
             return read_ids(self._state, ids)
 
     def memory_for(self, plan: Plan) -> PlanMemory:
-        """Return the memory that the live entries need under a plan, and the memory allowed. Any
-        thread may call it.
+        """Return the memory that the live entries need with a plan, and the memory allowed. Any thread
+        may call it.
         """
         self._check()
         with self._lock:
@@ -335,8 +335,8 @@ class LogIndex:
             return PlanMemory(entries, Budget.least_for(least_bytes + other_process), allowed)
 
     def state_digest(self) -> StateDigest:
-        """Return the digest of the stored state (see `digest`), read from the volume, in the
-        applying thread.
+        """Return the digest of the stored state (see `digest`). Call it in the thread that applies
+        records.
         """
         self._check()
         return state_digest(self._store)
@@ -345,14 +345,14 @@ class LogIndex:
         """Copy the volume to `path`, which must not exist; the index continues even if this fails.
 
         Raises:
-            StoreError: it failed; `path` does not contain anything that looks like a whole volume.
+            StoreError: it failed; `path` does not contain a volume that could be opened.
         """
         self._check()
         self._store.checkpoint(path)
 
     def statistics(self) -> dict[str, int]:
         """Return figures for metrics and `stats`, sizes in bytes. Each call measures the buckets of
-        one table.
+        one table, the next one in turn.
         """
         self._check()
         with self._lock:
@@ -387,19 +387,19 @@ class LogIndex:
             }
 
     def searches(self) -> tuple[int, ...]:
-        """Return how many documents were searched for since opening, by the number of compared
-        prints.
+        """Return a histogram, since opening: the number of documents by how many fingerprints each was
+        compared with.
 
-        Place k counts those with 2^(k-1) to 2^k - 1, place 0 those with none; empty before the
-        first batch. Any thread may call it.
+        Bucket 0 counts documents that were compared with none, bucket k those with 2^(k-1) to
+        2^k - 1. It is empty before the first batch. Any thread may call it.
         """
         with self._lock:
             tables = self._state.neighbours
             return () if tables is None else tables.searches
 
     def close(self) -> None:
-        """Close the volume; calls of `answered` since the last write are lost unless `flush` was
-        called.
+        """Close the volume. Call `flush` before, or the offset of the last call of `answered` is
+        lost.
         """
         with self._lock:
             self._failure = "It was closed."
@@ -428,7 +428,7 @@ class LogIndex:
     def _open_entries(self, state: IndexState, live: int = 0) -> tuple[int, int]:
         """Open the entries of a state.
 
-        Returns (how many of its `live` entries were loaded from table files, the first entry after
+        Return (how many of the `live` entries were loaded from table files, the first entry after
         them).
         """
         if state.plan is None:
@@ -460,8 +460,8 @@ class LogIndex:
             self._read_entries(meta.entries, meta.live)
 
     def _read_entries(self, count: int, live: int) -> None:
-        """Load rows from table files, and later entries from the volume; all from the volume if
-        files are wrong.
+        """Load rows from table files, and the entries after them from the volume. If a file is wrong,
+        load all from the volume.
         """
         state = self._state
         loaded, first = self._open_entries(state, live)
@@ -488,7 +488,7 @@ def name_log(cluster_id: str, topic_id: bytes) -> str:
 
 
 def _decode(log_offset: int, value: bytes | None) -> LogRecord | FormatError:
-    """Return the decoded log record, or its error, which is answered like a record."""
+    """Return the decoded log record, or its error: a damaged record gets an answer too."""
     try:
         return decode(value, f"Log record {log_offset}")
     except FormatError as error:

@@ -45,10 +45,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Similar:
-    """The result of a look-up under `plan`: (distance in bits, entry) by distance.
+    """The result of a look-up with `plan`: `found` contains (distance in bits, entry) by distance.
 
-    `total` entries were found, as of the log offset `applied`. `by_digest_only`: the text has too
-    few features, so only an equal text could be found.
+    In all, `total` entries were found, after the log records below offset `applied`.
+    `by_digest_only`: the text has too few features, so only an equal text could be found.
     """
 
     applied: int
@@ -64,21 +64,21 @@ def check_limbs(tables: Neighbours, limbs: Sequence[int]) -> NDArray[np.uint64]:
     Raises:
         ConfigurationError: the prints in the index have another number of limbs.
     """
-    given_limbs = np.array(limbs, np.uint64)
-    if given_limbs.shape != (tables.limbs,):
+    limb_array = np.array(limbs, np.uint64)
+    if limb_array.shape != (tables.limbs,):
         raise ConfigurationError(
-            f"The index contains prints of {tables.limbs * 64} bits, and {len(given_limbs) * 64} "
+            f"The index contains prints of {tables.limbs * 64} bits, and {len(limb_array) * 64} "
             "were asked for; use the recipe that its log declares."
         )
-    return given_limbs
+    return limb_array
 
 
 def check_sketch(plan: Plan | None, tables: Neighbours, sketch: bytes) -> None:
-    """Check that a sketch has the same size as those in the index, and is there if the plan needs
-    it.
+    """Check that a sketch has the size of those in the index. It may be empty if the plan compares
+    none.
 
     Raises:
-        ConfigurationError: it has not, or is missing.
+        ConfigurationError: it has another size, or is missing.
     """
     if (sketch or (plan is not None and plan.needs_sketch)) and len(sketch) != tables.sketch_bytes:
         raise ConfigurationError(
@@ -90,7 +90,7 @@ def check_sketch(plan: Plan | None, tables: Neighbours, sketch: bytes) -> None:
 def describe_entries(
     entries: Entries, sources: Sources, ranked: Sequence[tuple[int, int]]
 ) -> list[tuple[int, Entry]]:
-    """Return (distance in bits, entry) of each (distance, number of an entry)."""
+    """Return (distance in bits, entry) for each (distance in bits, number of an entry)."""
     rows, ids = entries.rows(np.array([number for _, number in ranked], np.int64))
     return [
         (

@@ -53,7 +53,9 @@ def stats(index: LogIndex) -> dict[str, Any]:
 
 
 def similar(index: LogIndex, result: Similar, query: Query) -> dict[str, Any]:
-    """Return the result of a look-up, and why a document with that text would be a copy or not."""
+    """Return the result of a look-up. For each entry it says whether the text would be a copy, and
+    why.
+    """
     declared = index.declared
     return {
         "applied": result.applied,
@@ -95,21 +97,21 @@ def rfc3339(time_ms: int) -> str | None:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def snapshot_fields(snapshot: Snapshot, where: str) -> dict[str, Any]:
-    """Return a snapshot at `where` without its list of files."""
+def snapshot_fields(snapshot: Snapshot, place: str) -> dict[str, Any]:
+    """Return a snapshot in `place` as fields, without its list of files."""
     manifest = snapshot.manifest
     fields = asdict(manifest)
     del fields["files"]
     sizes = {"bytes": manifest.bytes, "sent_bytes": snapshot.sent_bytes}
-    return {"place": where, "name": snapshot.name, **fields, **sizes}
+    return {"place": place, "name": snapshot.name, **fields, **sizes}
 
 
-def snapshot_rows(snapshot: Snapshot, where: str, seconds: float) -> list[list[str]]:
-    """Return a snapshot at `where`, which took `seconds`, as the rows (name, text) of a table."""
+def snapshot_rows(snapshot: Snapshot, place: str, seconds: float) -> list[list[str]]:
+    """Return a snapshot in `place` as the rows (name, text) of a table; it took `seconds`."""
     manifest = snapshot.manifest
     plan = "none yet" if manifest.plan is None else Plan.from_fields(manifest.plan).name
     return [
-        ["place", where],
+        ["place", place],
         ["name", snapshot.name],
         ["log", str(manifest.log)],
         ["applied up to", f"log offset {manifest.applied:,}"],

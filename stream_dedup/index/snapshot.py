@@ -5,23 +5,25 @@
 
 NAME is the time and the owner, so that names sort by time.
 
-    1  the source is a volume without a writer: RocksDB's checkpoint of a running index (hard links, made between two steps), or
-       the volume of a stopped index, under RocksDB's lock
-    2  it is read as a whole for its state digest
-    3  each file is hashed; a file of an earlier snapshot is copied within the place, any other is uploaded
-    4  sizes in the place are compared with the uploaded ones, and the manifest is written
-    5  older snapshots of the same log are deleted except the number kept, and those unfinished for a day
+How a snapshot is taken:
 
-Restoring: the list of files is checked (names that RocksDB gives, CURRENT and the file it names,
-sizes in the place) before the first byte is fetched; each file is written to VOLUME/restoring, and
-its digest is checked; the volume there is opened and its state digest computed; then all files are
-moved up, CURRENT last. Table files (`table_files`) are left out: the restored index builds them
-sooner than it would fetch them.
+    1  the source is a volume without a writer: a checkpoint of a running index (RocksDB makes it of
+       hard links), or the volume of a stopped index, under RocksDB's lock
+    2  read the whole source to compute its state digest
+    3  hash each file; copy it within the place if an earlier snapshot has it, otherwise upload it
+    4  compare the sizes in the place with those of the source, and write the manifest
+    5  delete older snapshots of the same log beyond the number to keep, and snapshots of this log or
+       another that were not finished within a day
 
-Invariants: a snapshot never shares bytes with the volume; it is complete within a day or
-never; an interrupted writer harms no other snapshot; no file outside VOLUME/restoring is opened for
-a name in the manifest, and no more bytes of a file are fetched than the manifest says; a
-restored volume has the state digest of the manifest.
+How it is restored: check the list of files (names that RocksDB uses, CURRENT and the file it names,
+sizes in the place) before the first byte is fetched. Write each file to VOLUME/restoring and check
+its digest. Open the volume there and compute its state digest. Then move all files up, CURRENT last.
+Table files (`table_files`) are not in a snapshot, because building them is quicker than fetching.
+
+Invariants: a snapshot shares no file with the volume; it is complete within a day or never; an
+interrupted writer damages no other snapshot. Names in the manifest cannot open a file outside
+VOLUME/restoring, and no more bytes of a file are fetched than the manifest says. A restored volume
+has the state digest of the manifest.
 """
 
 from __future__ import annotations
@@ -70,28 +72,28 @@ MANIFEST: Final = "snapshot.json"
 VOLUME: Final = "volume"
 RESTORING: Final = "restoring"
 CHECKPOINT: Final = "checkpoint"
-WANTED: Final = "snapshot-wanted"
-"""A file in the volume of a running index, which takes a snapshot when it finds it."""
-_PLACE: Final = "snapshot-place"
-"""A file in the volume of a running index that takes snapshots: where it puts them."""
+REQUEST_FILE: Final = "snapshot-wanted"
+"""A file in the volume of a running index: the index takes a snapshot when it finds the file."""
+_PLACE_FILE: Final = "snapshot-place"
+"""A file in the volume of a running index that takes snapshots; it contains the place for them."""
 _CURRENT: Final = "CURRENT"
 _LOCK_OF_ROCKSDB: Final = "LOCK"
-_MARKER: Final = "rocksdict-config.json"
+_MARKER_FILE: Final = "rocksdict-config.json"
 _VOLUME_FILE: Final = re.compile(
-    rf"{_CURRENT}|IDENTITY|{re.escape(_MARKER)}|(MANIFEST|OPTIONS)-\d{{6,20}}|\d{{6,20}}\.(sst|log)",
+    rf"{_CURRENT}|IDENTITY|{re.escape(_MARKER_FILE)}|(MANIFEST|OPTIONS)-\d{{6,20}}|\d{{6,20}}\.(sst|log)",
     re.ASCII,
 )
 _FILES_MAX: Final = 100_000
 _MANIFEST_BYTES_MAX: Final = 32 << 20
-_IGNORED: Final = ("lost+found",)
+_IGNORED_NAMES: Final = ("lost+found",)
 _NAME: Final = re.compile(r"\d{8}T\d{6}\.\d{6}Z-[\w.-]+")
 _NAME_TIME: Final = "%Y%m%dT%H%M%S.%fZ"
-_UNFINISHED: Final = dt.timedelta(days=1)
+_TAKING_TIME_MAX: Final = dt.timedelta(days=1)
 _COPIES_AT_ONCE: Final = 3
 _OTHER_OWNER_FACTOR: Final = 1.25
 _POLL_SECONDS: Final = 0.5
 
-# Bounds of what error messages quote.
+# A manifest may be damaged or forged: these limits keep numbers and texts small.
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 _Text = Annotated[str, msgspec.Meta(max_length=256)]
 
@@ -112,8 +114,8 @@ class File:
 class Manifest:
     """The description of a snapshot.
 
-    `applied`: it contains the log below this offset; `plan` as in control records, `taken` RFC
-    3339.
+    The snapshot contains the log below offset `applied`. `plan` is as in control records, `taken` is
+    the time in RFC 3339.
     """
 
     format: int
@@ -140,8 +142,8 @@ class Manifest:
 
 
 class Snapshot(NamedTuple):
-    """A complete snapshot, the bytes that were uploaded for it, and why older ones could not be
-    removed.
+    """A complete snapshot, and the bytes that were uploaded for it. `remark` says why older ones
+    could not be removed, or is empty.
     """
 
     name: str
@@ -164,8 +166,8 @@ def take(
 ) -> Snapshot:
     """Take a snapshot of the volume of a stopped index, or of a checkpoint of a running one.
 
-    `by` is the owner in its name. `keep` snapshots of the same log remain, all if it is None. If
-    none is `due_at` yet, returns the newest.
+    `by` is the owner, a part of the name. Of the same log, `keep` snapshots remain, or all if it is
+    None. If the newest is so recent that none is due (`due_at`), return that one.
 
     Raises:
         InputError: there is no index, or `place` is within its volume.
@@ -187,18 +189,15 @@ def take(
                 (snapshot for snapshot in earlier if _follows_log(snapshot.manifest, state.log)),
                 None,
             )
-            if (
-                last is not None
-                and every_seconds
-                and due_at(last, by, every_seconds) > dt.datetime.now(dt.UTC).timestamp()
-            ):
+            now = dt.datetime.now(dt.UTC).timestamp()
+            if last is not None and every_seconds and due_at(last, by, every_seconds) > now:
                 return last
             manifest = _describe(state)
         started = dt.datetime.now(dt.UTC)
         name = f"{started:{_NAME_TIME}}-{_owner(by)}"
         try:
             sent_bytes, files = _copy_files(storage, volume, name, earlier, advance)
-            if dt.datetime.now(dt.UTC) - started > _UNFINISHED - dt.timedelta(hours=1):
+            if dt.datetime.now(dt.UTC) - started > _TAKING_TIME_MAX - dt.timedelta(hours=1):
                 raise StoreError(
                     f"A snapshot took a day on its way to {storage.where}, and was given up; see "
                     "to a faster way there."
@@ -209,17 +208,8 @@ def take(
             with contextlib.suppress(StreamDedupError):
                 storage.remove(name)
             raise
-    try:
-        if keep is not None:
-            _prune(storage, manifest.log, keep)
-    except StoreError as error:
-        return Snapshot(
-            name,
-            manifest,
-            sent_bytes,
-            f"The snapshot is whole, and older ones were not removed. {error}",
-        )
-    return Snapshot(name, manifest, sent_bytes)
+    remark = "" if keep is None else _prune(storage, manifest.log, keep)
+    return Snapshot(name, manifest, sent_bytes, remark)
 
 
 def complete_snapshots(storage: Storage) -> Iterator[Snapshot]:
@@ -239,10 +229,11 @@ def _names(storage: Storage) -> list[str]:
 
 
 def due_at(last: Snapshot, by: str, every_seconds: float) -> float:
-    """Return when the next snapshot is due, in seconds since 1970; 25 % later for another
-    owner.
+    """Return when the next snapshot is due, in seconds since 1970; 25 % later for another owner than
+    that of the last one.
 
-    So the same replica usually continues, and finds most files of its volume in the place.
+    So the same replica usually takes all snapshots, and most files of its volume are in the place
+    already.
     """
     return last.manifest.taken_at + every_seconds * (
         1 if last.name.endswith(f"Z-{_owner(by)}") else _OTHER_OWNER_FACTOR
@@ -265,11 +256,11 @@ def is_running(volume: Path) -> bool:
 
 
 def announce_place(volume: Path, place: Path | str | None) -> None:
-    """Write in the volume of a running index where it puts snapshots, or that it takes none."""
+    """Record in the volume of a running index the place of its snapshots, None if it takes none."""
     if place is None:
-        (volume / _PLACE).unlink(missing_ok=True)
+        (volume / _PLACE_FILE).unlink(missing_ok=True)
     else:
-        (volume / _PLACE).write_text(_absolute(place), encoding="utf-8")
+        (volume / _PLACE_FILE).write_text(_absolute(place), encoding="utf-8")
 
 
 def _absolute(place: Path | str) -> str:
@@ -278,14 +269,14 @@ def _absolute(place: Path | str) -> str:
 
 
 def request_snapshot(volume: Path, place: Path | str, wait_seconds: float) -> Snapshot:
-    """Ask the running index of a volume for a snapshot, and return it once it is complete.
+    """Request a snapshot from the running index of a volume, and return it once it is complete.
 
     Raises:
-        ConfigurationError: the index takes no snapshots, or puts them in another place.
-        StoreError: the place cannot be read, or there was none in time.
+        ConfigurationError: the index takes no snapshots, or writes them to another place.
+        StoreError: the place cannot be read, or no snapshot was complete in time.
     """
     try:
-        announced = (volume / _PLACE).read_text(encoding="utf-8")
+        announced = (volume / _PLACE_FILE).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigurationError(
             f"The index that has {volume} open takes no snapshots. Restart it with "
@@ -297,17 +288,17 @@ def request_snapshot(volume: Path, place: Path | str, wait_seconds: float) -> Sn
             f"{_absolute(place)}. Name that place, or stop the index and repeat this command."
         )
     storage = storage_at(place)
-    before = set(_names(storage))
-    (volume / WANTED).touch()
-    until = time.monotonic() + wait_seconds
+    earlier = set(_names(storage))
+    (volume / REQUEST_FILE).touch()
+    deadline = time.monotonic() + wait_seconds
     try:
-        while time.monotonic() < until:
-            for name in set(_names(storage)) - before:
+        while time.monotonic() < deadline:
+            for name in set(_names(storage)) - earlier:
                 with contextlib.suppress(InputError):  # unfinished
                     return Snapshot(name, read_manifest(storage, name))
             time.sleep(_POLL_SECONDS)
     finally:
-        (volume / WANTED).unlink(missing_ok=True)
+        (volume / REQUEST_FILE).unlink(missing_ok=True)
     raise StoreError(
         f"The index that has {volume} open brought no snapshot to {storage.where} within "
         f"{wait_seconds:g} s; its log says why."
@@ -408,28 +399,33 @@ def _copy_files(
         if stored.get(file.name) != file.bytes:
             raise StoreError(
                 f"{storage.where} holds {stored.get(file.name, 0)} bytes of {file.name}, and was "
-                f"given {file.bytes}; no "
-                "snapshot was taken."
+                f"given {file.bytes}; no snapshot was taken."
             )
     return sum(sent_bytes for sent_bytes, _ in copied), [file for _, file in copied]
 
 
-def _prune(storage: Storage, log: str | None, keep: int) -> None:
-    """Remove a log's snapshots beyond the number kept, and unfinished ones older than a day."""
-    kept = 0
-    limit = f"{dt.datetime.now(dt.UTC) - _UNFINISHED:{_NAME_TIME}}"
-    for name in _names(storage):
-        try:
-            manifest = read_manifest(storage, name)
-        except OtherFormatError:
-            continue  # of a newer version, which prunes it
-        except (InputError, FormatError):
-            if name < limit:
+def _prune(storage: Storage, log: str | None, keep: int) -> str:
+    """Remove a log's snapshots beyond the number to keep, and unfinished ones older than a day; return
+    why that failed, or "".
+    """
+    kept_count = 0
+    oldest_unfinished = f"{dt.datetime.now(dt.UTC) - _TAKING_TIME_MAX:{_NAME_TIME}}"
+    try:
+        for name in _names(storage):
+            try:
+                manifest = read_manifest(storage, name)
+            except OtherFormatError:
+                continue  # the newer version that wrote it removes it
+            except (InputError, FormatError):
+                if name < oldest_unfinished:
+                    storage.remove(name)
+                continue
+            kept_count += manifest.log == log
+            if manifest.log == log and kept_count > keep:
                 storage.remove(name)
-            continue
-        kept += manifest.log == log
-        if manifest.log == log and kept > keep:
-            storage.remove(name)
+    except StoreError as error:
+        return f"The snapshot is whole, and older ones were not removed. {error}"
+    return ""
 
 
 # -- the manifest
@@ -443,7 +439,7 @@ def _manifest_bytes(manifest: Manifest) -> bytes:
 
 
 def read_manifest(storage: Storage, name: str) -> Manifest:
-    """Return the manifest of a snapshot; with an empty name, of the place itself.
+    """Return the manifest of a snapshot; with an empty name, of a snapshot in the place itself.
 
     Raises:
         InputError: there is no snapshot, or it is unfinished.
@@ -472,9 +468,9 @@ def read_manifest(storage: Storage, name: str) -> Manifest:
     format_number = fields.get("format") if isinstance(fields, dict) else None
     if isinstance(format_number, int) and format_number > FORMAT:
         raise OtherFormatError(
-            f"The snapshot {path} is of format {printable(str(format_number), 40)}, and this program reads "
-            f"up to {FORMAT}; restore it with the version "
-            f"that took it ({printable(str(fields.get('program')), 40)}) or a newer one."
+            f"The snapshot {path} is of format {printable(str(format_number), 40)}, and this "
+            f"program reads up to {FORMAT}; restore it with the version that took it "
+            f"({printable(str(fields.get('program')), 40)}) or a newer one."
         )
     if not is_whole:
         raise FormatError(
@@ -493,26 +489,26 @@ def read_manifest(storage: Storage, name: str) -> Manifest:
 
 
 def _check_file_list(files: Sequence[File], where: str) -> None:
-    """Check that files are those of a volume: valid unique names, and CURRENT with the one file it
-    names.
+    """Check that files are those of a volume: valid unique names, and CURRENT with the one MANIFEST
+    that it names.
 
     Raises:
         FormatError: they are not.
     """
     listed = {file.name: file for file in files}
-    foreign = next((name for name in listed if not _VOLUME_FILE.fullmatch(name)), None)
+    unknown_name = next((name for name in listed if not _VOLUME_FILE.fullmatch(name)), None)
     manifests = [name for name in listed if name.startswith("MANIFEST-")]
     current = f"{manifests[0]}\n".encode() if len(manifests) == 1 else b""
-    if foreign is not None:
-        problem = f"{printable(foreign)!r} is not the name of a file of the index"
+    if unknown_name is not None:
+        problem = f"{printable(unknown_name)!r} is not the name of a file of the index"
     elif len(listed) < len(files):
         problem = "a name is there twice"
     elif len(files) > _FILES_MAX:
         problem = f"it has {len(files)} entries, and {_FILES_MAX} are the most"
-    elif _MARKER not in listed or listed.get(_CURRENT) != File(
+    elif _MARKER_FILE not in listed or listed.get(_CURRENT) != File(
         _CURRENT, len(current), _blake2b(current).hexdigest()
     ):
-        problem = f"it lacks {_MARKER}, or {_CURRENT} with the one MANIFEST that it names"
+        problem = f"it lacks {_MARKER_FILE}, or {_CURRENT} with the one MANIFEST that it names"
     else:
         return
     raise FormatError(
@@ -538,15 +534,15 @@ def restore(
     log: str | None = None,
     advance: Advance = lambda _: None,
 ) -> Snapshot:
-    """Restore a snapshot, by default the newest, to an index volume; the index continues from
-    there.
+    """Restore a snapshot, by default the newest, to an index volume. An index that opens it reads the
+    log from the snapshot's offset on.
 
-    `log` is the log that the volume must follow, if given. The directory is empty after any error.
+    If `log` is given, the snapshot must follow this log. The directory is empty after any error.
 
     Raises:
         InputError: there is no finished snapshot, or `volume` is not empty.
         ConfigurationError: the snapshot follows another log.
-        FormatError: a file is missing, cut or changed; the message names the snapshot before it.
+        FormatError: a file is missing, truncated or changed; the message names the snapshot before.
         OtherFormatError: it is of a newer version, or of another layout.
         StoreError: the place or the volume cannot be used.
     """
@@ -558,14 +554,14 @@ def restore(
     names = _finished_names(storage)
     if name is None and not names:
         read_manifest(storage, "")
-    chosen = names[0] if name is None else name
+    restored_name = names[0] if name is None else name
     try:
-        return _restore(storage, chosen, volume, log, advance)
+        return _restore(storage, restored_name, volume, log, advance)
     except (FormatError, ConfigurationError) as error:
-        before = next((earlier for earlier in names if earlier < chosen), None)
-        if before is None:
+        previous = next((earlier for earlier in names if earlier < restored_name), None)
+        if previous is None:
             raise
-        raise type(error)(f"{error} The one before it: --snapshot {before}") from error
+        raise type(error)(f"{error} The one before it: --snapshot {previous}") from error
 
 
 def restore_any(
@@ -575,9 +571,10 @@ def restore_any(
     on_problem: Callable[[str], None],
     advance: Advance = lambda _: None,
 ) -> Snapshot | None:
-    """Restore the newest valid snapshot to an index volume; call `on_problem` for each invalid one.
+    """Restore the newest valid snapshot to an index volume. Call `on_problem` with the error of each
+    invalid one.
 
-    Returns None, with an empty `volume`, if there is none.
+    Return None, and leave `volume` empty, if there is no valid one.
     """
     try:
         storage = storage_at(place)
@@ -594,8 +591,8 @@ def restore_any(
 
 
 def clear_unfinished(volume: Path) -> None:
-    """Remove the files of a process that ended while it took or restored a snapshot; not a whole
-    volume.
+    """Remove the files of a process that ended while it took or restored a snapshot. A complete volume
+    is kept.
     """
     clear_checkpoint(volume)
     if not (volume / RESTORING).exists():
@@ -608,13 +605,13 @@ def clear_unfinished(volume: Path) -> None:
 
 def clear_checkpoint(volume: Path) -> None:
     """Remove the checkpoint in a volume, which contains files that RocksDB has replaced."""
-    for path in volume.glob(f"{CHECKPOINT}*"):  # RocksDB makes one under another name first
+    for path in volume.glob(f"{CHECKPOINT}*"):  # RocksDB creates it under a temporary name
         shutil.rmtree(path, ignore_errors=True)
 
 
 def _finished_names(storage: Storage) -> list[str]:
-    """Return the names of snapshots with a manifest, newest first; "" for a snapshot in the place
-    itself.
+    """Return the names of snapshots with a manifest, newest first; [""] if there are none, and the
+    place itself is a snapshot.
     """
     names = [name for name in _names(storage) if MANIFEST in storage.sizes(name)]
     return names or ([""] if MANIFEST in storage.sizes("") else [])
@@ -653,7 +650,7 @@ def _restore(
             for _ in pool.map(fetch, sorted(manifest.files, key=lambda item: -item.bytes)):
                 pass
         _check_state(restoring, manifest, where)
-        # CURRENT last: without it a directory is never taken for a volume.
+        # CURRENT last: without it no program opens the directory as a volume.
         for path in sorted(restoring.iterdir(), key=lambda item: item.name == _CURRENT):
             if path.name == _CURRENT:
                 sync(volume)
@@ -673,8 +670,8 @@ def _restore(
 
 
 def _check_manifest(manifest: Manifest, log: str | None, where: str) -> None:
-    """Check that this program reads the volume of a snapshot, and that it follows the log, if one is
-    named.
+    """Check that this program can read the volume of a snapshot, and that it follows `log`, unless that
+    is None.
 
     Raises:
         OtherFormatError: the volume has another format.
@@ -736,8 +733,8 @@ def _check_state(volume: Path, manifest: Manifest, where: str) -> None:
                         f"{printable(str(state_fields[field]))}, and the manifest says "
                         f"{printable(str(expected_fields[field]))}"
                     )
-            # Other replicas delivered these answers; the restored index announces its first answer.
-            # It has no table files.
+            # Other replicas delivered these answers: the restored index announces from where it
+            # answers. The snapshot has no table files.
             answers = [layout.answer_key(offset) for offset in state.unanswered]
             store.write({layout.KEY_RESTORED: b""}, [*answers, layout.KEY_TABLE_FILES], NAME_RANGES)
         finally:
@@ -761,12 +758,11 @@ def _check_state(volume: Path, manifest: Manifest, where: str) -> None:
 def _check_is_empty(directory: Path) -> None:
     if directory.is_dir():
         clear_unfinished(directory)
-        names = sorted({file.name for file in directory.iterdir()} - set(_IGNORED))
+        names = sorted({file.name for file in directory.iterdir()} - set(_IGNORED_NAMES))
         if names:
             raise InputError(
                 f"An index is only put into an empty directory, and {directory} holds "
-                f"{', '.join(names[:3])}; name another, or "
-                "empty this one first."
+                f"{', '.join(names[:3])}; name another, or empty this one first."
             )
     elif directory.exists():
         raise InputError(f"{directory} is not a directory; name an empty or a new one.")
@@ -784,7 +780,7 @@ def _blake2b(data: bytes = b"") -> hashlib.blake2b:
 def _remove_contents(folder: Path) -> None:
     """Remove the contents of a folder, but not the folder: it may be a mount point."""
     for path in folder.iterdir() if folder.is_dir() else ():
-        if path.name in _IGNORED:
+        if path.name in _IGNORED_NAMES:
             continue
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)

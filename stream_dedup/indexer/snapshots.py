@@ -116,7 +116,7 @@ class Snapshots:
                 return
             self._process_result(_read_result(self._child))
             self._child = None
-        request = self._folder / snapshot.WANTED
+        request = self._folder / snapshot.REQUEST_FILE
         is_wanted = request.exists()
         if not is_wanted and (not has_caught_up or time.time() < self._due):
             return

@@ -39,7 +39,7 @@ from stream_dedup.domain.document import (
     TOPIC_ID_BYTES,
 )
 from stream_dedup.domain.errors import UPGRADE, FormatError, OtherFormatError
-from stream_dedup.domain.lazy_sequences import sizes_of
+from stream_dedup.domain.lazy_sequences import sizes_between
 from stream_dedup.log.record_frame import FIRST_FORMAT, Reader, framed, index_distinct, unframed
 from stream_dedup.log.schema import (
     COLUMNS,
@@ -181,7 +181,7 @@ def _answer_body(answer: LogAnswer) -> bytes:
         source_numbers.astype("<u2"),
         named.offsets.astype("<i8"),
         named.times_ms.astype("<i8"),
-        sizes_of(named.stops).astype("<u2"),
+        sizes_between(named.stops).astype("<u2"),
     ]
     return b"".join(
         (

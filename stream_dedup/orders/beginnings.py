@@ -1,14 +1,15 @@
-"""Record on the topic `begun` (`log.begun_partitions`) which partitions were begun, in case the group's offsets
-are lost.
+"""Record on the topic `begun` (`log.begun_partitions`) which partitions workers have started to read.
 
-The steps for a partition without a committed offset: read the begun partitions; read the offset once
-more; commit the first offset; record the partition as begun; read it. If a worker is killed after
-the commit, the partition's next owner finds the offset and records the partition. So a begun
-partition without an offset has lost it, and one that is not begun has written nothing to the outputs.
+This shows later whether a partition without a committed offset is new, or has lost its offset. A
+worker begins a partition without a committed offset in these steps: read the begun partitions; read
+the offset once more; commit the first offset; record the partition as begun; read it. If the worker
+is killed after the commit, the partition's next owner finds the offset and records the partition. So
+a begun partition without an offset has lost it, and one that is not begun has written nothing to the
+outputs.
 
 Invariant: no record of a partition is read before `record` has returned for it.
 
-If an offset was lost, or has no epoch, the highest epoch in the log is the one to raise
+If an offset was lost, or has no epoch, the new epoch follows the highest one in the log
 (`read_log_watermarks`), because only a record of the log can have raised the index's watermark.
 """
 
@@ -80,7 +81,7 @@ class Beginnings:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the topic again, with partitions that other workers have begun; it has few records."""
+        """Read the topic again, because other workers may have begun partitions; it has few records."""
         self._begun.fold_all(self._read(self._settings, self._names.begun))
 
     def is_begun(self, partition: int) -> bool:
@@ -88,7 +89,7 @@ class Beginnings:
         return partition in self._begun.partitions
 
     def record(self, partitions: Iterable[int]) -> None:
-        """Record partitions as begun; the group has a committed offset for each.
+        """Record partitions as begun; the group must have a committed offset for each.
 
         Raises:
             BrokerError: the record was not written; the partitions must not be read.
@@ -98,14 +99,13 @@ class Beginnings:
             self._begun.partitions |= new
 
     def record_older_partitions(self, partitions: int) -> None:
-        """Record the partitions that were begun before the topic `begun` existed, once for a log that
-        is older than the topic.
+        """Record the partitions that were begun before the topic `begun` existed; do this once, for a
+        log that is older than the topic.
 
         These are the partitions with a committed offset. If there are none, but the log contains
-        documents of the source topic, the offsets were lost already, and all `partitions` count as
-        begun. For that the log is read up to the first such document, or to its end. Then the offsets
-        are read once more: another worker may have begun meanwhile, and it commits an offset before
-        it sends a document to the log.
+        documents of the source topic (it is read up to the first one), the offsets were lost, and all
+        `partitions` count as begun. Before that, the offsets are read once more: another worker may
+        have begun meanwhile, and it commits an offset before it sends a document to the log.
         """
         if self._begun.is_open:
             return
@@ -129,8 +129,8 @@ class Beginnings:
         )
 
     def ensure_reading(self) -> None:
-        """Record how documents are read if that is missing, and check that this worker reads them in
-        the same way.
+        """Check that this worker's input settings are those recorded in `begun`; record them if there
+        are none yet.
 
         Raises:
             ConfigurationError: this worker's settings differ.
@@ -156,7 +156,7 @@ class Beginnings:
 
 
 def record_empty_log(settings: Settings, names: TopicNames) -> None:
-    """Record that no partition was begun under an empty log."""
+    """Record that no partition was begun with a log that is empty."""
     log_id = Admin(settings).topic_ids([names.fingerprints])[names.fingerprints].topic_id
     append_begun(settings, names, encode_opened(log_id))
 
@@ -168,21 +168,21 @@ def read_log_watermarks(
     advance: Callable[[int, int], None] = lambda _documents, _bytes: None,
     read: Callable[..., Iterable[tuple[int, LogRecord | None]]] = read_whole_log,
 ) -> LogWatermarks:
-    """Read the whole log and return its marks; `advance` is called with (documents, bytes). `read`
-    has the interface of `read_whole_log`.
+    """Read the whole log and return its watermarks; call `advance` with (documents, bytes) for
+    progress. `read` has the interface of `read_whole_log`.
 
     Raises:
         ConfigurationError: the log is missing, incomplete, or belongs to another group.
         BrokerError: the log cannot be read to its end.
         OtherFormatError: a newer version wrote a record.
     """
-    marks = LogWatermarks(topic_id, names.documents)
+    watermarks = LogWatermarks(topic_id, names.documents)
     for _, record in read(settings, names.fingerprints, advance):
         if record is not None:
-            marks.fold(record)
-    if marks.group not in (None, settings.group):
+            watermarks.fold(record)
+    if watermarks.group not in (None, settings.group):
         raise ConfigurationError(
-            f"The log belongs to group {marks.group!r}, and the setting names {settings.group!r}, "
+            f"The log belongs to group {watermarks.group!r}, and the setting names {settings.group!r}, "
             "whose offsets no worker would use. Set STREAM_DEDUP_GROUP to the workers' group."
         )
-    return marks
+    return watermarks

@@ -1,10 +1,10 @@
 """Shared parts of the commands that change the filter: dependencies, appending to the log, and
 finding documents.
 
-A dropped document is named by its position in `documents`, by that of its record on `duplicates`, or
-by its id. A record on `duplicates` contains its source position (`dedup.position`), which may be of
-a topic that this filter no longer reads. An id is searched in the log; of the documents with the id,
-the one on `duplicates` is meant.
+An operator names a dropped document by its position in `documents`, by that of its record on
+`duplicates`, or by its id. A record on `duplicates` contains its source position (`dedup.position`),
+which may be of a topic that this filter no longer reads. For an id, the log is searched, and of the
+documents with that id the one on `duplicates` is used.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from stream_dedup.kafka import (
 from stream_dedup.log import headers
 from stream_dedup.log.records import Batch, LogRecord
 from stream_dedup.orders.forget import id_in_log
-from stream_dedup.orders.rewind import POSITION_FORM
+from stream_dedup.orders.rewind import POSITION_PATTERN
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 
@@ -62,8 +62,8 @@ class OrderDependencies:
 def log_names(
     settings: Settings, more: Iterable[str] = (), make_admin: Callable[[Settings], Admin] = Admin
 ) -> TopicNames:
-    """Return the topics' names after checking that the log and the topics `more` exist, and that
-    Kafka retains the log.
+    """Check that the log and the topics `more` exist, and that Kafka keeps the log forever; return the
+    names of the filter's topics.
 
     Raises:
         ConfigurationError: a topic is missing, or the log would be trimmed.
@@ -110,7 +110,7 @@ def append_all(settings: Settings, names: TopicNames, raws: Sequence[bytes]) -> 
     return offsets
 
 
-_NAMED_MAX = 10
+_LISTED_MAX = 10
 
 
 class SourcePlace(NamedTuple):
@@ -130,7 +130,7 @@ def find_source(
         InputError: there is no such document, or several dropped documents have this id.
     """
     names = settings.topic_names
-    match = POSITION_FORM.match(text)
+    match = POSITION_PATTERN.match(text)
     if match is not None and match["topic"] in (None, names.documents):
         return SourcePlace(int(match["partition"]), int(match["offset"]))
     if match is not None and match["topic"] == names.duplicates:
@@ -155,10 +155,10 @@ def record_at(
     """
     name = f"{topic}-{partition}@{offset}"
     admin = dependencies.make_admin(settings)
-    known_topics = admin.topic_ids([topic])
-    if topic not in known_topics:
+    existing = admin.topic_ids([topic])
+    if topic not in existing:
         raise InputError(f"The topic {topic} does not exist, so there is no record {name}.")
-    partitions = known_topics[topic][1]
+    partitions = existing[topic].partitions
     if partition >= partitions:
         raise InputError(
             f"{topic}-{partition} does not exist: the partitions of {topic} are 0 to "
@@ -186,8 +186,8 @@ def find_on_output(
     message: Message,
     places: set[str],
 ) -> Message | None:
-    """Return the record of an output that names one of these log places, or None; the search starts
-    at the message's timestamp, which outputs keep.
+    """Return the record of an output whose `dedup.log` is one of these log places, or None. The search
+    starts at the message's timestamp, because its output has the same one.
     """
     for record in dependencies.read_partition(
         settings, topic, message.partition, since_ms=message.timestamp_ms
@@ -211,7 +211,7 @@ def _find_by_output_position(
         "Name the document by its position in documents.",
     )
     position = headers.text_of(dropped.headers, headers.POSITION)
-    match = POSITION_FORM.match(position)
+    match = POSITION_PATTERN.match(position)
     if match is None:
         raise InputError(
             f"{name} is not a record of this filter: it has no header {headers.POSITION}. Nothing "
@@ -229,10 +229,10 @@ def _find_by_id(
     dependencies: OrderDependencies, settings: Settings, text: str, topic_id: bytes, key: bytes
 ) -> SourcePlace:
     names = settings.topic_names
-    wanted = id_in_log(text.encode("utf-8", "surrogateescape"), settings.log_ids, key)
+    logged_id = id_in_log(text.encode("utf-8", "surrogateescape"), settings.log_ids, key)
     with dependencies.progress("looking for the id in the log", None) as advance:
         places = find_log_places(
-            wanted, topic_id, dependencies.read_whole_log(settings, names.fingerprints, advance)
+            logged_id, topic_id, dependencies.read_whole_log(settings, names.fingerprints, advance)
         )
     if not places:
         raise InputError(
@@ -247,16 +247,16 @@ def _find_by_id(
 
 
 def find_log_places(
-    wanted: bytes, topic_id: bytes, log: Iterable[tuple[int, LogRecord | None]]
+    logged_id: bytes, topic_id: bytes, log: Iterable[tuple[int, LogRecord | None]]
 ) -> dict[SourcePlace, set[str]]:
-    """Return the positions of documents with an id, and for each the log places that may have decided
-    on it, in log order.
+    """Return the positions of documents with an id, in log order, and for each the log places at which
+    it may have been judged.
     """
     places: dict[SourcePlace, set[str]] = {}
     for log_offset, record in log:
         for place, identifier in enumerate(record.ids if isinstance(record, Batch) else ()):
             if (
-                identifier == wanted
+                identifier == logged_id
                 and isinstance(record, Batch)
                 and record.position(place).topic_id == topic_id
             ):
@@ -288,15 +288,14 @@ def select_dropped(
     if len(dropped) > 1:
         shown = ", ".join(
             f"{names.documents}-{candidate.partition}@{candidate.offset}"
-            for candidate in dropped[-_NAMED_MAX:]
+            for candidate in dropped[-_LISTED_MAX:]
         )
         more = (
-            f" and {len(dropped) - _NAMED_MAX:,} before them" if len(dropped) > _NAMED_MAX else ""
+            f" and {len(dropped) - _LISTED_MAX:,} before them" if len(dropped) > _LISTED_MAX else ""
         )
         raise InputError(
             f"{len(dropped):,} documents with the id {printable(text)!r} were dropped: "
-            f"{shown}{more}. Name one of them. "
-            "Nothing was written."
+            f"{shown}{more}. Name one of them. Nothing was written."
         )
     return dropped[0]
 
@@ -308,5 +307,5 @@ def _is_dropped(
     try:
         message = record_at(dependencies, settings, names.documents, *place, "")
     except InputError:
-        return False  # deleted, so it could not be released either
+        return False  # a deleted record could not be released
     return find_on_output(dependencies, settings, names.duplicates, message, decided) is not None

@@ -1,8 +1,8 @@
 """The declaration, which is the log's first record: check it, and write it to an empty log.
 
-Invariants: the log's first record declares recipe, plan, window and group, and its writer reads it
-back, so that two concurrent first writers follow the same declaration; a writer whose recipe, group
-or form of ids differs from the declaration never sends a record.
+Invariants: the log's first record declares recipe, plan, window and group. A writer reads the first
+record back, so that two that start at the same time follow the same declaration. A writer whose
+recipe, group or form of ids differs from the declaration never sends a record.
 """
 
 from __future__ import annotations
@@ -37,14 +37,12 @@ def fields_of(settings: Settings, recipe: Recipe) -> dict[str, Any]:
     if plan.width > recipe.width:
         raise ConfigurationError(
             f"The plan {plan.id} judges {plan.width} bits, and the recipe {recipe.id} makes "
-            f"{recipe.width}; choose a plan of "
-            "at most that width with STREAM_DEDUP_PLAN."
+            f"{recipe.width}; choose a plan of at most that width with STREAM_DEDUP_PLAN."
         )
     if plan.needs_sketch and not recipe.sketch_bytes:
         raise ConfigurationError(
             f"The plan {plan.name} compares sketches, and the recipe {recipe.id} makes none; "
-            "choose a plan without them with "
-            "STREAM_DEDUP_PLAN, such as blocks."
+            "choose a plan without them with STREAM_DEDUP_PLAN, such as blocks."
         )
     fields: dict[str, Any] = {
         "recipe": recipe.id,
@@ -64,15 +62,14 @@ def fields_of(settings: Settings, recipe: Recipe) -> dict[str, Any]:
         fields["count_copies"] = True
     if settings.log_ids != "plain":
         fields["log_ids"] = settings.log_ids
-    if (
-        newest := max(records.FORMATS)
-    ) != FIRST_FORMAT:  # no older program needs to read an empty log
+    newest = max(records.FORMATS)
+    if newest != FIRST_FORMAT:
         fields["format"] = newest
     return fields
 
 
 def declare(settings: Settings, names: TopicNames, recipe: Recipe) -> None:
-    """Append the declaration to an empty log, and record that no partition was begun under it."""
+    """Append the declaration to an empty log, and record that no partition was begun with it."""
     fields = fields_of(settings, recipe)
     record_empty_log(settings, names)
     appender = LogAppender(settings, names.fingerprints, "declare")

@@ -1,8 +1,8 @@
 """Find an id in the log, and whether it was forgotten already.
 
 Invariants: an id is compared in the form that the log stores, shortened or as a keyed digest
-(`id_in_log`); a document counts once even if its worker asked for its verdict repeatedly, because a
-document is a position and not a row of the log.
+(`id_in_log`). Documents are counted by position, so one counts once even if its worker appended it
+repeatedly.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ def id_in_log(identifier: bytes, log_ids: str, key: bytes) -> bytes:
 class KnownId:
     """The log's documents with an id: `documents` in total, `since` of them after the last `forget`.
 
-    A document whose verdict was asked for again after a `forget` counts in `since`, because the log
-    alone does not show that it stays forgotten.
+    A document that was appended again after a `forget` counts in `since`, because the log alone does
+    not show that the index still has its first verdict.
     """
 
     id: bytes
     forgotten_at: list[int] = field(default_factory=list)
-    _ever: set[Position] = field(default_factory=set)
-    _since: set[Position] = field(default_factory=set)
+    _positions: set[Position] = field(default_factory=set)
+    _positions_since: set[Position] = field(default_factory=set)
 
     @property
     def documents(self) -> int:
         """Number of documents with the id."""
-        return len(self._ever)
+        return len(self._positions)
 
     @property
     def since(self) -> int:
         """Number of documents recorded after the id was last forgotten."""
-        return len(self._since)
+        return len(self._positions_since)
 
     def fold(self, log_offset: int, record: LogRecord | None) -> None:
         """Apply the next record of the log."""
@@ -48,7 +48,7 @@ class KnownId:
             ids = record.fields.get("ids")
             if record.type == "forget" and isinstance(ids, list) and self.id.hex() in ids:
                 self.forgotten_at.append(log_offset)
-                self._since.clear()
+                self._positions_since.clear()
         elif record is not None:
             batch = record if isinstance(record, Batch) else record.batch
             positions = {
@@ -56,5 +56,5 @@ class KnownId:
                 for place, identifier in enumerate(batch.ids)
                 if identifier == self.id
             }
-            self._ever |= positions
-            self._since |= positions
+            self._positions |= positions
+            self._positions_since |= positions

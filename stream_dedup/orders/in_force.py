@@ -44,12 +44,8 @@ class InForce:
         try:
             if record.type == "declare" and self.declared is None:
                 self.declared = Declaration.from_fields(record.fields)
-                self.plan, self.window, self.better = (
-                    self.declared.plan,
-                    self.declared.window,
-                    self.declared.better,
-                )
-                self.format = self.declared.format
+                self.plan, self.window = self.declared.plan, self.declared.window
+                self.better, self.format = self.declared.better, self.declared.format
             elif record.type == "plan":
                 self._change(record.fields)
         except ConfigurationError:
@@ -58,17 +54,18 @@ class InForce:
     def _change(self, fields: Mapping[str, Any]) -> None:
         if self.declared is None or self.plan is None:
             return
-        values = self.declared.sketch_bytes if self._sketch_bytes is None else self._sketch_bytes
+        width = self.declared.width or self._limbs * 64 or None
+        sketch_bytes = self._sketch_bytes
+        if sketch_bytes is None:
+            sketch_bytes = self.declared.sketch_bytes
         current = RulesInForce(self.plan, self.window, self.better, self.format)
-        rules = change_rules(
-            fields, current, self.declared.width or self._limbs * 64 or None, values
-        )
+        rules = change_rules(fields, current, width, sketch_bytes)
         if rules is not None and rules != current:
             self.plan, self.window, self.better, self.format = rules
             self.changes += 1
 
 
-def change_fields(now: InForce, rules: RulesInForce) -> dict[str, Any]:
+def change_fields(current_rules: InForce, rules: RulesInForce) -> dict[str, Any]:
     """Return the fields of the control record that puts `rules` in force; empty if they are already.
 
     Raises:
@@ -76,26 +73,24 @@ def change_fields(now: InForce, rules: RulesInForce) -> dict[str, Any]:
         than the one in force.
     """
     plan, window, better, form = rules
-    if form < now.format:
+    if form < current_rules.format:
         raise ConfigurationError(
-            f"The log is written in format {now.format}, which cannot be lowered, so format "
-            f"{form} cannot be in force "
-            "again; leave --format out."
+            f"The log is written in format {current_rules.format}, which cannot be lowered, so format "
+            f"{form} cannot be in force again; leave --format out."
         )
-    width = None if now.declared is None else now.declared.width
+    width = None if current_rules.declared is None else current_rules.declared.width
     if width is not None and plan.width > width:
         raise ConfigurationError(
             f"The plan {plan.id} judges {plan.width} bits, and the prints of this log have "
-            f"{width}; choose a plan of at most "
-            "that width."
+            f"{width}; choose a plan of at most that width."
         )
     fields: dict[str, Any] = {}
-    if plan != now.plan:
+    if plan != current_rules.plan:
         fields["plan"] = plan.to_fields()
-    if window != now.window:
+    if window != current_rules.window:
         fields["window"] = None if window is None else window.to_fields()
-    if better != now.better:
+    if better != current_rules.better:
         fields["better"] = better.label
-    if form != now.format:
+    if form != current_rules.format:
         fields["format"] = form
     return fields

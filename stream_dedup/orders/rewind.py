@@ -3,30 +3,30 @@
 A rewind writes (offset, epoch + 1) as the committed offset of a source partition. Its rules, and the
 reason for each:
 
- 1. The group is empty. A running worker would commit its next batch over the new offset, under the
-    old epoch. (Kafka refuses the write too, so a worker that joins meanwhile is safe.)
- 2. No transaction with the group's offsets is open. Its offsets may or may not become the committed
-    ones; the operator would decide without knowing how far the outputs go.
- 3. Never above the committed offset: the documents in between would never be judged, and be lost.
-    Only records that the topic has lost may be skipped: a committed offset below the first stored
-    record may move up to it.
- 4. Within the topic's offsets: a worker cannot start reading elsewhere.
- 5. The epoch rises with every rewind that makes records be read again. The index stores the highest
-    (epoch, committed offset) of each partition as its watermark, and answers `stale` below it; only a
-    higher epoch lowers the watermark. The epoch also distinguishes documents that are read again from
-    those that a lost worker still appends. A rewind to the committed offset writes nothing: records
-    that were judged and not committed keep their verdicts.
- 6. If the committed offset is missing or has no epoch, the highest epoch of the partition in the log
-    is raised (`LogWatermarks`), because only a record of the log can have raised the index's watermark. The
-    whole log is read for it: the newest record need not have the highest epoch, since a lost worker
-    may append late.
- 7. After one refusal, nothing is written.
+ 1. The group must be empty. A running worker would commit its next batch over the new offset, with the
+    old epoch. (Kafka also refuses the write if a worker joins meanwhile.)
+ 2. No transaction with the group's offsets may be open, because it is unknown whether these become
+    the committed ones, and so how far the outputs are written.
+ 3. The new offset must not be above the committed one: the documents in between would never be
+    judged. The exception are records that the topic has lost: a committed offset below the first
+    stored record may move up to it.
+ 4. The new offset must be within the topic: a worker cannot start reading elsewhere.
+ 5. A rewind that makes records be read again raises the epoch. The index stores the highest (epoch,
+    committed offset) of each partition as its watermark, and answers `stale` below it; only a higher
+    epoch lowers the offset. The epoch also distinguishes documents that are read again from those that
+    a worker appends after it lost the partition. A rewind to the committed offset writes nothing, so
+    records that were judged and not committed keep their verdicts.
+ 6. If the committed offset is missing or has no epoch, the new epoch follows the highest one of the
+    partition in the log (`LogWatermarks`), because only a record of the log can have raised the
+    index's watermark. This reads the whole log: the newest record need not have the highest epoch,
+    since a worker may append after it lost the partition.
+ 7. If one partition is refused, nothing is written.
 
-If offsets are lost, the outputs prove how far a partition was processed: every record is written, and
-in order, so all records below the highest position in the outputs were written (`proven_end`). A
-released document names an old position, so the highest position counts and not the last one.
-Positions name a topic without its id: if the log has documents of an earlier topic of that name, the
-outputs prove nothing, and only offsets that workers confirmed to the log count.
+If offsets are lost, the outputs prove how far a partition was processed: every record is written in
+order, so all records below the highest position in the outputs were written (`find_proven_end`). The
+highest position counts and not the last one, because a released document has an old position. The
+outputs name the topic without its id: if the log has documents of an earlier topic of that name, they
+prove nothing, and only offsets count that workers wrote to the log as committed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from stream_dedup.log import epochs
 from stream_dedup.log.headers import POSITION, text_of
 from stream_dedup.log.records import Batch, Control, LogRecord
 
-POSITION_FORM = re.compile(
+POSITION_PATTERN = re.compile(
     r"(?:(?P<topic>.+)-)?(?P<partition>[0-9]{1,10})@(?P<offset>[0-9]{1,19})\Z"
 )
 
@@ -63,7 +63,7 @@ class RewindTarget:
 
 @dataclass(frozen=True, slots=True)
 class OffsetChange:
-    """A committed offset to write. The current `committed` and `epoch` are None if missing;
+    """A committed offset to write. The current offset `committed` and its `epoch` are None if missing;
     `warning` is a sentence or None.
     """
 
@@ -76,9 +76,7 @@ class OffsetChange:
 
     @property
     def is_change(self) -> bool:
-        """Whether the offset or the epoch changes. An equal offset keeps its epoch: a higher one would
-        have records in flight judged again.
-        """
+        """Whether the offset or the epoch changes."""
         return (self.new_offset, self.new_epoch) != (self.committed, self.epoch)
 
     @property
@@ -98,8 +96,8 @@ class OffsetChange:
         return {
             "topic": topic,
             "partition": self.partition,
-            "offset": {"now": self.committed, "wanted": self.new_offset},
-            "epoch": {"now": self.epoch, "wanted": self.new_epoch},
+            "offset": {"now": self.committed, "new_offsets": self.new_offset},
+            "epoch": {"now": self.epoch, "new_offsets": self.new_epoch},
             "offsets_again": self.offsets_again,
             "warning": self.warning,
             "written": is_written and self.is_change,
@@ -127,10 +125,8 @@ class LogWatermarks:
         """Apply the next record; ignore batches of another recipe, which the index rejects."""
         if isinstance(record, Control):
             if record.type == "declare" and self._recipe is None:
-                self._recipe, self.group = (
-                    str(record.fields.get("recipe")),
-                    str(record.fields.get("group")),
-                )
+                self._recipe = str(record.fields.get("recipe"))
+                self.group = str(record.fields.get("group"))
         elif isinstance(record, Batch) and record.recipe == self._recipe:
             for source in record.sources:
                 if source.topic_id == self.topic_id:
@@ -150,10 +146,10 @@ def parse(texts: Iterable[str], topic: str) -> dict[int, int]:
         InputError: texts are malformed, name another topic, or a partition twice; all problems are
         reported at once.
     """
-    wanted: dict[int, int] = {}
+    new_offsets: dict[int, int] = {}
     problems = []
     for text in texts:
-        match = POSITION_FORM.match(text)
+        match = POSITION_PATTERN.match(text)
         if match is None:
             problems.append(
                 f"{printable(text)!r} is not PARTITION@OFFSET, such as 3@8812 or {topic}-3@8812."
@@ -163,20 +159,20 @@ def parse(texts: Iterable[str], topic: str) -> dict[int, int]:
                 f"{printable(text)!r} does not name the source topic: only {topic} is read by the "
                 "workers."
             )
-        elif int(match["partition"]) in wanted:
+        elif int(match["partition"]) in new_offsets:
             problems.append(f"Partition {int(match['partition'])} is named twice.")
         else:
-            wanted[int(match["partition"])] = int(match["offset"])
+            new_offsets[int(match["partition"])] = int(match["offset"])
     if problems:
         raise InputError("\n".join(problems))
-    return wanted
+    return new_offsets
 
 
-def proven_end(outputs: Iterable[Message], topic: str, partition: int) -> int | None:
+def find_proven_end(outputs: Iterable[Message], topic: str, partition: int) -> int | None:
     """Return the offset after the highest position of a source partition in records of the outputs;
     None without any.
     """
-    places = (POSITION_FORM.match(text_of(output.headers, POSITION)) for output in outputs)
+    places = (POSITION_PATTERN.match(text_of(output.headers, POSITION)) for output in outputs)
     offsets = [
         int(output["offset"])
         for output in places
@@ -186,84 +182,97 @@ def proven_end(outputs: Iterable[Message], topic: str, partition: int) -> int | 
 
 
 def find_restored_offsets(
-    cluster: RewindTarget, marks: LogWatermarks, proven: Mapping[int, int]
+    cluster: RewindTarget, watermarks: LogWatermarks, proven: Mapping[int, int]
 ) -> dict[int, int]:
-    """Return the offsets of the partitions whose committed offset is lost: after all records that are
-    proven to be written.
+    """Return new offsets for the partitions whose committed offset is lost, by partition: after all
+    records that were certainly written.
 
-    `proven` are the ends that the outputs prove, by partition.
+    `proven` are the offsets that the outputs prove (`find_proven_end`), by partition.
     """
-    wanted = {}
-    for part, (low, _) in cluster.bounds.items():
-        if epochs.from_metadata(cluster.committed.get(part, (0, None))[1]) is None:
-            _, confirmed = marks.by_partition.get(part, (0, low))
-            wanted[part] = max(low, confirmed, 0 if marks.is_recreated else proven.get(part, 0))
-    return wanted
+    new_offsets = {}
+    for partition, (low, _) in cluster.bounds.items():
+        if epochs.from_metadata(cluster.committed.get(partition, (0, None))[1]) is None:
+            _, confirmed = watermarks.by_partition.get(partition, (0, low))
+            new_offsets[partition] = max(
+                low, confirmed, 0 if watermarks.is_recreated else proven.get(partition, 0)
+            )
+    return new_offsets
 
 
-def needs_log(wanted: Iterable[int], committed: Mapping[int, tuple[int, str | None]]) -> bool:
+def needs_log(new_offsets: Iterable[int], committed: Mapping[int, tuple[int, str | None]]) -> bool:
     """Return whether the epoch of some partition must be read from the log."""
     return any(
-        part not in committed or epochs.from_metadata(committed[part][1]) is None for part in wanted
+        partition not in committed or epochs.from_metadata(committed[partition][1]) is None
+        for partition in new_offsets
     )
 
 
 def plan(
-    wanted: Mapping[int, int],
+    new_offsets: Mapping[int, int],
     cluster: RewindTarget,
-    marks: LogWatermarks | None,
+    watermarks: LogWatermarks | None,
     proven: Mapping[int, int] | None = None,
 ) -> tuple[list[OffsetChange], list[str]]:
     """Return (changes, refusals as sentences); with any refusal nothing may be written.
 
-    `marks` are those of the whole log; they may be None if `needs_log` returns False. `proven` are the
+    `watermarks` are those of the whole log; they may be None if `needs_log` returns False. `proven` are the
     ends that the outputs prove, by partition.
     """
     changes: list[OffsetChange] = []
     refusals: list[str] = []
-    for part, offset in sorted(wanted.items()):
-        refusal = _refusal(part, offset, cluster)
+    for partition, offset in sorted(new_offsets.items()):
+        refusal = _find_refusal(partition, offset, cluster)
         if refusal is None:
-            changes.append(_change(part, offset, cluster, marks, (proven or {}).get(part, 0)))
+            changes.append(
+                _change(partition, offset, cluster, watermarks, (proven or {}).get(partition, 0))
+            )
         else:
             refusals.append(refusal)
     return changes, refusals
 
 
-def _refusal(part: int, offset: int, cluster: RewindTarget) -> str | None:
-    name = f"{cluster.topic}-{part}"
-    if part >= cluster.partitions:
-        return f"{name} does not exist: the partitions of {cluster.topic} are 0 to {cluster.partitions - 1}."
-    low, high = cluster.bounds[part]
+def _find_refusal(partition: int, offset: int, cluster: RewindTarget) -> str | None:
+    name = f"{cluster.topic}-{partition}"
+    if partition >= cluster.partitions:
+        return (
+            f"{name} does not exist: the partitions of {cluster.topic} are 0 to "
+            f"{cluster.partitions - 1}."
+        )
+    low, high = cluster.bounds[partition]
     if offset < low:
-        return f"{name}@{offset} is below {low}, the first offset that the topic still contains. Give at least {low}."
-    committed, _ = cluster.committed.get(part, (high, None))
+        return (
+            f"{name}@{offset} is below {low}, the first offset that the topic still contains. Give at "
+            f"least {low}."
+        )
+    committed, _ = cluster.committed.get(partition, (high, None))
     if offset > max(committed, low):
         return (
             f"{name}@{offset} is above the committed offset {committed}: the documents between "
-            "would never be judged, "
-            f"and would be lost. Give at most {max(committed, low)}."
-            if part in cluster.committed
+            f"would never be judged, and would be lost. Give at most {max(committed, low)}."
+            if partition in cluster.committed
             else f"{name}@{offset} is above {high}, the partition's end. Give at most {high}."
         )
     if offset > high:
         return (
             f"{name}@{offset} is above {high}, the partition's end, though the committed offset "
-            f"is {committed}: the topic "
-            f"was created again. Give at most {high}."
+            f"is {committed}: the topic was created again. Give at most {high}."
         )
     return None
 
 
 def _change(
-    part: int, offset: int, cluster: RewindTarget, marks: LogWatermarks | None, proven_offset: int
+    partition: int,
+    offset: int,
+    cluster: RewindTarget,
+    watermarks: LogWatermarks | None,
+    proven_offset: int,
 ) -> OffsetChange:
-    low, _ = cluster.bounds[part]
-    committed, metadata = cluster.committed.get(part, (None, None))
+    low, _ = cluster.bounds[partition]
+    committed, metadata = cluster.committed.get(partition, (None, None))
     epoch = epochs.from_metadata(metadata)
     if epoch is not None and offset == committed:
         return OffsetChange(
-            part,
+            partition,
             committed,
             epoch,
             offset,
@@ -276,13 +285,15 @@ def _change(
             warning = (
                 f"The topic lost the records from {committed} to {low - 1} before they were judged."
             )
-        return OffsetChange(part, committed, epoch, offset, epoch + 1, warning)
-    highest, confirmed = marks.by_partition.get(part, (0, low)) if marks is not None else (0, low)
+        return OffsetChange(partition, committed, epoch, offset, epoch + 1, warning)
+    highest, confirmed = (
+        watermarks.by_partition.get(partition, (0, low)) if watermarks is not None else (0, low)
+    )
     warning, safe_offset = None, max(low, confirmed, proven_offset)
     if offset > safe_offset:
         warning = (
             f"It is unknown whether the documents from {safe_offset} to {offset - 1} were delivered "
-            "already; if not, they are "
-            f"lost. {cluster.topic}-{part}@{safe_offset} is sure to skip none."
+            f"already; if not, they are lost. {cluster.topic}-{partition}@{safe_offset} is sure to "
+            "skip none."
         )
-    return OffsetChange(part, committed, None, offset, highest + 1, warning)
+    return OffsetChange(partition, committed, None, offset, highest + 1, warning)

@@ -35,7 +35,7 @@ Reading = Mapping[str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The wanted change, in the words of the options; None and empty mean: as it is."""
+    """A change as the command's options name it; None and empty: no change."""
 
     plan: str | None = None
     thresholds: Mapping[str, str | None] = field(default_factory=dict)
@@ -48,8 +48,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A change: the rows (name, begun with, in force, becomes), the input settings of the last three,
-    the log offset of its order, and whether it changes the rules.
+    """The result of a change.
+
+    `rows` are (name, value at the log's beginning, value in force, new value); `readings` are the
+    input settings at these three times. `log_offset` is that of the order, None if none was written.
     """
 
     rows: list[list[str]]
@@ -153,10 +155,10 @@ def _read_rules(settings: Settings, new_plan: Plan | None) -> InForce:
 
 
 def _ask_for_memory(addresses: Sequence[str], plan: Plan) -> None:
-    """Ask an index whether it has enough memory for a plan, and print how much it needs.
+    """Ask an index how much memory it needs for a plan, and print that.
 
     Raises:
-        ConfigurationError: it has not.
+        ConfigurationError: it does not have enough.
         InputError: it does not answer.
     """
     remedy = (
@@ -206,10 +208,10 @@ def _ask_for_format(addresses: Sequence[str], form: int) -> None:
 def _change_reading(
     settings: Settings, *, is_changed: bool, dry_run: bool
 ) -> tuple[Reading | None, Reading | None, Reading | None]:
-    """Return the input settings at the log's beginning, those in force, and the new ones; write the
-    new ones if they differ.
+    """Return the input settings at the log's beginning, those in force, and the new ones. Write the
+    new ones if they differ, unless it is a `dry_run`.
 
-    `is_changed`: the new ones are those of `settings`, otherwise those in force.
+    If `is_changed`, the new ones are those of `settings`, otherwise those in force.
     """
     names = settings.topic_names
     log_id = Admin(settings).topic_ids([names.fingerprints])[names.fingerprints].topic_id

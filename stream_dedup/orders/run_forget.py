@@ -34,8 +34,8 @@ class RemainingData(NamedTuple):
 
 
 class Forgotten(NamedTuple):
-    """The number of documents with an id, and `since` it was last forgotten; the log offsets of that
-    `forget` and of the new one; the remaining data.
+    """The number of documents with an id, in total and `since` it was last forgotten at log offset
+    `forgotten_at`; the log offset of the new `forget`; and the remaining data.
     """
 
     documents: int
@@ -70,9 +70,9 @@ def forget(settings: Settings, identifier: str, *, dry_run: bool) -> Forgotten:
             "nothing was written. An id is the whole key of the record, or the whole value of "
             "STREAM_DEDUP_ID_FIELD."
         )
-    written = None
+    log_offset_written = None
     if known.since and not dry_run:
-        written = append(
+        log_offset_written = append(
             settings, names, encode_control(Control("forget", {"ids": [known.id.hex()]}))
         )
     configs = {
@@ -83,7 +83,7 @@ def forget(settings: Settings, identifier: str, *, dry_run: bool) -> Forgotten:
     }
     last_offset = known.forgotten_at[-1] if known.forgotten_at else None
     remaining = list_remaining_data(names, configs, settings.log_ids)
-    return Forgotten(known.documents, known.since, last_offset, written, remaining)
+    return Forgotten(known.documents, known.since, last_offset, log_offset_written, remaining)
 
 
 def list_remaining_data(
@@ -129,10 +129,8 @@ def list_remaining_data(
 def _kept_until(config: Mapping[str, str]) -> str:
     if "compact" in config.get("cleanup.policy", ""):
         return "another record of its key replaces it"
-    retention_ms, retention_bytes = (
-        int(config.get("retention.ms", "-1")),
-        int(config.get("retention.bytes", "-1")),
-    )
+    retention_ms = int(config.get("retention.ms", "-1"))
+    retention_bytes = int(config.get("retention.bytes", "-1"))
     times = (
         [f"{format_duration(timedelta(milliseconds=retention_ms))} after its time"]
         if retention_ms >= 0

@@ -1,11 +1,11 @@
 """Send dead letters back to their source topic.
 
-A letter that is sent back becomes a new record, in its original form, at the end of its source
-partition. The same transaction commits for the group `GROUP-redrive` the offset of the first letter
-that the options did not select; the next run starts there, and may send letters after that offset
-again. A letter that lacks a part of its record is never sent, and does not hold the offset back.
+A dead letter (short: letter) that is sent back becomes a new record, in its original form, at the end
+of its source partition. The same transaction commits, for the group `GROUP-redrive`, the offset of
+the first letter that the options did not select. The next run starts there, so it may send later
+letters again. A letter that lacks a part of its record is never sent, and does not stop the offset.
 
-The order: acquire the transactional id, which aborts the open transaction of a killed run and fences
+The steps: acquire the transactional id, which aborts the open transaction of a killed run and fences
 a concurrent one; read the committed offsets; read the letters; write each transaction's records and
 then its offset. If the outcome of a transaction is unknown, offsets and letters are read again.
 
@@ -72,9 +72,8 @@ def redrive(
     *,
     sends: bool,
 ) -> list[Letter]:
-    """Send the selected letters, at most `limit`, and count them in `totals`; return them.
-
-    `sends` False: send nothing, and return the letters that would be sent.
+    """Send the selected letters, at most `limit`, and count them in `totals`; return them. Unless it
+    `sends`, only return the letters that it would send.
 
     Raises:
         ConfigurationError: a topic does not exist, or the source topic refuses a letter.
@@ -89,12 +88,18 @@ def redrive(
     sent: list[Letter] = []
     try:
         bounds = topic_bounds(settings, topic, partitions)
-        for part in range(partitions):
+        for partition in range(partitions):
             remaining = None if limit is None else limit - totals["letters"]
             if remaining == 0:
                 break
             run = PartitionRedrive(
-                settings, topic, part, bounds[part], source_partitions, selection, remaining
+                settings,
+                topic,
+                partition,
+                bounds[partition],
+                source_partitions,
+                selection,
+                remaining,
             )
             sent += run.send(transactions, metadata_reader, totals)
     finally:
@@ -140,15 +145,15 @@ class PartitionRedrive:
             for first in range(0, len(selected), _TRANSACTION_LETTERS):
                 letters = selected[first : first + _TRANSACTION_LETTERS]
                 first_unsent = max(start, min(letters[-1].message.offset + 1, first_skipped))
-                behind = sum(letter.message.offset >= first_unsent for letter in letters)
+                uncovered = sum(letter.message.offset >= first_unsent for letter in letters)
                 if transactions is not None:
                     is_committed = self._write(transactions, metadata_reader, letters, first_unsent)
                     if not is_committed:
-                        totals["twice"] += behind
+                        totals["twice"] += uncovered
                         break
                 sent += letters
                 totals["letters"] += len(letters)
-                totals["again"] += behind
+                totals["again"] += uncovered
             if is_committed:
                 return sent
         raise BrokerError(
@@ -225,9 +230,9 @@ def read_letters(settings: Settings, topic: str, bounds: Mapping[int, Bounds]) -
     reader = BoundsReader(settings, topic, bounds)
     for messages in reader.read_messages():
         yield from map(letter_of, messages)
-    for (_, part), offset in reader.open_transactions.items():
+    for (_, partition), offset in reader.open_transactions.items():
         note(
-            f"A transaction is open on {topic}-{part} at offset {offset}; later letters were not "
+            f"A transaction is open on {topic}-{partition} at offset {offset}; later letters were not "
             "read."
         )
 
@@ -243,13 +248,13 @@ def count_partitions(settings: Settings, topic: str) -> int:
         raise ConfigurationError(
             f"The topic {topic} does not exist; set STREAM_DEDUP_TOPIC_PREFIX to that of the roles."
         )
-    return topics[topic][1]
+    return topics[topic].partitions
 
 
 def read_starts(settings: Settings, topic: str, partitions: int) -> dict[int, int]:
     """Return the offset of each partition at which the next run starts."""
     offsets = group_offsets(settings, redrive_group(settings.group), topic, partitions)
-    return {part: committed.offset or 0 for part, committed in offsets.items()}
+    return {partition: committed.offset or 0 for partition, committed in offsets.items()}
 
 
 def print_remarks(settings: Settings, totals: Counter[str], *, is_sent: bool) -> None:
@@ -286,8 +291,8 @@ def summary_of(
     others: Counter[tuple[str, str]],
     shown: int,
 ) -> str:
-    """Return a sentence on the dead letters by stage and class: those selected, or if none are, what
-    the topic contains.
+    """Return a sentence on the selected dead letters by stage and class; if there are none, on those
+    that the topic contains.
     """
     if others and not selected:
         return f"No dead letter on {topic} matches. It contains: {_by_kind(others)}."

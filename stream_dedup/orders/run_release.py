@@ -1,8 +1,9 @@
 """Carry out `release`: deliver wrongly dropped documents to `unique`. `orders.release` describes the
 steps and their order.
 
-One document and many take the same steps, a thousand at a time; the log is read once for all. A
-document that cannot be released is counted with its reason, and does not affect the others.
+The log is read once for all documents; then they are released in groups of a thousand. A document
+that cannot be released is counted with its reason, and does not affect the others. Comments name the
+steps of `orders.release`.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from stream_dedup.orders.common import (
     log_names,
 )
 from stream_dedup.orders.in_force import InForce
-from stream_dedup.orders.release import Trace, Traces
-from stream_dedup.orders.rewind import POSITION_FORM
+from stream_dedup.orders.release import LoggedRelease, Trace, Traces
+from stream_dedup.orders.rewind import POSITION_PATTERN
 from stream_dedup.settings.settings import Settings
 
 _ATTEMPTS = 3
-_GROUP_DOCUMENTS = 1000
+_GROUP_DOCUMENTS_MAX = 1000
 
 
 class Released(NamedTuple):
@@ -78,18 +79,20 @@ class ReleaseOrder:
             settings, names, self.recipe, begins=False, read=dependencies.read_whole_log
         )
         self.admin = dependencies.make_admin(settings)
-        self.topic_id, self.partitions = self.admin.topic_ids([names.documents])[names.documents]
+        source = self.admin.topic_ids([names.documents])[names.documents]
+        self.topic_id, self.partitions = source.topic_id, source.partitions
         self._failpoints = Failpoints(dependencies.failpoint)
         self.dry_run = dry_run
         self._transactions: TransactionalOutput | None = None
         self._format = FIRST_FORMAT
 
     def begin(self) -> None:
-        """Take the transactional id, unless this is a dry run."""
+        """Acquire the transactional id, unless this is a dry run."""
         if not self.dry_run:
+            # step 1
             self._transactions = self.dependencies.make_transactions(
                 self.settings, f"{self.settings.group}-release", "release"
-            )  # 1
+            )
 
     def close(self) -> None:
         """Close the producer."""
@@ -100,16 +103,17 @@ class ReleaseOrder:
         """Read the log, and complete these traces."""
         traced, in_force = Traces(self.topic_id, self.recipe.id, traces), InForce()
         with self.dependencies.progress("looking for it in the log", None) as advance:
+            # step 2
             for log_offset, record in self.dependencies.read_whole_log(
                 self.settings, self.names.fingerprints, advance
-            ):  # 2
+            ):
                 traced.fold(log_offset, record)
                 in_force.fold(record)
         self._format = in_force.format
 
     def release_documents(self, documents: Sequence[tuple[Message, Trace]]) -> int:
-        """Append a release of each document without one, write those missing in `unique` to it, and
-        return their number.
+        """Append a release of each document without one, and write the documents that are not in
+        `unique` yet; return how many were written.
 
         Raises:
             InputError: needed records of `unique` were deleted; nothing was written.
@@ -120,18 +124,19 @@ class ReleaseOrder:
             return 0
         new = [trace for _, trace in documents if not trace.releases]
         if new:
-            self._append(new)  # 3
+            self._append(new)  # step 3
             self._failpoints.hit("release.appended", 1)
         self._check_unique_since(documents)
-        why = ""
+        reason = ""
         for _ in range(_ATTEMPTS):
-            released = self._released_on_unique([trace for _, trace in documents])  # 4
+            # step 4
+            released = self._find_releases_on_unique([trace for _, trace in documents])
             missing = [
                 (message, trace) for message, trace in documents if not trace.released_at & released
             ]
             if not missing:
                 return 0
-            result = self._transactions.run(  # 5
+            result = self._transactions.run(  # step 5
                 [self._output(message, trace) for message, trace in missing],
                 [],
                 b"",
@@ -140,31 +145,30 @@ class ReleaseOrder:
             if result.outcome.name == "COMMITTED":
                 self._failpoints.hit("release.after-commit", 1)
                 return len(missing)
-            why = result.why
+            reason = result.why
             if result.refused:
                 raise ConfigurationError(
-                    f"The topic {self.names.unique} refuses the record: {why} Correct the topic's "
-                    "settings with: stream-dedup "
-                    "topics apply; then run this again."
+                    f"The topic {self.names.unique} refuses the record: {reason} Correct the topic's "
+                    "settings with: stream-dedup topics apply; then run this again."
                 )
         raise BrokerError(
-            f"The released records could not be written to {self.names.unique}: {why} Run the same "
+            f"The released records could not be written to {self.names.unique}: {reason} Run the same "
             "command again; it continues."
         )
 
     def _append(self, traces: Sequence[Trace]) -> None:
         ends = {
-            part: self.admin.end_offset(self.names.unique, part)
-            for part in {trace.partition for trace in traces}
+            partition: self.admin.end_offset(self.names.unique, partition)
+            for partition in {trace.partition for trace in traces}
         }
         raws = [
-            encode_release(Release(trace.judged[-1][2], ends[trace.partition]), self._format)
+            encode_release(Release(trace.judged[-1].document, ends[trace.partition]), self._format)
             for trace in traces
         ]
         for trace, log_offset in zip(
             traces, append_all(self.settings, self.names, raws), strict=True
         ):
-            trace.releases.append((log_offset, ends[trace.partition]))
+            trace.releases.append(LoggedRelease(log_offset, ends[trace.partition]))
 
     def _check_unique_since(self, documents: Sequence[tuple[Message, Trace]]) -> None:
         """Check that `unique` still contains the records since each release.
@@ -172,14 +176,12 @@ class ReleaseOrder:
         Raises:
             InputError: it does not, so a release may or may not have been written.
         """
-        ends = self.admin.bounds(
+        bounds = self.admin.bounds(
             list({(self.names.unique, trace.partition) for _, trace in documents})
         )
         for message, trace in documents:
-            first_offset, (low, _) = (
-                min(unique_from for _, unique_from in trace.releases),
-                ends[self.names.unique, trace.partition],
-            )
+            first_offset = min(logged.unique_from for logged in trace.releases)
+            low, _ = bounds[self.names.unique, trace.partition]
             if low > first_offset:
                 raise InputError(
                     f"{self.names.unique}-{trace.partition} contains nothing below {low} any more, "
@@ -187,11 +189,11 @@ class ReleaseOrder:
                     "written is unknown. Nothing was written."
                 )
 
-    def _released_on_unique(self, traces: Sequence[Trace]) -> set[str]:
-        """Return which releases of these documents are named by records of `unique` since then."""
+    def _find_releases_on_unique(self, traces: Sequence[Trace]) -> set[str]:
+        """Return the log places of releases of these documents that records of `unique` name."""
         starts: defaultdict[int, list[int]] = defaultdict(list)
         for trace in traces:
-            starts[trace.partition] += [unique_from for _, unique_from in trace.releases]
+            starts[trace.partition] += [logged.unique_from for logged in trace.releases]
         reads = {
             partition: {
                 "start": min(offsets),
@@ -199,15 +201,15 @@ class ReleaseOrder:
             }
             for partition, offsets in starts.items()
         }
-        wanted = {place for trace in traces for place in trace.released_at}
-        return _named_places(self, self.names.unique, reads, wanted)
+        places_to_find = {place for trace in traces for place in trace.released_at}
+        return _find_places(self, self.names.unique, reads, places_to_find)
 
     def _output(self, message: Message, trace: Trace) -> Output:
-        document, recipe = trace.judged[-1][2], self.recipe.id
+        document, recipe = trace.judged[-1].document, self.recipe.id
         (fingerprint,) = format_prints(
             document.prints, width_of(document.recipe, document.prints.shape[1])
         )
-        released = Judgement(Reason.RELEASED, LogPlace(trace.releases[0][0], 0))
+        released = Judgement(Reason.RELEASED, LogPlace(trace.releases[0].log_offset, 0))
         verdict_headers = headers.of_verdict(document.position(0), recipe, fingerprint, released)
         written = headers.escape_source_headers(message.headers) + verdict_headers
         return Output(
@@ -261,7 +263,7 @@ def release(
     for reason in result.refused:
         raise InputError(f"{name} cannot be released: {reason.removesuffix('.')}.")
     releases = ready[0].trace.releases
-    return Released(name, releases[0][0] if releases else None, bool(result.written))
+    return Released(name, releases[0].log_offset if releases else None, bool(result.written))
 
 
 def release_many(
@@ -287,11 +289,11 @@ def _release(
     try:
         dropped = list(_read_documents(order, places, result))
         order.trace([document.trace for document in dropped])
-        ready = list(_releasable(order, dropped, result))
-        # Releases of a killed run come first: only for them is `unique` read far back.
+        ready = list(_select_releasable(order, dropped, result))
+        # First those with a release of a killed run: only for them much of `unique` is read.
         ready.sort(key=lambda document: not document.trace.releases)
-        for first in range(0, len(ready), _GROUP_DOCUMENTS):
-            _carry_out(order, ready[first : first + _GROUP_DOCUMENTS], result)
+        for first in range(0, len(ready), _GROUP_DOCUMENTS_MAX):
+            _release_group(order, ready[first : first + _GROUP_DOCUMENTS_MAX], result)
     finally:
         order.close()
     return result, ready
@@ -306,7 +308,7 @@ def _parse_positions(order: ReleaseOrder, positions: Iterable[str]) -> list[tupl
 
 
 def _parse_position(order: ReleaseOrder, line: str) -> tuple[int, int]:
-    match = POSITION_FORM.match(line)
+    match = POSITION_PATTERN.match(line)
     if match is None or match["topic"] not in (None, order.names.documents):
         raise InputError(
             f"The line {printable(line, 80)!r} is not a position in {order.names.documents}, such "
@@ -319,8 +321,8 @@ def _read_documents(
     order: ReleaseOrder, places: Sequence[tuple[int, int]], result: ManyReleased
 ) -> Iterator[Dropped]:
     """Yield the documents at these places; count deleted ones as refused."""
-    for first in range(0, len(places), _GROUP_DOCUMENTS):
-        group = places[first : first + _GROUP_DOCUMENTS]
+    for first in range(0, len(places), _GROUP_DOCUMENTS_MAX):
+        group = places[first : first + _GROUP_DOCUMENTS_MAX]
         sources = _read_source_records(order, group)
         for partition, offset in group:
             message = sources.get((partition, offset))
@@ -331,11 +333,11 @@ def _read_documents(
                 yield Dropped(message.timestamp_ms, trace)
 
 
-def _releasable(
+def _select_releasable(
     order: ReleaseOrder, dropped: Sequence[Dropped], result: ManyReleased
 ) -> Iterator[Dropped]:
-    """Yield the documents that may be released, or whose release may not be in `unique` yet; count the
-    others as refused.
+    """Yield the documents that may be released, and those that have a release already; count the others
+    as refused.
     """
     names, new = order.names, [document for document in dropped if not document.trace.releases]
     on_unique, on_duplicates = (
@@ -355,36 +357,36 @@ def _releasable(
 
 
 def _log_places_on_output(order: ReleaseOrder, topic: str, dropped: Sequence[Dropped]) -> set[str]:
-    """Return which log places of these documents are named by records of an output since the
+    """Return the log places of these documents that records of an output name; the search starts at the
     documents' timestamps.
     """
     times_by_partition: defaultdict[int, list[int]] = defaultdict(list)
     for document in dropped:
         times_by_partition[document.trace.partition].append(document.timestamp_ms or 0)
     reads = {partition: {"since_ms": min(times)} for partition, times in times_by_partition.items()}
-    wanted = {place for document in dropped for place in document.trace.verdicts_at}
-    return _named_places(order, topic, reads, wanted)
+    places_to_find = {place for document in dropped for place in document.trace.verdicts_at}
+    return _find_places(order, topic, reads, places_to_find)
 
 
-def _named_places(
+def _find_places(
     order: ReleaseOrder,
     topic: str,
     reads: Mapping[int, Mapping[str, int]],
-    wanted: Collection[str],
+    places_to_find: Collection[str],
 ) -> set[str]:
-    """Return which of the log places `wanted` are named by records of a topic. `reads`: where to
-    read, by partition, in the words of `read_partition`.
+    """Return those of the log places `places_to_find` that records of a topic name. `reads` contains,
+    by partition, arguments of `read_partition` that say where to read.
     """
     places = set()
-    for partition, limits in reads.items():
-        for record in order.dependencies.read_partition(order.settings, topic, partition, **limits):
+    for partition, bounds in reads.items():
+        for record in order.dependencies.read_partition(order.settings, topic, partition, **bounds):
             place = headers.text_of(record.headers, headers.LOG)
-            if place in wanted:  # the others may be too many for the memory
+            if place in places_to_find:  # all places of the topic may need too much memory
                 places.add(place)
     return places
 
 
-def _carry_out(order: ReleaseOrder, group: Sequence[Dropped], result: ManyReleased) -> None:
+def _release_group(order: ReleaseOrder, group: Sequence[Dropped], result: ManyReleased) -> None:
     """Release a group of documents, or only count them in a dry run."""
     if order.dry_run:
         result.released_before += sum(bool(document.trace.releases) for document in group)
@@ -403,9 +405,9 @@ def _carry_out(order: ReleaseOrder, group: Sequence[Dropped], result: ManyReleas
     try:
         written = order.release_documents(documents)
     except (ConfigurationError, InputError) as error:
-        if len(group) > 1:  # retry one by one, because one document caused it
+        if len(group) > 1:  # one document may have caused it: release them one by one
             for document in group:
-                _carry_out(order, [document], result)
+                _release_group(order, [document], result)
             return
         result.refused[str(error)] += 1
         return

@@ -17,11 +17,11 @@ from stream_dedup.log import epochs
 from stream_dedup.orders import rewind
 from stream_dedup.orders.beginnings import read_log_watermarks
 from stream_dedup.orders.common import OrderDependencies
-from stream_dedup.orders.rewind import proven_end
+from stream_dedup.orders.rewind import find_proven_end
 from stream_dedup.settings.settings import Settings
 
-# The number of records read at the end of each output. Some may be releases, which name old
-# positions, but never as many.
+# Records to read at the end of each output. Releases among them name old positions, but are never so
+# many.
 _TAIL_RECORDS = 2000
 
 
@@ -34,7 +34,7 @@ def rewind_group(
 ) -> list[rewind.OffsetChange]:
     """Set the group's committed offsets to `texts` (`PARTITION@OFFSET`), and return the changes.
 
-    Without texts, lost offsets are restored as far as outputs and log prove that documents were
+    If `texts` is None, lost offsets are restored: to where outputs and log prove that documents were
     written.
 
     Raises:
@@ -45,45 +45,44 @@ def rewind_group(
         BrokerError: Kafka failed, or a transaction is open; run the command again.
     """
     names = settings.topic_names
-    wanted = rewind.parse(texts or (), names.documents)
+    new_offsets = rewind.parse(texts or (), names.documents)
     admin = dependencies.make_admin(settings)
-    topic_id, partitions = require_topics(admin, [names.documents])[names.documents]
+    source = require_topics(admin, [names.documents])[names.documents]
     _check_is_empty(admin, settings.group)
     all_committed = admin.stable_committed(settings.group)
     committed = {
-        part: value for (topic, part), value in all_committed.items() if topic == names.documents
+        partition: value
+        for (topic, partition), value in all_committed.items()
+        if topic == names.documents
     }
-    checked = [part for part in wanted if part < partitions] if texts else range(partitions)
-    ends = admin.bounds([(names.documents, part) for part in checked])
-    bounds = {part: span for (_, part), span in ends.items()}
-    cluster = rewind.RewindTarget(names.documents, partitions, committed, bounds)
+    checked: Iterable[int] = range(source.partitions)
+    if texts:
+        checked = [partition for partition in new_offsets if partition < source.partitions]
+    topic_bounds = admin.bounds([(names.documents, partition) for partition in checked])
+    bounds = {partition: span for (_, partition), span in topic_bounds.items()}
+    cluster = rewind.RewindTarget(names.documents, source.partitions, committed, bounds)
     proven: dict[int, int] = {}
-    marks = None
+    watermarks = None
     if rewind.needs_log(bounds, committed):
         with dependencies.progress("reading the log for its epochs", None) as advance:
-            marks = read_log_watermarks(
-                settings, names, topic_id, advance, dependencies.read_whole_log
+            watermarks = read_log_watermarks(
+                settings, names, source.topic_id, advance, dependencies.read_whole_log
             )
-    if not texts and marks is not None:
-        if not marks.is_recreated:
+    if not texts and watermarks is not None:
+        if not watermarks.is_recreated:
             proven = _proven_ends(admin, settings, bounds, dependencies)
-        wanted = rewind.find_restored_offsets(cluster, marks, proven)
-    changes, refusals = rewind.plan(wanted, cluster, marks, proven)
+        new_offsets = rewind.find_restored_offsets(cluster, watermarks, proven)
+    changes, refusals = rewind.plan(new_offsets, cluster, watermarks, proven)
     if refusals:
         raise InputError("\n".join([*refusals, "Nothing was written."]))
     if not dry_run:
         if admin.stable_committed(settings.group) != all_committed:
             raise BrokerError(
                 f"The committed offsets of group {settings.group} changed meanwhile, so a worker "
-                "was running. Nothing was "
-                "written. Stop the workers and run this again."
+                "was running. Nothing was written. Stop the workers and run this again."
             )
-        _write(
-            admin,
-            settings.group,
-            names.documents,
-            [change for change in changes if change.is_change],
-        )
+        needed = [change for change in changes if change.is_change]
+        _write(admin, settings.group, names.documents, needed)
     return changes
 
 
@@ -93,8 +92,8 @@ def _check_is_empty(admin: Admin, group: str) -> None:
         raise ConfigurationError(
             f"The group {group} has {counted(members, 'member')}, and offsets can be set back only "
             "while it has none: a running worker would commit over them. Stop the workers and run "
-            "this again; one that "
-            "was killed leaves the group at the end of its session (10 s unless set otherwise)."
+            "this again; one that was killed leaves the group at the end of its session (10 s unless "
+            "set otherwise)."
         )
 
 
@@ -106,28 +105,27 @@ def _proven_ends(
     """
     names = settings.topic_names
     proven: dict[int, int] = {}
-    for (topic, part), (_, high) in admin.bounds(
-        [(topic, part) for part in partitions for topic in names.outputs]
+    for (topic, partition), (_, high) in admin.bounds(
+        [(topic, partition) for partition in partitions for topic in names.outputs]
     ).items():
-        tail = dependencies.read_partition(settings, topic, part, high - _TAIL_RECORDS)
-        end = proven_end(tail, names.documents, part)
+        tail = dependencies.read_partition(settings, topic, partition, high - _TAIL_RECORDS)
+        end = find_proven_end(tail, names.documents, partition)
         if end is not None:
-            proven[part] = max(end, proven.get(part, 0))
+            proven[partition] = max(end, proven.get(partition, 0))
     return proven
 
 
 def _write(admin: Admin, group: str, topic: str, changes: Sequence[rewind.OffsetChange]) -> None:
-    wanted = {
+    new_offsets = {
         change.partition: (change.new_offset, epochs.to_metadata(change.new_epoch))
         for change in changes
     }
-    if not wanted:
+    if not new_offsets:
         return
     try:
-        admin.write_committed(group, topic, wanted)
+        admin.write_committed(group, topic, new_offsets)
     except BrokerError as error:
         raise BrokerError(
             f"{error} Was a worker started meanwhile? Stop the workers and run the same command "
-            "again; rewinding twice does no "
-            "harm."
+            "again; rewinding twice does no harm."
         ) from error

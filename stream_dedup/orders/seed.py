@@ -1,8 +1,8 @@
-"""Positions of seeded documents, and the progress of earlier runs of the command.
+"""Positions of seeded documents, and the progress of earlier runs of `seed`.
 
-A document of a topic has its position there. A document of a file has the topic `seed:NAME`,
-partition 0, and its number in the file as the offset; the topic's id is a digest of the file's name,
-size and beginning, so that a changed file is another source.
+A document of a topic has its position there. The position of a document of a file has the topic
+`seed:NAME`, the partition 0 and its number in the file as the offset. The topic's id is a digest of
+the file's name, size and beginning, so that a changed file is another source.
 
 Invariant: seeding is idempotent: documents that are equal or similar to existing ones add nothing.
 So progress may be lost; it only saves time.

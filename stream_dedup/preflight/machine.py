@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from stream_dedup.domain.extras import lacking
+from stream_dedup.domain.extras import missing_packages
 from stream_dedup.preflight.finding import CheckFinding, not_checked, ok, refused, warning
 from stream_dedup.settings.settings import Settings
 
@@ -44,7 +44,7 @@ def check_machine(
 
 
 def _of_search(folder: Path) -> Iterator[CheckFinding]:
-    if lack := lacking("search"):
+    if lack := missing_packages("search"):
         yield not_checked("search folder", lack)
         return
     yield from _folder("search folder", folder, "STREAM_DEDUP_STATE_DIR")

@@ -363,11 +363,11 @@ class TextIndex:
             pair: min(searcher.doc_freq(_WORDS, word) for word in pair) for pair in query.pairs
         }
         by_rareness = sorted(query.pairs, key=frequency.__getitem__)
-        # A document with `needed` pairs lacks at most `lacking`, so it contains `rare` of any
-        # `lacking + rare`. Only documents with so many of the rarest are asked for all pairs.
-        lacking = len(query.pairs) - needed
+        # A document with `needed` pairs lacks at most `missing_packages`, so it contains `rare` of any
+        # `missing_packages + rare`. Only documents with so many of the rarest are asked for all pairs.
+        missing_packages = len(query.pairs) - needed
         rare = min(needed, _RARE_PAIRS_MIN + len(query.pairs) // _PAIRS_PER_RARE)
-        rarest = self._some_of(by_rareness[: lacking + rare], rare)
+        rarest = self._some_of(by_rareness[: missing_packages + rare], rare)
         wanted = [
             (must, tantivy.Query.const_score_query(rarest, 0.0)),
             (must, self._some_of(by_rareness, needed)),

@@ -120,7 +120,7 @@ def use_index() -> None:
     narrow = first.astype(np.uint32)
     copies = Copies(narrow, first, narrow, first)
     CopyCounts(MemoryStore()).count(
-        first, copies, copies, [b""], BetterRule.LONGEST, is_counting=True
+        first, copies, copies, [b""], BetterRule.LONGEST, counts_copies=True
     )
 
 

@@ -16,7 +16,7 @@ from stream_dedup.domain.errors import (
     NoAnswerError,
     StreamDedupError,
 )
-from stream_dedup.domain.extras import lacking
+from stream_dedup.domain.extras import missing_packages
 from stream_dedup.serving import logs
 from stream_dedup.serving.process import allow_many_files, stop_on_signals
 from stream_dedup.settings.settings import Settings
@@ -64,7 +64,7 @@ def run_alone(
 
 
 def _run(role: str, module: str, settings: Settings, stop: threading.Event) -> None:
-    if problem := lacking(role):
+    if problem := missing_packages(role):
         raise ConfigurationError(problem)
     importlib.import_module(module).run(settings, stop)
 

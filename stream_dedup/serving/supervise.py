@@ -21,7 +21,7 @@ from typing import IO
 import structlog
 
 from stream_dedup.domain.errors import ConfigurationError
-from stream_dedup.domain.extras import lacking
+from stream_dedup.domain.extras import missing_packages
 from stream_dedup.serving import logs
 from stream_dedup.serving.ports import PORT_OFFSETS, AddressedRole, address_of
 from stream_dedup.serving.process import how_ended, stop_on_signals
@@ -64,7 +64,7 @@ def supervise(
     """
     is_console = log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
     logs.configure(settings.log_level, log_format, role="all")
-    problem = "" if with_search is False else lacking("search")
+    problem = "" if with_search is False else missing_packages("search")
     if problem and with_search:
         raise ConfigurationError(problem)
     if problem:

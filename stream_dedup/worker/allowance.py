@@ -44,7 +44,7 @@ class Allowance:
         """Adapt the limit to the duration of a committed transaction.
 
         A transaction below half of the limit changes nothing. A slow one sets the limit to half of
-        its own amount: batches that were read before the limit shrank exceed it, and several of
+        its amount: batches that were read before the limit shrank exceed it, and several of
         them must not shrink it several times. A quick one, below half of `SLOW_SECONDS`, raises
         the limit in proportion to the unused time, at most twofold.
         """

@@ -12,7 +12,7 @@ batch may use one part. If every stage processes a batch of that size, the parts
     3   records that are fetched and not yet read, compressed and uncompressed
     5   freed memory that the C library keeps, and errors of estimated sizes
 
-Invariants: one record always fits, whatever its size, so the worker never stops for lack of memory;
+Invariants: one record always fits, of any size, so the worker never stops for lack of memory;
 a batch exceeds its part at most by the queues of Kafka's client, so no record that was read has to
 be read again.
 """

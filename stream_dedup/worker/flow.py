@@ -114,7 +114,7 @@ class Flow:
         """Store the metadata read inside a rebalance callback in the batches that survived it.
 
         Return whether batches were dropped, because the worker missed a generation or the group
-        began to count anew; then the committed offsets must be read again.
+        restarted its count; then the committed offsets must be read again.
         """
         has_missed_one = (
             self._generation is not None

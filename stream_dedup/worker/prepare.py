@@ -211,7 +211,7 @@ class Preparer:
         self._number = 0
         self._unforeseen = Unforeseen("fingerprint", "fingerprinter")
         self._is_quick = not decoder.reads_pages and (
-            fingerprinter.recipe.method.is_at_once or fingerprinter.recipe.method.takes_vectors
+            fingerprinter.recipe.method.is_batched or fingerprinter.recipe.method.takes_vectors
         )
 
     def prepare(

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from stream_dedup.domain.failpoints import STEPS
-from stream_dedup.index.snapshot import WANTED
+from stream_dedup.index.snapshot import REQUEST_FILE
 from tests.broker.harness import (
     Filter,
     MakeFilter,
@@ -133,7 +133,7 @@ def test_kill_9_at_every_step_of_each_role(make_filter: MakeFilter) -> None:
             running["index"][0].kill()
             start("index")
         if "in-flush" in running["index"][1] or "in-checkpoint" in running["index"][1]:
-            (volume / WANTED).touch()
+            (volume / REQUEST_FILE).touch()
         committed = crawl.committed()
         if unfired() and committed > count - 2 * LOT:
             count += crawl.produce(itertools.islice(documents, LOT))

@@ -30,8 +30,8 @@ SEARCHED = (
 
 def main() -> int:
     """Write the pictures; return the exit code."""
-    if lacking := browser.lacking():
-        sys.stderr.write(lacking + "\n")
+    if missing_packages := browser.missing_packages():
+        sys.stderr.write(missing_packages + "\n")
         return 1
     FOLDER.mkdir(exist_ok=True)
     with (

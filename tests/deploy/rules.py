@@ -194,11 +194,12 @@ def labelled(manifests: list[Manifest]) -> Iterator[str]:
             "Service",
             "Job",
         }:
-            lacking = {"name", "instance", "part-of", "component"} - {
+            missing_packages = {"name", "instance", "part-of", "component"} - {
                 key.removeprefix("app.kubernetes.io/") for key in one["metadata"].get("labels", {})
             }
             yield from [
-                f"{named(one)} lacks the label app.kubernetes.io/{name}" for name in sorted(lacking)
+                f"{named(one)} lacks the label app.kubernetes.io/{name}"
+                for name in sorted(missing_packages)
             ]
 
 

@@ -8,37 +8,37 @@ from types import ModuleType
 
 import pytest
 
-from stream_dedup.domain.extras import install_command, lacking
+from stream_dedup.domain.extras import install_command, missing_packages
 
 
 def test_all_that_is_missing_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [lacking(role) for role in ("worker", "index", "insights", "search", "console")] == [
-        ""
-    ] * 5
+    assert [
+        missing_packages(role) for role in ("worker", "index", "insights", "search", "console")
+    ] == [""] * 5
 
     monkeypatch.setitem(sys.modules, "tantivy", None)
-    assert lacking("search") == (
+    assert missing_packages("search") == (
         "The role search needs the package tantivy, which is not installed; install it with: "
         f"{install_command('search')}"
     )
-    assert lacking("console") == ""
+    assert missing_packages("console") == ""
 
     for name in ("jinja2", "uvicorn"):
         monkeypatch.setitem(sys.modules, name, None)
-    assert lacking("search").startswith(
+    assert missing_packages("search").startswith(
         "The role search needs the packages jinja2, tantivy and uvicorn, which are not installed"
     )
-    assert lacking("console").startswith(
+    assert missing_packages("console").startswith(
         "The role console needs the packages jinja2 and uvicorn, which are not installed"
     )
-    assert lacking("worker") == ""
+    assert missing_packages("worker") == ""
 
 
 def test_a_package_that_was_imported_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that took its own place with a module that has no specification, as faust does."""
     monkeypatch.setitem(sys.modules, "faust", ModuleType("faust"))
 
-    assert lacking("insights") == ""
+    assert missing_packages("insights") == ""
 
 
 @pytest.mark.parametrize(

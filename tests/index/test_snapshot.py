@@ -900,7 +900,7 @@ def test_a_request_that_no_index_will_answer_is_refused(volume: Path, tmp_path: 
         snapshot.request_snapshot(volume, "s3://backup/crawl", 60)
     with pytest.raises(StoreError, match="brought no snapshot"):
         snapshot.request_snapshot(volume, tmp_path / "x" / ".." / "s", 0)
-    assert not (volume / snapshot.WANTED).exists()
+    assert not (volume / snapshot.REQUEST_FILE).exists()
     snapshot.announce_place(volume, None)
     with pytest.raises(ConfigurationError, match="takes no snapshots"):
         snapshot.request_snapshot(volume, tmp_path / "s", 60)

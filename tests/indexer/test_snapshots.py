@@ -179,10 +179,10 @@ def test_one_is_taken_when_it_is_asked_for(
     one, _ = replicas
     one.turn()
     for count in (2, 2):
-        (one.folder / snapshot.WANTED).touch()
+        (one.folder / snapshot.REQUEST_FILE).touch()
         assert one.turn(has_caught_up=False) == ["take"]
         assert len(list(complete_snapshots(storage_at(tmp_path / "s")))) == count
-    assert not (one.folder / snapshot.WANTED).exists()
+    assert not (one.folder / snapshot.REQUEST_FILE).exists()
     assert not list(one.folder.glob("checkpoint*"))
 
 

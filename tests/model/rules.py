@@ -114,9 +114,9 @@ def _expires_with_its_representative(drop: Any, state: IndexState, entries: Any,
 @_instead(index_judging._Judging, "__init__")
 def _no_stale(init: Any, judging: Any, *given: Any) -> None:
     init(judging, *given)
-    judging.is_epoch_below, judging.is_below = (
-        np.zeros_like(judging.is_epoch_below),
-        np.zeros_like(judging.is_below),
+    judging.has_lower_epoch, judging.is_below_watermark = (
+        np.zeros_like(judging.has_lower_epoch),
+        np.zeros_like(judging.is_below_watermark),
     )
 
 

@@ -54,7 +54,7 @@ RECIPE = SimpleNamespace(
     key=b"key",
     languages=SimpleNamespace(fold_han=False),
     floor=FLOOR,
-    method=SimpleNamespace(takes_vectors=False, is_at_once=False),
+    method=SimpleNamespace(takes_vectors=False, is_batched=False),
 )
 
 WORLD: World

@@ -237,8 +237,8 @@ def test_outputs_prove_the_highest_position_that_left() -> None:
         output(f"{TOPIC}-1@"),
     ]
 
-    assert rewind.proven_end([*others, *found, *others], TOPIC, 1) == 19
-    assert rewind.proven_end(others, TOPIC, 1) is None
+    assert rewind.find_proven_end([*others, *found, *others], TOPIC, 1) == 19
+    assert rewind.find_proven_end(others, TOPIC, 1) is None
 
 
 def test_lost_offsets_are_restored_behind_what_is_proven() -> None:

@@ -39,7 +39,7 @@ RECIPE: Any = SimpleNamespace(
     key=b"key",
     languages=SimpleNamespace(fold_han=False),
     floor=3,
-    method=SimpleNamespace(takes_vectors=False, is_at_once=False),
+    method=SimpleNamespace(takes_vectors=False, is_batched=False),
 )
 
 

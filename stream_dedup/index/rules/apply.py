@@ -1,11 +1,11 @@
-"""Apply one log record: from state and record to an answer; writes are collected in the state.
+"""Apply one log record to the state, and return its answer. The state collects the writes.
 
-Every record first moves log time, and drops the generations whose window has passed (`window`). A
-batch that breaks a rule of the log is rejected; any other is judged (`judging`) and answered, and
-the answer is chained to the one before. Operators' orders are applied (`orders`).
+Every record first moves log time and drops the generations whose window has passed (`window`). Then
+a batch is judged (`judging`) and answered, or rejected if it breaks a rule of the log; an order is
+applied (`orders`). The running digest covers each answer.
 
-Invariants: the answer depends on the log's prefix alone; no record can make a step fail: all fields
-are checked before anything changes.
+Invariants: the answer depends on the log's prefix alone; no record can make a step fail, because all
+fields are checked before anything changes.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from stream_dedup.log.records import Batch, Control, LogRecord, Seed
 
 _UNDECLARED: Final = (
     "No record before this batch declares recipe and plan, so it cannot be judged; the log must "
-    "begin with a "
-    "declaration, which a worker appends at its first start."
+    "begin with a declaration, which a worker appends at its first start."
 )
 
 
@@ -38,11 +37,10 @@ def step(
     record: LogRecord | FormatError,
     open_stores: Callable[[IndexState], object],
 ) -> bytes | None:
-    """Apply one log record; return the bytes of its answer, which batches and malformed records
-    get.
+    """Apply one log record; return the bytes of its answer, None for orders, seeds and releases.
 
-    For a record that could not be decoded, `record` is its error. `open_stores(state)` creates
-    `entries` and `neighbours` once the first batch shows the width of prints.
+    If a record could not be decoded, `record` is the error. `open_stores(state)` is called at the
+    first batch, which has the width of prints, to create `entries` and `neighbours`.
     """
     state.generations.advance(append_ms, state.window)
     state.expire()
@@ -89,8 +87,7 @@ def find_refusal(
 ) -> str | None:
     """Return the sentence that rejects a batch, or None.
 
-    `sizes`: the number of limbs of the log's prints, 0 before the first batch, and of bytes of its
-    sketches.
+    `sizes` are (limbs of the log's prints, bytes of its sketches), 0 before the first batch.
     """
     print_limbs, sketch_bytes = sizes
     if declared is None or plan is None:
@@ -120,7 +117,10 @@ def find_refusal(
             "with a recipe that makes them."
         )
     if print_limbs and size != sketch_bytes:
-        return f"The batch carries sketches of {size} bytes, and under this log's recipe they have {sketch_bytes}."
+        return (
+            f"The batch carries sketches of {size} bytes, and under this log's recipe they have "
+            f"{sketch_bytes}."
+        )
     if batch.offset[batch.offset.argmin()] < 0 or any(
         source.committed > OFFSET_MAX for source in batch.sources
     ):
@@ -129,8 +129,8 @@ def find_refusal(
 
 
 def check_offsets(expected: int, records: Sequence[tuple[int, int, bytes | None]]) -> None:
-    """Check that records, each with its log offset first, follow the applied ones: the next is
-    `expected`.
+    """Check that records, each beginning with its log offset, have consecutive offsets from
+    `expected` on.
 
     Raises:
         InvariantError: some are missing, or applied already.
@@ -139,14 +139,12 @@ def check_offsets(expected: int, records: Sequence[tuple[int, int, bytes | None]
         if log_offset < expected:
             raise InvariantError(
                 f"Log offset {log_offset} was given to the index again, and it has applied "
-                "everything below "
-                f"{expected}; its reader must begin at {expected}."
+                f"everything below {expected}; its reader must begin at {expected}."
             )
         if log_offset > expected:
             raise InvariantError(
                 f"Log offset {expected} is missing before {log_offset}: the log was trimmed, or "
-                "records were "
-                "skipped. The log must be kept forever; restore it, or rebuild from a log that "
-                "begins at 0."
+                "records were skipped. The log must be kept forever; restore it, or rebuild from a "
+                "log that begins at 0."
             )
         expected += 1

@@ -1,15 +1,15 @@
 """The best copy of each representative, and, if the log counts copies, their number.
 
-    row     copies(u32) and, of the best so far: features(u32) time_ms(i64) rule(u8: by which it
-            beat the best before; 0 if it is the representative itself) source(u32) offset(i64)
+    row     copies(u32), then the best copy so far: features(u32) time_ms(i64) rule(u8: by which it
+            beat the best before it; 0 if that is the representative itself) source(u32) offset(i64)
 
 A representative has a row, under its entry's number, once it has a better copy or a counted copy.
-The id of the best copy has another key, so that a take-down reads ids only. Rows are read when
-duplicates name their representatives, all of a batch's at once, and written with the batch's other
-effects.
+The id of the best copy is stored under another key, so that `forget` reads ids only. A batch reads
+the rows of all representatives that its duplicates name in one request, and writes them with its
+other effects.
 
-Invariants: rows depend on the log alone, because log order decides between equals (the earlier is
-better); a row is deleted with its representative, and moves when the representative is renewed; a
+Invariants: rows depend on the log alone, because of two equal copies the earlier one counts as
+better; a row is deleted with its representative, and moves when the representative is renewed; a
 forgotten id is not stored here.
 """
 
@@ -35,16 +35,14 @@ from stream_dedup.index.storage.layout import (
 from stream_dedup.kernels.compiled import inlined, kernel
 
 _ROWS_CACHED: Final = 16_384
-_ROWS_AT_FIRST: Final = 1024
+_ROWS_INITIAL: Final = 1024
 _COPIES_MAX: Final = (1 << 32) - 1
 _NEWEST: Final = int(BetterRule.NEWEST)
 _DAMAGED: Final = "A count of copies in the index volume is damaged; give the index an empty volume, and it is rebuilt."
 
 
 class Copies(NamedTuple):
-    """Duplicates in their order, (n,) each: the fields that the rules compare, and their
-    positions.
-    """
+    """The fields of documents that the rules compare, and their positions, (n,) each."""
 
     features: NDArray[np.uint32]
     times_ms: NDArray[np.int64]
@@ -57,7 +55,7 @@ class CopyCounts:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._rows = np.zeros(_ROWS_AT_FIRST, COPIES)
+        self._rows = np.zeros(_ROWS_INITIAL, COPIES)
         self._places: dict[int, int] = {}  # the index of an entry's row in `_rows`
         self._used_rows = 0
         self._stored = EntryBytes(store, copies_key)
@@ -72,24 +70,24 @@ class CopyCounts:
         ids: Sequence[bytes],
         rule: BetterRule,
         *,
-        is_counting: bool,
+        counts_copies: bool,
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
-        """Add duplicates that name `entries` (n,).
+        """Add the duplicates `copies` with their `ids`, which name the representatives `entries` (n,)
+        with the columns `first`.
 
-        `first` are the same columns of these entries, `ids` the duplicates' ids. Unless
-        `is_counting`, only rows of duplicates that beat their representative are read. Returns
-        (copies of the representative with each duplicate, the rule's number for a better copy and
-        else 0), (n,) each.
+        Unless `counts_copies`, only rows of duplicates that beat their representative are read.
+        Return two columns (n,): the number of copies of the representative up to each duplicate, and
+        the rule's number for a copy that beats all earlier ones, otherwise 0.
         """
         counts, better = np.zeros(len(entries), np.uint32), np.zeros(len(entries), np.uint8)
-        beats_first = np.empty(len(entries), np.bool_)
-        _mark_better(first, copies, int(rule), beats_first)
-        checked = np.arange(len(entries)) if is_counting else np.flatnonzero(beats_first)
+        beats_representative = np.empty(len(entries), np.bool_)
+        _mark_better(first, copies, int(rule), beats_representative)
+        checked = np.arange(len(entries)) if counts_copies else np.flatnonzero(beats_representative)
         if not len(checked):
             return counts, better
         numbers: list[int] = entries.tolist()
         checked_entries = [numbers[index] for index in checked.tolist()]
-        # Before `_rows` is passed on: this may replace it by a larger one.
+        # In a statement of its own: it may replace `_rows` by a larger array.
         places = self._load_rows(checked_entries)
         _count(
             self._rows,
@@ -97,17 +95,17 @@ class CopyCounts:
             checked,
             first,
             copies,
-            beats_first,
+            beats_representative,
             int(rule),
-            is_counting,
+            counts_copies,
             counts,
             better,
         )
-        is_better = np.flatnonzero(better).tolist()
-        for index in is_better:
+        better_rows = np.flatnonzero(better).tolist()
+        for index in better_rows:
             self._ids.changed[numbers[index]] = ids[index]
         self._changed.update(
-            checked_entries if is_counting else [numbers[index] for index in is_better]
+            checked_entries if counts_copies else [numbers[index] for index in better_rows]
         )
         return counts, better
 
@@ -141,7 +139,7 @@ class CopyCounts:
         self._ids.drop_below(first)
 
     def forget(self, ids: Collection[bytes]) -> None:
-        """Blank these ids where a best copy has them. Reads the ids of all best copies."""
+        """Replace these ids by empty ones in the best copies. This reads the ids of all best copies."""
         ids_by_entry = {
             number_of(key): value for key, value in self._store.scan(PREFIX_BEST_ID)
         } | self._ids.changed
@@ -201,10 +199,10 @@ def _is_better(
 
 
 @kernel
-def _mark_better(first: Any, copies: Any, rule: Any, beats_first: Any) -> None:
-    """Set `beats_first` (n,): whether each duplicate is better than its representative."""
-    for index in range(len(beats_first)):
-        beats_first[index] = _is_better(
+def _mark_better(first: Any, copies: Any, rule: Any, beats_representative: Any) -> None:
+    """Set `beats_representative` (n,): whether each duplicate is better than its representative."""
+    for index in range(len(beats_representative)):
+        beats_representative[index] = _is_better(
             rule,
             copies.features[index],
             copies.times_ms[index],
@@ -220,9 +218,9 @@ def _count(
     checked: Any,
     first: Any,
     copies: Any,
-    beats_first: Any,
+    beats_representative: Any,
     rule: Any,
-    is_counting: Any,
+    counts_copies: Any,
     counts: Any,
     better: Any,
 ) -> None:
@@ -232,12 +230,14 @@ def _count(
         if row.copies == 0 and row.rule == 0:
             row.features, row.time_ms = first.features[copy], first.times_ms[copy]
             row.source, row.offset = first.sources[copy], first.offsets[copy]
-        if is_counting:
+        if counts_copies:
             if row.copies < _COPIES_MAX:
                 row.copies += 1
             counts[copy] = row.copies
         features_time = (copies.features[copy], copies.times_ms[copy])
-        if beats_first[copy] and _is_better(rule, *features_time, row.features, row.time_ms):
+        if beats_representative[copy] and _is_better(
+            rule, *features_time, row.features, row.time_ms
+        ):
             better[copy] = row.rule = rule
             row.features, row.time_ms = features_time
             row.source, row.offset = copies.sources[copy], copies.offsets[copy]

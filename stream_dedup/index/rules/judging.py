@@ -1,14 +1,14 @@
-"""Judge a batch: each document by earlier verdicts on its position, by its text digest, then by the
-tables.
+"""Judge a batch: look up each document by its position, by its text digest, then in the tables.
 
 The steps:
   1  raise the watermarks of the batch's source partitions
-  2  for each document: cached verdict, live representative at its position, stale, or judge (see `positions`)
-  3  add rows of new representatives, cache verdicts at or above the watermarks
-  4  if duplicates refresh, renew the representatives that they name
+  2  decide each document: by a cached verdict, by a live representative at its position, as stale, or
+     by judging it (see `positions`)
+  3  add rows of new representatives, and cache verdicts at or above the watermarks
+  4  if duplicates refresh the window, renew the representatives that they name
 
-Nothing here writes, and only the pages of entries are read that a duplicate or a redelivered
-document names.
+Nothing here writes to the volume. Of the stored entries, only those are read that a duplicate names
+or that a redelivered document became.
 """
 
 from __future__ import annotations
@@ -68,15 +68,19 @@ _REASONS: Final = np.array(
 
 
 class _Judging:
-    """A batch in step 2."""
+    """A batch and its masks (n,) for step 2.
+
+    `has_lower_epoch`: the document's epoch is below that of its partition's watermark.
+    `is_below_watermark`: its (epoch, offset) is below the watermark.
+    """
 
     def __init__(
         self,
         logged: LoggedBatch,
         columns: Columns,
         floor: int,
-        is_epoch_below: Mask,
-        is_below: Mask,
+        has_lower_epoch: Mask,
+        is_below_watermark: Mask,
     ) -> None:
         self.log_offset, self.append_ms, self.batch = (
             logged.log_offset,
@@ -84,7 +88,7 @@ class _Judging:
             logged.batch,
         )
         self.columns, self.floor = columns, floor
-        self.is_epoch_below, self.is_below = is_epoch_below, is_below
+        self.has_lower_epoch, self.is_below_watermark = has_lower_epoch, is_below_watermark
         self.named_entries: set[int] = set()
 
 
@@ -95,14 +99,14 @@ def judge_batch(state: IndexState, logged: LoggedBatch, floor: int) -> Verdicts:
     for number, source in zip(numbers, batch.sources, strict=True):
         state.positions.raise_watermark(number, source.epoch, source.committed)
     watermarks = [state.positions.watermark(number) for number in numbers]
-    is_epoch_below = np.array(
+    has_lower_epoch = np.array(
         [source.epoch < epoch for source, (epoch, _) in zip(batch.sources, watermarks, strict=True)]
     )[batch.source]
     committed = np.array([committed for _, committed in watermarks], np.int64)[batch.source]
     columns = columns_of_batch(batch, np.array(numbers, np.uint32)[batch.source])
-    is_below = is_epoch_below | (columns.offsets < committed)
-    judging = _Judging(logged, columns, floor, is_epoch_below, is_below)
-    verdicts = _judge_at_once(state, judging)
+    is_below_watermark = has_lower_epoch | (columns.offsets < committed)
+    judging = _Judging(logged, columns, floor, has_lower_epoch, is_below_watermark)
+    verdicts = _judge_new_batch(state, judging)
     if verdicts is None:
         judgements: list[Judgement] = []
         for first, end in split_at_repeats(read_keys(columns)):
@@ -113,15 +117,15 @@ def judge_batch(state: IndexState, logged: LoggedBatch, floor: int) -> Verdicts:
     return verdicts
 
 
-def _judge_at_once(state: IndexState, judging: _Judging) -> Verdicts | None:
-    """Judge a batch at once if every document is new to the index, and none occurs twice.
+def _judge_new_batch(state: IndexState, judging: _Judging) -> Verdicts | None:
+    """Judge a batch in one step if every document is new to the index and none occurs twice, as in
+    nearly every batch; otherwise return None and change nothing.
 
-    Returns None, and changes nothing, otherwise. Nearly every batch is new; after a crash, a
-    rebalance or a rewind `_judge_range` looks each document up.
+    After a crash, a rebalance or a rewind `_judge_range` looks each document up.
     """
     positions, columns = state.positions, judging.columns
-    spans, rises = find_spans(columns.sources, columns.offsets)
-    if judging.is_below.any() or not rises or not positions.is_new_batch(spans):
+    spans, are_ascending = find_spans(columns.sources, columns.offsets)
+    if judging.is_below_watermark.any() or not are_ascending or not positions.is_new_batch(spans):
         return None
     if (state.require_stores()[1].find_positions(columns) >= 0).any():
         return None
@@ -131,8 +135,8 @@ def _judge_at_once(state: IndexState, judging: _Judging) -> Verdicts | None:
 
 
 def columns_of_batch(batch: Batch, sources: NDArray[np.uint32]) -> Columns:
-    """Return the columns of a batch that tables compare; `sources` (n,) are the documents'
-    partitions.
+    """Return the columns of a batch that tables compare; `sources` (n,) are the numbers of the
+    documents' partitions.
     """
     digests, crcs = np.array(batch.text_digest, np.uint8).view(np.uint64), crcs_of(batch.ids)
     columns = Columns(
@@ -159,12 +163,12 @@ def _judge_range(
     entries, neighbours = state.require_stores()
     log_offset, positions = judging.log_offset, state.positions
     columns = select_rows(judging.columns, slice(first, end))
-    is_below = judging.is_below[first:end]
+    is_below_watermark = judging.is_below_watermark[first:end]
     judgements: list[Judgement | None] = [None] * (end - first)
     handles = np.zeros(end - first, np.int64)
     cached = positions.find_verdicts(columns)
     for place, key in enumerate(read_keys(columns)):
-        if key in cached and not judging.is_epoch_below[first + place]:
+        if key in cached and not judging.has_lower_epoch[first + place]:
             judgements[place] = cached[key]
     is_undecided = np.array([judgement is None for judgement in judgements])
     live_entries = neighbours.find_positions(columns)
@@ -180,17 +184,17 @@ def _judge_range(
         ):
             judgements[place] = Judgement(reason_of_state(entry_state), LogPlace(*decided_place))
             handles[place] = handle_of(*decided_place)
-    stale_places = np.flatnonzero(is_undecided & (live_entries < 0) & is_below)
+    stale_places = np.flatnonzero(is_undecided & (live_entries < 0) & is_below_watermark)
     for place in stale_places.tolist():
         judgements[place] = Judgement(Reason.STALE, LogPlace(log_offset, first + place))
-    new_places = np.flatnonzero(is_undecided & (live_entries < 0) & ~is_below)
+    new_places = np.flatnonzero(is_undecided & (live_entries < 0) & ~is_below_watermark)
     if len(new_places):
         verdicts, new_handles = _judge_new(state, judging, first + new_places)
         handles[new_places] = new_handles
         for place, judgement in zip(new_places.tolist(), verdicts, strict=True):
             judgements[place] = judgement
     decided = [judgement for judgement in judgements if judgement is not None]
-    cacheable_places = np.flatnonzero(is_undecided & ~is_below)
+    cacheable_places = np.flatnonzero(is_undecided & ~is_below_watermark)
     if len(cacheable_places):
         positions.cache(
             log_offset,
@@ -206,7 +210,8 @@ def _judge_new(
 ) -> tuple[Verdicts, NDArray[np.int64]]:
     """Judge the documents at `places` of the batch.
 
-    Returns (verdicts, the handles of the representatives that they are about, (n,)).
+    Return (verdicts, handles), (n,) each. A handle is that of the representative that a duplicate
+    names, or that of the new representative.
     """
     entries, neighbours = state.require_stores()
     batch, batch_ids = judging.batch, Ids.of(judging.batch.ids)
@@ -272,7 +277,9 @@ def _count_copies(
     copies: Copies,
     ids: Ids,
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
-    """Count the duplicates of `named_entries` (n,); return (copies so far, better), (n,) each."""
+    """Count the duplicates that name `named_entries` (n,); return (copies so far, number of the rule
+    by which each beats all earlier copies, or 0), (n,) each.
+    """
     return state.copies.count(
         named_entries,
         first=Copies(
@@ -284,7 +291,7 @@ def _count_copies(
         copies=copies,
         ids=ids,
         rule=state.better,
-        is_counting=state.declared is not None and state.declared.count_copies,
+        counts_copies=state.declared is not None and state.declared.count_copies,
     )
 
 
@@ -292,7 +299,7 @@ def _name_representatives(
     state: IndexState, representatives: RepresentativeColumns
 ) -> NamedRepresentatives:
     """Return the representatives that verdicts name."""
-    partitions, sources = state.sources.named(representatives.sources)
+    partitions, sources = state.sources.list_distinct(representatives.sources)
     return NamedRepresentatives(
         partitions=partitions,
         sources=sources,
@@ -306,8 +313,8 @@ def _name_representatives(
 def copies_of(
     batch: Batch, columns: Columns, places: NDArray[np.int64], duplicates: NDArray[np.int64]
 ) -> Copies:
-    """Return the columns by which copies are compared, of the `duplicates` among the documents at
-    `places`.
+    """Return the columns by which copies are compared; `duplicates` are rows of `columns`, whose
+    documents are at `places` of the batch.
     """
     batch_places = places[duplicates]
     return Copies(
@@ -329,7 +336,7 @@ def append_rows(
 ) -> None:
     """Add rows for the documents at `places` of a batch, in the current generation.
 
-    `decided` is (log offset, places there).
+    `decided` is (log offset, places in that log record) of their verdicts.
     """
     entries, _ = state.require_stores()
     rows = np.zeros(len(places), row_type(state.print_limbs, state.sketch_bytes))
@@ -352,7 +359,9 @@ def append_rows(
 
 
 def _renew_representatives(state: IndexState, named_entries: set[int]) -> None:
-    """Move the named representatives of earlier generations to the current one, in their order."""
+    """Move the named representatives of earlier generations to the current one, in the order of their
+    entries.
+    """
     entries, neighbours = state.require_stores()
     current = state.generations.current(entries.count)
     old_entries = sorted(entry for entry in named_entries if entry < current)

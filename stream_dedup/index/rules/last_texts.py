@@ -1,15 +1,16 @@
 """The last text of each id, which distinguishes an unchanged page (`unchanged`) from one that has
 an earlier text again (`returned`).
 
-The latest representative of an id in a scope is found by the id. If nothing is stored under it, the
-id's last text is that of the representative; the digest of another text that a later duplicate had
-is stored there, and deleted when the representative's text comes again. So a new document stores
-nothing, and for a duplicate the latest representative of its id is read.
+The tables find the latest representative of an id in a scope. Usually its text is also the last text
+of the id, and nothing is stored. If a later duplicate with that id had another text, the digest of
+that text is stored under the representative's entry; it is deleted once the id has the
+representative's text again. So a new document stores nothing, and a duplicate reads the latest
+representative of its id.
 
-Invariants: last texts depend on the log alone: judged documents set the last texts of their ids, in
-log order, and so do seeds and releases that become representatives; a stored digest is deleted with
-its entry, and a renewed representative takes it along, because it is the latest then. If an order
-removes the latest representative of an id, the id's last text is that before this representative.
+Invariants: last texts depend on the log alone. Judged documents set the last texts of their ids, in
+log order, and so do seeds and releases that become representatives. A stored digest is deleted with
+its entry, and moves when the representative is renewed, which makes it the latest one. If an order
+removes the latest representative of an id, the last text becomes the one before this representative.
 """
 
 from __future__ import annotations
@@ -84,8 +85,8 @@ def find_latest(
 ) -> dict[ScopedId, IdText]:
     """Return the last text of each document's id, for the ids that have a representative.
 
-    The `added` latest entries are skipped. `known` are texts of entries by number, which do not
-    have to be read.
+    The last `added` entries are ignored. `known` contains texts of entries by number, so that they are
+    not read.
     """
     entries, neighbours = stores
     texts, scoped_ids = dict(known), _ScopedIds(columns, ids)
@@ -119,11 +120,11 @@ def update_last_texts(
     named: NDArray[np.int64],
     reasons: NDArray[np.uint8],
 ) -> None:
-    """Update the last texts of ids, document after document, and change `unchanged` to `returned`
-    for an id that had another text meanwhile.
+    """Update the last texts of ids, document after document. Change the reason `unchanged` to
+    `returned` if the id had another text in between.
 
-    `columns`, `ids` and `reasons` are those of all documents, (n,) each, and `named` are the
-    entries that duplicates name; unique documents are the latest entries already.
+    `columns`, `ids` and `reasons` are those of all documents of the batch, (n,) each, and `named` the
+    entries that duplicates name. The unique documents are already the last entries.
     """
     is_duplicate = reasons >= Reason.EXACT
     duplicates = np.flatnonzero(is_duplicate & (columns.ids != 0))
@@ -132,8 +133,8 @@ def update_last_texts(
     unique = np.flatnonzero(~is_duplicate)
     first = stores[0].count - len(unique)
     scoped_ids = _ScopedIds(columns, ids)
-    # An unchanged document has the id and text of the entry that it names, which nearly always is
-    # the latest of the id.
+    # An unchanged document has the id and the text of the entry that it names. That is nearly always
+    # the latest entry of the id, so it does not have to be read.
     unchanged = duplicates[reasons[duplicates] == Reason.UNCHANGED].tolist()
     known = {
         int(named[place]): (*scoped_ids[place], columns.digests[place].tobytes())

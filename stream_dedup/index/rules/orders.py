@@ -26,7 +26,7 @@ from stream_dedup.log.schema import Judgement
 
 
 def seed(state: IndexState, log_offset: int, append_ms: int, batch: Batch, floor: int) -> None:
-    """Make representatives of documents that were delivered elsewhere, unless a near one exists."""
+    """Make documents that were delivered elsewhere representatives, unless a near one exists."""
     _, neighbours = state.require_stores()
     columns = _columns(state, batch)
     for first, end in split_at_repeats(read_keys(columns)):
@@ -51,7 +51,7 @@ def seed(state: IndexState, log_offset: int, append_ms: int, batch: Batch, floor
 
 
 def release(state: IndexState, log_offset: int, append_ms: int, batch: Batch, floor: int) -> None:
-    """Make a dropped document unique; it becomes a representative, unless its text has one."""
+    """Make a dropped document unique. It becomes a representative, unless one has the same text."""
     _, neighbours = state.require_stores()
     columns = _columns(state, batch)
     if int(neighbours.find_positions(columns)[0]) >= 0:
@@ -77,7 +77,7 @@ def release(state: IndexState, log_offset: int, append_ms: int, batch: Batch, fl
 
 
 def _columns(state: IndexState, batch: Batch) -> Columns:
-    """Return the columns of documents outside workers' batches, and number their source partitions."""
+    """Return the columns of a seed or a release, and number its source partitions."""
     numbers = state.number_sources(batch)
     for number in numbers:
         state.positions.raise_watermark(number, 0, 0)
@@ -85,8 +85,7 @@ def _columns(state: IndexState, batch: Batch) -> Columns:
 
 
 def apply_control(state: IndexState, log_offset: int, control: Control) -> bool:
-    """Apply a control record; return False for one that is unknown to this version or has no
-    effect.
+    """Apply a control record; return False if it is invalid or has no effect.
 
     Raises:
         ConfigurationError: only this index cannot apply it; nothing has changed.
@@ -103,8 +102,8 @@ def apply_control(state: IndexState, log_offset: int, control: Control) -> bool:
 
 
 def _parse_order(state: IndexState, log_offset: int, control: Control) -> Callable[[], None] | None:
-    """Return a function that applies the record, which depends on the log alone; None if it has no
-    effect.
+    """Return a function that applies the record, or None if it has no effect. Which one depends on
+    the log alone.
 
     Raises:
         ConfigurationError: a field is missing or invalid.
@@ -127,13 +126,8 @@ def _parse_order(state: IndexState, log_offset: int, control: Control) -> Callab
 
 def _declare(state: IndexState, declared: Declaration) -> None:
     if state.declared is None:
-        state.declared, state.plan, state.window, state.better = (
-            declared,
-            declared.plan,
-            declared.window,
-            declared.better,
-        )
-        state.format = declared.format
+        state.declared, state.plan, state.window = declared, declared.plan, declared.window
+        state.better, state.format = declared.better, declared.format
         state.declaration_changed = True
 
 
@@ -190,15 +184,15 @@ def _retract(
     )
     state.drop(entries, "retract")
     for (place, key), entry in zip(known, entries_found.tolist(), strict=True):
-        # The output may reject a duplicate too: it is not a representative, but must not get its
-        # verdict again.
+        # Also for a duplicate: it is not a representative, but must not get its verdict again,
+        # because its output refused it.
         state.positions.retract(
             key, handles.get(entry), Judgement(Reason.RETRACTED, LogPlace(log_offset, place))
         )
 
 
 def _forget(state: IndexState, ids: Collection[bytes]) -> None:
-    """Remove representatives with these ids, and the ids; earlier verdicts stay."""
+    """Remove the representatives with these ids, and the ids elsewhere; earlier verdicts stay."""
     if state.neighbours is None or state.entries is None:
         return
     entries_found, is_live, has_id = state.find_ids(ids)

@@ -1,32 +1,34 @@
 """Earlier verdicts by source position: watermarks and the redelivery cache
 (docs/explanation/index-layout.md, "Memory of positions").
 
-    watermark  per source partition, the lexicographic maximum of the (epoch, committed offset) in its batches;
-               a lower pair changes nothing
-    cache      every verdict on a document at or above its partition's watermark, by (source, offset, value digest)
+    watermark  of a source partition: the highest (epoch, committed offset) in its batches so far, compared
+               in this order
+    cache      every verdict on a document at or above its partition's watermark, by (source, offset,
+               value digest)
 
-    rises      when the watermark moves, verdicts below it are dropped; when its epoch rises, first all verdicts of the
-               partition are dropped except the unique ones, which stay until the new watermark passes them
+When a watermark rises, the verdicts below it are dropped. When its epoch rises, first all verdicts of
+the partition are dropped except the unique ones, which stay until the new watermark passes them.
 
-Look-up of a document at (epoch, offset), as `judging` does it: (1) a verdict in the cache, unless
-the epoch is below the watermark's; (2) a live representative at this position: unique; (3) (epoch,
-offset) below the watermark: stale, and nothing changes; (4) judge, and cache the verdict. A
-position with another value digest is another document.
+`judging` decides on a document at (epoch, offset) by the first of these that applies:
+ 1. There is a cached verdict, and the epoch is not below the watermark's: that verdict.
+ 2. There is a live representative at this position: unique.
+ 3. (epoch, offset) is below the watermark: stale, and nothing changes.
+ 4. The document is judged, and the verdict is cached.
+A position with another value digest is another document.
 
-If a representative expires or is forgotten, the cached verdicts on it and on its duplicates stay as
-they are: a redelivered document gets its first verdict again. Only a forgotten id is blanked.
+If a representative expires or is forgotten, the cached verdicts on it and on its duplicates do not
+change: a redelivered document gets its first verdict again. Only a forgotten id is removed from them.
 
-Invariants: no cached verdict is below its partition's watermark; of the rows of a stored
-record, those at or above the watermarks are exactly the cached ones (so a rising
-watermark costs no write, and a rising epoch rewrites stored values); a cached duplicate
-names a representative that was not retracted.
+Invariants: no cached verdict is below its partition's watermark; the rows of a stored record that are
+at or above the watermarks are exactly the cached ones (so a rising watermark causes no write, and a
+rising epoch rewrites stored values); a cached duplicate names a representative that was not
+retracted.
 
-Verdicts stay columns; single ones are read only if their record's offsets overlap with those of a
-batch. Nearly always a watermark passes the record before that.
+Verdicts stay columns: single ones are read only if the offsets of their record overlap with those of
+a batch, and nearly always a watermark passes the record before that.
 
-A retraction reads the records with the position and those that
-name its representative, not the whole cache: for this, each record's handles are indexed once, when
-a representative is retracted.
+A retraction reads only the records with the position, and those that name its representative. To find
+the latter, the handles of each record are indexed at the first retraction after it was cached.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.domain.document import Position, Reason, Verdict
 from stream_dedup.domain.errors import FormatError
-from stream_dedup.domain.lazy_sequences import sizes_of
+from stream_dedup.domain.lazy_sequences import sizes_between
 from stream_dedup.index.storage.columns import Columns, make_columns
 from stream_dedup.index.storage.contract import Writes
 from stream_dedup.index.storage.layout import (
@@ -77,8 +79,8 @@ class Sources:
     """Source partitions, numbered in the log's order of first mention, so that an entry needs four
     bytes for one.
 
-    Invariants: a number is never reused; a partition is identified by its topic's name, id and
-    number together, because the id of a topic without one (a file) is all zeros.
+    Invariants: a number is never reused; a partition is identified by topic, topic id and partition
+    together, because documents of files have a topic id of zeros.
     """
 
     def __init__(self, stored: Iterable[tuple[bytes, bytes]] = ()) -> None:
@@ -116,14 +118,14 @@ class Sources:
         topic, topic_id, partition = self._names[source]
         return Position(topic, topic_id, partition, offset)
 
-    def named(
+    def list_distinct(
         self, sources: NDArray[np.uint32]
     ) -> tuple[list[tuple[str, bytes, int]], NDArray[np.uint16]]:
-        """Return (the distinct partitions in order of first mention, the index of each number
-        among them, (n,)).
+        """Return (the distinct partitions in order of first mention, for each of the n numbers the
+        index of its partition among them).
         """
-        numbers, places = index_distinct(sources)
-        return [self._names[number] for number in numbers.tolist()], places.astype(np.uint16)
+        numbers, indices = index_distinct(sources)
+        return [self._names[number] for number in numbers.tolist()], indices.astype(np.uint16)
 
     def place(self, position: Position) -> tuple[int, int]:
         """Return the (source, offset) of a position in a numbered partition."""
@@ -151,15 +153,27 @@ _IS_UNIQUE, _IS_DUPLICATE = _reasons_of(Verdict.UNIQUE), _reasons_of(Verdict.DUP
 class CachedRecord:
     """The cached verdicts of one log record, as columns (n,) in the order of its documents.
 
-    `handles` are those of the representatives that the verdicts are about. `is_kept` is false for
-    verdicts that were dropped one by one; those that a watermark passed are dropped with the
-    record, once `remaining`, the number of sources that have not passed it, is 0. `reasons`
-    are those of the verdicts, `reach` is, by source, the highest offset of this record and those before it in `Positions`.
+    A handle is that of the representative that a duplicate names, or that the document became.
+    `is_kept` is false for verdicts that were dropped one by one. Verdicts that a watermark passed are
+    dropped with the record, once `sources_remaining`, the number of sources whose watermark has not
+    passed it, is 0. `reach` is, by source, the highest offset of this record and those before it in
+    `Positions`.
     """
 
     __slots__ = (
-        "_replaced", "_verdicts", "handles", "is_kept", "is_stored", "log_offset", "offsets",
-        "reach", "reasons", "remaining", "sources", "spans", "value_digests",
+        "_replaced",
+        "_verdicts",
+        "handles",
+        "is_kept",
+        "is_stored",
+        "log_offset",
+        "offsets",
+        "reach",
+        "reasons",
+        "sources",
+        "sources_remaining",
+        "spans",
+        "value_digests",
     )  # fmt: skip
 
     def __init__(
@@ -195,8 +209,8 @@ class CachedRecord:
 
     @property
     def verdicts(self) -> Verdicts:
-        """The verdicts. The columns are made anew at the first access after `replace`, because an
-        order may replace many.
+        """The verdicts. The columns are built again only at the first access after `replace`, because
+        an order may replace many.
         """
         if self._replaced:
             judgements = enumerate(self._verdicts.judgements())
@@ -215,7 +229,7 @@ class CachedRecord:
 
     def _update_spans(self) -> None:
         self.spans, _ = find_spans(self.sources, self.offsets)
-        self.remaining = len(self.spans)
+        self.sources_remaining = len(self.spans)
 
 
 class Positions:
@@ -229,13 +243,13 @@ class Positions:
     ) -> None:
         self._sources = sources
         self._watermarks = {number_of(key): decode_watermark(value) for key, value in watermarks}
-        # By source, ordered by their first offset: the records that its watermark has not passed.
+        # The records that a source's watermark has not passed, ordered by their first offset in it.
         self._by_source: dict[int, list[CachedRecord]] = {}
-        # By log offset, in its order: those with a cached verdict.
+        # The records with a cached verdict, by log offset and in its order.
         self._records: dict[int, CachedRecord] = {}
-        # By handle: the log offsets of the indexed records with a duplicate of the representative.
+        # The log offsets of indexed records with a duplicate of the representative with this handle.
         self._offsets_by_handle: dict[int, set[int]] = {}
-        # By log offset, of the indexed (oldest) records: their handles in `_offsets_by_handle`.
+        # The handles in `_offsets_by_handle` of each indexed record. The oldest records are indexed.
         self._handles_by_offset: dict[int, list[int]] = {}
         self._changed_watermarks: set[int] = set()
         self._changed: dict[int, CachedRecord] = {}
@@ -250,15 +264,15 @@ class Positions:
         return self._watermarks[source]
 
     def raise_watermark(self, source: int, epoch: int, committed: int) -> None:
-        """Raise a partition's watermark to (epoch, committed), and drop verdicts as the rules
-        say.
+        """Raise a partition's watermark to (epoch, committed) if that is higher, and drop the verdicts
+        that it passes.
         """
         old = self._watermarks.get(source)
         if old is not None and (epoch, committed) <= old:
             return
         if old is not None and epoch > old[0]:
-            # A lower offset may be above the new watermark: what only the old one excluded must not
-            # come back.
+            # After a rewind the new watermark has a lower offset. Verdicts that the old one had
+            # passed must not count as cached again.
             for record in [record for record in self._records.values() if source in record.spans]:
                 is_dropped = (record.offsets < old[1]) | ~_IS_UNIQUE[record.reasons]
                 self._drop(record, is_dropped & (record.sources == source))
@@ -267,15 +281,14 @@ class Positions:
         self._drop_passed(source, committed)
 
     def is_new_batch(self, spans: Spans) -> bool:
-        """Return True only if no document of a batch has a cached verdict: the usual case.
-
-        False may also mean that only the spans of offsets overlap.
+        """Return True only if no document of a batch has a cached verdict: the usual case. Return
+        False if one may have: the spans of offsets overlap.
         """
         return next(self._overlapping(spans), None) is None
 
     def find_verdicts(self, columns: Columns) -> dict[Key, Judgement]:
         """Return the cached verdicts on documents of a batch."""
-        wanted, found = set(read_keys(columns)), dict[Key, Judgement]()
+        keys, found = set(read_keys(columns)), dict[Key, Judgement]()
         spans, _ = find_spans(columns.sources, columns.offsets)
         for record in self._overlapping(spans):
             cached = zip(
@@ -284,7 +297,7 @@ class Positions:
             found.update(
                 (key, judgement)
                 for key, judgement, is_cached in cached
-                if is_cached and key in wanted
+                if is_cached and key in keys
             )
         return found
 
@@ -299,8 +312,8 @@ class Positions:
     def cache(
         self, log_offset: int, columns: Columns, verdicts: Verdicts, handles: NDArray[np.int64]
     ) -> None:
-        """Cache verdicts on documents of a log record, at or above their watermarks and without a
-        cached one; `handles` are handles (`handle_of`).
+        """Cache verdicts on documents of a log record, with their handles (`handle_of`). The documents
+        must be at or above their watermarks and have no cached verdict.
         """
         record = CachedRecord(log_offset, columns, verdicts, handles)
         earlier = self._records.get(log_offset)
@@ -329,8 +342,8 @@ class Positions:
             record.handles[row] = handle
 
     def forget(self, ids: Collection[bytes]) -> None:
-        """Blank these ids in the cached verdicts on duplicates; other fields stay, so redelivery
-        changes nothing.
+        """Replace these ids by empty ones in the cached verdicts on duplicates. The other fields do
+        not change, so that a redelivered document gets its first verdict.
         """
         for record in self._records.values():
             if any(representative.id in ids for representative in record.verdicts.named):
@@ -345,7 +358,7 @@ class Positions:
         for source in sorted(self._changed_watermarks):
             writes.put(watermark_key(source), encode_watermark(*self._watermarks[source]))
         for log_offset, record in sorted(self._changed.items(), key=itemgetter(0)):
-            if record.remaining:
+            if record.sources_remaining:
                 writes.put(cached_key(log_offset), self._encode(record))
                 record.is_stored = True
             elif record.is_stored:
@@ -357,7 +370,7 @@ class Positions:
         """Add a record, unless the watermarks of all its sources have passed it."""
         for source, (first, last) in record.spans.items():
             if last < self._watermarks[source][1]:
-                record.remaining -= 1
+                record.sources_remaining -= 1
                 continue
             records = self._by_source.setdefault(source, [])
             index = bisect_right(records, first, key=_first_offset_of(source))
@@ -368,11 +381,11 @@ class Positions:
                 if later.reach[source] >= reach:
                     break
                 later.reach[source] = reach
-        if record.remaining:
+        if record.sources_remaining:
             self._records[record.log_offset] = record
 
     def _remove(self, record: CachedRecord) -> None:
-        """Remove a record from those of its sources, except of those that have passed it."""
+        """Remove a record from the lists of its sources."""
         for source in record.spans:
             records = self._by_source.get(source, [])
             if record in records:
@@ -403,10 +416,10 @@ class Positions:
         return None
 
     def _records_naming(self, handle: int) -> list[CachedRecord]:
-        """Return the records in which a duplicate may name a representative; called once for each
-        handle.
+        """Return the records in which a duplicate may name a representative, and remove its handle
+        from the index of handles: it is asked for once.
 
-        It indexes only records newer than those that are indexed.
+        First index the records that are newer than the last indexed one.
         """
         new_offsets = list(
             itertools.takewhile(
@@ -450,18 +463,18 @@ class Positions:
         self._changed[record.log_offset] = record
         if not record.is_kept.any():
             self._remove(record)
-            record.remaining = 0
+            record.sources_remaining = 0
             self._drop_record(record)
 
     def _drop_passed(self, source: int, committed: int) -> None:
         records = self._by_source.get(source, [])
         end = bisect_left(records, committed, key=_first_offset_of(source))
-        begun = records[:end]
-        records[:end] = [record for record in begun if record.spans[source][1] >= committed]
-        for record in begun:
+        candidates = records[:end]
+        records[:end] = [record for record in candidates if record.spans[source][1] >= committed]
+        for record in candidates:
             if record.spans[source][1] < committed:
-                record.remaining -= 1
-                if not record.remaining:
+                record.sources_remaining -= 1
+                if not record.sources_remaining:
                     self._drop_record(record)
 
     def _encode(self, record: CachedRecord) -> bytes:
@@ -483,7 +496,7 @@ class Positions:
             rows["of_source"][naming_rows] = numbers[named.sources]
             rows["of_offset"][naming_rows] = named.offsets
             rows["of_time_ms"][naming_rows] = named.times_ms
-            rows["id_bytes"][naming_rows] = sizes_of(named.stops)
+            rows["id_bytes"][naming_rows] = sizes_between(named.stops)
         return encode_cached(rows, named.ids)
 
     def _load(self, log_offset: int, value: bytes) -> None:
@@ -491,14 +504,14 @@ class Positions:
         columns: dict[str, Any] = {
             column.name: rows[column.name].astype(column.kind) for column in COLUMNS
         }
-        of = rows[naming_mask(columns["reasons"], columns["similarity"])]
-        partitions, sources = self._sources.named(of["of_source"])
+        named_rows = rows[naming_mask(columns["reasons"], columns["similarity"])]
+        partitions, sources = self._sources.list_distinct(named_rows["of_source"])
         named = NamedRepresentatives(
             partitions=partitions,
             sources=sources,
-            offsets=of["of_offset"].astype(np.int64),
-            times_ms=of["of_time_ms"].astype(np.int64),
-            stops=np.cumsum(of["id_bytes"], dtype=np.int64),
+            offsets=named_rows["of_offset"].astype(np.int64),
+            times_ms=named_rows["of_time_ms"].astype(np.int64),
+            stops=np.cumsum(named_rows["id_bytes"], dtype=np.int64),
             ids=ids,
         )
         documents = make_columns(0, len(rows))._replace(
@@ -514,8 +527,8 @@ class Positions:
         )
         record.is_stored = True
         self._add(record)
-        if not record.remaining:
-            # The next write deletes it: a lower watermark of a later epoch must not revive it.
+        if not record.sources_remaining:
+            # Delete it with the next write: after a rewind, a lower watermark must not revive it.
             self._changed[log_offset] = record
 
 
@@ -527,8 +540,8 @@ def _first_offset_of(source: int) -> Callable[[CachedRecord], int]:
 def handle_of(log_offset: Any, place: Any) -> Any:
     """Return the permanent handle of a representative; arguments may be columns (n,).
 
-    It is the place in the log of its verdict, as one number. Its entry's number is not permanent: a
-    renewed representative gets a new one.
+    It is the log place of its verdict, as one number. The number of its entry is not permanent: a
+    renewed representative gets a new entry.
     """
     return log_offset * _PLACES + place
 
@@ -546,8 +559,8 @@ def read_keys(columns: Columns) -> list[Key]:
 
 
 def find_spans(sources: NDArray[np.uint32], offsets: NDArray[np.int64]) -> tuple[Spans, bool]:
-    """Return the spans of documents, and whether the offsets of each source rise: then no document
-    occurs twice.
+    """Return the spans of documents, and whether the offsets of each source ascend, so that no
+    document occurs twice.
     """
     if (sources[1:] != sources[:-1]).any():
         order = np.argsort(sources, kind="stable")
@@ -556,8 +569,8 @@ def find_spans(sources: NDArray[np.uint32], offsets: NDArray[np.int64]) -> tuple
     firsts = np.append(0, np.flatnonzero(begins) + 1)
     lowest, highest = np.minimum.reduceat(offsets, firsts), np.maximum.reduceat(offsets, firsts)
     spans = zip(lowest.tolist(), highest.tolist(), strict=True)
-    rises = bool((begins | (offsets[1:] > offsets[:-1])).all())
-    return dict(zip(sources[firsts].tolist(), spans, strict=True)), rises
+    are_ascending = bool((begins | (offsets[1:] > offsets[:-1])).all())
+    return dict(zip(sources[firsts].tolist(), spans, strict=True)), are_ascending
 
 
 def split_at_repeats(keys: Sequence[Key]) -> list[tuple[int, int]]:

@@ -9,11 +9,10 @@ from stream_dedup.index.storage.columns import SHORT
 def reason_of_duplicate(*, same_text: bool, same_id: bool) -> Reason:
     """Return the reason of a duplicate, which may have the same text or id as its representative.
 
-    Of all representatives in a document's scope, the one with its text digest wins over all that
-    are near; else, of those within the plan's reach, the earliest in the log; else the document is
-    unique and becomes a representative. Naming the earliest, not the nearest, keeps a redelivered
-    document's verdict: an earlier one can never appear later. (`neighbours` finds them.) A
-    duplicate with the same text is never called near; an empty id is never the same.
+    `neighbours` finds the representative in the document's scope: one with the same text, otherwise
+    the earliest in the log that is near. Without any, the document is unique. The earliest, not the
+    nearest: no earlier one can be appended later, so the choice stays the same. A duplicate with the
+    same text is never near, and an empty id never counts as the same.
     """
     if same_text:
         return Reason.UNCHANGED if same_id else Reason.EXACT

@@ -31,12 +31,12 @@ from stream_dedup.log.records import Batch
 
 @dataclass(slots=True)
 class IndexState:
-    """The state after a prefix of the log. `entries` and `neighbours` exist from the first judged
-    batch on.
+    """The state after a prefix of the log. `entries` and `neighbours` are None before the first
+    judged batch.
 
-    `rejected_at` is the log offset of the last rejected record, if there is one. `past_plans`
-    contains (log offset of the record that ended it, log time of that record, id) of each earlier
-    plan.
+    `rejected` and `ignored` count log records, and `rejected_at` is the log offset of the last
+    rejected one. `past_plans` contains (log offset and log time of the record that ended it, id) of
+    each earlier plan.
     """
 
     sources: Sources
@@ -75,16 +75,12 @@ class IndexState:
         return self.entries, self.neighbours
 
     def known_width(self) -> int | None:
-        """Return the width of prints in bits; None before the declaration or a batch contains
-        it.
-        """
+        """Return the width of prints in bits; None until the declaration or a batch contains it."""
         declared = None if self.declared is None else self.declared.width
         return declared or self.print_limbs * 64 or None
 
     def known_sketch_bytes(self) -> int | None:
-        """Return the size of sketches in bytes; None before the declaration or a batch contains
-        it.
-        """
+        """Return the size of sketches in bytes; None until the declaration or a batch contains it."""
         if self.print_limbs:
             return self.sketch_bytes
         return None if self.declared is None else self.declared.sketch_bytes
@@ -105,8 +101,8 @@ class IndexState:
     def find_ids(
         self, ids: Collection[bytes]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return (entries, which are live, which of these have one of these ids), ascending; the
-        others only have the CRC-32 of one.
+        """Return (entries whose id has the CRC-32 of one of these, mask of the live ones, mask of the
+        live ones that really have one of these ids), ascending by entry.
         """
         entries, neighbours = self.require_stores()
         numbers, is_live = neighbours.find_crcs(crcs_of(list(ids)))
@@ -152,16 +148,12 @@ class IndexState:
                 layout.KEY_DECLARED, layout.encode_object(self.declared.to_fields() | in_force)
             )
             self.declaration_changed = False
-        entries, live = (
-            0 if self.entries is None else self.entries.count,
-            0 if self.neighbours is None else self.neighbours.live,
-        )
         meta = layout.Meta(
             applied=applied,
             answered=answered,
             chain=self.chain,
-            entries=entries,
-            live=live,
+            entries=0 if self.entries is None else self.entries.count,
+            live=0 if self.neighbours is None else self.neighbours.live,
             rejected=self.rejected,
             rejected_at=self.rejected_at,
             ignored=self.ignored,

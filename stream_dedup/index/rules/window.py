@@ -1,15 +1,15 @@
-"""The window in log time for which a representative counts, and the generations that expire
-together.
+"""The window in log time for which a representative stays in the index, and the generations that
+expire together.
 
-    log time     the running maximum of the records' LogAppendTime; a record moves it by at most one slice, the log's
-                 first record sets it
+    log time     the running maximum of the records' LogAppendTime; the log's first record sets it, and
+                 each later one moves it by at most one slice
     slice        a sixteenth of the window; without a window, a day
-    generation   the entries of one slice: a range of entry numbers, dropped as a whole once the window has passed since the
-                 end of the slice
+    generation   the entries of one slice: a range of entry numbers. It is dropped as a whole once the
+                 window has passed since the end of the slice
 
-So a representative counts for the window's length at least, and for a sixteenth more at most. If
-duplicates refresh, the representative that one names is renewed: it moves to the end of the current
-generation.
+So a representative stays for the length of the window at least, and a sixteenth more at most. If
+duplicates refresh the window, the representative that a duplicate names is renewed: it moves to the
+end of the current generation.
 
 Invariants: nothing here reads a clock; generations ascend in entry numbers and in time, and
 together contain all entries that are not dropped, so the lowest numbers are dropped first; a
@@ -92,13 +92,12 @@ def change_rules(
 
 
 class Generations:
-    """Log time, and the entries of each of its slices.
+    """Log time, and the generations of entries: (first entry, log time at which it ends) of each.
 
-    Each generation is (its first entry, the log time of its end). `stored` are the values of
-    `KEY_LOG_TIME` and `KEY_GENERATIONS`, None in a new volume.
+    `stored` are the values of `KEY_LOG_TIME` and `KEY_GENERATIONS`, None in a new volume.
 
     Raises:
-        FormatError: they are damaged, or only one exists.
+        FormatError: a value is damaged, or only one exists.
     """
 
     def __init__(self, stored: tuple[bytes | None, bytes | None] = (None, None)) -> None:
@@ -188,8 +187,8 @@ class Generations:
         return self.first(entries)
 
     def add_writes(self, writes: Writes) -> None:
-        """Add the changes since the last call; always the log time, because nearly every record
-        moves it.
+        """Add the changes since the last call, and always the log time: nearly every record moves
+        it.
         """
         if self.log_ms is None:
             return

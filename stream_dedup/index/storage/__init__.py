@@ -1,6 +1,7 @@
-"""The bytes that the index stores, and their places.
+"""What the index stores, and where.
 
-In reading order: `layout` (keys and values), `entries` and `pages` (the representatives),
-`contract` (one step, its writer, and writes in flight) with `store` (RocksDB) and `memory` (its
-twin), `table_files` (derived files for quick opening).
+In reading order: `layout` (keys and values), `entries` and `pages` (the representatives), `contract`
+(the interface of a store) with `store` (RocksDB) and `memory` (a dict), `columns` and `tags` (what
+the tables need of entries), `table_files` (derived files for quick opening), `place` (the folder of
+the volume).
 """

@@ -1,7 +1,7 @@
 """Columns of documents and of stored entries, with the same types in tables, storage and rules.
 
-Hashes and prints are uint64 throughout and places int64, because numba turns a mixture of signed
-and unsigned numbers into floats.
+Hashes and prints are uint64 and places int64 everywhere, because numba converts an expression of
+signed and unsigned numbers to floats.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ FULL: Final = 2
 class Columns(NamedTuple):
     """Documents to be judged.
 
-    Shapes: `prints` (n, W), `digests` (n, 2), `sketches` (n, S), where S may be 0, the others (n,).
-    `ids` are CRC-32s of the ids, 0 for none (`tags.crcs_of`). A row of `sketches` is a sketch,
-    followed, if S is not 0, by the document's site, title and id (`with_origins`).
+    Shapes: `prints` (n, W), `digests` (n, 2), `sketches` (n, S), the others (n,). `ids` are CRC-32s
+    of the ids, 0 for none (`tags.crcs_of`). A row of `sketches` is a sketch, followed by the
+    document's site, title and id (`with_origins`); S is 0 if the recipe makes no sketches.
     """
 
     prints: NDArray[np.uint64]
@@ -60,7 +60,7 @@ def with_origins(
     """Return sketches (n, S) with `ORIGIN_BYTES` appended to each: site, title and CRC-32 of the
     id.
 
-    If S is 0, `sketches` is returned.
+    If S is 0, nothing is appended.
     """
     count, size = sketches.shape
     if not size:
@@ -76,19 +76,22 @@ def with_origins(
 
 
 def make_columns(limbs: int, count: int, sketch_bytes: int = 0) -> Columns:
-    """Return zeros for `count` documents with prints of `limbs` limbs and sketches of `values`
-    values.
+    """Return zeros for `count` documents with prints of `limbs` limbs and sketches of `sketch_bytes`
+    bytes.
     """
-    tails: Any = ((limbs,), (), (2,), (), (), (), (), (sketch_bytes,), ())
+    row_shapes: Any = ((limbs,), (), (2,), (), (), (), (), (sketch_bytes,), ())
     return Columns(
-        *(np.zeros((count, *tail), dtype) for tail, dtype in zip(tails, _DTYPES, strict=True))
+        *(
+            np.zeros((count, *row_shape), dtype)
+            for row_shape, dtype in zip(row_shapes, _DTYPES, strict=True)
+        )
     )
 
 
 def copy_columns(columns: Columns) -> Columns:
     """Return aligned, writable copies of columns.
 
-    Decoded columns are unaligned and read-only parts of a record, which numba sees as another type.
+    Decoded columns are unaligned and read-only parts of a record: for numba, another type.
     """
     return Columns(
         *(np.array(column, dtype) for column, dtype in zip(columns, _DTYPES, strict=True))
@@ -102,11 +105,10 @@ def select_rows(columns: Columns, rows: slice | NDArray[np.int64]) -> Columns:
 
 
 class StoredRows(NamedTuple):
-    """Live entries as a volume stores them for opening: their `numbers`, ascending, and their
-    columns.
+    """The columns of live entries from which the tables in memory are built, by ascending `numbers`.
 
-    Shapes: `prints` (n, W), `sketches` (n, S), the others (n,); the tags are those of `tags`, `ids` as in
-    `Columns`.
+    Shapes: `prints` (n, W), `sketches` (n, S), the others (n,). For the tags see `tags`; `ids` are as
+    in `Columns`.
     """
 
     numbers: NDArray[np.int64]

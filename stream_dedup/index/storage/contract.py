@@ -1,12 +1,12 @@
-"""The interface of the index's store, the writes of one step, and answers until they are delivered.
+"""The interface of the index's store, the writes of one call of `apply`, and undelivered answers.
 
 `store.RocksStore` and `memory.MemoryStore` pass the same tests.
 
 Invariants: a `write` is visible as a whole or not at all, also after the process was killed; a scan
 returns keys in the order of their bytes; a read-only store sees a snapshot of the volume and
 changes nothing in it; after a failed write every call but `close` fails until the store is opened
-again, because the content of the volume is unknown; each failure is a `StoreError`, never an empty
-answer.
+again, because the content of the volume is unknown; a failure raises a `StoreError`, and never looks
+like a missing value.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Store(Protocol):
 
 
 class Writes:
-    """The writes of one step; the coordinator performs them as one atomic write.
+    """Collects writes, which `LogIndex` performs as one atomic write.
 
     Invariant: a key is put or deleted, never both; the last call for a key counts. A range is
     deleted before any put.
@@ -95,9 +95,9 @@ class Writes:
 
 
 class Undelivered:
-    """Answers that are not yet delivered to `verdicts`, in the log's order.
+    """The stored answers whose delivery to `verdicts` is not confirmed, in the log's order.
 
-    `key_of` returns the key of a log offset.
+    `key_of` returns the key of the answer to a log offset.
     """
 
     def __init__(
@@ -112,19 +112,19 @@ class Undelivered:
         return len(self._log_offsets)
 
     def add(self, writes: Writes, log_offset: int, raw: bytes) -> None:
-        """Add a record with the next write; its log offset is larger than all others."""
+        """Add an answer, to be stored by the next write; its log offset is the highest so far."""
         writes.put(self._key_of(log_offset), raw)
         self._log_offsets.append(log_offset)
 
     def since(self, log_offset: int = 0) -> Iterator[tuple[int, bytes]]:
-        """Yield the stored (log offset, record) at or after a log offset."""
+        """Yield (log offset, answer) of the stored answers at or after a log offset."""
         for offset in self._log_offsets[bisect_left(self._log_offsets, log_offset) :]:
             (raw,) = self._store.get_many([self._key_of(offset)])
-            if raw is not None:  # its delivery may have been confirmed meanwhile
+            if raw is not None:  # otherwise its delivery was confirmed meanwhile
                 yield offset, raw
 
     def delivered(self, writes: Writes, below: int) -> None:
-        """Delete all below a log offset, which were delivered; the next write makes it durable."""
+        """Delete all below a log offset, which were delivered; the next write makes this durable."""
         count = bisect_left(self._log_offsets, below)
         for log_offset in self._log_offsets[:count]:
             writes.delete(self._key_of(log_offset))

@@ -1,9 +1,8 @@
 """The stored representatives: rows in pages of 64 with their ids.
 
-Invariants: entry n is always row n mod 64 of page n // 64; a page is in memory while it has
-unwritten changes, and the last page while it has room; the row of a removed entry is all zeros, until
-all entries of its page are removed: then the page is deleted. Opening without table files reads all
-pages.
+Invariants: entry n is always row n mod 64 of page n // 64. A page is in memory while it has unwritten
+changes, and the last page while it has room. The row of a removed entry is all zeros; once all
+entries of a page are removed, the page is deleted. Opening without table files reads all pages.
 """
 
 from __future__ import annotations
@@ -53,15 +52,17 @@ _PAGE_MISSING: Final = (
 
 
 class EntryBytes:
-    """Optional bytes of entries, under the key that `key_of` returns; empty bytes are not stored.
+    """Optional bytes of entries, stored under the key that `key_of` returns; empty ones are not
+    stored.
 
-    `changed` contains those that changed since the last write; all below `dropped_below` are gone.
+    `changed` contains the bytes that changed since the last write. Those of entries below
+    `dropped_below` are deleted.
     """
 
     def __init__(self, store: Store, key_of: Callable[[int], bytes]) -> None:
         self._store, self._key_of = store, key_of
         self.changed: dict[int, bytes] = {}
-        self._deleted_below = 0  # all keys below it are deleted
+        self._deleted_below = 0  # as of the last write
         self.dropped_below = 0
 
     def read(self, entries: Sequence[int]) -> dict[int, bytes]:
@@ -94,7 +95,7 @@ class EntryBytes:
 
 
 class RepresentativeColumns(NamedTuple):
-    """The fields of named entries that a duplicate's verdict contains, as columns (n,)."""
+    """The fields of representatives that the verdict on a duplicate contains, as columns (n,)."""
 
     sources: NDArray[np.uint32]
     offsets: NDArray[np.int64]
@@ -104,12 +105,12 @@ class RepresentativeColumns(NamedTuple):
     features: NDArray[np.uint32]
     ids: Ids
 
-    def select(self, is_chosen: NDArray[np.bool_]) -> RepresentativeColumns:
-        """Return the rows for which `is_chosen` (n,) is true."""
-        if is_chosen.all():
+    def select(self, mask: NDArray[np.bool_]) -> RepresentativeColumns:
+        """Return the rows in `mask` (n,)."""
+        if mask.all():
             return self
-        columns: list[Any] = [column[is_chosen] for column in self[:-1]]
-        columns.append(select_ids(self.ids, np.flatnonzero(is_chosen)))
+        columns: list[Any] = [column[mask] for column in self[:-1]]
+        columns.append(select_ids(self.ids, np.flatnonzero(mask)))
         return RepresentativeColumns(*columns)
 
 
@@ -128,7 +129,7 @@ _IDENTITY: Final = row_fields("text_digest", "scope", "source", "offset", "value
 
 
 def columns_of(rows: NDArray[Any], ids: Sequence[bytes]) -> Columns:
-    """Return the columns that the tables in memory need of stored rows (n,) and their ids."""
+    """Return stored rows (n,) and their ids as the columns that the tables in memory need."""
     digests = np.array(rows["text_digest"], np.uint8).view(np.uint64)
     crcs = crcs_of(ids)
     columns = Columns(
@@ -162,8 +163,8 @@ class Entries:
     def load(self, count: int, live: int, first: int = 0) -> Iterator[StoredRows]:
         """Yield the live entries from number `first` on, many pages at a time.
 
-        `live` is their number, `count` the number of all entries so far. The caller reads all parts
-        before any other call.
+        There must be `live` of them; `count` is the number of all entries so far. Consume the
+        iterator before any other call.
 
         Raises:
             FormatError: a page is damaged or missing.
@@ -195,7 +196,7 @@ class Entries:
         self._open_pages[page] = EntryPage(rows.tobytes(), ids)
 
     def _read_ahead(self, parts: Iterator[StoredRows]) -> Iterator[StoredRows]:
-        """Yield parts; each is read while the caller uses the one before."""
+        """Yield parts. A thread reads the next one while the caller uses the current one."""
         reading = self._reader.submit(next, parts, None)
         while (part := reading.result()) is not None:
             reading = self._reader.submit(next, parts, None)
@@ -205,20 +206,20 @@ class Entries:
         """Yield the live entries from number `first` on, which can be within a page."""
         fields = loaded_type(self._limbs, self._sketch_bytes)
         for numbers, gathered in self._scan(first // PAGE_ENTRIES, fields):
-            is_wanted = (gathered.rows["state"] != REMOVED) & (numbers >= first)
-            live = gathered.select(is_wanted)
+            is_yielded = (gathered.rows["state"] != REMOVED) & (numbers >= first)
+            live = gathered.select(is_yielded)
             yield stored_rows(
-                numbers[is_wanted], columns_of(live.rows, live.ids()), live.rows["state"]
+                numbers[is_yielded], columns_of(live.rows, live.ids()), live.rows["state"]
             )
 
     def _scan(
         self, first_page: int, fields: np.dtype[Any]
     ) -> Iterator[tuple[NDArray[np.int64], Gathered]]:
-        """Yield (numbers, fields of these entries) of all stored pages from one on, also of removed
-        entries, many pages at a time.
+        """Yield (numbers, fields of these entries) of all stored pages from `first_page` on, many pages
+        at a time; also of removed entries.
 
         Raises:
-            FormatError: a page is damaged, or has entries that should not be there.
+            FormatError: a page is damaged, or has entries that were never added.
         """
         pages = self._store.scan(PREFIX_PAGE, page_key(first_page))
         while part := list(itertools.islice(pages, _PAGES_AT_ONCE)):
@@ -260,18 +261,18 @@ class Entries:
         """Add entries: `rows` (n,) of the row type, whose `ids_end` is set here, and one id for
         each.
         """
-        added = begin_byte = 0
+        added = first_byte = 0
         while added < len(rows):
             number, used = divmod(self.count, PAGE_ENTRIES)
             page = self._open_pages.setdefault(number, EntryPage())
             self._changed.add(number)
             end = min(len(rows), added + PAGE_ENTRIES - used)
             page_rows, end_byte = rows[added:end], int(ids.stops[end - 1])
-            page_rows["ids_end"] = ids.stops[added:end] - (begin_byte - len(page.ids))
+            page_rows["ids_end"] = ids.stops[added:end] - (first_byte - len(page.ids))
             page.data += page_rows.tobytes()
-            page.ids += ids.joined[begin_byte:end_byte]
+            page.ids += ids.joined[first_byte:end_byte]
             self.count += end - added
-            added, begin_byte = end, end_byte
+            added, first_byte = end, end_byte
 
     def representatives(self, numbers: NDArray[np.int64]) -> RepresentativeColumns:
         """Return the fields of the entries of these numbers, in their order."""
@@ -313,7 +314,7 @@ class Entries:
         The cost is proportional to the number of their pages.
         """
         for page, places in _group_by(numbers, PAGE_ENTRIES):
-            if len(places) < PAGE_ENTRIES:  # else expired together: the page is not read
+            if len(places) < PAGE_ENTRIES:  # otherwise the whole page is deleted without reading it
                 page_data = self._open_page(page)
                 rows = np.frombuffer(page_data.data, self._type).copy()
                 page_ids = _split_ids(rows, bytes(page_data.ids))
@@ -373,15 +374,15 @@ class Entries:
             self._pages(pages.tolist()), page_indices, numbers % PAGE_ENTRIES, self._type, fields
         )
 
-    def _pages(self, wanted: Sequence[int]) -> list[EntryPage | bytes]:
+    def _pages(self, numbers: Sequence[int]) -> list[EntryPage | bytes]:
         """Return pages by number, unwritten changes included."""
-        stored = [number for number in wanted if number not in self._open_pages]
+        stored = [number for number in numbers if number not in self._open_pages]
         values = dict(zip(stored, self._store.get_many(list(map(page_key, stored))), strict=True))
-        pages = [self._open_pages.get(number) or values[number] for number in wanted]
-        found = [page for page in pages if page is not None]
-        if len(found) < len(pages):
+        pages = [self._open_pages.get(number) or values[number] for number in numbers]
+        existing = [page for page in pages if page is not None]
+        if len(existing) < len(pages):
             raise FormatError(_PAGE_MISSING)
-        return found
+        return existing
 
 
 def _split_ids(rows: NDArray[Any], ids: bytes) -> list[bytes]:
@@ -398,7 +399,7 @@ def _group_by(numbers: NDArray[np.int64], size: int) -> list[tuple[int, NDArray[
 
 
 def _runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Return numbers as ranges (first, end)."""
+    """Return numbers as ranges (first, end) of consecutive ones."""
     runs: list[tuple[int, int]] = []
     for number in sorted(numbers):
         if runs and runs[-1][1] == number:

@@ -19,13 +19,14 @@ its type.
     a log_offset(u64)       an answer, as sent, until its delivery is confirmed
     c entry(u64)            the best copy of a representative, and the number of copies: `copies`
     b entry(u64)            the id of the best copy; missing if that is the representative itself, or has no id
-    l entry(u64)            the digest(16) of the latest text of an id, under the id's latest representative, if that has another
-                            text: `last_texts`
+    l entry(u64)            the digest(16) of the last text of an id, under the id's latest representative; missing if
+                            that has the same text: `last_texts`
     F                       table files: format(u16) base(u64), the entry from which their rows' numbers count; missing while
                             none are valid. See `table_files`
-    f group(u64)            the digests of 4,096 rows, of each column in their order(u64 x columns)
-    o table(u64)            one table's file: plan(u64) generation(u64) rows(u64) entries(u64) buckets(u64) digest(u64)
-    x group(u64)            the removed ones of 4,096 rows, if there are any: a bit of each(u8 x 512, the highest first)
+    f group(u64)            table files: the digest of each column of 4,096 rows(u64 x columns)
+    o table(u64)            table files: one table: plan(u64) generation(u64) rows(u64) entries(u64) buckets(u64) digest(u64)
+    x group(u64)            table files: which of 4,096 rows are removed, a bit for each(u8 x 512, the highest bit first);
+                            missing if none is
 
     row     := state(u8) text_digest(16) print(u64 x print_limbs, low limb first) sketch(u8 x sketch_bytes) site(u64)
                title(u64) scope(u64)
@@ -33,16 +34,17 @@ its type.
                place(u16) append_ms(i64) ids_end(u16): the end of the entry's id in the
                page's ids; it begins at the end of the id before
     kept    := source(u32) offset(i64) value_digest(u64) reason(u8) distance(u8) similarity(u8) copies(u32) better(u8)
-               decided_offset(u64) decided_place(u32) representative(u64: as 65536 * log
-               offset + place of the decision that made it one), and of a duplicate's representative
-               (else zero): of_source(u32) of_offset(i64) of_time_ms(i64) id_bytes(u16)
-    state   := 0 removed (all of the row but `ids_end` is 0), 1 found by its digest alone (too short for neighbours), 2 found
-               by digest and neighbours
+               decided_offset(u64) decided_place(u32) representative(u64: its handle, 65536 * log
+               offset + place of the verdict that made it one), then the representative that a
+               duplicate names (otherwise zeros): of_source(u32) of_offset(i64) of_time_ms(i64)
+               id_bytes(u16)
+    state   := 0 removed (all of the row but `ids_end` is 0), 1 compared by text digest only (too few features), 2 compared
+               by text digest and similarity
 
 Numbers in keys are big-endian, so that a scan returns them in order; in values little-endian. A
 page of entries is written again when entries are added (to the last page) or one of its entries is
-removed; all other values but `m`, `k`, `t`, `g`, `v`, `c`, `b`, `l`, `p`, `P` and the records of table files are
-written once. A page is deleted once all its entries are removed. Tags: `tags`.
+removed. Of the other values, `m`, `k`, `t`, `g`, `v`, `c`, `b`, `l` and those of table files are
+written again; the rest is written once. A page is deleted once all its entries are removed.
 
 Invariants: the bytes depend on the fields alone; a volume of another version is distinguished from
 a damaged one. Frozen in tests/golden/volumes (`python -m tests.index.golden`); a change of any byte
@@ -92,7 +94,7 @@ _META: Final = struct.Struct("<QQ8sQQQQQBB")
 _MARK: Final = struct.Struct("<QQ")
 _COUNT: Final = struct.Struct("<H")
 ROWS_BEGIN: Final = _COUNT.size
-"""The begin of the rows in a page's value; the ids follow them."""
+"""The position of the rows in a page's value; the ids follow them."""
 DAMAGED_PAGE: Final = (
     "A page of the index volume is damaged; give the index an empty volume to rebuild."
 )
@@ -112,12 +114,12 @@ COPIES: Final = np.dtype(
         ("rule", "u1"), ("source", "<u4"), ("offset", "<i8"),
     ]
 )  # fmt: skip
-"""The value that `index.rules.copies` stores for a representative; it documents the fields."""
+"""The value under `PREFIX_COPIES`; `index.rules.copies` describes the fields."""
 
 
 @lru_cache
 def row_type(limbs: int, sketch_bytes: int = 0) -> np.dtype[Any]:
-    """Return the type of one entry with a print of `limbs` limbs and a sketch of `values` bytes."""
+    """Return the type of an entry's row: a print of `limbs` limbs, a sketch of `sketch_bytes` bytes."""
     return np.dtype(
         [
             ("state", "u1"), ("text_digest", "u1", (16,)), ("print", "<u8", (limbs,)), ("sketch", "u1", (sketch_bytes,)),
@@ -130,7 +132,7 @@ def row_type(limbs: int, sketch_bytes: int = 0) -> np.dtype[Any]:
 
 
 def row_fields(*names: str) -> np.dtype[Any]:
-    """Return the type of some fields of an entry: none whose size depends on the recipe."""
+    """Return the type of some fields of an entry, which must have the same size for all recipes."""
     return np.dtype([(name, row_type(0)[name]) for name in names])
 
 
@@ -178,7 +180,7 @@ def version_of(value: bytes) -> int | None:
 
 
 def check_format(value: bytes) -> None:
-    """Check that a volume is an index's and of this layout. Roles open no other one: see `place`.
+    """Check that an index wrote a volume, and that it has this layout.
 
     Raises:
         OtherFormatError: a version of this program with another layout wrote it.
@@ -193,8 +195,8 @@ def check_format(value: bytes) -> None:
     if version != VERSION:
         raise OtherFormatError(
             f"The index volume is of format version {version}, and this program reads {VERSION}; "
-            "open it with the version that "
-            "wrote it, or give the index an empty volume, and it is rebuilt with the same verdicts."
+            "open it with the version that wrote it, or give the index an empty volume, and it is "
+            "rebuilt with the same verdicts."
         )
 
 

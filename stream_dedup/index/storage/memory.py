@@ -42,7 +42,7 @@ class MemoryStore:
             yield key, self._volume[key]
 
     def checkpoint(self, directory: Path) -> None:
-        """Raise StoreError: nothing of it is on a disk."""
+        """Raise StoreError: this store is not on a disk."""
         raise StoreError(f"A store in memory cannot be copied to {directory}.")
 
     def size_bytes(self) -> int:

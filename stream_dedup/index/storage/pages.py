@@ -1,8 +1,8 @@
-"""Pages of entries in memory, and fields of many entries gathered from their pages at once.
+"""Read fields of many entries from their pages.
 
-Invariants: a page is its stored value, column by column, or, while it changes, an `EntryPage`, row
-by row; an entry is read only within its page, so a damaged value becomes an error, never another
-entry.
+A page is either its stored bytes, column by column, or, while it changes, an `EntryPage`, row by row.
+Invariant: an entry is read only from the bytes of its page, so a damaged page raises an error and
+never returns another entry.
 """
 
 from __future__ import annotations
@@ -34,34 +34,32 @@ class EntryPage:
 class Gathered:
     """Some fields of n entries, `rows` (n,), and the bytes that contain their ids."""
 
-    __slots__ = ("_begins", "_raw", "_stops", "rows")
+    __slots__ = ("_ends", "_raw", "_starts", "rows")
 
     def __init__(
         self,
         rows: NDArray[Any],
         raw: NDArray[np.uint8],
-        begins: NDArray[np.int64],
-        stops: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        ends: NDArray[np.int64],
     ) -> None:
         self.rows = rows
-        self._raw, self._begins, self._stops = raw, begins, stops
+        self._raw, self._starts, self._ends = raw, starts, ends
 
-    def select(self, is_chosen: NDArray[np.bool_]) -> Gathered:
-        """Return the entries for which `is_chosen` (n,) is true."""
-        if is_chosen.all():
+    def select(self, mask: NDArray[np.bool_]) -> Gathered:
+        """Return the entries in `mask` (n,)."""
+        if mask.all():
             return self
-        return Gathered(
-            self.rows[is_chosen], self._raw, self._begins[is_chosen], self._stops[is_chosen]
-        )
+        return Gathered(self.rows[mask], self._raw, self._starts[mask], self._ends[mask])
 
     def ids(self) -> Ids:
         """Return the entries' ids."""
-        return _joined(self._raw, self._begins, self._stops)
+        return _join_ids(self._raw, self._starts, self._ends)
 
 
 def select_ids(ids: Ids, places: NDArray[np.int64]) -> Ids:
     """Return the ids at some places."""
-    return _joined(
+    return _join_ids(
         np.frombuffer(bytearray(ids.joined), np.uint8),
         (ids.stops - ids.sizes)[places],
         ids.stops[places],
@@ -69,15 +67,17 @@ def select_ids(ids: Ids, places: NDArray[np.int64]) -> Ids:
 
 
 def same_ids(ids: Ids, others: Ids) -> NDArray[np.bool_]:
-    """Return which ids are equal, (n,); empty ids never are."""
+    """Return the mask of ids that are equal to those at the same place of `others`, (n,); empty ids
+    never are.
+    """
     is_same = np.empty(len(ids), np.bool_)
     raw = [np.frombuffer(bytearray(part_ids.joined), np.uint8) for part_ids in (ids, others)]
     _compare(raw[0], ids.stops, raw[1], others.stops, is_same)
     return is_same
 
 
-def _joined(raw: NDArray[np.uint8], begins: NDArray[np.int64], stops: NDArray[np.int64]) -> Ids:
-    return Ids(join_parts(raw, begins, stops), np.cumsum(stops - begins))
+def _join_ids(raw: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Ids:
+    return Ids(join_parts(raw, starts, ends), np.cumsum(ends - starts))
 
 
 def gather(
@@ -96,7 +96,7 @@ def gather(
         FormatError: a page is damaged.
     """
     parts: list[bytes | bytearray] = []
-    counts = []  # rows of a page, 0 for a stored one, whose bytes contain the number
+    counts = []  # the rows of each page; 0 for a stored page, which begins with their number
     for page in pages:
         if isinstance(page, EntryPage):
             parts += (page.data, page.ids)
@@ -107,25 +107,25 @@ def gather(
     sizes = np.fromiter(map(len, parts), np.int64, len(parts)).reshape(-1, 2).sum(1)
     raw = np.frombuffer(bytearray().join(parts), np.uint8)
     rows = np.empty(len(page_indices), fields_dtype)
-    begins, stops = np.empty(len(page_indices), np.int64), np.empty(len(page_indices), np.int64)
+    starts, ends = np.empty(len(page_indices), np.int64), np.empty(len(page_indices), np.int64)
     damaged = _gather(
         *(
             raw,
             np.cumsum(sizes),
             np.array(counts, np.int64),
-            (row_dtype.itemsize, *_fields(row_dtype, fields_dtype)),
+            (row_dtype.itemsize, *_field_offsets_and_sizes(row_dtype, fields_dtype)),
             page_indices,
             places,
         ),
-        *(rows.view(np.uint8).reshape(len(page_indices), fields_dtype.itemsize), begins, stops),
+        *(rows.view(np.uint8).reshape(len(page_indices), fields_dtype.itemsize), starts, ends),
     )
     if damaged >= 0:
         raise FormatError(DAMAGED_PAGE)
-    return Gathered(rows, raw, begins, stops)
+    return Gathered(rows, raw, starts, ends)
 
 
 @lru_cache
-def _fields(
+def _field_offsets_and_sizes(
     row_dtype: np.dtype[Any], fields_dtype: np.dtype[Any]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the offset of each field in a row, and its size, in bytes, (fields,) each."""
@@ -133,8 +133,8 @@ def _fields(
     offsets_sizes = [
         (fields[name][1], fields[name][0].itemsize) for name in fields_dtype.names or ()
     ]
-    before, size = np.array(offsets_sizes, np.int64).T.copy()
-    return before, size
+    offset, size = np.array(offsets_sizes, np.int64).T.copy()
+    return offset, size
 
 
 @inlined
@@ -145,23 +145,23 @@ def _u16(raw: Any, position: Any) -> Any:
 @kernel
 def _gather(
     raw: Any,
-    page_stops: Any,
+    page_ends: Any,
     counts: Any,
     fields: Any,
     page_indices: Any,
     places: Any,
     rows: Any,
-    begins: Any,
-    stops: Any,
+    starts: Any,
+    ends: Any,
 ) -> Any:
-    """Fill `rows` (n, bytes), and the begin and end of each one's id in `raw`.
+    """Fill `rows` (n, bytes), and the start and end of each entry's id in `raw`.
 
-    Returns an entry whose page is damaged, or -1.
+    Return the row of an entry whose page is damaged, or -1.
     """
     row_bytes, field_offsets, field_sizes = fields
     for row in range(len(page_indices)):
         page, place = page_indices[row], places[row]
-        first_row, page_end = page_stops[page - 1] if page else np.int64(0), page_stops[page]
+        first_row, page_end = page_ends[page - 1] if page else np.int64(0), page_ends[page]
         count = counts[page]
         is_by_row = count > 0
         if not is_by_row:
@@ -185,9 +185,9 @@ def _gather(
         row_step = row_bytes if is_by_row else np.int64(2)
         # The last field of a row is the end of its id.
         position = ids_begin - row_step * (count - 1 - place) - 2
-        begins[row] = ids_begin + (_u16(raw, position - row_step) if place else np.int64(0))
-        stops[row] = ids_begin + _u16(raw, position)
-        if begins[row] > stops[row] or stops[row] > page_end:
+        starts[row] = ids_begin + (_u16(raw, position - row_step) if place else np.int64(0))
+        ends[row] = ids_begin + _u16(raw, position)
+        if starts[row] > ends[row] or ends[row] > page_end:
             return row
     return -1
 

@@ -1,10 +1,10 @@
-"""The volume's place in an index's folder: a volume of another layout is left as it is.
+"""Find the volume in an index's folder. A volume of another layout is not changed.
 
     FOLDER              the first volume
     FOLDER/layout-8     the volume of a program with layout 8, if the first one has another
 
-So a version with another layout rebuilds its volume from the log (or restores a snapshot) while the
-old one remains; a version that is rolled back continues with its own volume.
+After an upgrade to a version with another layout, the index rebuilds its volume from the log (or
+restores a snapshot) and keeps the old one; after a rollback, it continues with the old one.
 
 Invariant: a volume of another layout is opened for reading only, and not changed.
 """
@@ -20,8 +20,8 @@ _MARK = "CURRENT"  # RocksDB's file, which every volume has
 
 
 def volume_in(folder: Path) -> Path:
-    """Return the path, in an index's folder, of the volume of this program's layout, which may be
-    missing.
+    """Return the path of the volume with this program's layout in an index's folder; it may not exist
+    yet.
 
     Raises:
         StoreError: the volume in the folder cannot be read.
@@ -33,8 +33,8 @@ def volume_in(folder: Path) -> Path:
 
 
 def layout_of(volume: Path) -> int | None:
-    """Return the number of a volume's layout; None for a damaged or foreign one, which opening
-    reports.
+    """Return the number of a volume's layout; None if it is damaged or of another program, which is
+    reported when the volume is opened.
 
     Raises:
         StoreError: it cannot be read.

@@ -1,17 +1,19 @@
 """The store on RocksDB; the only user of rocksdict.
 
-Invariants: raw mode, so no value is ever unpickled; one column family; the write-ahead log is on,
-so a killed process loses nothing, and not synced, so a machine that loses power may lose the newest
-steps as a whole (the log topic contains them); a directory with the remains of a volume is never
-opened as an empty volume; a scan that ends early because a file is damaged raises an error
-(rocksdict's `items()` just ends); a write-ahead log that was cut short by a crash of the machine is
-read up to there, and one with a flipped byte is rejected (RocksDB's default would skip all records
-after the byte, and open a young volume as empty); a volume that lacks a write before the last one
-is rejected. For this, each write adds a key with its number and deletes that of the write before,
-and number 0 stays, so exactly two exist: if writes were lost with the end of a MANIFEST, and later
-ones are still in the write-ahead log, there is one more or one less.
+Invariants:
+ 1. Raw mode: no value is ever unpickled.
+ 2. The write-ahead log is on, so a killed process loses nothing. It is not synced, so a machine that
+    loses power may lose the newest writes, each as a whole; the log topic contains the records.
+ 3. A directory with the remains of a volume is never opened as an empty volume.
+ 4. A scan that ends early because a file is damaged raises an error (rocksdict's `items()` does not).
+ 5. A write-ahead log that was truncated by a crash of the machine is read to its end. One with a
+    flipped byte is rejected; RocksDB's default would skip all records after the byte, and open a
+    young volume as empty.
+ 6. A volume that lacks a write before the last one is rejected. To detect this, each write adds a key
+    with its number and deletes that of the write before, and number 0 stays. So exactly two exist,
+    unless writes were lost with the end of a MANIFEST while later ones are in the write-ahead log.
 
-A volume can be opened `read_only` while another process writes it: this takes no lock and changes
+A volume can be opened `read_only` while another process writes to it: this takes no lock and changes
 no file (rocksdict writes its `rocksdict-config.json` again, with the same content).
 """
 
@@ -43,13 +45,13 @@ from stream_dedup.domain.paths import make_folder
 _BLOCK_CACHE_BYTES: Final = 64 << 20
 _WRITE_BUFFER_BYTES: Final = 32 << 20
 _WAL_BYTES_MAX: Final = 128 << 20
-_FOREIGN: Final = frozenset({"lost+found"})  # in every new file system
+_IGNORED_NAMES: Final = frozenset({"lost+found"})  # in every new file system
 _READ_ONLY_TRIES: Final = 5
 _NUMBER: Final = b"\xff#"  # prefix of write numbers; after all keys of an index
 _MARKER: Final = '{"raw_mode":true,"prefix_extractors":{}}'
 _SET_HINT: Final = "name one that can be, with STREAM_DEDUP_STATE_DIR"
 _LOCKED: Final = ("lock hold by current process", "No locks available", "While lock file")
-_CAUSES: Final[tuple[tuple[tuple[str, ...], str, type[StoreError]], ...]] = (
+_ERROR_CAUSES: Final[tuple[tuple[tuple[str, ...], str, type[StoreError]], ...]] = (
     (
         ("No space left on device", "Disk quota exceeded", "File too large"),
         "the disk is full; free or add space, then restart",
@@ -72,8 +74,8 @@ _CAUSES: Final[tuple[tuple[tuple[str, ...], str, type[StoreError]], ...]] = (
 class RocksStore:
     """A `contract.Store` in a directory, which is created if it is missing.
 
-    With `read_only` the directory must contain a volume, which another process may be writing; its
-    earlier writes are visible, later ones are not.
+    With `read_only` the directory must contain a volume. Another process may write to it: the writes
+    before this opening are visible, later ones are not.
 
     Raises:
         VolumeError: the directory or its content cannot be used; an operator must act.
@@ -111,19 +113,19 @@ class RocksStore:
         except StoreError:
             raise
         except Exception as error:
-            raise self._error("open", error) from error
+            raise self._make_error("open", error) from error
         self._number = self._last_number()
         if had_data and next(self.scan(b""), None) is None:
             self.close()
             raise VolumeError(
                 f"The index volume {self._path} held data and opens as an empty one: RocksDB's "
-                "file MANIFEST is damaged. Give "
-                "the index an empty directory, and it is rebuilt, or restore a snapshot."
+                "file MANIFEST is damaged. Give the index an empty directory, and it is rebuilt, or "
+                "restore a snapshot."
             )
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """See `contract.Store`."""
-        with self._failing("read") as database:
+        with self._fail_for_good("read") as database:
             values: list[bytes | None] = database.get(list(keys)) or []
         return values
 
@@ -150,7 +152,7 @@ class RocksStore:
             batch.put(key, value)
         for key in deletes:
             batch.delete(key)
-        with self._failing("write to") as database:
+        with self._fail_for_good("write to") as database:
             database.write(batch)
         self._number += 1
 
@@ -163,7 +165,7 @@ class RocksStore:
 
     def _iterate(self, first: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield every (key, value) from `first` on."""
-        with self._failing("read") as database:
+        with self._fail_for_good("read") as database:
             iterator = database.iter()
             iterator.seek(first)
             while iterator.valid():
@@ -191,8 +193,8 @@ class RocksStore:
         except Exception as error:
             raise StoreError(
                 f"Could not copy the index volume {self._path} to {directory} (RocksDB says: "
-                f"{error}); name a directory "
-                "that does not exist yet, on the same file system and with room."
+                f"{error}); name a directory that does not exist yet, on the same file system and "
+                "with room."
             ) from error
 
     def size_bytes(self) -> int:
@@ -217,15 +219,13 @@ class RocksStore:
                 self._make_private()
         except Exception as error:
             if self._failure is None:  # after a failed write RocksDB raises the same error again
-                self._failure = self._error("close", error)
+                self._failure = self._make_error("close", error)
                 raise self._failure from error
 
     def _make_private(self) -> None:
-        """Make the files, which RocksDB creates with the umask's rights, unreadable for other
-        users.
-        """
+        """Make the files unreadable for other users: RocksDB creates them with the umask's rights."""
         for file in self._path.iterdir():
-            # RocksDB deletes some, and other users' files cannot be changed.
+            # RocksDB deletes some meanwhile, and other users' files cannot be changed.
             with contextlib.suppress(OSError):
                 if file.is_file() and not file.is_symlink():
                     file.chmod(0o600)
@@ -242,25 +242,24 @@ class RocksStore:
         return self._database
 
     @contextlib.contextmanager
-    def _failing(self, action: str) -> Iterator[Rdict]:
-        """Provide the open database; after an error of it, every call but `close` fails."""
+    def _fail_for_good(self, action: str) -> Iterator[Rdict]:
+        """Yield the open database. After an error in the body, every call but `close` fails."""
         database = self._open()
         try:
             yield database
         except Exception as error:  # rocksdict raises bare Exception
-            self._failure = self._error(action, error)
+            self._failure = self._make_error(action, error)
             raise self._failure from error
 
-    def _error(self, action: str, error: Exception) -> StoreError:
+    def _make_error(self, action: str, error: Exception) -> StoreError:
         message = str(error)
-        if any(sign in message for sign in _LOCKED):
+        if any(fragment in message for fragment in _LOCKED):
             return StoreError(
                 f"Could not open the index volume {self._path}: another process has it open; stop "
-                "that index, or give this one "
-                "its own volume with STREAM_DEDUP_STATE_DIR."
+                "that index, or give this one its own volume with STREAM_DEDUP_STATE_DIR."
             )
-        for signs, cause, error_class in _CAUSES:
-            if any(sign in message for sign in signs):
+        for fragments, cause, error_class in _ERROR_CAUSES:
+            if any(fragment in message for fragment in fragments):
                 return error_class(
                     f"Could not {action} the index volume {self._path}: {cause} (RocksDB says: "
                     f"{message})."
@@ -286,34 +285,31 @@ class RocksStore:
                     f"The index volume {self._path} is not a directory; name a directory."
                 )
             return
-        names = {file.name for file in self._path.iterdir()} - _FOREIGN
+        names = {file.name for file in self._path.iterdir()} - _IGNORED_NAMES
         if not names:
             return
         if "CURRENT" not in names:
             raise VolumeError(
                 f"The directory {self._path} is not empty and holds no index volume (RocksDB's "
-                "file CURRENT is missing: "
-                f"there are {', '.join(sorted(names)[:5])}); name an empty directory, and the "
-                "index is "
-                "built there."
+                f"file CURRENT is missing: there are {', '.join(sorted(names)[:5])}); name an empty "
+                "directory, and the index is built there."
             )
         marker = self._path / "rocksdict-config.json"
         try:
             text = marker.read_text("utf-8")
-            # rocksdict writes this file at every opening, and a process that is killed meanwhile
-            # leaves a part of it. The index's format key shows whose volume it is.
+            # rocksdict writes this file at every opening, so a killed process may leave a part of it.
+            # Whether an index wrote the volume is checked later, by its format key.
             raw_mode: Any = _MARKER.startswith(text) or json.loads(text)["raw_mode"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise VolumeError(
                 f"The directory {self._path} holds a RocksDB without a readable {marker.name}; it "
-                "was not made by this "
-                "index, or is damaged. Name an empty directory, and the index is built there."
+                "was not made by this index, or is damaged. Name an empty directory, and the index "
+                "is built there."
             ) from error
         if raw_mode is not True:
             raise VolumeError(
                 f"The directory {self._path} holds a RocksDB of another program (its values are "
-                "pickled, raw_mode is "
-                f"{raw_mode!r}); name an empty directory."
+                f"pickled, raw_mode is {raw_mode!r}); name an empty directory."
             )
 
 
@@ -322,9 +318,7 @@ def _number_key(number: int) -> bytes:
 
 
 def _open_read_only(path: Path) -> Rdict:
-    """Open for reading only; again if the writer replaced a file between reading its name and
-    opening it.
-    """
+    """Open a volume for reading only. Try again if its writer replaced a file meanwhile."""
     tries = 0
     while True:
         tries += 1

@@ -1,27 +1,28 @@
-"""Table files: rows and tables as they are in memory, so opening reads only later entries from
-RocksDB.
+"""Table files: copies of rows and tables as they are in memory, so that opening an index is quick.
 
-    FOLDER/NAME                      one column of the rows, appended to
+    FOLDER/NAME                      one column of the rows; it grows at its end
     FOLDER/table-NUMBER.GENERATION   the frozen segment of one table, written once
 
-The volume in RocksDB is the source of truth. It also names the valid files and their contents: a
-digest of each column of every 4,096 rows, which of them are removed, and the file and digest of every
-table. Opening reads the files, and from the volume
-only the entries after them.
+The volume in RocksDB is the source of truth. It also records which files are valid: a digest of each
+column for every 4,096 rows, which of these are removed, and the file and digest of every table. To
+have a record there is called "named" here. Opening reads the files, and from the volume only the
+entries after them.
 
 How a table is written to a file:
-  1  it is merged or sorted, and has grown by an eighth since it was last written. If its row numbers are in files, the merge wrote
-     them to a new file, which is always completed: else opening would have to merge again
-  2  a thread writes the table, or the rest of it, to a file of another name, syncs it and renames it
+  1  the table was merged or sorted, and has grown by an eighth since it was last written. If its row
+     numbers are in files, the merge has written them to a new file, which is always completed:
+     otherwise opening would have to merge again
+  2  a thread writes the table, or the part that is missing, to a temporary file, syncs it and renames
+     it
   3  the next write of the volume that names all rows of the table also names the file
   4  the previous file is deleted
 
-Invariants: rows are valid before the first 4,096 with a wrong digest, tables if all rows that they
-cover are valid; other rows and tables are rebuilt from the volume, and `rebuild_reasons` contains the
-reasons; losing the folder loses no data; a disk that is too full for a table stops no verdict.
-Before rows are laid out again in place, all names are withdrawn. Entries that an order wiped are
-wiped here too. No link is followed, and only a regular file of this user with one name is used.
-Frozen in tests/golden/table_files.json: other bytes, or other hashes of a plan, need a new
+Invariants: rows are valid up to the first group of 4,096 with a wrong digest, and a table is valid if
+all rows that it contains are. Other rows and tables are rebuilt from the volume, and
+`rebuild_reasons` contains the reasons. Without the folder no data is lost; a full disk delays no
+verdict. Before rows move within their files, all names are withdrawn. Entries that an order wiped are
+wiped here too. No link is followed, and only a regular file of this user with one name is used. The
+bytes are frozen in tests/golden/table_files.json: other bytes, or other hashes of a plan, need a new
 `FORMAT`.
 """
 
@@ -68,9 +69,8 @@ NAME_RANGES: Final = tuple(
     (prefix, bytes([prefix[0] + 1]))
     for prefix in (PREFIX_FILE_ROWS, PREFIX_FILE_TABLE, PREFIX_REMOVED)
 )
-"""Ranges (first key, key after the last) of the volume's records of table files, without
+"""Ranges (first key, key after the last) of the volume's records of table files, besides
 `KEY_TABLE_FILES`."""
-
 
 GROUP_ROWS: Final = 4096
 """Number of rows of a column that have one digest."""
@@ -78,11 +78,11 @@ ROW_BYTES: Final = 4
 """Bytes of a row number; the file of a table begins with these."""
 
 Pieces = Callable[[], Iterator[NDArray[np.uint8]]]
-"""Returns the bytes of a table piece by piece, to be read or to be filled."""
+"""Returns the memory of a table piece by piece, to read from it or to fill it."""
 
 
 class Sizes(NamedTuple):
-    """The number of rows that a table covers, and of its entries and buckets."""
+    """The number of rows up to the last in a table, and the number of its entries and buckets."""
 
     rows: int
     entries: int
@@ -127,8 +127,8 @@ class _TableWrite:
 class TableFiles:
     """The table files of one index, in one folder.
 
-    `rebuild_reasons` contains the reasons why files are rebuilt, `unwritten` counts tables that could not
-    be written. For the thread that applies the log; another thread writes tables and deletes old
+    `rebuild_reasons` says why files are rebuilt; `unwritten` counts tables that could not be written.
+    Only the thread that applies the log may call it; another thread writes tables and deletes old
     files.
 
     Raises:
@@ -160,9 +160,7 @@ class TableFiles:
         self._dropped_tables: set[int] = set()  # tables whose names the next write deletes
         self._obsolete_files: list[Path] = []  # files to delete after that write
         self._groups = 0
-        self._stored_groups = (
-            0  # the volume names groups up to here, which may be more than are valid
-        )
+        self._stored_groups = 0  # the number of groups that the volume names, valid or not
         self._removed_groups: set[int] = set()
         self._wiped_groups: set[int] = set()
         try:
@@ -178,7 +176,7 @@ class TableFiles:
             (table.generation for table in self._named_tables.values()), default=0
         )
         named = {self._table_path(number, table) for number, table in self._named_tables.items()}
-        for path in folder.glob("table-*"):  # of a process that ended before it named them
+        for path in folder.glob("table-*"):  # a process may have ended before it named them
             if path not in named:
                 _remove(path)
 
@@ -212,8 +210,7 @@ class TableFiles:
         )
 
     def accept_rows(self, groups: int, valid_groups: int) -> None:
-        """Use only the first `valid_groups` of `groups` groups of rows, and the tables that they
-        cover.
+        """Use only the first `valid_groups` of `groups` groups of rows, and tables of only these rows.
 
         Raises:
             StoreError: the volume failed.
@@ -234,7 +231,7 @@ class TableFiles:
             self._drop_table(number)
 
     def mark_removed(self, states: NDArray[np.uint8]) -> None:
-        """Set the `states` (n,) of those rows to REMOVED that the volume lists as removed."""
+        """Set the states (n,) of rows to REMOVED if the volume records them as removed."""
         for key, value in self._store.scan(PREFIX_REMOVED):
             group = _rows_of(states, number_of(key))
             group[np.unpackbits(np.frombuffer(value, np.uint8), count=len(group)) != 0] = REMOVED
@@ -250,7 +247,7 @@ class TableFiles:
         }
 
     def drop_tables(self, first: int) -> None:
-        """Stop using the files of all tables from number `first` on: another plan rebuilds them."""
+        """Stop using the files of all tables from number `first` on, because the plan changed."""
         self.stop_writing([number for number in self._writes if number >= first])
         with self._lock:
             for number in [number for number in self._unnamed_tables if number >= first]:
@@ -261,7 +258,7 @@ class TableFiles:
     def read_table(self, number: int, pieces: Pieces) -> FileIO | None:
         """Fill a table from its file.
 
-        Returns the open file, or None if the table must be rebuilt. Any thread may call it.
+        Return the open file, or None if the table must be rebuilt. Any thread may call it.
         """
         table = self._named_tables[number]
         path, digest = self._table_path(number, table), xxhash.xxh3_64()
@@ -304,15 +301,13 @@ class TableFiles:
         return self._partial_path(number, self._generation)
 
     def write_table(self, number: int, plan: str, sizes: Sizes, pieces: Pieces) -> None:
-        """Write a table in the background, if it has grown; it does not change until
-        `stop_writing`.
+        """Write a table in the background, if it has grown by an eighth. The caller must not change it
+        before `stop_writing`.
 
-        A begun file is always completed: little of it is missing.
+        A file of `begin_file` is always completed, because little of it is missing.
         """
-        previous, plan_hash = (
-            self._unnamed_tables.get(number) or self._named_tables.get(number),
-            _hash_plan(plan),
-        )
+        plan_hash = _hash_plan(plan)
+        previous = self._unnamed_tables.get(number) or self._named_tables.get(number)
         if number not in self._begun_files and previous is not None and previous.plan == plan_hash:
             new_entries = sizes.entries - previous.entries
             if 0 <= new_entries < max(1, previous.entries // _GROWTH_SHARE):
@@ -325,10 +320,8 @@ class TableFiles:
         write.future = self._thread.submit(self._write, write)
 
     def _write(self, write: _TableWrite) -> None:
-        path, part = (
-            self._table_path(write.number, write.file),
-            self._partial_path(write.number, write.file.generation),
-        )
+        path = self._table_path(write.number, write.file)
+        part = self._partial_path(write.number, write.file.generation)
         digest, position = xxhash.xxh3_64(), 0
         try:
             descriptor = (
@@ -368,8 +361,8 @@ class TableFiles:
             _remove(self._table_path(write.number, replaced))
 
     def _drop_table(self, number: int) -> None:
-        """Stop using a table's file; the next write deletes its name, and then the file is
-        deleted.
+        """Stop using a table's file. The next write of the volume withdraws its name, and then the file
+        is deleted.
         """
         self._obsolete_files.append(self._table_path(number, self._named_tables.pop(number)))
         self._dropped_tables.add(number)
@@ -390,7 +383,7 @@ class TableFiles:
         )
 
     def withdraw_names(self) -> None:
-        """Stop using all files at once, before rows are laid out again.
+        """Stop using all files now, before rows move within them.
 
         Raises:
             StoreError: the volume failed.
@@ -406,12 +399,8 @@ class TableFiles:
             self._on_step("names withdrawn")
         for path in (*files, *self._obsolete_files):
             _remove(path)
-        self.base, self.digests, self._groups, self._stored_groups = (
-            None,
-            np.zeros((0, 0), np.uint64),
-            0,
-            0,
-        )
+        self.base, self.digests = None, np.zeros((0, 0), np.uint64)
+        self._groups = self._stored_groups = 0
         for pending in (
             self._unnamed_tables,
             self._named_tables,
@@ -467,7 +456,7 @@ class TableFiles:
             pending.clear()
 
     def note_written(self) -> None:
-        """Record that the writes of `add_writes` are done, and delete files that they replaced."""
+        """Delete the files that the writes of `add_writes` replaced; call it once these are done."""
         self._on_step("names written")
         for path in self._obsolete_files:  # in the background: a large file takes long
             self._thread.submit(_remove, path)
@@ -505,7 +494,7 @@ def _write_all(file: int, piece: NDArray[np.uint8]) -> None:
 
 
 def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):  # the next opening deletes files without a name
+    with contextlib.suppress(OSError):  # the next opening deletes files that are not named
         path.unlink(missing_ok=True)
 
 

@@ -1,9 +1,9 @@
-"""Tags of text digests, positions and ids: rows are found by tags without loading digests and ids.
+"""Tags: 32 bits of a hash, by which rows are found without loading text digests, positions and ids.
 
-A tag is 32 bits of the hash of (scope, text digest), of (source, offset, value digest) or of
-(scope, CRC-32 of the id); volumes store the first two, and the CRC-32. Three tables of `finder` are
-searched by them. A tag finds candidates, which the caller compares with the stored entry: one entry
-in 2^32 is another document's.
+There are tags of (scope, text digest), of (source, offset, value digest) and of (scope, CRC-32 of
+the id); three tables of `finder` have them as keys. Table files contain the first two, and the
+CRC-32. A look-up by a tag returns candidates, which the caller compares with the stored entry,
+because one in 2^32 other documents has the same tag.
 
 All shapes are (n,), except digests: (n, 2).
 """
@@ -21,7 +21,7 @@ from stream_dedup.kernels.compiled import allocating_kernel, kernel
 
 Tags = NDArray[np.uint32]
 
-# numba knows these as types; to the type checker they are Any, because counts are int there.
+# Any, because the type checker would reject expressions of these and Python's int, which numba accepts.
 int64: Any = np.int64
 uint32: Any = np.uint32
 uint64: Any = np.uint64
@@ -33,8 +33,8 @@ _SECOND_MIX: Final = uint64(0x94D049BB133111EB)
 
 
 @kernel
-def mixed_limb(limb: Any) -> Any:
-    """Return a limb mixed so that each bit depends on all bits."""
+def mix_limb(limb: Any) -> Any:
+    """Return a hash of a limb, of which each bit depends on all bits."""
     limb = (limb ^ (limb >> uint64(30))) * _FIRST_MIX
     limb = (limb ^ (limb >> uint64(27))) * _SECOND_MIX
     return limb ^ (limb >> uint64(31))
@@ -45,7 +45,7 @@ def digest_tags(digests: Any, scopes: Any) -> Tags:
     """Return the tags of texts in their scopes."""
     tags = np.empty(len(scopes), np.uint32)
     for row in range(len(tags)):
-        tags[row] = uint32(mixed_limb(digests[row, 0] ^ (scopes[row] * SPREAD)) >> uint64(32))
+        tags[row] = uint32(mix_limb(digests[row, 0] ^ (scopes[row] * SPREAD)) >> uint64(32))
     return tags
 
 
@@ -56,7 +56,7 @@ def position_tags(sources: Any, offsets: Any, value_digests: Any) -> Tags:
     for row in range(len(tags)):
         mixed = uint64(offsets[row]) * SPREAD
         mixed ^= value_digests[row] ^ (uint64(sources[row]) << uint64(32))
-        tags[row] = uint32(mixed_limb(mixed) >> uint64(32))
+        tags[row] = uint32(mix_limb(mixed) >> uint64(32))
     return tags
 
 
@@ -64,24 +64,23 @@ def position_tags(sources: Any, offsets: Any, value_digests: Any) -> Tags:
 def id_tags(crcs: Any, scopes: Any, text_tags: Any) -> Tags:
     """Return the tags of ids in their scopes, from their CRC-32s (`crcs_of`).
 
-    A document without an id gets its text's tag, of `text_tags`, so that such tags are spread
-    evenly.
+    A document without an id gets the tag of its text: one common tag would fill a single bucket.
     """
     tags = np.empty(len(scopes), np.uint32)
     for row in range(len(tags)):
         if crcs[row] == 0:
             tags[row] = text_tags[row]
         else:
-            tags[row] = uint32(mixed_limb(uint64(crcs[row]) ^ (scopes[row] * SPREAD)) >> uint64(32))
+            tags[row] = uint32(mix_limb(uint64(crcs[row]) ^ (scopes[row] * SPREAD)) >> uint64(32))
     return tags
 
 
 @allocating_kernel
 def keys_of(tags: Any) -> NDArray[np.uint64]:
-    """Return the keys of tags in their tables: 64 bits that are derived from the 32."""
+    """Return the 64-bit keys of tags in their tables."""
     keys = np.empty(len(tags), np.uint64)
     for row in range(len(tags)):
-        keys[row] = mixed_limb((uint64(tags[row]) + uint64(1)) * SPREAD)
+        keys[row] = mix_limb((uint64(tags[row]) + uint64(1)) * SPREAD)
     return keys
 
 
@@ -89,8 +88,8 @@ def keys_of(tags: Any) -> NDArray[np.uint64]:
 def _crc_ids(joined: Any, ends: Any, steps: Any, crcs: Any) -> None:
     """Set `crcs` (n,) uint32 to the CRC-32s of ids that end at `ends` (n,) in `joined`.
 
-    An empty id gets 0, and a CRC-32 of 0 becomes 1. `steps` (4, 256) uint32 are those of
-    `_crc_steps`, for four bytes at once (Kounavis and Berry, ISCC 2005).
+    An empty id gets 0, and a CRC-32 of 0 becomes 1. With `steps` (4, 256) uint32, from `_crc_steps`,
+    four bytes are processed at once (Kounavis and Berry, ISCC 2005).
     """
     place = int64(0)
     for row in range(crcs.shape[0]):
@@ -121,7 +120,7 @@ def crcs_of(ids: Sequence[bytes]) -> Tags:
 
 
 def _crc_steps() -> Tags:
-    """Return the change of a CRC-32 by each byte, (4, 256), with none to three bytes after it."""
+    """Return how each byte changes a CRC-32 if 0, 1, 2 or 3 bytes follow it, (4, 256)."""
     steps = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         steps = (steps >> np.uint32(1)) ^ np.where(

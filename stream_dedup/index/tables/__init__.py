@@ -1,7 +1,7 @@
-"""The live representatives in memory, and the tables that find them; independent of the log and of
-the volume's format.
+"""Find and judge in memory: the columns of the live representatives, and tables that find them.
 
-In reading order: `rows` (what the compiled functions read and fill), `neighbours` (the whole), `blocks`
-(chooses the tables of a plan), `keyed` (the tables of a plan), `finder` (the memory of a table),
-`entry_columns` (the columns of the entries), `budget` (memory or files).
+This package knows neither the log nor the volume's format. In reading order: `rows` (the arrays that
+kernels read and fill), `neighbours` (the interface), `blocks` (the tables that a plan needs), `keyed`
+(these tables), `finder` (the memory of a table), `entry_columns` (the columns of the entries),
+`budget` (memory or files).
 """

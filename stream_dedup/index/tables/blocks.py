@@ -1,12 +1,14 @@
-"""Choose the tables that find the representatives near a document under a plan.
+"""Choose the tables that find the representatives near a document with a plan.
 
-A plan with `asked` or `bands` has tables for its keys: of the entries of each key, `asked` are
-compared with a document. A plan that compares all can use any tables that find at least its near
-entries, because each result is compared by the whole predicate:
+If a plan has `asked` or `bands`, there is a table for each of its keys, and of the entries with the
+same key at most `asked` are compared with a document. Any other plan compares a document with every
+entry that could be near. For that, any tables can be used that return at least the near entries,
+because each returned entry is compared by all conditions of the plan:
 
-- If two keys are within `radius` bits, one of `radius` + 1 parts is equal: there is a table for each part.
-- If the tables together would return as many representatives as there are, one table without bits returns each of them once:
-  a plain scan. Blocks of one bit, and plans without blocks, use this.
+- If two keys differ in at most `radius` bits, one of their `radius` + 1 parts is equal: so there is a
+  table for each part.
+- If these tables together would return as many entries as there are, a single table whose key has no
+  bits returns each of them once: a plain scan. Blocks of one bit, and plans without blocks, use this.
 
 Invariant: no table alone decides that texts are near, unless its key is one of the plan's.
 
@@ -28,17 +30,22 @@ _LIMB_MASK: Final = (1 << 64) - 1
 
 
 class CompiledPlan(NamedTuple):
-    """A plan in the form that the compiled functions need; W limbs of a print are compared.
+    """A plan as arrays for the kernels; W limbs of a print are compared.
 
-    `masks` (T, W) uint64: the bits of the print that are the key of each table by print. `keys` (K,
-    W) uint64: the plan's keys, of which one is within `radius` bits if two texts are near; K is 0
-    if the tables have these keys. `whole` (W,) uint64: the bits that are compared. `threshold` is
-    the largest for any length; `below` (L,) uint32 and `thresholds` (L + 1,) int64: those by
-    length, the plan's threshold last; `ratio` in per cent. If `compares`, two sketches are near
-    from `alike_mins` (5,) int64 parts of `ALIKE`, by the relation of the documents; the first part
-    of a sketch has `bands` blocks of `band_values` values, with a table for each after those by
-    print. Of the entries of each key, `asked` are compared with a document, or all (0): the last
-    `asked_last`, and otherwise the first.
+    Tables by print: `masks` (T, W) uint64 are the bits of the print that are the key of each table.
+    `keys` (K, W) uint64 are the plan's keys: two texts are near only if one of these differs in at
+    most `radius` bits; K is 0 if the tables have these keys.
+
+    Tables by sketch, numbered after those: one for each of `bands` blocks of `band_values` values.
+
+    Of the entries with the same key, a document is compared with `asked` (0: all): the last
+    `asked_last`, and the first ones for the rest.
+
+    Conditions: `whole` (W,) uint64 are the bits that are compared. At most `thresholds` (L + 1,)
+    int64 bits may differ, by the limits of lengths `below` (L,) uint32, the last one for longer
+    texts; `threshold` is the largest of them. `ratio` is that of the lengths in per cent. If
+    `compares`, the sketches must have at least `alike_mins` (5,) int64 parts of `ALIKE` in common,
+    by the relation of the documents.
     """
 
     masks: NDArray[np.uint64]
@@ -58,7 +65,7 @@ class CompiledPlan(NamedTuple):
 
 
 def compiled(plan: Plan) -> CompiledPlan:
-    """Return a plan in the form that the compiled functions need."""
+    """Return a plan as arrays for the kernels."""
     key_bits = [
         _bit_mask(bit for first, end in key for bit in range(first, end)) for key in plan.keys
     ]
@@ -94,7 +101,7 @@ def to_limbs(number: int, limbs: int) -> NDArray[np.uint64]:
 
 
 def _key_bits_of_tables(plan: Plan, key_bits: list[int]) -> list[int]:
-    """Return the bits of the print that each table by print has as its key."""
+    """Return the key of each table by print, as bits of the print."""
     if plan.asked or plan.bands:
         return key_bits
     parts = list(

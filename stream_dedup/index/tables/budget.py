@@ -1,14 +1,15 @@
-"""A memory budget: which tables and columns stay in memory, and files for the others.
+"""The memory budget of an index, and columns in memory or in files.
 
-Sketches, features and tags are in files if there is a folder for them. If the budget is too small
-for everything, row numbers and prints move to files too, because they are read by single rows. The
-index of a search stays in memory (12 bits of the key next to each row number, and the begin of each
-bucket), so with `bands` a document without similar ones reads one row in four on average, and where
-all are compared it reads each row that shares a block. Answers are the same, only slower; the cost is
-in docs/explanation/index-layout.md.
+If there is a folder for files, sketches, features and tags are in files. If the budget is too small
+for the rest, row numbers and prints move to files too: these are read row by row. Each table keeps
+the start of each bucket and 12 bits of each entry's key in memory. With the plan `bands`, a document
+without similar ones then reads one row for every four documents, on average; a plan that compares all
+reads each row that shares a block. Answers are the same, only slower
+(docs/explanation/index-layout.md has figures).
 
-Invariants: the files have no name, and end with the process; what does not fit even so is rejected
-with a sentence before memory is allocated; nothing here is needed to open a volume again.
+Invariants: files that the budget causes have no name, and disappear with the process. If the index
+does not fit even so, this is an error before memory is allocated. Nothing here is needed to open a
+volume again.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from numpy.typing import NDArray
 from stream_dedup.domain.errors import ConfigurationError, StoreError, VolumeError
 from stream_dedup.domain.paths import open_or_replace
 
-# Python, compiled code, RocksDB and its caches: 430 MiB with 3,600,000 entries, and spikes.
+# Python, compiled code, RocksDB and its caches: 430 MiB measured with 3,600,000 entries, plus peaks.
 _FIXED_BYTES: Final = 480 << 20
 _FREE_SHARE: Final = 20
-_MAP_NORESERVE: Final = 0x4000 if sys.platform == "linux" else 0  # Python's mmap does not name it
+_MAP_NORESERVE: Final = 0x4000 if sys.platform == "linux" else 0  # not a constant of Python's mmap
 _ROWS_AT_ONCE: Final = 1 << 16
 
 
@@ -41,8 +42,8 @@ _ROWS_AT_ONCE: Final = 1 << 16
 class Budget:
     """At most `memory_bytes` of resident memory for the whole process, 0 for no limit.
 
-    Of these, `other_process_bytes` are for another process of ours on the same machine. `folder` is
-    the place of the files.
+    Of these, `other_process_bytes` are for another process, the child that takes snapshots. `folder`
+    is for the files.
     """
 
     memory_bytes: int
@@ -50,9 +51,9 @@ class Budget:
     other_process_bytes: int = 0
 
     def free_bytes(self, needed_bytes: int) -> int:
-        """Return how many bytes remain after `needed_bytes`, below zero if these do not fit.
+        """Return how many bytes remain besides `needed_bytes`; negative if these do not fit.
 
-        A share stays free for new tables that are built while the old ones are still used.
+        A twentieth stays free for new tables, which are built while the old ones are still used.
         """
         return (
             self.memory_bytes
@@ -77,16 +78,13 @@ class Budget:
         if missing > 0:
             raise ConfigurationError(
                 f"The index's live entries need at least {(self.memory_bytes + missing) >> 20} MiB "
-                "of memory, and STREAM_DEDUP_MEMORY "
-                f"allows {self.memory_bytes >> 20} MiB; raise it."
+                f"of memory, and STREAM_DEDUP_MEMORY allows {self.memory_bytes >> 20} MiB; raise it."
             )
 
 
 class PlanMemory(NamedTuple):
-    """The memory that the live `entries` need under a plan, and the memory of the whole process in
-    bytes.
-
-    `allowed_bytes` is 0 for no limit.
+    """The number of live entries, the memory of the process that they need with a plan, and the memory
+    allowed, 0 for no limit.
     """
 
     entries: int
@@ -100,12 +98,11 @@ class PlanMemory(NamedTuple):
 
 
 class Column:
-    """Rows of one type and width, in memory as `array` (n, ..), in the file of `number`, or in
-    both.
+    """A column of rows: in memory as `array` (n, ..), in a file with the descriptor `number`, or both.
 
-    If rows are in a file alone, `array` has no rows. The file is read and written by system calls,
-    which the page cache serves: a memory map would cost a page fault for each row, and would count
-    as memory of the process.
+    If rows are only in a file, `array` has no rows. The file is read and written by system calls,
+    which use the page cache: a memory map would cost a page fault for each row, and would count as
+    memory of the process.
     """
 
     def __init__(
@@ -116,10 +113,10 @@ class Column:
         path: Path | None = None,
         file: FileIO | None = None,
     ) -> None:
-        """Create a column of numbers of `dtype`, or of arrays of `shape`.
+        """Create a column whose rows are numbers of `dtype`, or arrays of them of `shape`.
 
-        With a `folder`, rows are in a file there without a name; with a `path` they are also, or
-        only, in this file; with an open `file` they are the rows at its beginning.
+        With `path` the rows are in this file and in memory; with `folder` too, only in the file. With
+        `folder` alone they are in a file there without a name. An open `file` contains the rows.
 
         Raises:
             VolumeError: `path` is not a regular file.
@@ -146,16 +143,16 @@ class Column:
 
     @property
     def number(self) -> int:
-        """The number of the open file, -1 in memory."""
+        """The descriptor of the open file; -1 if the rows are in memory."""
         return -1 if self._is_in_memory else int(self._file.fileno())
 
     @property
     def bytes_in_file(self) -> int:
-        """Bytes of the rows if they are in a file alone."""
+        """Bytes of the rows if they are only in a file, otherwise 0."""
         return 0 if self._is_in_memory else self.count * self.row_bytes
 
     def move_to_file(self, folder: Path) -> None:
-        """Move the rows to a file alone: the column's file, or one without a name.
+        """Free the memory of the rows; they stay in the column's file, or move to one without a name.
 
         Raises:
             StoreError: the disk is full.
@@ -171,7 +168,7 @@ class Column:
             self.write(0, rows)
 
     def reserve(self, count: int) -> None:
-        """Make room for `count` rows, or drop those after them; memory grows in place, without a
+        """Make room for `count` rows, or drop those after them. Memory grows in place, without a
         copy.
         """
         self.count = count
@@ -243,7 +240,7 @@ class Column:
                 raise _write_error(error) from error
 
     def keep_rows(self, is_kept: NDArray[np.bool_]) -> None:
-        """Keep only those of the first rows for which `is_kept` (n,) is true, without gaps."""
+        """Keep only the rows in the mask `is_kept` (n,), without gaps."""
         next_row = 0
         for first in range(0, len(is_kept), _ROWS_AT_ONCE):
             mask = is_kept[first : first + _ROWS_AT_ONCE]
@@ -254,14 +251,14 @@ class Column:
 
 
 def allocate_lazily(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """Return an array of zeros that uses memory page by page as it is written.
+    """Return an array of zeros that needs memory only for the pages that are written.
 
-    For numpy's own arrays the system may use large pages, which it allocates whole, and may reject
-    a size that it could not provide. Here large pages are disabled, since the arrays are written at
-    many places.
+    A normal array may use huge pages, which are allocated as a whole, and the system may refuse a
+    size for which it has no memory. Huge pages are disabled here, because few parts of the array are
+    written.
 
     Raises:
-        ConfigurationError: the system counts unwritten addresses, and has too few.
+        ConfigurationError: the system counts addresses that are not written, and refuses that number.
     """
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
     size = max(1, math.prod(shape) * np.dtype(dtype).itemsize)
@@ -270,9 +267,8 @@ def allocate_lazily(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
     except OSError as error:
         raise ConfigurationError(
             f"The system refused {size >> 20} MiB of addresses for tables of the index "
-            f"({error.strerror}), nearly all of which "
-            "take no memory. Set the sysctl vm.overcommit_memory to 0 or 1, and no limit on "
-            "addresses (ulimit -v)."
+            f"({error.strerror}), nearly all of which take no memory. Set the sysctl "
+            "vm.overcommit_memory to 0 or 1, and no limit on addresses (ulimit -v)."
         ) from error
     if sys.platform == "linux":
         with contextlib.suppress(OSError):  # a system without large pages

@@ -1,9 +1,9 @@
 """The columns of the live entries, in memory or in files.
 
-Invariants: all columns have the same rows, in the order of the entries' numbers; scopes have rows
-only once a row has another than the common one; numbers, states and scopes stay in memory. With
-table files all columns are also in files, as they were first written; `table_files` reports states
-that changed.
+Invariants: all columns have the same rows, in the order of the entries' numbers. The column of scopes
+is empty until a document has another than the common scope. Numbers, states and scopes stay in
+memory. With table files all columns are also in files, with the values that were first written;
+`table_files` records which rows were removed later.
 """
 
 from __future__ import annotations
@@ -25,21 +25,19 @@ from stream_dedup.index.tables.rows import LoadedRows, make_row_buffer
 _ROWS_MIN: Final = 2048
 ROOM_SHARE: Final = 32
 """Room for rows grows by one part in this many: rows are not copied, so small steps cost little."""
-_PART_BYTES: Final = 1 << 25  # of a file that one thread reads: the system reads ahead
-_BYTES_AT_ONCE: Final = (
-    1 << 18
-)  # of a file that are read at once: they stay in a cache until hashed
+_PART_BYTES: Final = 1 << 25  # of a file for one thread; large, because the system reads ahead
+_READ_BYTES: Final = 1 << 18  # in one call; small, so that they are in the CPU's cache when hashed
 TAGS: Final = ("digest_tags", "position_tags", "ids")
 """The columns from which the tables of tags are built, in their order."""
-_ALWAYS_BYTES: Final = 5  # of a row in memory under any budget: its number and its state
+_ALWAYS_BYTES: Final = 5  # of a row that is in memory with any budget: its number and its state
 _IN_FILES: Final = ("sketches", "features", *TAGS)
 
 
 class EntryColumns:
     """The columns of one index.
 
-    With a `folder`, sketches and features (compared only after prints) and tags (read only to build
-    tables) are in files; with `files` all columns are.
+    With a `folder` or `files`, sketches and features (compared only after prints) and tags (read only
+    to build tables) are only in files. With `files` the other columns are in files too.
     """
 
     def __init__(
@@ -78,8 +76,8 @@ class EntryColumns:
         return self._columns["states"].count
 
     def read(self, name: str, first: int, end: int) -> NDArray[Any]:
-        """Return the rows from `first` to `end` of a column; for scopes none while all are the
-        common one.
+        """Return the rows from `first` to `end` of a column. The column of scopes has no rows while all
+        documents have the common scope.
         """
         return self._columns[name].read(first, end)
 
@@ -100,9 +98,9 @@ class EntryColumns:
                 self._columns[name].write(first, values)
 
     def keep_rows(self, is_kept: NDArray[np.bool_]) -> None:
-        """Keep only those of the first rows for which `is_kept` (n,) is true.
+        """Keep only the rows in the mask `is_kept` (n,).
 
-        The volume's names of the files are withdrawn before the files change.
+        Before the files change, their names are withdrawn from the volume.
         """
         if self._files is not None:
             self._files.withdraw_names()
@@ -112,8 +110,8 @@ class EntryColumns:
         self.reserve(max(_ROWS_MIN, int(np.count_nonzero(is_kept))))
 
     def wipe(self, rows: int, numbers: NDArray[np.int64]) -> None:
-        """Set those of the first rows that have these numbers, ascending, to zeros, except numbers
-        and states.
+        """Set the rows with these numbers (ascending), among the first `rows`, to zeros, except their
+        numbers and states.
         """
         row_numbers = self.rows.numbers[:rows]
         wiped_numbers = numbers[
@@ -146,10 +144,10 @@ class EntryColumns:
         return len(digests) * GROUP_ROWS if digests.shape[1] == len(self._columns) else 0
 
     def load_files(self, rows: int, run_parts: RunParts) -> tuple[int, int]:
-        """Load the first rows from files, up to the first 4,096 whose digests are wrong.
+        """Load the first `rows` from files, up to the first group of 4,096 with a wrong digest. Cut
+        the files after these rows.
 
-        Returns (the number of these rows, the entry from which their numbers count). Files are cut
-        after these rows.
+        Return (the number of rows loaded, the entry from which their numbers count).
 
         Raises:
             StoreError: the volume failed, or a file cannot be cut.
@@ -171,7 +169,7 @@ class EntryColumns:
     ) -> int:
         columns = list(self._columns.values())
         if digests[:, list(self._columns).index("scopes")].any():
-            self._columns["scopes"].count = 1  # so `reserve` makes room for them too
+            self._columns["scopes"].count = 1  # makes `reserve` allocate them too
         self.reserve(max(_ROWS_MIN, groups * GROUP_ROWS))
         steps = [max(1, _PART_BYTES // max(1, column.row_bytes * GROUP_ROWS)) for column in columns]
         parts = [
@@ -179,31 +177,27 @@ class EntryColumns:
             for column_number, step in enumerate(steps)
             for first in range(0, groups, step)
         ]
-        valid = np.full(len(parts), groups)
+        valid_groups = np.full(len(parts), groups)
 
         def work(number: int) -> None:
             column_number, part = parts[number]
-            first, wanted = part.start, digests[:groups, column_number][part].tolist()
-            if any(wanted):  # all are 0 while there are no scopes
-                digests_found = self._load_digests(
-                    columns[column_number], first, first + len(wanted)
-                )
-                bad = (
+            first, expected = part.start, digests[:groups, column_number][part].tolist()
+            if any(expected):  # all are 0 for a column without rows
+                loaded = self._load_digests(columns[column_number], first, first + len(expected))
+                invalid_groups = (
                     group
-                    for group, (expected, digest) in enumerate(
-                        zip(wanted, digests_found, strict=True), first
+                    for group, (expected_digest, digest) in enumerate(
+                        zip(expected, loaded, strict=True), first
                     )
-                    if expected not in (0, digest)
+                    if expected_digest not in (0, digest)
                 )
-                valid[number] = next(bad, groups)
+                valid_groups[number] = next(invalid_groups, groups)
 
         run_parts(work, range(len(parts)))
-        return int(valid.min())
+        return int(valid_groups.min())
 
     def rows_in_files(self, rows: int, base: int) -> RowsInFiles:
-        """Return the first rows, whose numbers count from `base`, for the volume's record of the
-        files.
-        """
+        """Return the first `rows` as the volume records them; their numbers count from `base`."""
         return RowsInFiles(base, self.rows.states[:rows], self._digests)
 
     def truncate(self, rows: int) -> None:
@@ -212,8 +206,8 @@ class EntryColumns:
             column.truncate(rows)
 
     def _digests(self, group: int) -> NDArray[np.uint64]:
-        """Return the digest of each column's part of a group of 4,096 rows in its file; 0 without
-        scopes.
+        """Return the digest of each column of a group of 4,096 rows in its file; 0 for a column without
+        rows.
         """
         first, end = group * GROUP_ROWS, (group + 1) * GROUP_ROWS
         columns = self._columns.values()
@@ -228,7 +222,7 @@ class EntryColumns:
         )
 
     def _load_digests(
-        self, column: Column, first: int, end: int, at_once: int = _BYTES_AT_ONCE
+        self, column: Column, first: int, end: int, at_once: int = _READ_BYTES
     ) -> Iterator[int | None]:
         """Load groups of a column's rows, and yield their digests; None for an unreadable group."""
         step = max(1, at_once // (column.row_bytes * GROUP_ROWS))
@@ -251,7 +245,7 @@ class EntryColumns:
         return digest_bytes(rows.reshape(-1).view(np.uint8)) or 1
 
     def move_to_files(self, folder: Path) -> None:
-        """Move prints to a file too, because they are read by single rows."""
+        """Move prints to a file too, to free memory."""
         self._columns["prints"].move_to_file(folder)
         self._update_rows()
 
@@ -268,11 +262,11 @@ class EntryColumns:
     def bytes_for(
         self, tables: int, rows: int, full: int, *, in_files: bool, active_share: float
     ) -> int:
-        """Return the bytes of memory that rows need while the share `active_share` of them is
-        active.
+        """Return the bytes of memory that `rows` rows and their tables need. The share `active_share`
+        of the rows is in active segments of the tables (`finder`).
 
-        `full` of them are in the plan's `tables`. With `in_files`, columns that are read by single
-        rows are in files.
+        `full` of the rows are in the plan's `tables`. With `in_files`, prints and row numbers are in
+        files.
         """
         scopes = 8 * rows if self._columns["scopes"].count else 0
         row_bytes = _ALWAYS_BYTES if in_files else _ALWAYS_BYTES + self._print_bytes
@@ -284,7 +278,7 @@ class EntryColumns:
         )
 
     def _update_rows(self) -> None:
-        """Set `rows`, the columns in the form that the compiled functions need."""
+        """Set `rows`, the columns as arrays for the kernels."""
         columns = self._columns
         files = np.array(
             [columns[name].number for name in ("prints", "features", "sketches")], np.int64

@@ -1,13 +1,13 @@
-"""Tables that find rows by hashed keys, in memory or with their row numbers in files, one per
-table.
+"""Hash tables from keys to rows. A table has a frozen segment, sorted by bucket, and an active one for
+later rows.
 
-If tables have table files, such a file contains the row numbers: it is written once, when a table
-is merged, and opening reads it in place.
+The row numbers of the frozen segment are in memory or in a file of the table. That can be its table
+file (`table_files`), which is written once, when the table is merged, and is used without loading it.
 
-Invariants: buckets grow with the rows, so a look-up has the same cost at any number of rows; the
-active segment of a table is merged into its frozen one in place, without a copy; a table is merged,
-and gets more buckets, independently of the others; rows whose bucket and 12 bits of the key match
-are returned, earliest first, and the caller compares them.
+Invariants: the number of buckets grows with the rows, so a look-up costs the same for any number of
+rows; the active segment is merged into the frozen one in place, without a copy; each table is merged,
+and gets more buckets, independently of the others; a look-up returns rows whose bucket and 12 more
+bits of the key match, earliest first, and the caller compares them.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from stream_dedup.index.tables.budget import Column, allocate_lazily, read_error
 from stream_dedup.index.tables.finder_kernels import BLOCK_SIZES, GROUP, UNIT, KeyTables
 from stream_dedup.index.tables.rows import make_row_buffer
 
-_BUCKET_ENTRIES: Final = 32  # at most, on average: as many tags are read in half a line of memory
-# Four entries in an active block when the first are frozen: longer blocks cost time and room.
+_BUCKET_ENTRIES: Final = 32  # average limit; so many tags are half a cache line
+# So few that an active block has four entries when it is frozen first: longer ones cost time and room.
 _BUCKETS_MIN: Final = 1 << 15
-# Buckets that a table can have without a move: 134 million entries. Room uses addresses, no memory.
+# Buckets for which room is reserved: 134 million entries. Reserved room needs addresses, no memory.
 _ROOM_BUCKETS: Final = 1 << 22
 _UNITS_MIN: Final = 1024
-_ROOM_FOR_MORE: Final = 4  # times as many buckets as there are, where more are needed than that
+_ROOM_FOR_MORE: Final = 4  # if more are needed: reserve so many times the needed number
 _KEYS_AT_ONCE: Final = 1 << 12
-_PIECES: Final = 16  # of the rows, and of a table: one thread processes each
-_PARTS_BITS: Final = 11  # the buckets are sorted in at most 2 to the power of this many parts,
-_PART_BITS_MIN: Final = 11  # each of at least 2 to the power of this: they stay in a core's cache
-_ENTRIES_AT_ONCE: Final = 1 << 21  # whose row numbers are moved in memory at once
-# A row number and its tags, in blocks that are half full, with the free blocks.
+_PIECES: Final = 16  # of the rows, and of a table; each is processed by one thread
+_PARTS_BITS: Final = 11  # log2 of the most parts in which buckets are sorted
+_PART_BITS_MIN: Final = 11  # log2 of the fewest buckets in a part, so that a part fits into a cache
+_ENTRIES_AT_ONCE: Final = 1 << 21  # row numbers that a merge moves in one step
+# Of an active entry: a row number and tags, in blocks that are half full, and the free blocks.
 _ACTIVE_BYTES: Final = 12
-# Places of a table that are read or written in its file at once: they stay in a cache.
+# Entries that are read from or written to a file in one call: they fit into a cache.
 _PLACES_AT_ONCE: Final = 1 << 16
-# The begin of its frozen segment; its share of a block's first unit and length.
+# Of a bucket: the start of its frozen segment, and a quarter of a block's first unit and length.
 _BUCKET_BYTES: Final = 4 + 8 // GROUP
 _TAG_BYTES: Final = 1.5
 FROM_THE_END: Final = np.iinfo(np.int64).max
@@ -54,14 +54,12 @@ ReadKeys = Callable[[Sequence[int], int, int], NDArray[np.uint64]]
 
 
 class _Piece(NamedTuple):
-    """Rows from `first` to `end`; those that are in the tables have the places from `begin` to
-    `stop`.
-    """
+    """Rows from `first` to `end`; their unsorted keys are at `first_place` to `end_place` of a table."""
 
     first: int
     end: int
-    begin: int
-    stop: int
+    first_place: int
+    end_place: int
 
 
 class RowFinder:
@@ -79,24 +77,22 @@ class RowFinder:
         self._first, self._plan_id = first, plan_id
         self.active = np.zeros(count, np.int64)
         self._files = files
-        self._next_row = 0  # behind all that were added
-        self._folder: Path | None = None  # of the files in which row numbers lie, if they do
-        self._row_files: dict[
-            int, Column
-        ] = {}  # those files, of each table that has row numbers there
+        self._next_row = 0  # after the last row that was added
+        self._folder: Path | None = None  # for files with row numbers; None: they are in memory
+        self._row_files: dict[int, Column] = {}  # the file with the row numbers of each table
         self.key_tables = self._make_tables(_ROOM_BUCKETS)
 
     def add(self, rows: NDArray[np.int64], keys: NDArray[np.uint64], number: int = 0) -> None:
-        """Add rows (k,), later than all there, with their keys (k, t), to t tables from `number`
+        """Add rows (k,), later than all others, with their keys (k, t) to the t tables from `number`
         on.
         """
         key_tables = self.key_tables
-        done = finder_kernels.add_active(key_tables, number, rows, keys, 0)
-        while done < keys.size:
+        added = finder_kernels.add_active(key_tables, number, rows, keys, 0)
+        while added < keys.size:
             places = len(key_tables.active_rows) * 17 // 16 // UNIT * UNIT
             key_tables.active_rows.resize(places, refcheck=False)
             key_tables.active_tags.resize(places, refcheck=False)
-            done = finder_kernels.add_active(key_tables, number, rows, keys, done)
+            added = finder_kernels.add_active(key_tables, number, rows, keys, added)
         self.active[number : number + keys.shape[1]] += len(rows)
         if len(rows):
             self._next_row = int(rows[-1]) + 1
@@ -109,11 +105,11 @@ class RowFinder:
         cursors: NDArray[np.int64],
         row_below: int | None = None,
     ) -> NDArray[np.int64]:
-        """Return the next live row of each key in one table, or -1, and advance `cursors`, at first
-        0.
+        """Return the next live row of each key in one table, or -1. Advance `cursors`, which must be 0
+        in the first call.
 
-        With `row_below`, rows are found from the latest before that row to the earliest, and
-        cursors are `FROM_THE_END` at first.
+        With `row_below` the search goes backwards, from the latest row before that one, and cursors
+        must be `FROM_THE_END` in the first call.
         """
         found, buffer = np.empty(len(keys), np.int64), make_row_buffer()
         finder_kernels.find_live(
@@ -139,13 +135,12 @@ class RowFinder:
         run_parts: RunParts,
         numbers: Sequence[int] | None = None,
     ) -> None:
-        """Sort the `entries` rows with a state of `state_min` or more into the frozen segments of
-        tables.
+        """Sort the `entries` rows with a state of `state_min` or more into the frozen segments of the
+        tables `numbers`, or of all if that is None or a table has no room for these entries.
 
-        Sorts all tables if `numbers` is None or a table has no room for these entries. First the
-        keys are written in the order of the rows to the places of the frozen segments, so each row
-        is read once. Then the keys of each table are copied to their part of the buckets, and there
-        to their bucket, so that writes are close together.
+        First write the keys to the frozen segments in the order of the rows, so that each row is read
+        once. Then copy the keys of each table to their part of the buckets, and in the part to their
+        bucket, so that writes are close together.
         """
         buckets = buckets_for(entries)
         if numbers is None or buckets > self._room_buckets:
@@ -198,10 +193,10 @@ class RowFinder:
         part_bits: int,
         counts: NDArray[np.int64],
     ) -> None:
-        """Write the keys of a piece of the rows to their unsorted places, and count those of each
-        part.
+        """Write the keys of a piece of the rows, unsorted, and count those of each part of the
+        buckets.
         """
-        place, low_halves = piece.begin, np.empty(_KEYS_AT_ONCE, np.uint32)
+        place, low_halves = piece.first_place, np.empty(_KEYS_AT_ONCE, np.uint32)
         for first in range(piece.first, piece.end, _KEYS_AT_ONCE):
             end, count = min(piece.end, first + _KEYS_AT_ONCE), 0
             for index, keys in enumerate(read_keys(numbers, first, end)):
@@ -231,22 +226,20 @@ class RowFinder:
         parted: NDArray[np.uint64],
         run_parts: RunParts,
     ) -> None:
-        """Sort the keys that `_place_keys` wrote of one table.
+        """Sort the keys of one table, which `_place_keys` has written.
 
         `counts` (pieces, parts) are its counts; `parted` (entries,) is scratch.
         """
         base = number * self._places
-        # Of each part, the end of each piece's keys.
+        # In each part, the keys of a piece end here.
         ends = np.cumsum(counts.T).reshape(counts.shape[::-1])
         cursors = np.ascontiguousarray((ends - counts.T).T, np.uint64)
         begins = np.append(0, ends[:, -1])
 
         def partition_piece(index: int) -> None:
-            first, end, begin, stop = pieces[index]
-            low_halves, tags = (
-                self._read_rows(number, begin, stop),
-                self.key_tables.tags[base + begin : base + stop],
-            )
+            first, end, first_place, end_place = pieces[index]
+            low_halves = self._read_rows(number, first_place, end_place)
+            tags = self.key_tables.tags[base + first_place : base + end_place]
             finder_kernels.partition_keys(
                 self.key_tables.masks[number],
                 low_halves,
@@ -261,10 +254,8 @@ class RowFinder:
 
         def sort_range(parts: tuple[int, int]) -> None:
             part_begins = begins[parts[0] : parts[1] + 1]
-            part_keys, cursor = (
-                parted[part_begins[0] : part_begins[-1]],
-                np.empty(1 << part_bits, np.uint32),
-            )
+            part_keys = parted[part_begins[0] : part_begins[-1]]
+            cursor = np.empty(1 << part_bits, np.uint32)
             ordered = np.empty(np.diff(part_begins).max(), np.uint64)
             rows, halves = np.empty(len(part_keys), np.uint32), np.empty(len(part_keys), np.uint8)
             finder_kernels.sort_parts(
@@ -285,13 +276,13 @@ class RowFinder:
         self.key_tables.heads[number, self.buckets(number)] = begins[-1]
 
     def tables_to_merge(self, entries_min: int, merge_share: int) -> Iterator[int]:
-        """Yield the table with the largest active segment, while the active segments are too large
-        together.
+        """Yield the table with the largest active segment, as long as all active segments together are
+        too large. The caller merges it.
 
-        Too large is the share `merge_share` of the frozen ones, and `entries_min` entries. The
-        limit is their total when tables are filled evenly from nearly empty to full: so tables are
-        merged as often as if each was merged when full, and in turns, also if all were empty at
-        once.
+        An active segment is full with one part in `merge_share` of the frozen segment, but at least
+        `entries_min` entries. The limit for all is half of that for each table, as if they were
+        filled evenly from nearly empty to full. So each is merged as often as if it was merged when
+        full, and they take turns even if all were empty at the same time.
         """
         count = self.count
         while 2 * count * int(self.active.sum()) > (count + 1) * max(
@@ -300,8 +291,8 @@ class RowFinder:
             yield int(self.active.argmax())
 
     def merge(self, number: int) -> bool:
-        """Merge the active segment of one table into its frozen one; False if it needs more
-        buckets.
+        """Merge the active segment of one table into its frozen one. Return False, and change nothing,
+        if the table needs more buckets.
         """
         key_tables, base = self.key_tables, number * self._places
         end_place = int(self.frozen[number]) + int(self.active[number])
@@ -309,7 +300,7 @@ class RowFinder:
             return False
         self._stop_writing([number])
         merged, cursor = self._begin_row_file(number), np.empty(GROUP, np.int64)
-        # From the end, because entries move to the right.
+        # From the last bucket to the first, because entries move to higher places.
         for first, end in reversed(list(self._bucket_ranges(number))):
             begin, stop = key_tables.heads[number, [first, end]].tolist()
             count = (
@@ -340,10 +331,10 @@ class RowFinder:
         run_parts: RunParts,
         beat: Callable[[], None],
     ) -> None:
-        """Build the tables of the `entries` rows with a state of `state_min` or more, in a new
+        """Build the tables of the `entries` rows with a state of `state_min` or more; only in a new
         object.
 
-        Valid files are read. Tables without a file are sorted; to the others, later rows are added.
+        A table with a valid file is read, and later rows are added to it; the others are sorted.
         """
         covered = self._read_table_files(entries, run_parts)
         missing = np.flatnonzero(covered < 0).tolist()
@@ -368,8 +359,8 @@ class RowFinder:
         self._next_row = len(states)
 
     def _read_table_files(self, entries: int, run_parts: RunParts) -> NDArray[np.int64]:
-        """Read the valid table files; return the number of rows that each table covers (T,), -1
-        without one.
+        """Read the valid table files. Return for each table (T,) the number of rows in it, or -1 if it
+        has no valid file.
         """
         covered = np.full(self.count, -1, np.int64)
         if self._files is None:
@@ -382,10 +373,8 @@ class RowFinder:
         }
         if not valid_files:
             return covered
-        files, room_buckets = (
-            self._files,
-            max(buckets_for(entries), *(table_file.buckets for table_file in valid_files.values())),
-        )
+        files, file_buckets = self._files, [file.buckets for file in valid_files.values()]
+        room_buckets = max(buckets_for(entries), *file_buckets)
         if room_buckets > self._room_buckets:
             self.key_tables = self._make_tables(_ROOM_FOR_MORE * room_buckets)
 
@@ -421,10 +410,11 @@ class RowFinder:
     def _pieces(
         self, number: int, entries: int, *, fill: bool = False
     ) -> Iterator[NDArray[np.uint8]]:
-        """Yield the bytes of a table's frozen segment: row numbers, tags, half tags, heads.
+        """Yield the memory of a table's frozen segment, piece by piece: row numbers, tags, half tags,
+        heads.
 
-        With `fill` the caller sets them. Row numbers that stay in a file are read into a dummy
-        then.
+        With `fill` the caller fills them from the table's file. If the row numbers stay in that file,
+        their pieces are memory that is not used.
         """
         base, key_tables = number * self._places, self.key_tables
         skipped = (
@@ -458,7 +448,7 @@ class RowFinder:
         self.key_tables = self.key_tables._replace(rows=np.empty(0, np.uint32))
 
     def _begin_row_file(self, number: int) -> Column | None:
-        """Return a new file for the row numbers of a table, None if they are in memory."""
+        """Return a new file for the row numbers of a table; None if they are in memory."""
         if self._folder is None:
             return None
         return Column(
@@ -468,7 +458,7 @@ class RowFinder:
         )
 
     def _set_row_file(self, number: int, column: Column | None) -> None:
-        """Use a file for the row numbers of a table; None changes nothing."""
+        """Use `column` as the file with the row numbers of a table; do nothing if it is None."""
         if column is not None:
             self._row_files[number] = column
             self.key_tables.files[number] = column.number
@@ -478,7 +468,7 @@ class RowFinder:
         memory.
         """
         rows, base = self.key_tables.rows, number * self._places
-        # Read after the array, which is empty only once there are files.
+        # In this order, because another thread may read: the array is emptied after the files exist.
         column = self._row_files.get(number)
         return rows[base + begin : base + end] if column is None else column.read(begin, end)
 
@@ -516,11 +506,9 @@ class RowFinder:
         return int(self.frozen.sum()) * ROW_BYTES if self._folder is not None else 0
 
     def longest(self, number: int) -> int:
-        """Return the most entries that a look-up reads in one table: a frozen bucket and its active
-        block.
-
-        Entries of an active block are not counted by bucket: that would read memory for each of
-        them.
+        """Return the largest number of entries that a look-up in one table reads: those of a frozen
+        bucket and of its active block. The block counts as a whole, because counting its entries by
+        bucket would read each of them.
         """
         frozen = np.diff(self._heads(number)).reshape(-1, GROUP).max(axis=1)
         return int((frozen + self.key_tables.active_heads[number, : len(frozen), 1]).max())
@@ -530,7 +518,7 @@ class RowFinder:
         return int(self.key_tables.masks[number]) + 1
 
     def _heads(self, number: int) -> NDArray[np.uint32]:
-        """Return the begin of each bucket of one table, and the end of the last, (B + 1,)."""
+        """Return the start of each bucket of one table, and the end of the last, (B + 1,)."""
         return self.key_tables.heads[number, : self.buckets(number) + 1]
 
     @property
@@ -544,8 +532,8 @@ class RowFinder:
         return len(self.key_tables.tags) // self.count
 
     def _bucket_ranges(self, number: int) -> Iterator[tuple[int, int]]:
-        """Yield (first, end) of buckets, whole groups, with few enough entries to process in
-        memory.
+        """Yield ranges (first, end) of buckets, in whole groups, with so few entries that a merge can
+        process them in memory.
         """
         entries, buckets = int(self.frozen[number]), self.buckets(number)
         step = max(GROUP, buckets * _ENTRIES_AT_ONCE // max(1, entries) // GROUP * GROUP)
@@ -553,9 +541,7 @@ class RowFinder:
             yield first, min(buckets, first + step)
 
     def _make_tables(self, room_buckets: int) -> KeyTables:
-        """Return empty tables with room for `room_buckets` buckets each, and for as many entries as
-        they hold.
-        """
+        """Return empty tables with room for `room_buckets` buckets each, and for their entries."""
         places = self.count * room_buckets * _BUCKET_ENTRIES
         self._row_files.clear()
         return KeyTables(
@@ -580,18 +566,14 @@ def buckets_for(entries: int) -> int:
 
 
 def _part_bits(buckets: int) -> int:
-    """Return how many buckets are sorted together, as a power of two: few parts that fit into
-    caches.
-    """
+    """Return log2 of the number of buckets in a part: few parts, but each fits into a cache."""
     bits = buckets.bit_length() - 1
     return min(bits, max(_PART_BITS_MIN, bits - _PARTS_BITS))
 
 
 def finder_bytes(tables: int, entries: int, active_share: float, *, in_file: bool = False) -> int:
-    """Return the bytes of memory of `tables` tables with the share `active_share` of their entries
-    active.
-
-    With `in_file`, their row numbers are in files.
+    """Return the bytes of memory of `tables` tables, with the share `active_share` of the entries in
+    active segments; with `in_file`, row numbers are in files.
     """
     frozen = _TAG_BYTES if in_file else _TAG_BYTES + ROW_BYTES
     return int(
@@ -601,10 +583,11 @@ def finder_bytes(tables: int, entries: int, active_share: float, *, in_file: boo
 
 
 def _ranges_of_parts(begins: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Return at most `_PIECES` ranges of the parts that begin at `begins`, of about equal length.
+    """Return at most `_PIECES` ranges of about equal length of the parts that begin at `begins`.
 
-    Ranges begin at even places, so no two threads write to one byte.
+    Ranges begin at even places, because two half tags share a byte and two threads must not write to
+    the same one.
     """
     even_parts = np.append(np.flatnonzero(begins[:-1] % 2 == 0), len(begins) - 1)
-    chosen = np.linspace(0, len(even_parts) - 1, _PIECES + 1, dtype=np.int64)
-    return list(itertools.pairwise(np.unique(even_parts[chosen]).tolist()))
+    selected = np.linspace(0, len(even_parts) - 1, _PIECES + 1, dtype=np.int64)
+    return list(itertools.pairwise(np.unique(even_parts[selected]).tolist()))

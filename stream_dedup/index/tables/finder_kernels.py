@@ -1,22 +1,21 @@
-"""Compiled functions of `finder`: tables of hashed keys over rows.
+"""Compiled functions of `finder`: hash tables from keys to rows.
 
-A key has 64 bits. Its low bits choose the bucket. Twelve other bits are its *tag*: eight are stored
-next to each row, and four in an array of half bytes, which is read only where the eight match. A
-bucket holds about 24 entries, so a search reads one line of tags for each
-table. Searches of twenty tables find an entry by chance once in eight searches, for any number of
-entries.
+A key has 64 bits. Its low bits select the bucket. Twelve other bits are its *tag*: eight are stored
+for each row, and four in an array of half bytes, which is read only if the eight match. A bucket has
+about 24 entries, so a search reads one cache line of tags in each table. A search in twenty tables
+returns a wrong entry about once in eight times, for any number of entries.
 
-The frozen segment is sorted by bucket, without gaps. Later entries are in an arena of blocks of 4,
-8, 16, ... places that all tables share: one block for four adjacent buckets, with the bucket's two
-bits next to the tag. A list whose block is full moves to a block of twice the size, and the old
-block is added to the free list of its size, from which the next list takes it. The frozen segments
-of the tables of one finder are in one array. Each has room for many more rows than it contains, so
-each table is merged with its active segment, or gets twice as many buckets, without the others. The
-row numbers of the frozen segments may be in files, one for each table.
+The frozen segment is sorted by bucket, without gaps. Later entries, the active segment, are in blocks
+of 4, 8, 16, ... places, in one arena for all tables. Four adjacent buckets, a *group*, share a block,
+and the tag of an entry there includes two bits for the bucket. When a block is full, its entries move
+to one of twice the size, and it is added to the free list of its size. The frozen segments of all
+tables of a finder are in one array, with room for each so that a table can be merged, or get
+twice as many buckets, without moving the others. The row numbers of the frozen segments may be in
+files, one for each table.
 
-Invariants: within a bucket rows ascend, so the first match is the earliest; a tag never decides,
-the caller compares the row that it found; no function here grows an array: a function that needs
-more room in the arena than there is returns this before it changes anything.
+Invariants: within a bucket rows ascend, so the first match is the earliest; a tag alone never
+decides, because the caller compares the row. No function here grows an array: if the arena has no
+room, a function returns that before it changes anything.
 """
 
 from __future__ import annotations
@@ -48,13 +47,17 @@ _AHEAD: Final = 8
 class KeyTables(NamedTuple):
     """T tables with room for B buckets and m rows in each, B a power of two, m even.
 
-    `masks` (T,) uint64: the number of buckets of each table less one; the number is a power of two
-    of at most B. Frozen: `heads` (T, B + 1) uint32, the place where each bucket begins and the end
-    of the last, `tags` (T * m,) uint8, `half_tags` (T * m / 2,) uint8, `rows` (T * m,) uint32, or (0,)
-    if the rows of each table are at the beginning of the file of number `files` (T,) int64, else
-    -1. Active: `active_heads` (T, B / 4, 2) uint32, the first unit and the length, `active_tags`
-    uint16 and `active_rows` uint32 (units * 4,), `free_blocks` (BLOCK_SIZES + 1,) int64: the first free block of
-    each size, plus one, and last the number of units that were ever used.
+    `masks` (T,) uint64 is the number of buckets of each table less one; the number is a power of two
+    of at most B.
+
+    Frozen segments: `heads` (T, B + 1) uint32, the place where each bucket begins, and the end of the
+    last one; `tags` (T * m,) uint8; `half_tags` (T * m / 2,) uint8; `rows` (T * m,) uint32. If row
+    numbers are in files, `rows` is empty, and `files` (T,) int64 are the descriptors, otherwise -1.
+
+    Active segments: `active_heads` (T, B / 4, 2) uint32, the first unit and the length of each
+    group's block; `active_tags` uint16 and `active_rows` uint32 (units * 4,); `free_blocks`
+    (BLOCK_SIZES + 1,) int64, the first free block of each size, plus one, and at the end the number
+    of units used so far.
     """
 
     masks: NDArray[np.uint64]
@@ -80,7 +83,7 @@ def _block_size(length: int) -> int:
 
 @kernel
 def _free_block(rows: Any, free_blocks: Any, block: int, length: int) -> None:
-    """Add the block of a list of `length` entries, 1 or more, to the free list of its size."""
+    """Add a block with `length` entries, 1 or more, to the free list of its size."""
     size = _block_size(length)
     rows[block * UNIT] = uint32(free_blocks[size])
     free_blocks[size] = block + 1
@@ -90,8 +93,8 @@ def _free_block(rows: Any, free_blocks: Any, block: int, length: int) -> None:
 def _take_block(rows: Any, free_blocks: Any, length: int) -> int:
     """Return the first unit of a block for `length` entries, or -1 if the arena has no room.
 
-    The block comes from the free lists, else from the end of the arena. A larger free block is
-    halved until its size is right; the other halves are added to the free lists.
+    The block is from the free lists, otherwise from the end of the arena. A larger free block is
+    halved until its size is right, and the other halves are added to the free lists.
     """
     size = _block_size(length)
     for larger in range(size, BLOCK_SIZES):
@@ -113,8 +116,7 @@ def _take_block(rows: Any, free_blocks: Any, length: int) -> int:
 def _grow_block(tags: Any, rows: Any, free_blocks: Any, block: int, length: int) -> int:
     """Move the `length` entries of a full block to a larger block.
 
-    Returns the larger block, or -1 if the arena has no room. `tags` is the other array of the
-    arena.
+    Return the larger block, or -1 if the arena has no room. `tags` and `rows` are those of the arena.
     """
     larger: int = _take_block(rows, free_blocks, length + 1)
     if larger < 0:
@@ -147,9 +149,7 @@ def second_tag(key: Any) -> Any:
 
 @inlined
 def active_tag(key: Any) -> Any:
-    """Return both parts of the tag, with the number of the key's bucket among the four that share a
-    block.
-    """
+    """Return both parts of the tag, and the number of the key's bucket within its group."""
     return uint16(
         ((key >> _TAG_SHIFT) << uint64(8))
         | (((key >> _HALF_TAG_SHIFT) & uint64(15)) << uint64(4))
@@ -188,14 +188,15 @@ def write_halves(half_tags: Any, first: int, halves: Any) -> None:
 def read_frozen_row(key_tables: Any, buffer: Any, number: Any, place: Any) -> Any:
     """Return the row number at a place of the frozen segment of table `number`.
 
-    If it cannot be read, `buffer.failed` is set. Places count through all tables.
+    `place` is an index into the arrays of all tables. If the file cannot be read, `buffer.failed` is
+    set.
     """
     if key_tables.files[number] < 0:
         return int64(key_tables.rows[place])
-    own_place = int64(place) - int64(number) * int64(
+    place_in_table = int64(place) - int64(number) * int64(
         key_tables.tags.shape[0] // key_tables.heads.shape[0]
     )
-    if read_at(key_tables.files[number], own_place * int64(4), buffer.number) != 4:
+    if read_at(key_tables.files[number], place_in_table * int64(4), buffer.number) != 4:
         buffer.failed[0] = 1
         buffer.number[0] = 0
     return int64(buffer.number[0])
@@ -205,8 +206,8 @@ def read_frozen_row(key_tables: Any, buffer: Any, number: Any, place: Any) -> An
 def find_next(key_tables: Any, number: int, key: Any, place: int) -> int:
     """Return the first place in a key's bucket, from `place` on, whose tag equals the key's, or -1.
 
-    Places count through the bucket's frozen segment and then through its active block; see
-    `read_row`.
+    A place is a number within the bucket: first come those of its frozen segment, then those of the
+    active block. `read_row` returns the row there.
     """
     heads, tags, half_tags = key_tables.heads, key_tables.tags, key_tables.half_tags
     bucket, first, second = (
@@ -226,18 +227,17 @@ def find_next(key_tables: Any, number: int, key: Any, place: int) -> int:
         int64(key_tables.active_heads[number, group, 0]) * UNIT,
         int64(key_tables.active_heads[number, group, 1]),
     )
-    wanted, active_tags = active_tag(key), key_tables.active_tags
+    wanted_tag, active_tags = active_tag(key), key_tables.active_tags
     for index in range(place - count, length):
-        if active_tags[block + index] == wanted:
+        if active_tags[block + index] == wanted_tag:
             return int(count + index)
     return -1
 
 
 @kernel
 def find_last(key_tables: Any, number: int, key: Any, end: int) -> int:
-    """Return the last place before `end` in a key's bucket whose tag equals the key's, or -1.
-
-    Places count as in `find_next`.
+    """Return the last place before `end` in a key's bucket whose tag equals the key's, or -1. Places
+    are as in `find_next`.
     """
     heads, tags, half_tags = key_tables.heads, key_tables.tags, key_tables.half_tags
     bucket, first, second = (
@@ -253,10 +253,10 @@ def find_last(key_tables: Any, number: int, key: Any, end: int) -> int:
         int64(key_tables.active_heads[number, group, 0]) * UNIT,
         int64(key_tables.active_heads[number, group, 1]),
     )
-    wanted, active_tags = active_tag(key), key_tables.active_tags
+    wanted_tag, active_tags = active_tag(key), key_tables.active_tags
     place: int = min(end, count + length) - 1
     while place >= count:
-        if active_tags[block + place - count] == wanted:
+        if active_tags[block + place - count] == wanted_tag:
             return place
         place -= 1
     while place >= 0 and (
@@ -286,7 +286,7 @@ def read_row(key_tables: Any, buffer: Any, number: int, key: Any, place: int) ->
 
 @inlined
 def _prefetch_ahead(key_tables: Any, number: int, keys: Any, doc: int) -> None:
-    """Prefetch the memory that the searches for the documents after `doc` read first."""
+    """Prefetch the memory that the searches for later documents than `doc` read first."""
     heads, active_heads, mask = key_tables.heads, key_tables.active_heads, key_tables.masks[number]
     later, soon = doc + 2 * _AHEAD, doc + _AHEAD
     if later < keys.shape[0]:
@@ -317,10 +317,10 @@ def find_live(
 ) -> None:
     """Set `found` (n,) int64 to the next live row in one table whose tag equals each key's, or -1.
 
-    Rows are found from the earliest to the latest, or with `row_below` other than -1 from the
-    latest row before `row_below` to the earliest. `cursors` (n,) int64 holds the state of each
-    search: the place after the last result, at first 0; backwards the place of the last result, at
-    first a number larger than any place.
+    If `row_below` is -1, the search goes from the earliest to the latest row, otherwise backwards
+    from the latest row before `row_below`. `cursors` (n,) int64 contains the state of each search:
+    forwards the place after the last result (at first 0), backwards the place of the last result (at
+    first a number higher than any place).
     """
     for doc in range(-2 * _AHEAD, keys.shape[0]):
         _prefetch_ahead(key_tables, number, keys, doc)
@@ -346,11 +346,11 @@ def find_live(
 
 @kernel
 def add_active(key_tables: Any, number: int, added: Any, keys: Any, first: int) -> int:
-    """Add rows `added` (k,) int64, later than all there, to the active segments of m tables.
+    """Add rows `added` (k,) int64, later than all others, to the active segments of m tables.
 
-    The tables are those from `number` on, and `keys` (k, m) are the rows' keys. Begins at place
-    `first` of the k * m; returns the number of places that are done, fewer than all if the arena
-    has no room.
+    The tables are those from `number` on, and `keys` (k, m) are the rows' keys. Start with the key at
+    flat index `first`, and return the flat index after the last key that was added: lower than k * m
+    if the arena has no room.
     """
     heads, tags, rows, free_blocks = (
         key_tables.active_heads[number:],
@@ -414,10 +414,10 @@ def place_keys(
     """Write the keys of rows whose state is `state_min` or more, unsorted, to the frozen places of
     a table.
 
-    `keys` (n,) are those of rows with `states` (n,), and places are written from `first` on: the
-    first tags into the table, `low_halves` (n,) uint32 with the low halves of the keys. `counts`
-    (P,) int64 grows by the number of keys in each part of 2^`part_bits` buckets. Returns the number
-    of keys.
+    `keys` (n,) are those of rows with `states` (n,). The first tags are written to the table from
+    place `first` on, and the low halves of the keys to `low_halves` (n,) uint32. `counts` (P,) int64
+    is increased by the number of keys in each part of 2^`part_bits` buckets. Return the number of
+    keys.
     """
     tags, mask = key_tables.tags, key_tables.masks[number]
     base, count = number * (tags.shape[0] // key_tables.heads.shape[0]) + first, int64(0)
@@ -443,12 +443,12 @@ def partition_keys(
     cursors: Any,
     parted: Any,
 ) -> None:
-    """Copy the keys that `place_keys` wrote to the parts of the buckets to which they belong.
+    """Copy the keys that `place_keys` wrote, each to its part of the buckets.
 
     `mask` is the table's. `low_halves` and `tags` are the low halves and first tags of the keys of
-    those rows from `first` on whose state is `state_min` or more. `cursors` (P,) uint64 are the
-    next places of the parts in `parted` (n,) uint64, which gets row, both tags and the bucket
-    within the part: 32, 8, 4 and 20 bits.
+    those rows from `first` on whose state is `state_min` or more. `parted` (n,) uint64 is the output:
+    row, both tags and the bucket within the part, in 32, 8, 4 and 20 bits. `cursors` (P,) uint64 are
+    the next places of the parts in it.
     """
     bucket_mask = uint32((1 << part_bits) - 1)
     index = int64(0)
@@ -475,8 +475,8 @@ def sort_parts(
 
     `begins` (k + 1,) int64 are the places where these k parts begin and the last one ends. The
     first is even, so no other thread writes to the same byte. `parted` (n,) uint64 is the output of
-    `partition_keys`; `rows` (n,) uint32 gets the row numbers. Scratch: `cursor` (buckets of a
-    part,) uint32, `ordered` (entries of the longest part,) uint64, and `halves` (n,) uint8.
+    `partition_keys`; the row numbers are written to `rows` (n,) uint32. Scratch: `cursor` (buckets of
+    a part,) uint32, `ordered` (entries of the longest part,) uint64, and `halves` (n,) uint8.
     """
     heads, tags, half_tags = key_tables.heads[number], key_tables.tags, key_tables.half_tags
     base, first_place, size = (
@@ -540,10 +540,10 @@ def merge_segments(
     """Merge the frozen and the active segment of buckets `first` to `end` of table `number`, in row
     order.
 
-    Buckets are whole groups. `old_rows` are the row numbers of the frozen segment. `rows` (n,)
-    uint32, `tags` and `halves` (n,) uint8 get those of both segments, which the caller writes to
-    the table from place `first_place` on; the buckets' heads are set to these places. The blocks of
-    the active segment are added to the free lists. `cursor` (GROUP,) int64 is scratch.
+    Buckets are whole groups. `old_rows` are the row numbers of the frozen segment. Output: `rows`
+    (n,) uint32, `tags` and `halves` (n,) uint8 of both segments. The caller writes these to the table
+    from place `first_place` on, for which the buckets' heads are set here. The blocks of the active
+    segment are added to the free lists. `cursor` (GROUP,) int64 is scratch.
     """
     heads, old_tags, half_tags = key_tables.heads[number], key_tables.tags, key_tables.half_tags
     active_heads, active_tags, active_rows = (
@@ -596,8 +596,8 @@ def clear_active(key_tables: Any, number: int) -> None:
 
 
 @kernel
-def count_longer(key_tables: Any, number: int, most: int, counts: Any) -> int:
-    """Return the number of tags that occur more than `most` times in a bucket of one table.
+def count_longer(key_tables: Any, number: int, count_max: int, counts: Any) -> int:
+    """Return the number of tags that occur more than `count_max` times in a bucket of one table.
 
     `counts` (TAGS,) int64 is scratch: zeros before and after.
     """
@@ -610,16 +610,16 @@ def count_longer(key_tables: Any, number: int, most: int, counts: Any) -> int:
             int64(active_heads[bucket >> GROUP_BITS, 0]) * UNIT,
             int64(active_heads[bucket >> GROUP_BITS, 1]),
         )
-        if end - begin + length <= most:
+        if end - begin + length <= count_max:
             continue
-        for step in range(2):  # once to count, once to leave zeros
+        for step in range(2):  # once to count, once to reset `counts` to zeros
             for place in range(begin, end):
                 tag = (int64(tags[place]) << 4) | int64(read_half(half_tags, place))
                 counts[tag] = counts[tag] + 1 if step == 0 else 0
-                found += step == 0 and counts[tag] == most + 1
+                found += step == 0 and counts[tag] == count_max + 1
             for place in range(block, block + length):
                 if int64(active_tags[place]) & (GROUP - 1) == bucket & (GROUP - 1):
                     tag = int64(active_tags[place]) >> 4
                     counts[tag] = counts[tag] + 1 if step == 0 else 0
-                    found += step == 0 and counts[tag] == most + 1
+                    found += step == 0 and counts[tag] == count_max + 1
     return int(found)

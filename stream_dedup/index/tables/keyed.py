@@ -1,8 +1,8 @@
-"""The tables of a plan, which find the near entries of a document.
+"""Find the near entries of a document with the tables of a plan.
 
-`finder` stores the tables, `blocks` chooses them.
+`blocks` chooses the tables, `finder` stores them.
 
-Invariant: they find exactly what a plain scan (`audit.scan.PlainScan`) over the live entries finds.
+Invariant: the result is that of a plain scan over all live entries (`audit.scan.PlainScan`).
 """
 
 from __future__ import annotations
@@ -68,17 +68,17 @@ class PlanTables:
         earlier: EarlierResults,
         candidates: NDArray[Any],
     ) -> None:
-        """Lower the results in `earlier` of the documents `docs` to the earliest row within reach.
+        """Set the results in `earlier` of the documents `docs` to the earliest near rows.
 
-        Also sets `earlier.is_alone`. Under a cap the results only say which documents may have a near
-        entry; `judge_in_order` finds it. Any thread may call it.
+        If the plan limits how many entries are compared, the results only show which documents may
+        have a near entry, and `judge_in_order` finds it. Any thread may call it.
 
         Raises:
             StoreError: a file cannot be read.
         """
         loaded, hits = with_row_buffer(loaded, batch), np.empty((2, _MATCHES), np.int64)
         plan, key_tables = self._plan, self.finder.key_tables
-        # Not as one tuple, which would slow the search down.
+        # As separate arguments: one tuple would make the kernel slower.
         results = earlier.best, earlier.best_distance, earlier.sibling, earlier.is_alone
         keyed_kernels.search_before_batch(
             plan, key_tables, loaded, batch, keys, docs, *results, hits, candidates
@@ -101,12 +101,11 @@ class PlanTables:
         )
         check_buffer(loaded)
 
-    def collect_near(self, loaded: LoadedRows, wanted: Columns, alike_min: int) -> NearRows:
-        """Return all rows near one document that are alike in `alike_min` parts, in log order.
-
-        Sites and titles are not compared.
+    def collect_near(self, loaded: LoadedRows, document: Columns, alike_min: int) -> NearRows:
+        """Return all rows near one document, with a similarity of at least `alike_min` parts of
+        `ALIKE`, in log order. Sites and titles are not compared.
         """
-        loaded, keys = with_row_buffer(loaded, wanted), self.keys(wanted)
+        loaded, keys = with_row_buffer(loaded, document), self.keys(document)
         added = NewEntries(int(NONE), make_chains(0, self.count), np.empty(0, np.int64))
         cursors, key_tables = np.empty((self.count, 4), np.int64), self.finder.key_tables
         plan = self._plan._replace(
@@ -117,7 +116,7 @@ class PlanTables:
             near = make_near_rows(count)
             count = int(
                 keyed_kernels.collect_in_order(
-                    plan, key_tables, loaded, wanted, 0, keys, added, cursors, near, False
+                    plan, key_tables, loaded, document, 0, keys, added, cursors, near, False
                 )
             )
         check_buffer(loaded)
@@ -143,17 +142,16 @@ class PlanTables:
     def full_blocks(self, number: int) -> int:
         """Return how many keys of one table have more entries than the plan compares.
 
-        Only the tags of keys are compared. Removed entries count until the rows are laid out
-        again.
+        This counts by tags, not by keys. Removed entries count until the next compaction.
         """
-        asked, key_tables = self._plan.asked, self.finder.key_tables
+        candidates_max, key_tables = self._plan.asked, self.finder.key_tables
         return (
             int(
                 finder_kernels.count_longer(
-                    key_tables, number, asked, np.zeros(finder_kernels.TAGS, np.int64)
+                    key_tables, number, candidates_max, np.zeros(finder_kernels.TAGS, np.int64)
                 )
             )
-            if asked
+            if candidates_max
             else 0
         )
 

@@ -1,19 +1,18 @@
 """Compiled functions of `keyed`: find near entries before a batch, and judge the batch.
 
-The cap: if more than `asked` entries of a bucket match by their tags, those with the exact key are
-counted from both ends, and the entries between the first and the last `asked` ones are
-skipped. If fewer match, nothing is counted.
+The cap: a plan may compare a document with at most `asked` entries of each key, some from the start
+of its bucket and some from the end. If more entries of a bucket match by their tags, those with the
+exact key are counted from both ends, and the entries in between are skipped.
 
-`search_before_batch` finds the near entries before the batch for all documents at once. Under a cap
-its result only says which documents may have a near entry, because some of a block's last entries
-may be in the batch. `collect_in_order` then finds the near entries of these documents, in order:
-a plain scan, over the tables.
+`search_before_batch` searches the entries before the batch, for many documents in one call. With a
+cap its result only shows which documents may have a near entry, because some of the last entries of a
+key may be in the batch. `collect_in_order` then finds the near entries of such a document exactly.
 
-It merges the tables of one document. In each table a cursor visits the rows whose key seems to
-equal the document's. The earliest row of all cursors is compared once, even if several tables
-contain it, and it counts in each table whose exact key it has. A cursor that has counted the first
-rows that its table may ask continues with the last ones. Entries that the batch has added follow
-the entries before the batch.
+It visits the rows of all tables in log order. In each table a cursor points to the next row whose key
+seems to equal the document's. The earliest row of all cursors is compared once, even if several
+cursors point to it, and it counts in each table in which it has the exact key. After the first rows
+that its table may compare, a cursor continues with the last ones. The new entries of the batch follow
+those before the batch.
 """
 
 from __future__ import annotations
@@ -59,18 +58,18 @@ int64: Any = np.int64
 uint64: Any = np.uint64
 
 _LINE: Final = 64
-_SIBLING: Final = -2  # of `near_distance`
+_SIBLING: Final = -2  # the result of `near_distance` for a sibling
 _END: Final = 1 << 40  # larger than every place in a bucket
-# Of a cursor: the next place in the bucket and in the chain, the row, and how many of the first
-# rows remain to be counted.
+# The values of a cursor: the next place in the bucket, the next entry of the chain (new entries of the
+# batch), the current row, and how many of the first rows may still be compared.
 _PLACE, _CHAIN, _ROW, _REMAINING = range(4)
 
 
 @kernel
-def _matches_more(key_tables: Any, number: int, key: Any, most: int) -> Any:
-    """Return whether more than `most` entries of a key's bucket match by their tags."""
+def _has_more_matches(key_tables: Any, number: int, key: Any, count_max: int) -> Any:
+    """Return whether more than `count_max` entries of a key's bucket match by their tags."""
     place = int64(-1)
-    for _ in range(most + 1):
+    for _ in range(count_max + 1):
         place = int64(find_next(key_tables, number, key, place + 1))
         if place < 0:
             return False
@@ -88,10 +87,10 @@ def _search_long_bucket(
     key: Any,
     row_end: Any,
 ) -> Any:
-    """Compare the first and the last `asked` entries of a long bucket before row `row_end`.
+    """Compare the first and the last entries of a long bucket, `asked` in all, before row `row_end`.
 
-    Returns (the first row within reach, or NONE; its distance; how many compared rows have the key;
-    the first sibling's row, or NONE).
+    Return (the first near row, or NONE; its distance; how many compared rows have the key; the first
+    sibling's row, or NONE).
     """
     found, last_front, front_count = int64(0), int64(-1), int64(plan.asked - plan.asked_last)
     sibling: Any = NONE
@@ -131,7 +130,7 @@ def _search_long_bucket(
 
 @inlined
 def _prefetch_heads(key_tables: Any, keys: Any, doc: int) -> None:
-    """Prefetch the begins of the buckets in which a document is searched."""
+    """Prefetch the starts of the buckets in which a document is searched."""
     heads, active_heads = key_tables.heads, key_tables.active_heads
     for number in range(heads.shape[0]):
         bucket = bucket_of(key_tables.masks[number], keys[doc, number])
@@ -170,14 +169,14 @@ def search_before_batch(
     hits: Any,
     candidates: Any,
 ) -> None:
-    """Lower `best` (n,) int64 and `best_distance` (n,) int64 to the earliest row within reach, and
-    `sibling` (n,) int64 to the earliest that only site or title keeps apart.
+    """Search for the documents `docs` (m,) int64. Set `best` (n,) int64 and `best_distance` (n,) int64
+    to the earliest near row, and `sibling` (n,) int64 to the earliest sibling, if these are earlier
+    than the values there.
 
-    `is_alone` (n,) is True if no table has another row that matches by its tags. `docs` (m,) int64
-    are the documents to search for. `hits` (2, any) int64 is scratch: matches are gathered, and
-    compared together. `candidates` (n,) int64 grows by the number of compared entries. The memory
-    of a document is prefetched while earlier ones are searched: heads two documents ahead, tags
-    one.
+    `is_alone` (n,) is set to whether no table has another row that matches by its tags.
+    `candidates` (n,) int64 is increased by the number of compared entries. `hits` (2, any) int64 is
+    scratch, in which matches are gathered to compare them together. The memory for a document is
+    prefetched while earlier ones are searched: heads two documents ahead, tags one.
     """
     for order in range(docs.shape[0] + 2):
         if order < docs.shape[0]:
@@ -207,7 +206,7 @@ def _search_document(
         end = number * places + int64(heads[number, bucket + 1])
         active_begin = int64(active_heads[number, group, 0]) * UNIT
         active_end = active_begin + int64(active_heads[number, group, 1])
-        if 0 < plan.asked < end - begin + active_end - active_begin and _matches_more(
+        if 0 < plan.asked < end - begin + active_end - active_begin and _has_more_matches(
             key_tables, number, key, plan.asked
         ):
             row, distance, count_found, long_sibling = _search_long_bucket(
@@ -220,7 +219,7 @@ def _search_document(
                 best[doc], best_distance[doc] = row, distance
             continue
         wanted_tag = active_tag(key)
-        # Places of the frozen segment, and then those of the active one, as -1 - place.
+        # First the places of the frozen segment, then those of the active one, as -1 - place.
         for step in range(end - begin + active_end - active_begin):
             index = begin + step
             if index < end:
@@ -254,9 +253,8 @@ def _search_document(
 
 @inlined
 def _is_exhausted(hits: Any, number: int, best: Any) -> Any:
-    """Return whether the last gathered row is of this table and not before the best row.
-
-    All later rows of the table are after the best row then.
+    """Return whether the last gathered row is from this table and not before the best row, so that no
+    later row of the table can be better.
     """
     last = hits.shape[1] - 1
     return hits[1, last] == number and hits[0, last] >= best
@@ -294,8 +292,8 @@ def _compare_rows(
     best_distance: Any,
     sibling: Any,
 ) -> None:
-    """Lower the document's best row and sibling to the earliest of the rows `hits[0]`, found in the
-    tables `hits[1]`, that is near or a sibling.
+    """Compare the document with the rows `hits[0]`, found in the tables `hits[1]`, and set its best row
+    and sibling to the earliest ones, if these are earlier than the values there.
     """
     prints, threshold = loaded.prints, plan.threshold
     is_filtered = loaded.files[0] < 0 and not plan.compares
@@ -316,7 +314,7 @@ def _compare_rows(
 
 @inlined
 def _chain_of(chains: Any, number: int, key: Any) -> Any:
-    """Return the first entry of the chain in which those with a key are, or -1."""
+    """Return the first entry of the chain that contains the entries with a key, or -1."""
     return chains.heads[number, int64(key) & int64(chains.seen.shape[0] - 1)]
 
 
@@ -324,7 +322,7 @@ def _chain_of(chains: Any, number: int, key: Any) -> Any:
 def _advance(
     key_tables: Any, loaded: Any, number: int, keys: Any, doc: int, added: Any, cursors: Any
 ) -> None:
-    """Move the cursor of one table to the next row whose key seems to equal the document's; NONE
+    """Move the cursor of one table to the next row whose key seems to equal the document's, or to NONE
     after the last.
     """
     next_row, chains, new_docs = added.next_row, added.chains, added.new_docs
@@ -368,7 +366,7 @@ def _skip_to_last(
     added: Any,
     cursors: Any,
 ) -> None:
-    """Move the cursor of a table to the place where the last `asked_last` rows begin."""
+    """Move the cursor of a table to the first of the last `asked_last` rows."""
     next_row, chains, new_docs = added.next_row, added.chains, added.new_docs
     key, row, remaining = keys[doc, number], int64(cursors[number, _ROW]), int64(plan.asked_last)
     chain, index = (
@@ -417,9 +415,9 @@ def collect_in_order(
     """Write the rows near a document, in log order, to `near` (`rows.NearRows`); return their
     number.
 
-    If `near` has room for one row, ends at the first. `added` are the batch's new entries
-    (`rows.NewEntries`); with `is_batch_only` no others are searched. `cursors` (T, 4) int64 is
-    scratch: the state of the search in each table.
+    If `near` has room for only one row, end at the first. `added` are the batch's new entries
+    (`rows.NewEntries`); with `is_batch_only` only these are searched. `cursors` (T, 4) int64 is
+    scratch for the state of the search in each table.
     """
     next_row, count, capacity = added.next_row, int64(0), near.rows.shape[0]
     near.sibling[0] = NONE
@@ -465,7 +463,7 @@ def collect_in_order(
 def _has_key_in_batch(doc: int, keys: Any, chains: Any, new_docs: Any) -> Any:
     """Return whether a new entry of the batch seems to have one of a document's keys.
 
-    Inlined: it skips nearly all entries, and a call costs more.
+    Inlined, because a call would cost more than the search, which nearly always ends at once.
     """
     mask = int64(chains.seen.shape[0] - 1)
     for number in range(chains.heads.shape[0]):
@@ -484,7 +482,7 @@ def _find_first_near(
     new_docs: Any, doc: int, cursors: Any, near: Any,
 ) -> Any:  # fmt: skip
     """Return (the earliest row near a document, or NONE; its distance; the first sibling's row, or
-    NONE) among the entries before the batch and the new ones.
+    NONE). This searches the entries before the batch and the new ones.
     """
     near_row, distance = earlier.best[doc], earlier.best_distance[doc]
     first_sibling, is_capped = earlier.sibling[doc], plan.asked > 0
@@ -498,7 +496,7 @@ def _find_first_near(
             plan, key_tables, loaded, batch, doc, keys, added, cursors, near, not is_capped
         )
         near_row, distance = (near.rows[0], near.distances[0]) if total > 0 else (NONE, int64(0))
-        # Under a cap those before the batch were searched again.
+        # With a cap, the entries before the batch were searched again, so the new result counts alone.
         first_sibling = near.sibling[0] if is_capped else min(first_sibling, near.sibling[0])
     return near_row, distance, first_sibling
 
@@ -534,10 +532,9 @@ def judge_in_order(
 ) -> None:
     """Judge documents in order; each is compared with those before it.
 
-    Documents that become entries are the rows from `earlier.next_row` on. The batch's new entries are
-    found by their keys (n, T), in chains that begin with the earliest. `cursors` and `near`, which
-    has room for one row, are those of `collect_in_order`, which is skipped for a document without
-    other candidates than its best row.
+    Documents that become entries get the rows from `earlier.next_row` on. Chains of their keys (n, T),
+    earliest first, find them again. `cursors` and `near` (with room for one row) are for
+    `collect_in_order`, which is not called for a document whose best row is its only candidate.
     """
     next_row, outcome, rows = earlier.next_row, judged.outcome, judged.row
     distance, similarity = judged.distance, judged.similarity

@@ -3,7 +3,7 @@
 A key is hashed with its scope and the number of its table to 64 bits, by which `finder_kernels`
 finds rows.
 
-Invariant: a tag never decides: the key itself is compared before an entry counts or is found.
+Invariant: a hash alone never decides: the key itself is compared before an entry counts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from stream_dedup.domain.sketch import (
     alike_min,
 )
 from stream_dedup.index.storage.columns import FULL
-from stream_dedup.index.storage.tags import SPREAD, mixed_limb
+from stream_dedup.index.storage.tags import SPREAD, mix_limb
 from stream_dedup.kernels.compiled import inlined, kernel, popcount, read_at
 
 int64: Any = np.int64
@@ -44,8 +44,8 @@ _PRIME: Final = uint64(0x100000001B3)  # of FNV-1a (Fowler, Noll and Vo)
 
 @kernel
 def _find_threshold(plan: Any, features: Any, other_features: Any) -> int:
-    """Return the threshold for two texts with these counts of features, or -1 if their lengths keep
-    them apart.
+    """Return the threshold for two texts with these counts of features, or -1 if the lengths differ too
+    much for copies.
     """
     smaller, larger = int64(min(features, other_features)), int64(max(features, other_features))
     if 100 * smaller < plan.ratio * larger:
@@ -69,8 +69,8 @@ def print_distance(plan: Any, rows: Any, row: int, other_rows: Any, other_row: i
 
 @kernel
 def has_near_key(plan: Any, rows: Any, row: int, other_rows: Any, other_row: int) -> Any:
-    """Return whether two rows are within the radius in one of the plan's keys; True if the tables
-    already decide this.
+    """Return whether one of the plan's keys differs in at most `radius` bits between two rows; True if
+    the tables find only such rows.
     """
     keys, prints, other_prints = plan.keys, rows.prints, other_rows.prints
     for number in range(keys.shape[0]):
@@ -88,7 +88,7 @@ def has_near_key(plan: Any, rows: Any, row: int, other_rows: Any, other_row: int
 def load_print(loaded: Any, row: int) -> None:
     """Load the print of a row into `loaded.buffer`.
 
-    If its file cannot be read, `failed` of the buffer is set; the next two functions do the same.
+    If its file cannot be read, set `failed` of the buffer, as the next two functions do.
     """
     buffer = loaded.buffer
     if buffer.rows[0] == row:
@@ -163,7 +163,7 @@ def similarity_percent(rows: Any, row: int, other_rows: Any, other_row: int) -> 
 def find_in_batch(batch: Any, doc: int, seen: Any, new_docs: Any, slot: int) -> Any:
     """Find a document's text among the new entries of the batch.
 
-    Returns (the entry's place in `new_docs`, or -1; the slot in which the search ended).
+    Return (the entry's place in `new_docs`, or -1; the slot in which the search ended).
     """
     mask = int64(seen.shape[0] - 1)
     while seen[slot] >= 0:
@@ -180,32 +180,34 @@ def find_in_batch(batch: Any, doc: int, seen: Any, new_docs: Any, slot: int) -> 
 
 @inlined
 def _seed_of(number: int, scope: Any) -> Any:
-    """Return the value from which the hash of a scope's keys in a table starts."""
-    return (uint64(number) + uint64(1)) * SPREAD ^ mixed_limb(scope)
+    """Return the initial value for hashes of keys in a table and a scope."""
+    return (uint64(number) + uint64(1)) * SPREAD ^ mix_limb(scope)
 
 
 @inlined
 def _print_key(masks: Any, number: int, prints: Any, row: int, seed: Any) -> Any:
     key = seed
     for limb in range(masks.shape[1]):
-        key = mixed_limb(key ^ (prints[row, limb] & masks[number, limb]))
-    return mixed_limb(key)
+        key = mix_limb(key ^ (prints[row, limb] & masks[number, limb]))
+    return mix_limb(key)
 
 
 @inlined
 def _block_key(first: int, end: int, sketches: Any, row: int, seed: Any) -> Any:
     key = seed
-    for index in range(uint64(first), uint64(end)):  # unsigned: nothing counts from the end
+    for index in range(
+        uint64(first), uint64(end)
+    ):  # unsigned, so numba checks for no negative index
         key = (key ^ uint64(sketches[uint64(row), index])) * _PRIME
-    return mixed_limb(key)
+    return mix_limb(key)
 
 
 @kernel
 def hash_table_keys(plan: Any, number: int, rows: Any, keys: Any) -> None:
     """Set `keys` (n,) uint64 to the hashed keys of `rows` in one table.
 
-    Only those columns of `rows` that the table needs must have rows. The functions called for each
-    row do not take `plan`: numba copies large tuples when they are passed to a function.
+    Only the columns of `rows` that the table needs are read. The functions called for each row do not
+    take `plan`, because numba copies large tuples when they are passed to a function.
     """
     prints, sketches, scopes, masks = rows.prints, rows.sketches, rows.scopes, plan.masks
     first = (number - masks.shape[0]) * plan.band_values
@@ -277,9 +279,8 @@ def find_relation(rows: Any, row: int, other_rows: Any, other_row: int) -> int:
 
 @kernel
 def near_distance(plan: Any, rows: Any, row: int, batch: Any, doc: int) -> int:
-    """Return the distance of a row and a document, or -1 if they are not near.
-
-    Returns -2 if only site or title keeps them apart.
+    """Return the distance of a row and a document, -1 if they are not near, or -2 if they would be near
+    but for their site or title.
     """
     distance = int64(print_distance(plan, rows, row, batch, doc))
     threshold = int64(_find_threshold(plan, rows.features[row], batch.features[doc]))
@@ -290,10 +291,10 @@ def near_distance(plan: Any, rows: Any, row: int, batch: Any, doc: int) -> int:
     parts = int64(count_alike(rows, row, batch, doc))
     if parts < plan.alike_mins[0] or (distance > threshold and parts < _SURE):
         return -1
-    related = find_relation(rows, row, batch, doc)
-    if parts >= plan.alike_mins[related]:
+    relation = find_relation(rows, row, batch, doc)
+    if parts >= plan.alike_mins[relation]:
         return int(min(distance, int64(255)))
-    return -2 if related >= _SAME_TITLE else -1
+    return -2 if relation >= _SAME_TITLE else -1
 
 
 @kernel
@@ -303,7 +304,7 @@ def near_distance_loaded(plan: Any, loaded: Any, row: int, batch: Any, doc: int)
     if plan.compares:
         load_sketch(loaded, row)
     elif print_distance(plan, loaded.buffer, 0, batch, doc) > plan.threshold:
-        return -1  # nearly every candidate ends here
+        return -1  # rejects nearly every candidate
     if plan.ratio > 0 or plan.below.shape[0] > 0:
         load_features(loaded, row)
     return int(near_distance(plan, loaded.buffer, 0, batch, doc))
@@ -311,7 +312,9 @@ def near_distance_loaded(plan: Any, loaded: Any, row: int, batch: Any, doc: int)
 
 @kernel
 def has_full_key(plan: Any, number: int, loaded: Any, row: int, batch: Any, doc: int) -> Any:
-    """Return whether an entry is full, is in the document's scope and has its key in a table."""
+    """Return whether an entry is compared by similarity (`FULL`), is in the document's scope and has
+    its key in a table.
+    """
     scope = loaded.scopes[row] if loaded.scopes.shape[0] > 0 else uint64(0)
     if loaded.states[row] != FULL or scope != batch.scopes[doc]:
         return False

@@ -1,14 +1,14 @@
-"""The live representatives in memory, found by text digest, position, id, and print within reach.
+"""Find live representatives by text digest, position and id, and those near a document.
 
-Invariants: entry numbers are assigned in log order and never reused; `judge` finds what a plain
-scan over the live entries with the plan's predicate finds, the lowest number in the same scope; a
-removed entry is not found; a change of plan moves no entry and only rebuilds the tables.
+Invariants: entry numbers are assigned in log order and never reused; `judge` finds the lowest near
+entry in the document's scope, as a plain scan over all live entries would; a removed entry is not
+found; a change of plan moves no entry and only rebuilds the tables.
 
-Rows are in the order of the numbers, column by column, and columns can be in files. A removal marks
-rows; once there are a third as many marked rows as live ones, the rows are compacted, so memory
-follows the live entries, and the cost of removals is proportional to their number. Digests,
-positions and ids are not loaded: rows found by tags are compared with the stored entries
-(`identities`).
+Each live entry has a row, in the order of their numbers; its values are in columns, which can be in
+files. Removing an entry only marks its row. Once there are a third as many marked rows as live ones,
+the rows are compacted: so memory is proportional to the live entries, and the cost of removals to
+their number. Text digests, positions and ids are not in memory: rows found by tags are compared with
+the stored entries (`identities`).
 
 For memory per entry, see docs/explanation/index-layout.md and `bytes_used`.
 """
@@ -56,8 +56,8 @@ from stream_dedup.index.tables.rows import (
 )
 
 ROWS_MAX: Final = 0xFFFFFFF0
-# Active segments are merged from `_ACTIVE_MIN` entries on, if they have this part (1/n) of those of
-# the frozen ones, with row numbers in memory or in files. See `RowFinder.tables_to_merge`.
+# An active segment is merged with `_ACTIVE_MIN` entries, and one part in so many of the frozen
+# entries: the first if row numbers are in memory. See `RowFinder.tables_to_merge`.
 MERGE_SHARE: Final = 12
 MERGE_SHARE_IN_FILES: Final = 36
 _ACTIVE_MIN: Final = 32_768
@@ -73,15 +73,16 @@ CANDIDATE_CLASSES: Final = 33
 Identities = Callable[[NDArray[np.int64]], Columns]
 """Returns digests, scopes, sources, offsets and values of entries by their numbers."""
 IsSame = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]]
-"""Returns which wanted documents, by their places (k,), equal the entries of these numbers (k,)."""
+"""Returns the mask of documents, given by their places (k,), that equal the entries with these numbers
+(k,)."""
 
 
 class Neighbours:
     """The tables over the live representatives of one index; not thread-safe.
 
-    A search processes all documents of a batch, one table after the other, on up to `threads`
-    threads: first over the entries before the batch, then, in order, over the entries of the batch.
-    Results do not depend on the number of threads.
+    A search first compares all documents of a batch with the entries before it, on up to `threads`
+    threads, and then, in order, each with the new entries of the batch. Results do not depend on the
+    number of threads.
     """
 
     def __init__(
@@ -126,20 +127,20 @@ class Neighbours:
 
     @property
     def searches(self) -> tuple[int, ...]:
-        """How many documents were searched for since opening, by the class of how many entries were
-        compared.
+        """Histogram, since opening: the number of documents by how many entries each was compared
+        with; for the classes see `CANDIDATE_CLASSES`.
         """
         return tuple(self._searches.tolist())
 
     def load_rows(self, live: int) -> tuple[int, int]:
-        """Load rows from table files, unless `live` is 0; only on a new object.
+        """Load rows from table files, unless `live` is 0; only in a new object.
 
-        Returns (how many of the rows are live, the number of the first entry after them).
+        Return (how many of the rows are live, the number of the first entry after them).
         """
         rows_in_files = self._columns.row_count_in_files if live else 0
         try:
             self._fit_budget(rows_in_files, rows_in_files)
-        except ConfigurationError:  # they include rows of removed entries, which may not fit
+        except ConfigurationError:  # without the rows of removed entries, they may fit
             rows_in_files = 0
         self._rows, self._base = self._columns.load_files(rows_in_files, self._run_parts)
         if not self._rows:
@@ -149,7 +150,7 @@ class Neighbours:
         return self.live, self._base + int(loaded.numbers[self._rows - 1]) + 1
 
     def load(self, parts: Iterable[StoredRows], live: int, entries: int) -> None:
-        """Load the live entries after the rows from files, in parts, and build the tables.
+        """Load the live entries that `load_rows` did not load, in parts, and build the tables.
 
         `live` is the number of all live entries, `entries` that of all entries so far.
         """
@@ -183,7 +184,7 @@ class Neighbours:
         )
 
     def rows_in_files(self) -> RowsInFiles:
-        """Return the rows for the volume's record of the files."""
+        """Return the rows as the volume records them for its table files."""
         return self._columns.rows_in_files(self._rows, self._base)
 
     def wipe(self, entries: NDArray[np.int64]) -> None:
@@ -193,11 +194,11 @@ class Neighbours:
     def judge(
         self, batch: Columns, features: NDArray[np.uint32], features_min: int
     ) -> JudgedEntries:
-        """Judge documents in order; a new representative is found by those after it.
+        """Judge documents in order. Each is also compared with new representatives before it.
 
-        A document is a duplicate of the entry with its digest and scope, else of the lowest entry
-        within reach in its scope; else it becomes an entry. A document with fewer than
-        `features_min` features is compared by its digest alone.
+        A document is a duplicate of the entry with its digest and scope; otherwise of the lowest near
+        entry in its scope; otherwise it becomes an entry. A document with fewer than `features_min`
+        features is compared by its digest alone.
         """
         count = len(features)
         batch = batch._replace(features=features)
@@ -247,20 +248,18 @@ class Neighbours:
     def find_ids(
         self, crcs: Tags, scopes: NDArray[np.uint64], is_same: IsSame, added: int
     ) -> NDArray[np.int64]:
-        """Return for each id the latest live entry for which `is_same` is true, or -1.
+        """Return for each id the latest live entry that `is_same` confirms, or -1.
 
-        `crcs` (n,) are from `crcs_of`. The `added` latest entries are skipped.
+        `crcs` (n,) are from `crcs_of`. The last `added` entries are ignored.
         """
         return self._entries_at(
             self._find(_BY_ID, id_tags(crcs, scopes, crcs), is_same, self._rows - added)
         )
 
     def find_crcs(self, crcs: Tags) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return (entries, which are live) of the rows whose ids have one of these CRC-32s,
-        ascending.
-        """
+        """Return (entries whose ids have one of these CRC-32s, mask of the live ones), ascending."""
         low_bits, found = np.zeros(_LOW_BITS + 1, np.bool_), []
-        low_bits[crcs & _LOW_BITS] = True  # nearly all rows need no search for their CRC-32
+        low_bits[crcs & _LOW_BITS] = True  # rules out nearly all rows before the exact comparison
         for first in range(0, self._rows, _ROWS_AT_ONCE):
             ids = self._columns.read("ids", first, min(self._rows, first + _ROWS_AT_ONCE))
             likely = np.flatnonzero(low_bits[ids & _LOW_BITS])
@@ -284,10 +283,10 @@ class Neighbours:
         sketch: bytes = b"",
         alike_min: int | None = None,
     ) -> list[tuple[int, int]]:
-        """Return (distance, entry) of all entries within reach in a scope, nearest and then lowest
-        first.
+        """Return (distance, entry) of all near entries in a scope, nearest first, of equally near ones
+        the lowest first.
 
-        `alike_min`, in parts of `ALIKE`, replaces the plan's.
+        `alike_min`, the smallest similarity in parts of `ALIKE`, replaces the plan's.
 
         Raises:
             InvariantError: the plan compares sketches, and there is none.
@@ -307,9 +306,9 @@ class Neighbours:
         return sorted(set(zip(distances.tolist(), entries.tolist(), strict=True)))
 
     def add(self, columns: Columns, full: NDArray[np.bool_]) -> None:
-        """Add entries without judging them; no live entry has the digest or position of any.
+        """Add entries without judging them. No live entry may have the digest or position of any.
 
-        `full` (n,): whether its print is compared.
+        `full` (n,) is the mask of those that are compared by similarity too.
         """
         outcome = np.where(full, np.uint8(OUTCOME_NEW), np.uint8(OUTCOME_SHORT))
         self._add(columns, outcome, self._tables.keys(columns))
@@ -352,23 +351,20 @@ class Neighbours:
             self._compact()
 
     def least_bytes(self, plan: Plan) -> int:
-        """Return the bytes of memory that the entries need at least under a plan."""
+        """Return the smallest number of bytes of memory that the entries need with a plan."""
         shares = (
             {True: MERGE_SHARE_IN_FILES}
             if self._in_files
             else {True: MERGE_SHARE_IN_FILES, False: MERGE_SHARE}
         )
-        counts, bytes_for = (
-            (table_count(compiled(plan)), self._rows, self.full),
-            self._columns.bytes_for,
-        )
+        counts = (table_count(compiled(plan)), self._rows, self.full)
         return min(
-            bytes_for(*counts, in_files=in_files, active_share=1 / share)
+            self._columns.bytes_for(*counts, in_files=in_files, active_share=1 / share)
             for in_files, share in shares.items()
         )
 
     def check_memory(self, plan: Plan) -> None:
-        """Raise ConfigurationError unless the budget holds the entries under a plan."""
+        """Raise ConfigurationError if the entries do not fit into the budget with a plan."""
         if self._budget is not None and self._budget.memory_bytes:
             self._budget.require(self.least_bytes(plan))
 
@@ -389,14 +385,12 @@ class Neighbours:
     def _create_tables(self) -> None:
         """Create empty tables for the plan."""
         self._tables = PlanTables(compiled(self.plan), self._files, len(TAGS), self.plan.id)
-        (self._longest, self._overfull), self._next_table = (
-            np.zeros((2, self._tables.count), np.int64),
-            0,
-        )
+        self._longest, self._overfull = np.zeros((2, self._tables.count), np.int64)
+        self._next_table = 0
 
     def _fit_budget(self, rows: int, full: int) -> None:
-        """Move columns and row numbers to files if `rows` rows, `full` of them in the plan's
-        tables, need it.
+        """Move columns and row numbers to files if `rows` rows do not fit into memory; `full` of them
+        are in the plan's tables.
 
         Raises:
             ConfigurationError: the budget is too small even with files.
@@ -441,16 +435,12 @@ class Neighbours:
         )
 
     def measure_next_table(self) -> int:
-        """Measure the buckets of the next table; return the most entries that a look-up reads in a
-        bucket.
-
-        The maximum is over all tables, each as last measured.
+        """Measure the buckets of the next table. Return the largest number of entries that a look-up
+        reads in one bucket of any table, each as last measured.
         """
         number = self._next_table
-        self._longest[number], self._overfull[number] = (
-            self._tables.finder.longest(number),
-            self.full_blocks(number),
-        )
+        self._longest[number] = self._tables.finder.longest(number)
+        self._overfull[number] = self.full_blocks(number)
         self._next_table = (number + 1) % self._tables.count
         return int(self._longest.max())
 
@@ -463,21 +453,21 @@ class Neighbours:
     def _find(
         self, number: int, tags: NDArray[np.uint32], is_same: IsSame, row_below: int | None = None
     ) -> NDArray[np.int64]:
-        """Return each tag's first row (with `row_below`, the last lower one) that `is_same`
-        confirms, or -1.
+        """Return for each tag the first row that `is_same` confirms, or -1; with `row_below`, the last
+        one before that row.
         """
         keys, states = keys_of(tags), self._columns.rows.states
         cursors = np.full(len(tags), 0 if row_below is None else FROM_THE_END)
         rows = self._tag_finder.find(number, keys, states, cursors, row_below)
-        unsure = np.flatnonzero(rows >= 0)
-        while len(unsure):
-            wrong = unsure[~is_same(unsure, self._entries_at(rows[unsure]))]
+        unconfirmed = np.flatnonzero(rows >= 0)
+        while len(unconfirmed):
+            wrong = unconfirmed[~is_same(unconfirmed, self._entries_at(rows[unconfirmed]))]
             next_cursors = cursors[wrong]
             rows[wrong] = self._tag_finder.find(
                 number, keys[wrong], states, next_cursors, row_below
             )
             cursors[wrong] = next_cursors
-            unsure = wrong[rows[wrong] >= 0]
+            unconfirmed = wrong[rows[wrong] >= 0]
         return rows
 
     def _comparer(
@@ -536,7 +526,7 @@ class Neighbours:
 
     @property
     def numbers_used(self) -> int:
-        """How many row numbers are in use: those of live entries, and of entries removed since the
+        """The number of row numbers in use: those of live entries, and of entries removed since the
         last compaction.
         """
         return max(self._rows, self.entries - self._base)
@@ -562,7 +552,7 @@ class Neighbours:
         self._freeze()
 
     def _merge_if_due(self) -> None:
-        """Merge active segments that have grown, table by table: verdicts wait meanwhile."""
+        """Merge active segments that have grown. One table at a time, because verdicts wait for it."""
         merge_share = MERGE_SHARE_IN_FILES if self._in_files else MERGE_SHARE
         for finder, freeze in (
             (self._tag_finder, self._freeze_tag_tables),
@@ -584,10 +574,8 @@ class Neighbours:
     def _freeze(self, numbers: Sequence[int] | None = None) -> None:
         """Sort the plan's tables, or some of them."""
         self._fit_budget(self._rows, self.full)
-        read_keys, states = (
-            self._tables.key_reader(self._columns.read),
-            self._columns.rows.states[: self._rows],
-        )
+        read_keys = self._tables.key_reader(self._columns.read)
+        states = self._columns.rows.states[: self._rows]
         self._tables.finder.freeze(read_keys, states, FULL, self.full, self._run_parts, numbers)
 
     def _keys_of_tags(self, numbers: Sequence[int], first: int, end: int) -> NDArray[np.uint64]:
@@ -606,14 +594,14 @@ class Neighbours:
         return keys_of(tags)
 
     def _run_parts(self, work: Callable[[Any], None], parts: Sequence[Any]) -> None:
-        """Call `work` for each part on all threads, and `beat` once a part in this thread."""
+        """Call `work` for each part, on all threads, and `beat` in this thread after each part."""
         futures = (
             [self._pool.submit(work, part) for part in parts]
             if self._pool and len(parts) > 1
             else []
         )
         for part, future in itertools.zip_longest(reversed(parts), reversed(futures)):
-            # This thread works too, from the end: waking another thread takes time.
+            # This thread works too, from the last part on, because waking other threads takes time.
             if future is None or future.cancel():
                 work(part)
             else:

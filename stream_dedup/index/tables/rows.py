@@ -1,7 +1,7 @@
-"""The input and output of the index's compiled functions, beside `storage.columns`.
+"""The arrays that the index's kernels read and fill, besides `storage.columns`.
 
-Rows are in log order. Hashes and prints are uint64 throughout and places int64, because numba turns
-a mixture of signed and unsigned numbers into floats.
+Rows are in log order. Hashes and prints are uint64 and places int64 everywhere, because numba
+converts an expression of signed and unsigned numbers to floats.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ OUTCOME_NEAR: Final = 3
 class RowBuffer(NamedTuple):
     """One row, copied from memory or read from files, for comparisons with documents.
 
-    Shapes: `prints` (1, W), `features` (1,), `sketches` (1, S); `rows` (3,) int64, the row of which
-    each of these three is, -1 for none; `number` (1,) uint32, a row number that was read from a
-    file; `failed` (1,) int64, not 0 once a file could not be read.
+    `prints` (1, W), `features` (1,) and `sketches` (1, S) are values of a row; `rows` (3,) int64 says
+    of which row each of the three is, -1 for none. `number` (1,) uint32 is a row number that was read
+    from a file. `failed` (1,) int64 is not 0 once a file could not be read.
     """
 
     prints: NDArray[np.uint64]
@@ -49,11 +49,11 @@ def make_row_buffer(limbs: int = 0, sketch_bytes: int = 0) -> RowBuffer:
 class LoadedRows(NamedTuple):
     """The columns of all entries, by row.
 
-    Shapes: `prints` (C, W), `sketches` (C, S), the others (C,); `scopes` (0,) while all are 0.
-    `states` are REMOVED, SHORT or FULL; `numbers` are entry numbers, counted from the first row's
-    at the time when the rows were laid out. `prints`, `features` and `sketches` have no rows if
-    they are in files; `files` (3,) int64 are the numbers of these files, or -1, and `buffer`
-    contains the row that a search compares.
+    Shapes: `prints` (C, W), `sketches` (C, S), the others (C,); `scopes` is empty while all are 0.
+    `states` are REMOVED, SHORT or FULL. `numbers` are entry numbers, counted from that of the first
+    row at the last compaction. If `prints`, `features` and `sketches` are in files, their arrays are
+    empty; `files` (3,) int64 are the descriptors, or -1. `buffer` contains the row that a search
+    compares.
     """
 
     prints: NDArray[np.uint64]
@@ -69,12 +69,12 @@ class LoadedRows(NamedTuple):
 class EarlierResults(NamedTuple):
     """Results for the documents of a batch from the entries before it.
 
-    `features_min`: documents with fewer features have no neighbours. `next_row`: the row of the
-    batch's first new entry. `same_row` (n,) int64: the row with the document's digest, or -1.
-    `best` (n,) int64: the earliest row within reach, or NONE, and `best_distance` (n,) int64 its
-    distance. `sibling` (n,) int64: the earliest row that only site or title keeps from being near,
-    or NONE. `is_alone` (n,) bool: no row but the best matched by its tags. `tags` (n,) uint32: of
-    the digests.
+    Documents with fewer features than `features_min` are compared by digest only. `next_row` is the
+    row of the batch's first new entry. `same_row` (n,) int64 is the row with the document's digest,
+    or -1. `best` (n,) int64 is the earliest near row, or NONE, and `best_distance` (n,) int64 its
+    distance. `sibling` (n,) int64 is the earliest row that would be near but for its site or title,
+    or NONE. `is_alone` (n,) bool: no row but the best one matched by its tags. `tags` (n,) uint32 are
+    those of the digests.
     """
 
     features_min: int
@@ -90,9 +90,9 @@ class EarlierResults(NamedTuple):
 class Chains(NamedTuple):
     """Hash chains over the new entries of a batch.
 
-    All values are -1 at first, except `links` and `backs`, which are set for each entry. By digest:
-    `seen` (S,) int64, S a power of two above 2n. By the keys of T tables: `heads`, `tails` (T, S)
-    int32, `links` (n, T) int32 to the next entry, `backs` (n, T) int32 to the entry before.
+    By digest: `seen` (S,) int64, S a power of two above 2n. By the keys of T tables: `heads` and
+    `tails` (T, S) int32, `links` (n, T) int32 to the next entry, `backs` (n, T) int32 to the one
+    before. All are -1 at first, except `links` and `backs`, which are set when an entry is added.
     """
 
     seen: NDArray[np.int64]
@@ -110,7 +110,9 @@ def make_chains(count: int, tables: int) -> Chains:
 
 
 class NewEntries(NamedTuple):
-    """New entries of a batch: the row of the first, their chains, and their documents `new_docs`."""
+    """New entries of a batch: the row of the first one, their chains, and the documents `new_docs` (k,)
+    that they are.
+    """
 
     next_row: int
     chains: Chains
@@ -120,11 +122,10 @@ class NewEntries(NamedTuple):
 class JudgedRows(NamedTuple):
     """Verdicts on the documents of a batch.
 
-    `outcome` (n,) uint8, `row` (n,) int64, `distance` (n,) uint8 in bits, `similarity` (n,) uint8
-    in per cent of the sketches of a document and of the row that it is near, or of its sibling,
-    else `NOT_COMPARED`; `sibling` (n,) int64, the row of a new document's sibling, or -1; `new_docs`
-    (n,) int64, the documents that became entries: as many values as there are, the others are not
-    set.
+    `outcome` (n,) uint8; `row` (n,) int64, that of the representative; `distance` (n,) uint8 in bits;
+    `similarity` (n,) uint8, in per cent, of the document's sketch and that of its near row or
+    sibling, otherwise `NOT_COMPARED`; `sibling` (n,) int64, the row of a new document's sibling, or
+    -1; `new_docs` (n,) int64, the documents that became entries, followed by undefined values.
     """
 
     outcome: NDArray[np.uint8]
@@ -143,10 +144,7 @@ def make_judged_rows(count: int) -> JudgedRows:
 
 
 class JudgedEntries(NamedTuple):
-    """Verdicts on the documents of a batch, as in `JudgedRows`.
-
-    `entry` (n,) int64 is the entry of each row, `sibling` (n,) int64 that of each sibling, or -1.
-    """
+    """Verdicts as in `JudgedRows`, with the numbers of entries instead of rows; -1 for no sibling."""
 
     outcome: NDArray[np.uint8]
     entry: NDArray[np.int64]
@@ -158,7 +156,7 @@ class JudgedEntries(NamedTuple):
 class NearRows(NamedTuple):
     """Rows near a document, (n,) each, and their distances in bits.
 
-    `sibling` (1,): the first row that only site or title keeps from being near, or NONE.
+    `sibling` (1,) is the first row that would be near but for its site or title, or NONE.
     """
 
     rows: NDArray[np.int64]
