@@ -203,18 +203,18 @@ def test_versions(monkeypatch: pytest.MonkeyPatch, version: str, known: bool) ->
     """Only a client between the oldest and the newest whose layout was read is written with in
     bulk."""
     monkeypatch.setattr(bulk.metadata, "version", lambda _: version)
-    bulk._is_known.cache_clear()
+    bulk._can_write.cache_clear()
     try:
-        assert bulk._is_known() is known
+        assert bulk._can_write() is known
     finally:
-        bulk._is_known.cache_clear()
+        bulk._can_write.cache_clear()
 
 
 def test_an_unknown_client_writes_one_by_one(
     make_filter: MakeFilter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a client whose layout nobody has read, everything is written as by any program."""
-    monkeypatch.setattr(bulk, "_is_known", lambda: False)
+    monkeypatch.setattr(bulk, "_can_write", lambda: False)
     crawl = make_filter(partitions=2)
     written = outputs(crawl, 20, random.Random(1))
     packed = Packed(written, [True] * 20)

@@ -162,7 +162,7 @@ def test_similar_finds_by_digest_and_within_reach() -> None:
         (0, b"first"),
     ]
     assert (found.applied, found.total, found.by_digest_only) == (2, 2, False)
-    assert index.similar(limbs, b"b" * 16, 50, most=1).total == 2
+    assert index.similar(limbs, b"b" * 16, 50, limit=1).total == 2
     assert [entry.id for _, entry in index.similar(limbs, b"x" * 16, 50).found] == [b"first"]
     short = index.similar([0, 0], b"c" * 16, 2)
     assert ([entry.id for _, entry in short.found], short.by_digest_only) == ([b"short"], True)

@@ -16,7 +16,7 @@ from stream_dedup.domain.topics import TopicNames
 from stream_dedup.inputs.decoder import ids_of
 from stream_dedup.insights import app
 from stream_dedup.insights.metrics import InsightsMetrics
-from stream_dedup.kafka import ExistingTopic
+from stream_dedup.kafka import Bounds, ExistingTopic
 from stream_dedup.settings.settings import Settings
 
 TOPICS = {"unique": 4, "duplicates": 4, "insights-changelog": 1}
@@ -181,7 +181,7 @@ def test_a_client_that_brings_nothing_is_hung(
         return call(*args)
 
     admin = SimpleNamespace(
-        bounds=lambda keys: dict.fromkeys(keys, (0, end)),
+        bounds=lambda keys: dict.fromkeys(keys, Bounds(0, end)),
         topic_ids=lambda names: dict.fromkeys(names, ExistingTopic(b"id", 1)),
     )
     monkeypatch.setattr(app.asyncio, "sleep", sleep)

@@ -32,7 +32,7 @@ from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.indexer.dependencies import IndexerDependencies
 from stream_dedup.inputs.claim_checks import Fetched
 from stream_dedup.inputs.decoder import Decoder, Documents
-from stream_dedup.kafka import ExistingTopic, client, transaction
+from stream_dedup.kafka import Bounds, ExistingTopic, client, transaction
 from stream_dedup.log import records
 from stream_dedup.orders import beginnings
 from stream_dedup.orders.common import OrderDependencies
@@ -279,9 +279,9 @@ class Admin:
             offsets[topic, partition] = (offset, metadata)
         self._broker.changed()
 
-    def bounds(self, keys: Sequence[kafka.Key]) -> dict[kafka.Key, tuple[int, int]]:
+    def bounds(self, keys: Sequence[kafka.Key]) -> dict[kafka.Key, Bounds]:
         WORLD.scheduler.step()
-        return {key: (0, self._broker.end(*key)) for key in keys}
+        return {key: Bounds(0, self._broker.end(*key)) for key in keys}
 
     def end_offset(self, topic: str, partition: int) -> int:
         WORLD.scheduler.step()

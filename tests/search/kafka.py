@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stream_dedup.domain.document import Headers, Message, TopicPartitionKey
-from stream_dedup.kafka import ExistingTopic
+from stream_dedup.kafka import Bounds, ExistingTopic
 from stream_dedup.log.records import Control, encode_control
 from stream_dedup.search.finding import Finder
 from stream_dedup.search.metrics import SearchMetrics
@@ -108,9 +108,10 @@ class MemoryAsker:
             if count
         }
 
-    def bounds(self, keys: Iterable[TopicPartitionKey]) -> dict[TopicPartitionKey, tuple[int, int]]:
+    def bounds(self, keys: Iterable[TopicPartitionKey]) -> dict[TopicPartitionKey, Bounds]:
         return {
-            key: (self._outputs.lows.get(key, 0), len(self._outputs.records[key])) for key in keys
+            key: Bounds(self._outputs.lows.get(key, 0), len(self._outputs.records[key]))
+            for key in keys
         }
 
 

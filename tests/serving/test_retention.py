@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from stream_dedup.domain.document import Message, TopicPartitionKey
 from stream_dedup.domain.topics import TopicState, read_topics
-from stream_dedup.kafka import CommittedOffset
+from stream_dedup.kafka import Bounds, CommittedOffset
 from stream_dedup.serving import retention
 from stream_dedup.serving.health import Health
 from stream_dedup.serving.metrics import RetentionMetrics, SourceRetentionMetrics
@@ -46,8 +46,8 @@ class Cluster:
         }
         return {name: both[name] for name in names}
 
-    def bounds(self, keys: list[TopicPartitionKey]) -> dict[TopicPartitionKey, tuple[int, int]]:
-        return {key: self.spans[key] for key in keys}
+    def bounds(self, keys: list[TopicPartitionKey]) -> dict[TopicPartitionKey, Bounds]:
+        return {key: Bounds(*self.spans[key]) for key in keys}
 
     def offsets(self, *_: object, is_stable: bool) -> dict[int, CommittedOffset]:
         assert not is_stable, "an open transaction is no reason to wait"
