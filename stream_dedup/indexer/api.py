@@ -32,7 +32,7 @@ from stream_dedup.domain.sketch import SKETCH_BYTES
 from stream_dedup.index import report
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.look_up import Query
-from stream_dedup.serving.http import KeptAnswer
+from stream_dedup.serving.http import CachedAnswer
 
 RESULTS_MAX: Final = 1000
 LOOKUPS_MAX: Final = 8
@@ -55,7 +55,7 @@ class IndexApi:
     """The routes of an index; they return 503 until `serve` was called."""
 
     def __init__(self) -> None:
-        self._serving: tuple[LogIndex, KeptAnswer[dict[str, Any]]] | None = None
+        self._serving: tuple[LogIndex, CachedAnswer[dict[str, Any]]] | None = None
         self._lookups = asyncio.Semaphore(LOOKUPS_MAX)
         self._started_ms = time.time_ns() // 1_000_000
 
@@ -66,7 +66,7 @@ class IndexApi:
         else:
             self._serving = (
                 index,
-                KeptAnswer(lambda: report.stats(index), _CACHE_SECONDS),
+                CachedAnswer(lambda: report.stats(index), _CACHE_SECONDS),
             )
 
     def routes(self) -> list[BaseRoute]:
@@ -99,7 +99,7 @@ class IndexApi:
         return endpoint
 
     async def _similar(
-        self, index: LogIndex, _: KeptAnswer[dict[str, Any]], query: Mapping[str, str]
+        self, index: LogIndex, _: CachedAnswer[dict[str, Any]], query: Mapping[str, str]
     ) -> object:
         recipe = query.get("recipe", "")
         print_digits = _parse_digits(query, "print", (16, 32, 48, 64))
@@ -145,7 +145,7 @@ class IndexApi:
             self._lookups.release()
 
     async def _memory(
-        self, index: LogIndex, _: KeptAnswer[dict[str, Any]], query: Mapping[str, str]
+        self, index: LogIndex, _: CachedAnswer[dict[str, Any]], query: Mapping[str, str]
     ) -> object:
         try:
             plan = parse(query.get("plan", ""))
@@ -160,7 +160,7 @@ class IndexApi:
         }
 
     async def _stats(
-        self, _: LogIndex, answer: KeptAnswer[dict[str, Any]], query: Mapping[str, str]
+        self, _: LogIndex, answer: CachedAnswer[dict[str, Any]], query: Mapping[str, str]
     ) -> object:
         del query
         return await answer.get() | {"started_ms": self._started_ms}

@@ -173,9 +173,9 @@ def check_topics(admin: Admin, names: TopicNames) -> TopicIds:
     """
     written = (names.host_signals, names.insights_changelog)
     topics = require_topics(admin, (names.unique, names.duplicates, *written))
-    if split := [name for name in written if topics[name][1] != 1]:
+    if split := [name for name in written if topics[name].partitions != 1]:
         raise ConfigurationError(
-            f"The topic {split[0]} has {topics[split[0]][1]} partitions and must have one. Delete it, "
+            f"The topic {split[0]} has {topics[split[0]].partitions} partitions and must have one. Delete it, "
             "and create it with: stream-dedup topics apply"
         )
     return topics
@@ -354,7 +354,9 @@ class _Insights:
             if self._owns:
                 consumer = self._app.consumer
                 reached = {key: await consumer.position(TP(*key)) or 0 for key in keys}
-                behind = sum(max(0, ends[key][1] - max(reached[key], ends[key][0])) for key in keys)
+                behind = sum(
+                    max(0, ends[key].end - max(reached[key], ends[key].low)) for key in keys
+                )
                 self._metrics.lag.set(behind)
                 position = sum(reached.values())
             else:

@@ -1,6 +1,6 @@
 """Check the cluster's topics and offsets, as pure functions of the settings and `Facts`.
 
-A topic outside of `Facts.asked` is skipped: an index does not check a worker's topics, which its ACLs
+A topic outside of `Facts.requested_topics` is skipped: an index does not check a worker's topics, which its ACLs
 do not let it read.
 """
 
@@ -50,7 +50,7 @@ class Facts:
     number of records of `documents` that the group has not committed.
     """
 
-    asked: tuple[str, ...]
+    requested_topics: tuple[str, ...]
     topics: Mapping[str, TopicState]
     brokers: int = 1
     log: tuple[int, int] | None = None
@@ -67,7 +67,7 @@ class Facts:
 def topics_exist(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
     """Check that all required topics exist."""
     del settings, names
-    missing = [name for name in facts.asked if name not in facts.topics]
+    missing = [name for name in facts.requested_topics if name not in facts.topics]
     if len(missing) > 1:
         text = f"The topics {', '.join(missing)} do not exist; create them with: stream-dedup topics apply"
     elif missing:
@@ -75,7 +75,7 @@ def topics_exist(settings: Settings, names: TopicNames, facts: Facts) -> Iterato
     else:
         yield ok(
             "topics",
-            f"The {len(facts.asked)} topics of workers and index exist, on "
+            f"The {len(facts.requested_topics)} topics of workers and index exist, on "
             f"{counted(facts.brokers, 'broker')}.",
         )
         return
@@ -96,7 +96,7 @@ def log_is_kept(settings: Settings, names: TopicNames, facts: Facts) -> Iterator
         problems.refuse(sentence)
     if facts.log is not None and facts.log[0] > 0:
         # An index compares the offset with its volume.
-        report = problems.refuse if names.documents in facts.asked else problems.warn
+        report = problems.refuse if names.documents in facts.requested_topics else problems.warn
         report(removed_from_log(names.fingerprints, facts.log[0]))
     size = "" if facts.log is None else f"; it contains {counted(facts.log[1], 'record')}"
     yield from problems.or_ok(f"{names.fingerprints} has one partition and is kept forever{size}.")

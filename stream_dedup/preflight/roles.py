@@ -30,7 +30,7 @@ _LATE_MS: Final = 10_000
 class RoleFacts:
     """Facts about the roles.
 
-    `workers`: members of the group. `waiting`: uncommitted records of `documents`. `asked`: age in
+    `workers`: members of the group. `waiting`: uncommitted records of `documents`. `request_ages_ms`: age in
     milliseconds by log offset, for the batches with uncommitted documents among the log's last
     records; other batches were answered, and `verdicts` keeps answers for a day only. `answered`: the
     log offsets of the last answers, complete from `answered_from`. `reads`: the topics that members of
@@ -39,7 +39,7 @@ class RoleFacts:
 
     workers: int
     waiting: int
-    asked: Mapping[int, int] = field(default_factory=dict)
+    request_ages_ms: Mapping[int, int] = field(default_factory=dict)
     answered: frozenset[int] = frozenset()
     answered_from: int = 0
     reads: frozenset[str] = frozenset()
@@ -55,14 +55,14 @@ class RoleFacts:
             return None
         unanswered = [
             offset
-            for offset in self.asked
+            for offset in self.request_ages_ms
             if offset >= self.answered_from and offset not in self.answered
         ]
         offset = min(unanswered, default=None)
         return (
             None
-            if offset is None or self.asked[offset] <= _LATE_MS
-            else (offset, self.asked[offset])
+            if offset is None or self.request_ages_ms[offset] <= _LATE_MS
+            else (offset, self.request_ages_ms[offset])
         )
 
 
@@ -113,9 +113,9 @@ def read_roles(admin: Admin, settings: Settings, waiting: int) -> RoleFacts:
     }
     keys = [(names.fingerprints, 0), (names.verdicts, 0)]
     ends = admin.bounds(keys)
-    asked = {
+    request_ages_ms = {
         message.offset: max(0, now_ms - (message.timestamp_ms or now_ms))
-        for message in read_partition(settings, *keys[0], max(0, ends[keys[0]][1] - _TAIL_RECORDS))
+        for message in read_partition(settings, *keys[0], max(0, ends[keys[0]].end - _TAIL_RECORDS))
         if _is_open(message.value, names.documents, committed)
     }
     low, end = ends[keys[1]]
@@ -131,7 +131,7 @@ def read_roles(admin: Admin, settings: Settings, waiting: int) -> RoleFacts:
     )
     # Each replica answers in the log's order, so there may be earlier answers below the first one.
     answered_from = min(answered, default=0) if start > 0 else 0
-    return RoleFacts(members, waiting, asked, answered, answered_from, reads)
+    return RoleFacts(members, waiting, request_ages_ms, answered, answered_from, reads)
 
 
 def _is_open(raw: bytes | None, documents: str, committed: Mapping[int, tuple[int, int]]) -> bool:

@@ -26,16 +26,21 @@ from stream_dedup.settings.settings import Settings
 
 
 def read_facts(
-    admin: Admin, settings: Settings, names: TopicNames, asked: Sequence[str], *, with_offsets: bool
+    admin: Admin,
+    settings: Settings,
+    names: TopicNames,
+    requested_topics: Sequence[str],
+    *,
+    with_offsets: bool,
 ) -> tuple[Facts, Mapping[str, TopicState]]:
-    """Return the facts about the topics in `asked`, and the states of these topics.
+    """Return the facts about the topics in `requested_topics`, and the states of these topics.
 
     With `with_offsets` also read the group's offsets and the age of the input.
 
     Raises:
         BrokerError: Kafka does not answer, or an ACL is missing.
     """
-    topics = admin.describe(asked)
+    topics = admin.describe(requested_topics)
     logs = [(names.fingerprints, 0)] if names.fingerprints in topics else []
     log_bounds: dict[TopicPartitionKey, Bounds] = {}
     # During an election, or with a broker too old for the request, a role still starts: it asks for
@@ -71,7 +76,7 @@ def read_facts(
         ]
         oldest_ms = min(oldest, default=None)
     facts = Facts(
-        asked=tuple(asked),
+        requested_topics=tuple(requested_topics),
         topics=topics,
         brokers=admin.broker_count(),
         log=log_bounds.get((names.fingerprints, 0)),

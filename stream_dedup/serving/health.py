@@ -43,10 +43,10 @@ class Health:
         """Record a turn of the loop."""
         self._last_beat_seconds = self._now_seconds()  # one assignment; no lock in the loop
 
-    def set_ready(self, is_ready: bool, why: str) -> None:
+    def set_ready(self, is_ready: bool, reason: str) -> None:
         """Set whether the role does its work, and the reason."""
         with self._lock:
-            self._ready = RoleState(is_ready, why)
+            self._ready = RoleState(is_ready, reason)
 
     def add_blocker(self, blocker: Callable[[], str]) -> None:
         """Report the role as not ready whenever `blocker()` returns a reason."""

@@ -6,7 +6,7 @@ that another role answers; the port is bound before `start` returns, so that a p
 role at once instead of leaving it without probes; clients cause at most one log line a minute, and
 probes are answered under load (`admission`). Costly responses are shared by concurrent requests, created
 outside of the serving thread, and take at most a share of 1 / `_SHARE_MAX` of the time
-(`KeptAnswer`); a failure is returned to all waiting requests and not cached.
+(`CachedAnswer`); a failure is returned to all waiting requests and not cached.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SHARE_MAX: Final = 20
 T = TypeVar("T")
 
 
-class KeptAnswer(Generic[T]):
+class CachedAnswer(Generic[T]):
     """The result of `make`, cached for at least `seconds`; for use in one event loop."""
 
     def __init__(self, make: Callable[[], T], seconds: float = 0.0) -> None:
@@ -98,7 +98,7 @@ class HttpServer:
         self._host = host
         self._wanted_port = port
 
-        scrape = KeptAnswer(lambda: generate_latest(registry))
+        scrape = CachedAnswer(lambda: generate_latest(registry))
 
         async def metrics(_: Request) -> Response:
             return Response(await scrape.get(), headers={"Content-Type": _METRICS_TYPE})

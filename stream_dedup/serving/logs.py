@@ -149,10 +149,10 @@ def reason_of(line: str) -> tuple[str, str] | None:
     match = _LINE.fullmatch(line)
     if match is None:
         return None
-    address, why = address_and_reason(match["what"])
+    address, reason = address_and_reason(match["what"])
     if address:
-        return address, why
-    return ("", "") if _NOWHERE.search(why) else None
+        return address, reason
+    return ("", "") if _NOWHERE.search(reason) else None
 
 
 def is_about_connection(line: str) -> bool:

@@ -61,7 +61,7 @@ class RetentionWatch:
         self._make_admin = make_admin
         self._losses: tuple[Loss, ...] = ()
         self._next_log = 0.0
-        self._ended = threading.Event()
+        self._stop_event = threading.Event()
         health.add_blocker(self.sentence)
 
     def __enter__(self) -> Self:
@@ -69,7 +69,7 @@ class RetentionWatch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ended.set()  # the thread may be in a request that cannot be cancelled
+        self._stop_event.set()  # the thread may be in a request that cannot be cancelled
 
     def sentence(self) -> str:
         """Return why the role is not ready; "" if Kafka keeps the records that it needs."""
@@ -77,14 +77,14 @@ class RetentionWatch:
 
     def _run(self) -> None:
         admin: Admin | None = None
-        while not self._ended.is_set():
+        while not self._stop_event.is_set():
             try:
                 admin = admin or self._make_admin(self._settings)
                 self.check_once(admin)
             except StreamDedupError as error:
                 admin = None  # `Watch` reports whether Kafka answers
                 self._logger.debug("the topics could not be checked", reason=str(error))
-            self._ended.wait(CHECK_SECONDS)
+            self._stop_event.wait(CHECK_SECONDS)
 
     def check_once(self, admin: Admin) -> None:
         """Check the topics once, and report the losses.

@@ -113,8 +113,8 @@ class Watch:
         self._topic = topic
         self._waits = waits
         self._make = make
-        self._ended = threading.Event()
-        self._asked = threading.Event()
+        self._stop_event = threading.Event()
+        self._has_asked = threading.Event()
         self._refusal: ConfigurationError | None = None
         self._is_silent = False
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
@@ -130,7 +130,7 @@ class Watch:
         traceback: TracebackType | None,
     ) -> None:
         # the thread may be in a request that cannot be cancelled; it needs no cleanup
-        self._ended.set()
+        self._stop_event.set()
 
     def is_silent(self) -> bool:
         """Return whether Kafka did not answer the last request."""
@@ -145,9 +145,9 @@ class Watch:
         while not stop.is_set():
             if self._refusal is not None:
                 raise self._refusal
-            if self._asked.wait(_LOOK_SECONDS) and not self._is_silent:
+            if self._has_asked.wait(_LOOK_SECONDS) and not self._is_silent:
                 return True
-            if self._asked.is_set():
+            if self._has_asked.is_set():
                 stop.wait(_LOOK_SECONDS)
         return False
 
@@ -179,7 +179,7 @@ class Watch:
 
     def _run(self) -> None:
         admin: Admin | None = None
-        while not self._ended.is_set():
+        while not self._stop_event.is_set():
             try:
                 admin = admin or self._make(self._settings)
                 why = admin.silence(self._topic, _ASK_SECONDS)
@@ -190,10 +190,10 @@ class Watch:
                 admin, why = None, str(error)
             except StreamDedupError as error:
                 admin, why = None, str(error)
-            if self._ended.is_set():
+            if self._stop_event.is_set():
                 return
             self._process_answer(why)
-            self._ended.wait(_PAUSE_SECONDS)
+            self._stop_event.wait(_PAUSE_SECONDS)
 
     def _process_answer(self, why: str) -> None:
         self._is_silent = bool(why)
@@ -204,4 +204,4 @@ class Watch:
         else:
             self._refusal = None
             self._waits.end(_KAFKA)
-        self._asked.set()
+        self._has_asked.set()

@@ -26,10 +26,10 @@ from stream_dedup.console.source_calls import BoundedCalls
 from stream_dedup.domain.document import DeadLetter, Message, Position, TopicPartitionKey
 from stream_dedup.domain.errors import BrokerError, StreamDedupError
 from stream_dedup.indexer.api import IndexApi
-from stream_dedup.kafka import ReusedAdmin, admin
+from stream_dedup.kafka import Bounds, ExistingTopic, ReusedAdmin, admin
 from stream_dedup.log import headers
 from stream_dedup.preflight.roles import RoleFacts
-from stream_dedup.serving.http import KeptAnswer
+from stream_dedup.serving.http import CachedAnswer
 from stream_dedup.settings.settings import Settings
 from tests.serving.serving import serving
 
@@ -54,13 +54,13 @@ class FakeCluster:
         self.watched: dict[TopicPartitionKey, tuple[int, str | None]] = {}
         self.reads: list[dict[TopicPartitionKey, list[tuple[int, int]]]] = []
 
-    def topic_ids(self, names: Sequence[str]) -> dict[str, tuple[bytes, int]]:
-        return {name: (b"", 1) for name in names if name in self.topics}
+    def topic_ids(self, names: Sequence[str]) -> dict[str, ExistingTopic]:
+        return {name: ExistingTopic(b"", 1) for name in names if name in self.topics}
 
-    def bounds(self, keys: Sequence[TopicPartitionKey]) -> dict[TopicPartitionKey, tuple[int, int]]:
+    def bounds(self, keys: Sequence[TopicPartitionKey]) -> dict[TopicPartitionKey, Bounds]:
         if any(topic == self.away for topic, _ in keys):
             raise BrokerError(f"{self.away} is away.")
-        return {key: (0, len(self.topics[key[0]])) for key in keys}
+        return {key: Bounds(0, len(self.topics[key[0]])) for key in keys}
 
     def group_members(self, group: str) -> int:
         assert group.endswith("-insights")
@@ -139,7 +139,7 @@ def test_that_nobody_watches_hosts_is_said(
 def test_records_that_wait_for_nobody_are_said(
     cluster: FakeCluster, looking: Callable[[], Attention]
 ) -> None:
-    cluster.roles = RoleFacts(workers=0, waiting=12, asked={5: 60_000})
+    cluster.roles = RoleFacts(workers=0, waiting=12, request_ages_ms={5: 60_000})
 
     worker, index = said(looking)
 
@@ -337,13 +337,13 @@ class FakeAdmin:
     def __init__(self, _: Settings) -> None:
         type(self).made += 1
 
-    def topic_ids(self, names: Sequence[str]) -> dict[str, tuple[bytes, int]]:
+    def topic_ids(self, names: Sequence[str]) -> dict[str, ExistingTopic]:
         if self.is_away:
             raise BrokerError("away")
-        return dict.fromkeys(names, (b"", 1))
+        return dict.fromkeys(names, ExistingTopic(b"", 1))
 
-    def bounds(self, keys: Iterable[TopicPartitionKey]) -> dict[TopicPartitionKey, tuple[int, int]]:
-        return dict.fromkeys(keys, (0, 0))
+    def bounds(self, keys: Iterable[TopicPartitionKey]) -> dict[TopicPartitionKey, Bounds]:
+        return dict.fromkeys(keys, Bounds(0, 0))
 
     def committed_or_last_known(self, _: str) -> dict[TopicPartitionKey, tuple[int, str | None]]:
         return {}
@@ -450,7 +450,7 @@ def without_collector() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("without_collector")
-@pytest.mark.parametrize("asking", [BoundedCalls(1, 60), lambda call: KeptAnswer(call).get()])
+@pytest.mark.parametrize("asking", [BoundedCalls(1, 60), lambda call: CachedAnswer(call).get()])
 def test_what_a_failed_question_had_in_its_hands_goes(
     asking: Callable[[Callable[[], None]], Awaitable[None]],
 ) -> None:

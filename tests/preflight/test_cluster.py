@@ -13,6 +13,7 @@ import pytest
 from stream_dedup.domain.document import LogPlace, Message, Position, Reason, Representative
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.topics import TopicNames, TopicState, read_topics
+from stream_dedup.kafka import Bounds
 from stream_dedup.log import answers, epochs, records
 from stream_dedup.log.answers import LogAnswer
 from stream_dedup.log.records import DOCUMENTS_MAX
@@ -267,7 +268,7 @@ def test_where_acknowledged_records_are_is_told_of_the_topics_that_there_are(
             topics[name].partitions, 1, {**topics[name].config, "min.insync.replicas": "1"}
         )
 
-    by_state = found(Facts(asked=ASKED, topics=topics, now_ms=NOW_MS))
+    by_state = found(Facts(requested_topics=ASKED, topics=topics, now_ms=NOW_MS))
 
     assert [one.sentence for one in by_state[CheckState.OK] if one.check == "replicas"] == told
 
@@ -395,7 +396,10 @@ def test_what_was_committed_past_had_its_answer(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(roles, "read_partition", read)
     admin = MagicMock()
     admin.group_members.return_value = 1
-    admin.ends.return_value = {("fingerprints", 0): (0, len(log)), ("verdicts", 0): (77, 77)}
+    admin.bounds.return_value = {
+        ("fingerprints", 0): Bounds(0, len(log)),
+        ("verdicts", 0): Bounds(77, 77),
+    }
     admin.committed_or_last_known.return_value = {
         ("documents", 3): (20, epochs.to_metadata(1)),
         ("other", 3): (999, None),
@@ -403,5 +407,5 @@ def test_what_was_committed_past_had_its_answer(monkeypatch: pytest.MonkeyPatch)
 
     facts = read_roles(admin, Settings(), 30)
 
-    assert list(facts.asked) == [3]
+    assert list(facts.request_ages_ms) == [3]
     assert "Log offset 3 of fingerprints" in next(check_roles(Settings(), NAMES, facts)).sentence
