@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 32_459
+WHOLE = 32_517
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -20,23 +20,23 @@ CEILINGS = {
     "cli": 1_329,
     "console": 1_584,
     "demo": 499,
-    "domain": 1_819,
+    "domain": 1_820,
     "files": 2_702,
     "fingerprinting": 2_206,
-    "index": 5_451,
+    "index": 5_464,
     "indexer": 672,
     "inputs": 2_837,
     "insights": 476,
-    "kafka": 1_823,
+    "kafka": 1_839,
     "kernels": 293,
     "loading": 264,
-    "log": 1_203,
-    "orders": 1_233,
+    "log": 1_204,
+    "orders": 1_255,
     "preflight": 791,
     "search": 1_238,
     "serving": 1_245,
     "settings": 670,
-    "worker": 1_980,
+    "worker": 1_985,
     "": 44,
 }
 """Statements of each package; "" is the modules beside them. Lower a ceiling with each step that
