@@ -27,7 +27,7 @@ import numpy as np
 from stream_dedup.log.records import Batch, LogRecord, Release, document_of
 
 
-class LoggedDocument(NamedTuple):
+class TracedDocument(NamedTuple):
     """A document in the log: the log offset and the place in the record, and the document as a batch."""
 
     log_offset: int
@@ -49,7 +49,7 @@ class Trace:
     partition: int
     offset: int
     value_digest: int
-    judged: list[LoggedDocument] = field(default_factory=list)
+    judged: list[TracedDocument] = field(default_factory=list)
     releases: list[LoggedRelease] = field(default_factory=list)
 
     @property
@@ -83,7 +83,7 @@ class Traces:
         if isinstance(record, Batch):
             for place, trace in self._find_traces(record):
                 document = document_of(record, place)
-                trace.judged.append(LoggedDocument(log_offset, place, document))
+                trace.judged.append(TracedDocument(log_offset, place, document))
         elif isinstance(record, Release):
             for _, trace in self._find_traces(record.batch):
                 trace.releases.append(LoggedRelease(log_offset, record.unique_from))

@@ -205,7 +205,9 @@ def test_topics_that_are_missing_or_wrong_are_named() -> None:
     right = {"unique": 4, "duplicates": 4, "host-signals": 1, "insights-changelog": 1}
 
     def check(**counts: int | None) -> Any:
-        found = {name: (b"id", count) for name, count in (right | counts).items() if count}
+        found = {
+            name: ExistingTopic(b"id", count) for name, count in (right | counts).items() if count
+        }
         return app.check_topics(SimpleNamespace(topic_ids=lambda _: found), names)  # type: ignore[arg-type]
 
     assert len(check()) == 4
