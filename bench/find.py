@@ -290,7 +290,9 @@ def _ask_clues(
         times[one] = 1000 * (time.monotonic() - began)
         cell = cells[one.language, one.tokens, one.change]
         cell.milliseconds.append(times[one])
-        cell.first += any(number_of(document.at) == one.source for document in found.documents)
+        cell.first += any(
+            number_of(document.output_position) == one.source for document in found.documents
+        )
     report.ask_cpu_seconds = time.process_time() - cpu_began
     for one in clues:
         cells[one.language, one.tokens, one.change].listed += _is_listed(
@@ -302,11 +304,12 @@ def _ask_clues(
         began = time.monotonic()
         clue = parse_query(one.text, languages)
         wanted = [f" {' '.join(pair)} ".encode() for pair in clue.pairs]
-        held = texts.scan(wanted, clue.needed())
+        held = texts.scan(wanted, clue.needed_pairs())
         report.scans.append((one.tokens, 1000 * (time.monotonic() - began), times[one]))
         shares = {number: count / len(clue.pairs) for number, count in held.items()}
         answer = {
-            number_of(document.facts.at): document.share for document in engine.find(clue, LISTED)
+            number_of(document.facts.output_position): document.share
+            for document in engine.find(clue, LISTED)
         }
         best = sorted(shares.values(), reverse=True)[:LISTED]
         if sorted(answer.values(), reverse=True) != best or any(
@@ -321,7 +324,7 @@ def _is_listed(text: str, clue: str, languages: Languages) -> bool:
     """Return whether a text contains enough pairs of a clue to be listed, by counting them."""
     wanted = parse_query(clue, languages)
     words = f" {' '.join(words_of(text, languages))} "
-    return sum(f" {' '.join(pair)} " in words for pair in wanted.pairs) >= wanted.needed()
+    return sum(f" {' '.join(pair)} " in words for pair in wanted.pairs) >= wanted.needed_pairs()
 
 
 def _select_clues(clues: Sequence[AskedClue], count: int) -> Iterator[AskedClue]:

@@ -30,10 +30,10 @@ def find_command(
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, max=100, help="Show at most N documents.")
     ] = 20,
-    least: Annotated[
+    min_share: Annotated[
         float | None,
         typer.Option(
-            "--least",
+            "--min-share",
             metavar="SHARE",
             help="Minimum share of the query that a document contains, 0 to 1.  [default: 0.5; 0.4"
             " for up to eleven words]",
@@ -56,7 +56,7 @@ def find_command(
     if as_csv and as_json:
         raise InputError("Documents are printed as CSV or as JSON; give one of --csv and --json.")
     text = str(read_text(settings, target, as_text=as_text).text)
-    path = client.find_path(limit, page, order, host=host, least=least, as_csv=as_csv)
+    path = client.find_path(limit, page, order, host=host, min_share=min_share, as_csv=as_csv)
     answer = client.ask_search(settings, search, path, text.encode("utf-8", "replace"))
     with client.raise_if_other_version():
         lines = [line_of(document) for document in answer["documents"]]

@@ -1,4 +1,4 @@
-"""Format a document that `find` found for a terminal, with all its text made printable."""
+"""Format a document that `find` found for a terminal; control characters are escaped."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from stream_dedup.domain.printable import printable, utc_text
 
 
 def line_of(document: dict[str, Any]) -> Text:
-    """Return the two lines of a document: what it is, and where it contains the text."""
+    """Return two lines about a document: its id, time and position; its snippet."""
     line = Text(f"{document['share']:4.0%}  ", "bold")
-    line.append(printable(str(document["id"] or document["at"]), 200), "cyan")
+    line.append(printable(str(document["id"] or document["output_position"]), 200), "cyan")
     line.append(f"  {utc_text(document['time_ms']) or '-'}", "dim")
-    line.append(f"  {document['at']}  {printable(str(document['verdict']), 40)}")
-    line.append(f"  group {document['group']}\n" if document["group"] else "\n", "dim")
+    line.append(f"  {document['output_position']}  {printable(str(document['verdict']), 40)}")
+    line.append(
+        f"  group {document['group_position']}\n" if document["group_position"] else "\n", "dim"
+    )
     line.append("      ")
     if not document["snippet"]:
         line.append("(its text was deleted, or cannot be read now)", "dim")

@@ -15,8 +15,8 @@ from stream_dedup.search.group_table import (
     GROUP_COLUMNS,
     copy_row,
     group_row,
-    group_sentence,
-    list_sentence,
+    summarise_group,
+    summarise_list,
 )
 from stream_dedup.settings.settings import Settings
 
@@ -24,11 +24,11 @@ from stream_dedup.settings.settings import Settings
 @command("group", example="stream-dedup group duplicates-3@17", asks_kafka=False)
 def group_command(
     settings: Settings,
-    named: Annotated[
+    document: Annotated[
         str | None,
         typer.Argument(
             metavar="[ID|POSITION]",
-            help="Id or position of a document; without one, groups are listed.",
+            help="Id or position of a document. [default: list the groups]",
             show_default=False,
         ),
     ] = None,
@@ -47,16 +47,16 @@ def group_command(
 ) -> int:
     """Show a kept document with its copies, or the largest groups of copies."""
     order = "newest" if newest else "largest"
-    query = {"limit": limit} | ({"order": order} if named is None else {"of": named})
+    query = {"limit": limit} | ({"order": order} if document is None else {"document": document})
     path = f"/v1/groups?{urllib.parse.urlencode(query, errors='replace')}"
     answer = ask_search(settings, search, path)
     with raise_if_other_version():
-        if named is None:
+        if document is None:
             columns, rows = GROUP_COLUMNS, list(map(group_row, answer["groups"]))
-            sentence = list_sentence(answer, len(rows))
+            sentence = summarise_list(answer, len(rows))
         else:
             columns, rows = COPY_COLUMNS, list(map(copy_row, answer["members"]))
-            sentence = group_sentence(answer, len(rows))
+            sentence = summarise_group(answer, len(rows))
     if as_json:
         print_json(answer)
     else:

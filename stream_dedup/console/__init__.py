@@ -1,9 +1,9 @@
-"""The console: decisions and their reasons, as pages for people and as JSON for programs.
-Read-only.
+"""Show decisions and their reasons, as pages for people and as JSON for programs. Read-only.
 
-Invariants: nothing is changed; all input from outside is escaped by the templates, and
-its control characters are written out; a page loads nothing from elsewhere and says so in its
-policy; links are relative, so that a proxy may put the console under any path; a missing
-part (no broker, no index, a text that is kept no longer) is a sentence on the page. Pure but `outputs.py`,
-which reads Kafka, and `app.py`, which knows starlette.
+Invariants: the console changes nothing; the templates escape all input from outside, and write
+control characters as escape sequences; the content security policy forbids that a page loads
+anything from another origin; links are relative, so that a proxy may serve the console under any
+path; if something is unavailable (the broker, the index, a deleted text), the page says so and shows
+the rest. Only `outputs.py` and `attention.py` read Kafka, and only `app.py` and `source_calls.py`
+import starlette; the other modules are pure.
 """

@@ -1,9 +1,8 @@
-"""Decide who may read the console: everyone who reaches the port, or those with the token of a
-file.
+"""Decide who may read the console: everyone who can reach the port, or only clients with the token.
 
-Invariants: the token is compared in constant time and never logged or shown; the file is read for
-each request, so a token is replaced without a restart; with a file that is empty or cannot be read,
-nobody may read.
+Invariants: the token is compared in constant time, and never logged or shown; its file is read for
+each request, so that the token can be replaced without a restart; if the file is empty or cannot be
+read, all requests are refused.
 """
 
 from __future__ import annotations
@@ -17,26 +16,26 @@ from stream_dedup.domain.errors import ConfigurationError
 
 
 class TokenGuard:
-    """Accepts requests with the token: `Authorization: Bearer TOKEN`, or as the password of Basic,
-    for which browsers ask.
+    """Accepts requests that contain the token: as `Authorization: Bearer TOKEN`, or as the password
+    of Basic authentication, which browsers prompt for. Without a token file all are accepted.
     """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
 
-    def refuses(self, authorization: str) -> str:
-        """Return why a request is refused; empty if it is accepted."""
+    def refusal(self, authorization: str) -> str:
+        """Return the reason why a request is refused; empty if it is accepted."""
         if self._path is None:
             return ""
         try:
-            if hmac.compare_digest(_given(authorization), self.token()):
+            if hmac.compare_digest(_token_in(authorization), self.token()):
                 return ""
-        except ConfigurationError:  # its path is for the operator alone
+        except ConfigurationError:  # clients must not see the path in its message
             return "The console's token cannot be read, so all requests are refused; see CONSOLE_TOKEN_FILE."
         return "The console needs its token: as the password (any user name), or as Authorization: Bearer TOKEN."
 
     def token(self) -> bytes:
-        """Return the token; empty if none is needed.
+        """Return the token; empty without a token file.
 
         Raises:
             ConfigurationError: the file cannot be read, or is empty.
@@ -58,7 +57,7 @@ class TokenGuard:
         return token
 
 
-def _given(authorization: str) -> bytes:
+def _token_in(authorization: str) -> bytes:
     scheme, _, credentials = authorization.partition(" ")
     if scheme.lower() == "bearer":
         return credentials.strip().encode("utf-8", "replace")

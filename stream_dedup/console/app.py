@@ -1,9 +1,9 @@
-"""The routes of the console: a page and its JSON twin (`decisions`, `decisions.json`) each,
-stylesheet, script and icon.
+"""Serve the console over HTTP: each page as HTML (`decisions`) and as JSON (`decisions.json`), tables
+as CSV, and the stylesheet, script and icon.
 
-Invariants: pages take GET and HEAD only, further answers what `api` says; a source is called in a
-thread, at most `CALLS_MAX` at a time, and waited for `WAIT_SECONDS` at most; a failure becomes a
-notice, and the rest of the page is shown; links are relative.
+Invariants: pages accept only GET and HEAD, and paths of `api` the methods that it names; sources are
+called in threads, at most `CALLS_MAX` at a time, each with a timeout of `WAIT_SECONDS`; if a source
+fails, the page shows a notice and the rest of its contents; links are relative.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ _FILES: Final = {
 
 
 ApiAnswer = Callable[[Request, ThreadCall], Awaitable[Any]]
-"""Returns the JSON value of a request."""
+"""Returns the value of the JSON response to a request."""
 ApiAnswers = Mapping[str, tuple[Sequence[str], ApiAnswer]]
-"""Methods and answer by path."""
+"""By path: the allowed methods, and the function that answers."""
 
 
 class ConsolePages:
-    """The console over its sources. `prefix`: a path such as `/dedup`, for a proxy that does not
-    remove it; `token_file`: a file with the token that requests need; `api`: further answers in
-    JSON, by path.
+    """Serves pages from `sources`. `prefix`: a path such as `/dedup` that a proxy does not remove;
+    `token_file`: the file with the token that requests need; `api`: further paths that answer in
+    JSON.
     """
 
     def __init__(
@@ -84,13 +84,15 @@ class ConsolePages:
         self._version = hashlib.sha256(b"".join(self._files.values())).hexdigest()[:12]
 
     def routes(self) -> list[BaseRoute]:
-        """Return the routes for `HttpServer`: at `/`, and under the prefix if there is one."""
+        """Return the routes for `HttpServer`: under `/`, and also under the prefix if there is one."""
         endpoints: dict[str, Callable[[Request], Awaitable[Response]]] = {}
         for name, answer in pages.PAGES.items():
             endpoints["" if name == "now" else name] = partial(self._page, name, answer)
-            endpoints[f"{name}.json"] = self._for_program(partial(self._twin, name, answer))
+            endpoints[f"{name}.json"] = self._with_problems(
+                partial(self._page_as_json, name, answer)
+            )
         for name in TABLES:
-            endpoints[f"{name}.csv"] = self._for_program(partial(self._table, name))
+            endpoints[f"{name}.csv"] = self._with_problems(partial(self._table, name))
         endpoints |= {name: partial(self._file, name) for name in _FILES}
         roots = dict.fromkeys(("", self._prefix))
         routes: list[BaseRoute] = [
@@ -100,7 +102,9 @@ class ConsolePages:
         ]
         routes += [
             Route(
-                f"{root}/{path}", self._for_program(partial(self._answer, answer)), methods=methods
+                f"{root}/{path}",
+                self._with_problems(partial(self._api_answer, answer)),
+                methods=methods,
             )
             for root in roots
             for path, (methods, answer) in self._api.items()
@@ -109,13 +113,13 @@ class ConsolePages:
             routes.append(Route(self._prefix, self._to_root, methods=["GET"]))
         # Last, because they match every other path.
         return routes + [
-            Route(f"{root}/{{name}}", self._absent, methods=["GET"], include_in_schema=False)
+            Route(f"{root}/{{name}}", self._unknown_path, methods=["GET"], include_in_schema=False)
             for root in roots
         ]
 
     async def _page(self, name: str, answer: PageAnswer, request: Request) -> Response:
         try:
-            with self._answering(request):
+            with self._check_and_convert_errors(request):
                 values = await self._values(name, answer, request)
             template, status = f"{name}.html", 200
         except PageError as error:
@@ -124,40 +128,42 @@ class ConsolePages:
         common = {
             "page": name,
             "version": self._version,
-            "twin": name and f"{name}.json",
+            "json_address": name and f"{name}.json",
             "query": dict(request.query_params),
         }
         body = await run_in_threadpool(rendering.page, template, common | values)
         return Response(body, status, _HEADERS | _challenge(status), "text/html; charset=utf-8")
 
-    async def _absent(self, request: Request) -> Response:
+    async def _unknown_path(self, request: Request) -> Response:
         if "text/html" not in request.headers.get("accept", ""):
-            raise HTTPException(404)  # for programs: a problem with the known paths
-        return await self._page("", pages.absent, request)
+            raise HTTPException(404)  # a program gets a problem that lists the known paths
+        return await self._page("", pages.answer_unknown, request)
 
-    def _for_program(
+    def _with_problems(
         self, make: Callable[[Request], Awaitable[Response]]
     ) -> Callable[[Request], Awaitable[Response]]:
-        """Return an endpoint that answers with the response of `make`, or with a problem."""
+        """Return an endpoint for programs: it returns the response of `make`, or its error as an RFC 9457
+        problem.
+        """
 
         async def respond(request: Request) -> Response:
             try:
-                with self._answering(request):
+                with self._check_and_convert_errors(request):
                     return await make(request)
             except PageError as error:
                 return _json(problem(error.status, str(error)), error.status, PROBLEM_TYPE)
 
         return respond
 
-    async def _twin(self, name: str, answer: PageAnswer, request: Request) -> Response:
+    async def _page_as_json(self, name: str, answer: PageAnswer, request: Request) -> Response:
         return _json(await self._values(name, answer, request))
 
-    async def _answer(self, answer: ApiAnswer, request: Request) -> Response:
+    async def _api_answer(self, answer: ApiAnswer, request: Request) -> Response:
         return _json(await answer(request, self._calls))
 
     async def _table(self, name: str, request: Request) -> Response:
         page = TABLES[name].page or name
-        answer = pages.WHOLE.get(page, pages.PAGES[page])
+        answer = pages.CSV_ANSWERS.get(page, pages.PAGES[page])
         values = await self._values(page, answer, request, is_cut=False)
         body = await run_in_threadpool(rendering.table, name, values[TABLES[name].rows])
         headers = _HEADERS | {"Content-Disposition": f'attachment; filename="{name}.csv"'}
@@ -176,11 +182,11 @@ class ConsolePages:
         )
 
     @contextlib.contextmanager
-    def _answering(self, request: Request) -> Iterator[None]:
-        """Raise a `PageError` for a request without the token, and for each error inside."""
-        refused = self._guard.refuses(request.headers.get("authorization", ""))
-        if refused:
-            raise PageError(401, refused)
+    def _check_and_convert_errors(self, request: Request) -> Iterator[None]:
+        """Raise a `PageError` for a request without the token, and for each error in the body."""
+        refusal = self._guard.refusal(request.headers.get("authorization", ""))
+        if refusal:
+            raise PageError(401, refusal)
         with as_page_errors():
             yield
 
@@ -188,14 +194,14 @@ class ConsolePages:
         self, name: str, answer: PageAnswer, request: Request, *, is_cut: bool = True
     ) -> dict[str, Any]:
         query = request.query_params
-        pages.refuse_others(answer, query, is_table=name in TABLES)
+        pages.refuse_unknown_parameters(answer, query, is_table=name in TABLES)
         values = await answer(self._sources, query, self._calls)
         return tables.arrange(name, values, query.get("sort", ""), is_cut=is_cut)
 
 
 def _json(value: Any, status: int = 200, kind: str = "application/json") -> Response:
-    # In ASCII, because a lone surrogate has no UTF-8.
-    body = json.dumps(value, default=_plain)
+    # ASCII, because a lone surrogate cannot be encoded as UTF-8.
+    body = json.dumps(value, default=_to_json)
     return Response(body, status, _HEADERS | _challenge(status), kind)
 
 
@@ -205,7 +211,8 @@ def _challenge(status: int) -> dict[str, str]:
     return {"Retry-After": "1"} if status == 503 else {}
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
+    """Return a dataclass as a dict with its fields and properties, any other value as text."""
     if is_dataclass(value) and not isinstance(value, type):
         attributes = vars(type(value)).items()
         return asdict(value) | {

@@ -1,4 +1,4 @@
-"""Build the console of a deployment from its settings; a role, or the demo, mounts it at `/`."""
+"""Build the console of a deployment from its settings. Roles and the demo serve it at `/`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from stream_dedup.console.app import ApiAnswers, ConsolePages
 from stream_dedup.console.attention import Attention
 from stream_dedup.console.outputs import OutputRecords, OutputsFollower
 from stream_dedup.console.recent_decisions import Recent
-from stream_dedup.console.sources import ConsoleSources, TextAnswers
-from stream_dedup.console.values import PlansInForce
+from stream_dedup.console.sources import ConsoleSources, TextSearch
+from stream_dedup.console.values import IndexPlans, PastPlan
 from stream_dedup.domain import plan as plans
 from stream_dedup.domain.errors import StreamDedupError
 from stream_dedup.serving import http_client
@@ -27,36 +27,34 @@ _ANSWER_BYTES_MAX: Final = 4_000_000
 
 
 def sources_of(
-    settings: Settings, stop: threading.Event, engine: TextAnswers | None = None
+    settings: Settings, stop: threading.Event, engine: TextSearch | None = None
 ) -> ConsoleSources:
-    """Return the sources of the pages in Kafka, the index and the full-text engine, if there is
-    one. It does not wait for any of them.
+    """Return the sources of the pages: Kafka, the index, and the full-text engine if there is one.
 
-    A thread reads the newest decisions until `stop` is set.
+    This does not wait for any of them. A thread reads the newest decisions until `stop` is set.
     """
     records = OutputRecords(settings)
     attention = Attention(settings, records.kafka, id_of=records.id_of)
-    recent = Recent() if engine is None else Recent(as_shown=engine.as_shown)
+    recent = Recent() if engine is None else Recent(redact_decision=engine.redact_decision)
     follower = OutputsFollower(settings, records, recent, stop)
     index = settings.console_index
     if engine is not None:
-        recent.mark(
-            "The search started."
-        )  # Kafka does not show when a search of another process starts
+        # Only this search role: Kafka does not show when one in another process starts.
+        recent.add_mark("The search started.")
     follower.start()
     return ConsoleSources(
         recent=recent,
-        away=records.silence,
-        trouble=follower.trouble,
-        opened=records.opened
+        kafka_problem=records.kafka_problem,
+        decisions_problem=follower.problem,
+        read_record=records.read_record
         if engine is None
-        else lambda at: engine.unless_forgotten(records.opened(at)),
-        lag=attention.waiting,
+        else lambda position: engine.redact_record(records.read_record(position)),
+        lag=attention.lag,
         remarks=attention.remarks,
-        letters=attention.letters,
-        events=attention.events,
-        unwatched=attention.unwatched,
-        plans=None if index is None else partial(plans_at, index),
+        dead_letters=attention.dead_letters,
+        host_events=attention.host_events,
+        insights_problem=attention.insights_problem,
+        plans=None if index is None else partial(read_plans, index),
         search=engine,
     )
 
@@ -66,8 +64,7 @@ def pages_of(
     sources: ConsoleSources,
     api: ApiAnswers = MappingProxyType({}),
 ) -> ConsolePages:
-    """Return the pages over the sources, and further answers; their `routes` belong into the role's
-    `HttpServer`.
+    """Return the pages of the sources and of `api`. Pass their `routes` to the role's `HttpServer`.
 
     Raises:
         ConfigurationError: the token's file cannot be read, or is empty.
@@ -76,23 +73,32 @@ def pages_of(
     return ConsolePages(sources, settings.console_prefix, settings.console_token_file, api)
 
 
-def plans_at(base: str) -> PlansInForce | None:
-    """Return the plans of the index at `http://HOST:PORT`; None before the first."""
+def read_plans(base: str) -> IndexPlans | None:
+    """Return the plans of the index at `base` (`http://HOST:PORT`); None if it has none yet.
+
+    Raises:
+        StreamDedupError: the index does not answer, or answers with an error.
+    """
     try:
         status, body = http_client.ask(base, "/v1/stats", _ANSWER_SECONDS, _ANSWER_BYTES_MAX)
         fields = json.loads(body)
     except http_client.NO_ANSWER as error:
-        why = http_client.reason_of(error)
-        raise StreamDedupError(f"No index answers at {base} ({why}); see CONSOLE_INDEX.") from error
+        reason = http_client.reason_of(error)
+        raise StreamDedupError(
+            f"No index answers at {base} ({reason}); see CONSOLE_INDEX."
+        ) from error
     if status != http.client.OK or not isinstance(fields, dict) or "plan" not in fields:
-        reason = fields.get("detail", status) if isinstance(fields, dict) else status
-        raise StreamDedupError(f"The index at {base} answers: {reason}")
-    return plans_in(fields)
+        detail = fields.get("detail", status) if isinstance(fields, dict) else status
+        raise StreamDedupError(f"The index at {base} answers: {detail}")
+    return parse_plans(fields)
 
 
-def plans_in(stats: Mapping[str, Any]) -> PlansInForce | None:
-    """Return the present plan and the past ones by the figures of the index; None before the first."""
+def parse_plans(stats: Mapping[str, Any]) -> IndexPlans | None:
+    """Return the current plan and the past ones from the response of `/v1/stats`; None without one."""
     if not isinstance(stats.get("plan"), str):
         return None
-    past = tuple((end, time_ms, plans.parse(plan)) for end, time_ms, plan in stats["past_plans"])
-    return PlansInForce(plans.parse(stats["plan"]), past, stats["started_ms"])
+    past = tuple(
+        PastPlan(end_offset, end_ms, plans.parse(plan))
+        for end_offset, end_ms, plan in stats["past_plans"]
+    )
+    return IndexPlans(plans.parse(stats["plan"]), past, stats["started_ms"])

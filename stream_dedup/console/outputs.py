@@ -1,9 +1,10 @@
-"""Read decisions and texts from Kafka: the newest records of the outputs as they arrive, and single
-records by position.
+"""Read decisions and texts from Kafka: new records of the outputs as they arrive, and single records
+by position.
 
-Invariants: nothing joins a group or commits; a turn reads at most `TURN_RECORDS` records (the first
-as many as are remembered), the newest of each partition in the same share, so a flood costs no more;
-only records of the source and the two outputs can be opened.
+Invariants: nothing joins a consumer group or commits offsets; the first turn reads at most `KEEP`
+records, every later one at most `TURN_RECORDS`: the newest of each partition, the same share of each,
+so that a burst of records does not increase the load; only records of the source and of the two
+outputs can be read by position.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from operator import methodcaller
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
 from stream_dedup.console.recent_decisions import KEEP, Recent
-from stream_dedup.console.values import Decision, Opened, similarity_of
+from stream_dedup.console.values import Decision, OpenedRecord, similarity_of
 from stream_dedup.domain.document import DeadLetter, Message, Reason, TopicPartitionKey
 from stream_dedup.domain.errors import ConfigurationError, InputError, StreamDedupError
 from stream_dedup.domain.hosts import HostNames
@@ -51,12 +52,12 @@ _HEADER_CHARACTERS_MAX: Final = 500
 def decision_of(
     message: Message, identifier: bytes, host: str, seen_ms: int, *, is_live: bool = False
 ) -> Decision:
-    """Return the decision in a record of an output; missing or invalid headers are left out."""
+    """Return the decision in a record of an output; missing and invalid headers leave fields empty."""
     all_headers = message.headers or []
     text = partial(headers.text_of, all_headers)
     time_ms = message.timestamp_ms or 0
     return Decision(
-        at=message.position,
+        output_position=message.position,
         topic=message.topic,
         partition=message.partition,
         offset=message.offset,
@@ -66,16 +67,16 @@ def decision_of(
         reason=text(headers.REASON) or "unknown",
         time_ms=time_ms,
         size=len(message.value or b""),
-        distance=_whole(text(headers.DISTANCE)),
-        similarity=similarity_of(text(headers.REASON), _share(text(headers.SIMILARITY))),
-        copies=_whole(text(headers.COPIES)),
+        distance=_parse_count(text(headers.DISTANCE)),
+        similarity=similarity_of(text(headers.REASON), _parse_share(text(headers.SIMILARITY))),
+        copies=_parse_count(text(headers.COPIES)),
         better=text(headers.BETTER),
-        position=text(headers.POSITION),
-        of_position=text(headers.OF_POSITION),
-        of_id=text(headers.OF_ID),
+        source_position=text(headers.POSITION),
+        kept_position=text(headers.OF_POSITION),
+        kept_id=text(headers.OF_ID),
         sibling_position=text(headers.SIBLING_POSITION),
         sibling_id=text(headers.SIBLING_ID),
-        sibling_similarity=_share(text(headers.SIBLING_SIMILARITY)),
+        sibling_similarity=_parse_share(text(headers.SIBLING_SIMILARITY)),
         log=text(headers.LOG),
         recipe=text(headers.RECIPE),
         fingerprint=text(headers.FINGERPRINT),
@@ -86,15 +87,25 @@ def decision_of(
                     :_HEADER_CHARACTERS_MAX
                 ],
             )
-            for name, value in all_headers[-_HEADERS_MAX:]  # the headers of the filter come last
+            for name, value in all_headers[-_HEADERS_MAX:]  # the filter appends its headers
         ),
         seen_ms=seen_ms,
         latency_ms=seen_ms - time_ms if is_live and 0 < time_ms <= seen_ms else None,
     )
 
 
+class _DecodedRecord(NamedTuple):
+    """The document in a record. `missing_reason`: why `text` is empty."""
+
+    id: bytes
+    text: str = ""
+    missing_reason: str = ""
+    site: str = ""
+    title: str = ""
+
+
 class OutputRecords:
-    """The records of one deployment. `kafka`: the shared admin client."""
+    """Reads records of one deployment. `kafka`: the shared admin client."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -104,68 +115,72 @@ class OutputRecords:
         self._lock = threading.Lock()
         self._decoder: Decoder | None = None
 
-    def silence(self) -> str:
+    def kafka_problem(self) -> str:
         """Return why Kafka does not answer within `ANSWER_SECONDS`; empty if it does."""
         try:
-            why = self.kafka.ask(lambda admin: admin.silence(self._names.unique, ANSWER_SECONDS))
+            reason = self.kafka.ask(lambda admin: admin.silence(self._names.unique, ANSWER_SECONDS))
         except ConfigurationError as error:
             return str(error)
-        return why and f"Kafka at {self._settings.kafka_bootstrap_servers} does not answer ({why})."
-
-    def decision(self, message: Message, seen_ms: int, *, is_live: bool = False) -> Decision:
-        """Return the decision in a record of an output, with host and title."""
-        identifier, *_, title = self._decoded(message)
-        decision = decision_of(
-            message, identifier, self._hosts.of(identifier), seen_ms, is_live=is_live
+        return (
+            reason
+            and f"Kafka at {self._settings.kafka_bootstrap_servers} does not answer ({reason})."
         )
-        return replace(decision, title=title[:_HEADER_CHARACTERS_MAX])
+
+    def decision_in(self, message: Message, seen_ms: int, *, is_live: bool = False) -> Decision:
+        """Return the decision in a record of an output, with host and title."""
+        document = self._decode(message)
+        decision = decision_of(
+            message, document.id, self._hosts.of(document.id), seen_ms, is_live=is_live
+        )
+        return replace(decision, title=document.title[:_HEADER_CHARACTERS_MAX])
 
     def id_of(self, message: Message) -> str:
-        """Return the document's id in a record, also in one that cannot be judged."""
+        """Return the id of the document in a record, also if the record cannot be judged."""
         with self._lock:
-            return (self._decoding().id_of(message) or b"").decode("utf-8", "replace")
+            return (self._get_decoder().id_of(message) or b"").decode("utf-8", "replace")
 
-    def opened(self, at: str) -> Opened:
-        """Return the record at a position such as `duplicates-3@17`, with its text or why there is
-        none.
+    def read_record(self, position: str) -> OpenedRecord:
+        """Return the record at a position such as `duplicates-3@17`, with its text or why that is
+        missing.
 
         Raises:
-            InputError: it is not a position in the source or an output.
+            InputError: `position` is not a position in the source or an output.
             BrokerError: Kafka failed.
         """
-        key, offset = self._place(at)
+        key, offset = self._parse_position(position)
         low, high = self.kafka.ask(lambda admin: admin.bounds([key])[key])
         spans = {key: [(offset, offset + 1)]} if low <= offset < high else {}
-        message = next(iter(all_of(read_spans(self._settings, spans))), None)
+        message = next(iter(read_all(read_spans(self._settings, spans))), None)
         if message is None:
             contents = f"{key[0]}-{key[1]} contains {f'offsets {low} to {high - 1}' if low < high else 'nothing'}"
-            return Opened(
-                at, "", "", f"{contents}; {offset} was deleted (retention), or never existed."
+            return OpenedRecord(
+                position, "", "", f"{contents}; {offset} was deleted (retention), or never existed."
             )
-        identifier, text, why, site, title = self._decoded(message)
+        document = self._decode(message)
         decision = None
         if key[0] != self._names.documents:
             decision = decision_of(
-                message, identifier, self._hosts.of(identifier), message.timestamp_ms or 0
+                message, document.id, self._hosts.of(document.id), message.timestamp_ms or 0
             )
-        return Opened(
-            at,
-            identifier.decode("utf-8", "replace"),
-            text,
-            why,
+        return OpenedRecord(
+            position,
+            document.id.decode("utf-8", "replace"),
+            document.text,
+            document.missing_reason,
             decision,
             message.timestamp_ms or 0,
-            site=site,
-            title=title,
+            site=document.site,
+            title=document.title,
         )
 
-    def _place(self, at: str) -> tuple[TopicPartitionKey, int]:
-        front, _, offset = at.rpartition("@")
+    def _parse_position(self, position: str) -> tuple[TopicPartitionKey, int]:
+        front, _, offset = position.rpartition("@")
         topic, _, partition = front.rpartition("-")
         topics = (self._names.documents, self._names.unique, self._names.duplicates)
         if topic not in topics:
             raise InputError(
-                f"{at:.300} is in none of {', '.join(topics)}; the console opens only records of these."
+                f"{position:.300} is not in {', '.join(topics)}; the console shows only records of these "
+                "topics."
             )
         if (
             not partition.isdecimal()
@@ -174,46 +189,48 @@ class OutputRecords:
             or int(offset) >= 1 << 62
         ):
             raise InputError(
-                f"{at:.300} is not a position; write one such as {self._names.duplicates}-3@17."
+                f"{position:.300} is not a position; enter one such as {self._names.duplicates}-3@17."
             )
         _, partitions = self.kafka.ask(lambda admin: require_topics(admin, [topic]))[topic]
         if int(partition) >= partitions:
             raise InputError(
-                f"{topic} has {partitions} partitions, counted from 0, and no partition {partition}."
+                f"{topic} has no partition {partition}; its partitions are 0 to {partitions - 1}."
             )
         return (topic, int(partition)), int(offset)
 
-    def _decoding(self) -> Decoder:
+    def _get_decoder(self) -> Decoder:
         if self._decoder is None:
             self._decoder = Decoder(self._settings, fetches=False)
         return self._decoder
 
-    def _decoded(self, message: Message) -> tuple[bytes, str, str, str, str]:
-        """Return id, text, why there is no text, site and title. The decoder is for one thread at a
-        time.
-        """
-        with self._lock:
-            decoder = self._decoding()
+    def _decode(self, message: Message) -> _DecodedRecord:
+        """Return the document in a record."""
+        with self._lock:  # only one thread at a time may use the decoder
+            decoder = self._get_decoder()
             decoded = decoder.decode(message)
-            is_elsewhere = isinstance(decoded, DeadLetter) and decoded.error_class == NOT_FETCHED
-            identifier = decoder.id_of(message) if is_elsewhere else message.key
+            is_stored_elsewhere = (
+                isinstance(decoded, DeadLetter) and decoded.error_class == NOT_FETCHED
+            )
+            identifier = decoder.id_of(message) if is_stored_elsewhere else message.key
         if isinstance(decoded, DeadLetter):
-            return (
-                identifier or b"",
-                "",
-                decoded.message
-                if is_elsewhere
-                else f"It cannot be read ({decoded.stage}): {decoded.message}",
-                "",
-                "",
+            reason = f"The record cannot be decoded ({decoded.stage}): {decoded.message}"
+            return _DecodedRecord(
+                identifier or b"", missing_reason=decoded.message if is_stored_elsewhere else reason
             )
         if isinstance(decoded, Reason):
-            why = f"It was passed on without being judged ({decoded.label})."
-            return message.key or b"", "", why, "", ""
+            reason = f"The record was delivered without being judged ({decoded.label})."
+            return _DecodedRecord(message.key or b"", missing_reason=reason)
         if not isinstance(decoded.text, str):
-            return decoded.id, "", "The recipe compares vectors, so there is no text.", "", ""
-        why = "" if decoded.text else "The record's text is empty."
-        return decoded.id, decoded.text, why, decoded.site, decoded.title
+            return _DecodedRecord(
+                decoded.id, missing_reason="The recipe compares vectors, so there is no text."
+            )
+        return _DecodedRecord(
+            decoded.id,
+            decoded.text,
+            missing_reason="" if decoded.text else "The record's text is empty.",
+            site=decoded.site,
+            title=decoded.title,
+        )
 
 
 class OutputsFollower(threading.Thread):
@@ -227,45 +244,45 @@ class OutputsFollower(threading.Thread):
         self._records = records
         self._recent = recent
         self._stop_event = stop
-        self._seen: dict[TopicPartitionKey, int] = {}
+        self._next_offsets: dict[TopicPartitionKey, int] = {}
         self._members: dict[str, frozenset[str]] = {}
-        self._trouble = "the outputs have not been read yet."
+        self._problem = "the outputs have not been read yet."
 
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Return why no decisions arrive; empty if they do."""
-        return self._trouble
+        return self._problem
 
     def run(self) -> None:
-        """Read in turns until `stop` is set."""
+        """Read new records every `TURN_SECONDS` until `stop` is set."""
         while not self._stop_event.is_set():
             try:
-                self.turn()
-                self._trouble = ""
+                self.read_new_records()
+                self._problem = ""
             except StreamDedupError as error:
-                self._trouble = str(error)
+                self._problem = str(error)
             except Exception as error:
-                self._trouble = f"an internal error, {type(error).__name__}; see the role's log."
+                self._problem = f"an internal error, {type(error).__name__}; see the role's log."
                 _logger.exception("the console cannot read the outputs", error=str(error))
             self._stop_event.wait(TURN_SECONDS)
 
-    def turn(self) -> None:
-        """Read the records since the last turn.
+    def read_new_records(self) -> None:
+        """Add the decisions in the records since the last turn.
 
         Raises:
             ConfigurationError: a topic is missing.
-            BrokerError: Kafka failed; the next turn reads these records.
+            BrokerError: Kafka failed; the next turn reads the same records.
         """
         names = self._settings.topic_names
-        ends = self._records.kafka.ask(partial(ends_of, (names.unique, names.duplicates)))
-        # An end below the last one: the topic was created again, and is read from its beginning.
+        ends = self._records.kafka.ask(partial(read_bounds, (names.unique, names.duplicates)))
+        # If an end is below the last one, the topic was created again: read it from its beginning.
         begins = {
-            key: self._seen[key] if self._seen.get(key, high + 1) <= high else low
+            key: self._next_offsets[key] if self._next_offsets.get(key, high + 1) <= high else low
             for key, (low, high) in ends.items()
         }
-        # Of each partition the same share, or unique and duplicates would be counted unequally.
+        # Read the same share of each partition, so that unique and duplicates are counted alike.
         starts = {key: max(low, begins[key]) for key, (low, _) in ends.items()}
         unread = sum(high - starts[key] for key, (_, high) in ends.items())
-        share = min(1.0, (TURN_RECORDS if self._seen else KEEP) / max(1, unread))
+        share = min(1.0, (TURN_RECORDS if self._next_offsets else KEEP) / max(1, unread))
         spans = {
             key: [(high - math.ceil((high - starts[key]) * share), high)]
             for key, (_, high) in ends.items()
@@ -275,34 +292,34 @@ class OutputsFollower(threading.Thread):
         for role, group_id in (("Workers", group), ("Replicas of insights", reading_group(group))):
             members = self._records.kafka.ask(methodcaller("member_ids", group_id))
             if self._members.get(role, members) != members:
-                self._recent.mark(f"{role} joined or left; {len(members)} now.")
+                self._recent.add_mark(f"{role} joined or left; their number is {len(members)}.")
             self._members[role] = members
-        is_live = bool(self._seen)
+        is_live = bool(self._next_offsets)
         seen_ms = int(time.time() * 1000)
-        messages = all_of(read_spans(self._settings, spans))
-        passed_over = {key for key, [(first, _)] in spans.items() if first > begins[key]}
-        self._seen = {key: high for key, (_, high) in ends.items()}
+        messages = read_all(read_spans(self._settings, spans))
+        skipped = {key for key, [(first, _)] in spans.items() if first > begins[key]}
+        self._next_offsets = {key: high for key, (_, high) in ends.items()}
         decisions = [
-            self._records.decision(
+            self._records.decision_in(
                 message, seen_ms if is_live else message.timestamp_ms or seen_ms, is_live=is_live
             )
             for message in messages
         ]
-        oldest: dict[TopicPartitionKey, int] = dict.fromkeys(passed_over, seen_ms)
+        oldest: dict[TopicPartitionKey, int] = dict.fromkeys(skipped, seen_ms)
         for decision in decisions:
             if (key := (decision.topic, decision.partition)) in oldest:
                 oldest[key] = min(oldest[key], decision.seen_ms)
         whole_since_ms = max(oldest.values(), default=0)
-        if not is_live:  # the newest of all partitions, not of each
+        if not is_live:  # only the time of which all partitions were read
             decisions = [decision for decision in decisions if decision.seen_ms >= whole_since_ms]
-        self._recent.saw(sorted(decisions, key=lambda decision: decision.time_ms), whole_since_ms)
+        self._recent.add(sorted(decisions, key=lambda decision: decision.time_ms), whole_since_ms)
 
 
-def ends_of(topics: Sequence[str], admin: Admin) -> dict[TopicPartitionKey, Bounds]:
+def read_bounds(topics: Sequence[str], admin: Admin) -> dict[TopicPartitionKey, Bounds]:
     """Return the bounds of each partition of the topics.
 
     Raises:
-        GoneError: one of them does not exist.
+        GoneError: one of the topics does not exist.
     """
     known_topics = require_topics(admin, topics)
     return admin.bounds(
@@ -314,24 +331,26 @@ def ends_of(topics: Sequence[str], admin: Admin) -> dict[TopicPartitionKey, Boun
     )
 
 
-def waiting(settings: Settings, admin: Admin) -> dict[int, int]:
+def count_uncommitted(settings: Settings, admin: Admin) -> dict[int, int]:
     """Return the number of source records of each partition that no worker has committed."""
-    ends = ends_of((settings.topic_names.documents,), admin)
+    ends = read_bounds((settings.topic_names.documents,), admin)
     spans = unread_spans(ends, admin.committed_or_last_known(settings.group))
     return {key[1]: count for key, count in count_records(settings, spans).items()}
 
 
-def all_of(records: object) -> list[Message]:
-    """Return all messages of a generator, and close it."""
+def read_all(records: object) -> list[Message]:
+    """Return all messages of a generator of records, and close it."""
     with closing(records) as messages:  # type: ignore[type-var]
         return list(messages)  # type: ignore[call-overload, no-any-return]
 
 
-def _whole(text: str) -> int | None:
+def _parse_count(text: str) -> int | None:
+    """Return the whole number in a header; None if it contains none."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 11 else None
 
 
-def _share(text: str) -> float | None:
+def _parse_share(text: str) -> float | None:
+    """Return the number from 0 to 1 in a header; None if it contains none."""
     try:
         value = float(text)
     except ValueError:

@@ -1,8 +1,8 @@
-"""The pages: functions from the sources and the query of an address to values for a template and
-for JSON. No HTTP here.
+"""Compute the values of each page, for its template and for JSON, from the sources and the query of
+the address. This module contains no HTTP.
 
-Invariant: a source that cannot answer adds a sentence to `notices`, and the rest of the page is
-shown; only a page that needs the source fails as a whole.
+Invariant: if a source cannot answer, a sentence is added to `notices`, and the rest of the page is
+shown; a page fails only if it can show nothing without the source.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from stream_dedup.console.values import (
     FoundDocuments,
     HostFigures,
     HostPairs,
-    Opened,
+    OpenedRecord,
     ReasonFigures,
     SimilarityFigures,
 )
@@ -39,14 +39,14 @@ from stream_dedup.fingerprinting import Recipe, SiteHasher
 T = TypeVar("T")
 
 ROWS: Final = 50
-REMARKS: Final = 12
-FOUND_ROWS: Final = 20
+REMARKS_MAX: Final = 12
+FOUND_PER_PAGE: Final = 20
 FOUND_MAX: Final = 10_000
 GROUPS_MAX: Final = 1000
-_GROUPS_OF_PAGE: Final = TABLES["groups"].shown
+_GROUPS_PER_PAGE: Final = TABLES["groups"].rows_shown
 SEARCH_CHARACTERS_MAX: Final = 8_000
 POSITION: Final = re.compile(r"[A-Za-z0-9._-]{1,249}-\d{1,9}@\d{1,18}\Z", re.ASCII)
-_EMPTY: Final = (
+_NO_DECISIONS: Final = (
     "No decisions yet: no record was written to unique or duplicates since this console started."
 )
 _NO_SEARCH: Final = (
@@ -55,7 +55,7 @@ _NO_SEARCH: Final = (
 
 
 class PageError(Exception):
-    """The status and the sentence of a page that fails."""
+    """A page failed. `status`: its HTTP status; the message is a sentence for the page."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -63,10 +63,10 @@ class PageError(Exception):
 
 
 class ThreadCall(Protocol):
-    """Calls a source in a thread."""
+    """Calls a function in a thread."""
 
     async def __call__(self, call: Callable[[], T], /) -> T:
-        """Return the result of the source, or raise its error."""
+        """Return the result of the function, or raise its error."""
         ...
 
 
@@ -74,69 +74,77 @@ Query = Mapping[str, str]
 PageAnswer = Callable[[ConsoleSources, Query, ThreadCall], Awaitable[dict[str, Any]]]
 
 
-async def _asked(
+async def _call_or_notice(
     notices: list[str],
     call: ThreadCall,
     source: Callable[[], T] | None,
-    missing_packages: str,
-    what: str,
-    otherwise: T,
+    missing_notice: str,
+    failure: str,
+    default: T,
 ) -> T:
-    """Return the result of a source; without one, or if it fails, `otherwise` with a notice that
-    begins with `what`.
+    """Return the result of a source. Without a source, return `default` and add `missing_notice`; if
+    the source fails, return `default` and add a notice that begins with `failure`.
     """
     if source is None:
-        notices.append(missing_packages)
-        return otherwise
+        notices.append(missing_notice)
+        return default
     try:
         return await call(source)
     except InputError:
         raise
     except (StreamDedupError, PageError) as error:
-        notices.append(f"{what}: {error}" if what else str(error))
-        return otherwise
+        notices.append(f"{failure}: {error}" if failure else str(error))
+        return default
 
 
 async def _available_sources(
     sources: ConsoleSources, call: ThreadCall
 ) -> tuple[list[str], ConsoleSources]:
-    """Return the notices of a page and its sources: while Kafka is unavailable, one notice and the
-    sources without Kafka.
+    """Return notices and the sources that are available. If Kafka does not answer, these are one
+    notice and the sources without Kafka.
     """
     notices: list[str] = []
-    away = await _asked(notices, call, sources.away, "", "Whether Kafka answers is not known", "")
-    return ([away], sources.without_kafka()) if away else (notices, sources)
+    problem = await _call_or_notice(
+        notices, call, sources.kafka_problem, "", "Whether Kafka answers is not known", ""
+    )
+    return ([problem], sources.without_kafka()) if problem else (notices, sources)
 
 
-async def _begin(sources: ConsoleSources, call: ThreadCall) -> tuple[list[str], ConsoleSources]:
-    """Do as `_available_sources` for a page of decisions; add why decisions are missing."""
-    notices, answering = await _available_sources(sources, call)
-    trouble = "" if notices else sources.trouble()
-    if trouble:
-        notices.append(f"Decisions are missing: {trouble}")
+async def _start_decisions_page(
+    sources: ConsoleSources, call: ThreadCall
+) -> tuple[list[str], ConsoleSources]:
+    """Return the same as `_available_sources`, with a notice if decisions are missing."""
+    notices, available = await _available_sources(sources, call)
+    problem = "" if notices else sources.decisions_problem()
+    if problem:
+        notices.append(f"Decisions are missing: {problem}")
     elif not notices and not sources.recent.remembered:
-        notices.append(_EMPTY)
-    return notices, answering
+        notices.append(_NO_DECISIONS)
+    return notices, available
 
 
-async def now(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
-    """Answer with the figures of a span. `remarks` is None if the checks could not run."""
+async def answer_now(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
+    """Answer with the figures of a span of time and what needs attention. `remarks` is None if the
+    checks could not run.
+    """
     span = query.get("span", "") or "1h"
-    notices, sources = await _begin(sources, call)
-    are_decisions_missing = notices not in ([], [_EMPTY])
-    plans = await _asked(notices, call, sources.plans, "", "", None)
-    figures = sources.recent.now(span, plans.chart_marks() if plans else ())
+    notices, sources = await _start_decisions_page(sources, call)
+    are_decisions_missing = notices not in ([], [_NO_DECISIONS])
+    plans = await _call_or_notice(notices, call, sources.plans, "", "", None)
+    figures = sources.recent.figures_of(span, plans.chart_marks() if plans else ())
     if are_decisions_missing:
         figures = replace(figures, per_second=None)
-    lag = await _asked(notices, call, sources.lag, "", "The lag is not known", None)
-    remarks = await _asked(
+    lag = await _call_or_notice(notices, call, sources.lag, "", "The lag is not known", None)
+    remarks = await _call_or_notice(
         notices, call, sources.remarks, "", "What needs attention is not known", None
     )
     duplicates = sum(
         figures.by_reason.get(reason, 0) for reason in DUPLICATES if reason not in SAME_ID
     )
     dismissed = list(dict.fromkeys(filter(None, query.get("dismissed", "").split(","))))
-    listed = [remark for remark in remarks or () if not remark.host or remark.host not in dismissed]
+    shown_remarks = [
+        remark for remark in remarks or () if not remark.host or remark.host not in dismissed
+    ]
     return {
         "notices": [notice for notice in notices if notice],
         "figures": figures,
@@ -160,22 +168,26 @@ async def now(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[s
             if lag[partition]
         },
         "fetched_again": sum(figures.by_reason.get(reason, 0) for reason in SAME_ID),
-        "remarks": remarks if remarks is None else listed[:REMARKS],
-        "more_remarks": max(0, len(listed) - REMARKS),
+        "remarks": remarks if remarks is None else shown_remarks[:REMARKS_MAX],
+        "more_remarks": max(0, len(shown_remarks) - REMARKS_MAX),
         "dismissed": dismissed,
         "as_of_ms": sources.recent.time_ms,
-        "threshold": plans.now.similarity / 100 if plans and plans.now.similarity else None,
+        "threshold": plans.current.similarity / 100 if plans and plans.current.similarity else None,
     }
 
 
-async def decisions(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
-    """Answer with the newest decisions that match the filters, or sorted by a column."""
+async def answer_decisions(
+    sources: ConsoleSources, query: Query, call: ThreadCall
+) -> dict[str, Any]:
+    """Answer with the newest decisions that match the filter, or with all of them sorted by a column.
+    `before`: the number that the next page starts below.
+    """
     filters = filter_of(query)
-    before = _number(query, "before")
+    before = _parse_number(query, "before")
     sort = query.get("sort", "")
     selected = sources.recent.select(filters, KEEP if sort else ROWS + 1, before)
-    notices, _ = await _begin(sources, call)
-    plans = await _asked([], call, sources.plans, "", "", None)
+    notices, _ = await _start_decisions_page(sources, call)
+    plans = await _call_or_notice([], call, sources.plans, "", "", None)
     if not selected and sources.recent.remembered:
         notices.append(
             f"None of the latest {sources.recent.remembered:,} decisions matches the filters."
@@ -183,125 +195,139 @@ async def decisions(sources: ConsoleSources, query: Query, call: ThreadCall) -> 
     return {
         "notices": notices,
         "decisions": selected if sort else selected[:ROWS],
-        "older": selected[ROWS - 1].number if len(selected) > ROWS and not sort else None,
+        "before": selected[ROWS - 1].number if len(selected) > ROWS and not sort else None,
         "remembered": sources.recent.remembered,
         "is_live": before is None and not sort,
-        "thresholds": thresholds_of(plans.now if plans else None),
+        "thresholds": thresholds_of(plans.current if plans else None),
     }
 
 
 def thresholds_of(plan: Plan | None) -> str:
-    """Return the sentence about the similarities of copies under a plan; empty without one."""
+    """Return a sentence about the thresholds of a plan; empty without thresholds."""
     if plan is None or not plan.similarity:
         return ""
-    different, _, same_title, _, other_title = (share / 100 for share in plan.similarities)
-    if other_title == different:
-        return f"Documents are copies at a similarity of {different:.2f} or more."
+    other_site, _, same_title, _, other_title = (share / 100 for share in plan.similarities)
+    if other_title == other_site:
+        return f"Documents are copies at a similarity of {other_site:.2f} or more."
     return (
-        f"Pages of different sites are copies at a similarity of {different:.2f} or more, pages "
+        f"Pages of different sites are copies at a similarity of {other_site:.2f} or more, pages "
         f"of one site at {same_title:.2f} to {other_title:.2f} or more, depending on their titles."
     )
 
 
-async def listed(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
-    """Answer with all remembered decisions that match the filters, for CSV."""
+async def answer_all_decisions(
+    sources: ConsoleSources, query: Query, call: ThreadCall
+) -> dict[str, Any]:
+    """Answer with all decisions in memory that match the filters, for CSV."""
     filters = filter_of(query)
     return {"decisions": await call(lambda: sources.recent.select(filters, KEEP))}
 
 
-async def decision(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
-    """Answer with one decision: similarity, both texts, their differences, all positions."""
-    at = _position(query)
+async def answer_decision(
+    sources: ConsoleSources, query: Query, call: ThreadCall
+) -> dict[str, Any]:
+    """Answer with one decision: its similarity, both texts and their differences, and positions."""
+    position = _parse_position(query)
     notices, sources = await _available_sources(sources, call)
-    decision = sources.recent.at(at)
-    record = await _read_record(sources, call, at, notices)
+    decision = sources.recent.find_decision(position)
+    record = await _read_record(sources, call, position, notices)
     if record.is_forgotten:
-        raise PageError(410, record.why)
+        raise PageError(410, record.missing_reason)
     decision = decision or record.decision
     if decision is None:
-        why = (
-            " ".join(notices)
-            or record.why
+        if notices:
+            raise PageError(
+                503, f"The decision at {position} cannot be read now: {' '.join(notices)}"
+            )
+        reason = (
+            record.missing_reason
             or "it is a source record; its decision is on unique or duplicates."
         )
-        if notices:
-            raise PageError(503, f"The decision at {at} cannot be read now: {why}")
-        raise PageError(404, f"There is no decision at {at}: {why}")
-    # Other pages report an index that does not answer; this one needs it for one sentence.
-    has_shares = decision.similarity is not None or decision.sibling_similarity is not None
-    plans = await _asked([], call, sources.plans if has_shares else None, "", "", None)
-    plan = plans.at(decision.log) if plans else None
+        raise PageError(404, f"There is no decision at {position}: {reason}")
+    # This page needs the index for one sentence only. Other pages report if it does not answer.
+    has_similarity = decision.similarity is not None or decision.sibling_similarity is not None
+    plans = await _call_or_notice([], call, sources.plans if has_similarity else None, "", "", None)
+    plan = plans.plan_at(decision.log) if plans else None
     kept = None
-    if kept_position := decision.of_position or decision.sibling_position:
-        kept = await _read_record(sources, call, kept_position, notices, is_named_by_record=True)
+    if kept_position := decision.kept_position or decision.sibling_position:
+        kept = await _read_record(sources, call, kept_position, notices, is_from_header=True)
     if kept is not None and kept.is_forgotten:
         decision = decision.without_kept_id()
         record = replace(record, decision=decision)
     released, search = "", sources.search
     if decision.is_duplicate and search is not None:
-        ask = partial(search.released, decision.position)
-        released = await _asked(notices, call, ask, "", "Whether it was released is not known", "")
+        find_released = partial(search.released_position, decision.source_position)
+        released = await _call_or_notice(
+            notices, call, find_released, "", "Whether it was released is not known", ""
+        )
     values = {
         "notices": notices,
         "decision": decision,
-        "own": record,
+        "record": record,
         "kept": kept,
-        "released": released,
-        "release": "" if released else release_command(decision),
-        "copies": await _copies_of_kept(sources, call, decision),
-        "why": _why(plan, decision, record, kept),
+        "released_position": released,
+        "release_command": "" if released else release_command(decision),
+        "copies": await _count_copies(sources, call, decision),
+        "explanation": _explain(plan, decision, record, kept),
     }
-    return values | await call(lambda: _compared(sources, decision, record, kept))
+    return values | await call(lambda: _compare_texts(sources, decision, record, kept))
 
 
-async def _copies_of_kept(sources: ConsoleSources, call: ThreadCall, kept: Decision) -> int | None:
-    """Return the number of known copies of a kept document; None for a duplicate or without an
-    answer.
+async def _count_copies(sources: ConsoleSources, call: ThreadCall, kept: Decision) -> int | None:
+    """Return the number of known copies of a kept document; None for a duplicate, or if the search
+    does not answer.
     """
-    if kept.is_duplicate or not kept.position or sources.search is None:
+    if kept.is_duplicate or not kept.source_position or sources.search is None:
         return None
-    group = await _asked([], call, partial(sources.search.group, kept.position), "", "", None)
-    return group.copies if group and group.position == kept.position else 0
+    group = await _call_or_notice(
+        [], call, partial(sources.search.group, kept.source_position), "", "", None
+    )
+    return group.copies if group and group.position == kept.source_position else 0
 
 
-def _why(plan: Plan | None, decision: Decision, record: Opened, kept: Opened | None) -> str:
-    """Return in words why it is a copy or was kept, by the plan that judged it; empty without a
-    text, or if equal texts decided.
+def _explain(
+    plan: Plan | None, decision: Decision, record: OpenedRecord, kept: OpenedRecord | None
+) -> str:
+    """Return sentences: why the document is a copy or was kept, by the plan that judged it; empty if
+    a text is missing, or if it was judged without a similarity.
     """
-    share = decision.sibling_similarity if decision.similarity is None else decision.similarity
-    is_known = kept is not None and record.text and kept.text and share is not None
+    similarity = decision.sibling_similarity if decision.similarity is None else decision.similarity
+    has_texts = kept is not None and record.text and kept.text and similarity is not None
     if (
         plan is None
-        or not is_known
+        or not has_texts
         or kept is None
         or decision.reason not in ("near", "revised", "new")
     ):
         return ""
-    hasher = SiteHasher(Recipe())  # the hashes are compared here only, so any key will do
-    origins = (
+    # The hashes are only compared with each other, so any key will do.
+    hasher = SiteHasher(Recipe())
+    origins = [
         hasher.origin_of(document.site, document.title, document.id.encode("utf-8", "replace"))
         for document in (record, kept)
-    )
-    relation, per_cent = relation_of(*origins), round(100 * (share or 0))
-    threshold, is_same = plan.similarities[relation], record.id == kept.id
+    ]
+    relation, per_cent = relation_of(*origins), round(100 * (similarity or 0))
+    threshold, has_same_id = plan.similarities[relation], record.id == kept.id
     if not threshold or (per_cent >= threshold) != decision.is_duplicate:
         return ""
-    return in_words(per_cent, relation, threshold, (record.site, kept.site), has_same_id=is_same)
+    return in_words(
+        per_cent, relation, threshold, (record.site, kept.site), has_same_id=has_same_id
+    )
 
 
-def _compared(
-    sources: ConsoleSources, decision: Decision, record: Opened, kept: Opened | None
+def _compare_texts(
+    sources: ConsoleSources, decision: Decision, record: OpenedRecord, kept: OpenedRecord | None
 ) -> dict[str, Any]:
     kept_decision = (
         None
         if kept is None or kept.is_forgotten
-        else sources.recent.at(decision.of_position or decision.sibling_position)
+        else sources.recent.find_decision(decision.kept_position or decision.sibling_position)
     )
     has_texts = kept is not None and record.text and kept.text
     return {
         "comparison": differences.compare(kept.text, record.text) if has_texts and kept else None,
         "kept_decision": kept_decision,
-        "blocks": differences.blocks(kept_decision.fingerprint, decision.fingerprint)
+        "blocks": differences.compare_blocks(kept_decision.fingerprint, decision.fingerprint)
         if kept_decision
         else [],
     }
@@ -310,50 +336,60 @@ def _compared(
 async def _read_record(
     sources: ConsoleSources,
     call: ThreadCall,
-    at: str,
+    position: str,
     notices: list[str],
     *,
-    is_named_by_record: bool = False,
-) -> Opened:
-    """Return a record. If a record names it, an invalid position is returned as the reason, not
-    raised.
+    is_from_header: bool = False,
+) -> OpenedRecord:
+    """Return the record at a position. An invalid position raises InputError; if the position is from
+    a header, the error is returned as the reason of the missing text instead.
     """
-    missing_packages = Opened(at, "", "", "Texts cannot be read now.")
-    opened = sources.opened
-    if opened is None:
-        return missing_packages
+    read_record = sources.read_record
+    if read_record is None:
+        return OpenedRecord(position, "", "", "Texts cannot be read now.")
     try:
-        record = await _asked(
-            notices, call, lambda: opened(at), "", f"The text at {at} could not be read", None
+        record = await _call_or_notice(
+            notices,
+            call,
+            lambda: read_record(position),
+            "",
+            f"The text at {position} could not be read",
+            None,
         )
     except InputError as error:
-        if not is_named_by_record:
+        if not is_from_header:
             raise
-        return Opened(at, "", "", str(error))
-    return record or Opened(at, "", "", "It could not be read; see above.")
+        return OpenedRecord(position, "", "", str(error))
+    return record or OpenedRecord(position, "", "", "It could not be read; see above.")
 
 
 def release_command(decision: Decision) -> str:
     """Return the command that releases a duplicate; empty for a kept document."""
     return (
-        f"stream-dedup release {decision.position or decision.at}" if decision.is_duplicate else ""
+        f"stream-dedup release {decision.source_position or decision.output_position}"
+        if decision.is_duplicate
+        else ""
     )
 
 
-async def find(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
+async def answer_find(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
     """Answer with a page of the documents that contain a text."""
-    return await _found(sources, query, call, _page_number(query))
+    return await _find_documents(sources, query, call, _parse_page_number(query))
 
 
-async def find_all(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
+async def answer_all_found(
+    sources: ConsoleSources, query: Query, call: ThreadCall
+) -> dict[str, Any]:
     """Answer with all documents that contain a text, for CSV."""
-    return await _found(sources, query, call, None)
+    return await _find_documents(sources, query, call, None)
 
 
-async def _found(
+async def _find_documents(
     sources: ConsoleSources, query: Query, call: ThreadCall, page: int | None
 ) -> dict[str, Any]:
-    """Answer with a page of the documents, or with all of them without snippets."""
+    """Answer with one page of the found documents; without a page number with all of them, without
+    snippets.
+    """
     text = query.get("q", "")
     order = query.get("order", "") or "best"
     if order not in FIND_ORDERS:
@@ -369,22 +405,22 @@ async def _found(
     if sources.search is None:
         notices.append(_NO_SEARCH)
     elif text.strip():
-        ask = partial(
+        search = partial(
             sources.search.find,
             text,
-            FOUND_ROWS if page else FOUND_MAX,
-            offset=FOUND_ROWS * (page - 1) if page else 0,
+            FOUND_PER_PAGE if page else FOUND_MAX,
+            offset=FOUND_PER_PAGE * (page - 1) if page else 0,
             order=order,
             host=query.get("host", ""),
             snippets=page is not None,
         )
-        found = await _asked(notices, call, ask, "", "The search failed", found)
+        found = await _call_or_notice(notices, call, search, "", "The search failed", found)
         notices += () if notices else _notices_of_find(found, has_snippets=page is not None)
     elif "q" in query:
         notices.append("The search text is empty; paste a sentence or two.")
     return {
         "notices": notices,
-        "clue": text,
+        "search_text": text,
         "is_searched": sources.search is not None,
         "documents": list(found.documents),
         "total": found.total,
@@ -392,8 +428,8 @@ async def _found(
         "hosts": found.hosts,
         "order": order,
         "page_number": page,
-        "pages": -(-found.total // FOUND_ROWS),
-        "first": FOUND_ROWS * ((page or 1) - 1) + 1,
+        "pages": -(-found.total // FOUND_PER_PAGE),
+        "first": FOUND_PER_PAGE * ((page or 1) - 1) + 1,
     }
 
 
@@ -407,78 +443,89 @@ def _notices_of_find(found: FoundDocuments, *, has_snippets: bool) -> list[str]:
         ]
     if has_snippets and not all(document.snippet for document in found.documents):
         return [
-            "Documents without a snippet were found by their words; their texts cannot be read now."
+            "The texts of some documents cannot be read now; these are shown without a snippet."
         ]
     return []
 
 
-async def groups(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
+async def answer_groups(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
     """Answer with a page of the groups of copies, the largest or the newest first."""
-    return await _groups(sources, query, call, _page_number(query))
+    return await _list_groups(sources, query, call, _parse_page_number(query))
 
 
-async def all_groups(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
+async def answer_all_groups(
+    sources: ConsoleSources, query: Query, call: ThreadCall
+) -> dict[str, Any]:
     """Answer with the first `GROUPS_MAX` groups of copies, for CSV."""
-    return await _groups(sources, query, call, None)
+    return await _list_groups(sources, query, call, None)
 
 
-async def _groups(
+async def _list_groups(
     sources: ConsoleSources, query: Query, call: ThreadCall, page: int | None
 ) -> dict[str, Any]:
     order = query.get("order", "largest")
     if order not in ("largest", "newest"):
         raise InputError(f"order must be largest or newest, not {order!r:.40}.")
     notices: list[str] = []
-    first = _GROUPS_OF_PAGE * ((page or 1) - 1)
-    limit = _GROUPS_OF_PAGE + 1 if page else GROUPS_MAX  # one more: whether a page follows
-    ask = None if sources.search is None else partial(sources.search.groups, order, limit, first)
-    none: Sequence[DocumentGroup] = []
-    listed_groups = await _asked(notices, call, ask, _NO_SEARCH, "The groups are not known", none)
+    first = _GROUPS_PER_PAGE * ((page or 1) - 1)
+    # One more than the page shows, to know whether another page follows.
+    limit = _GROUPS_PER_PAGE + 1 if page else GROUPS_MAX
+    list_groups = (
+        None if sources.search is None else partial(sources.search.groups, order, limit, first)
+    )
+    no_groups: Sequence[DocumentGroup] = []
+    listed_groups = await _call_or_notice(
+        notices, call, list_groups, _NO_SEARCH, "The groups are not known", no_groups
+    )
     return {
         "notices": notices,
         "order": order,
-        "groups": list(listed_groups[:_GROUPS_OF_PAGE] if page else listed_groups),
+        "groups": list(listed_groups[:_GROUPS_PER_PAGE] if page else listed_groups),
         "page_number": page,
         "is_last": len(listed_groups) < limit,
     }
 
 
-async def group(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
-    """Answer with one kept document and its copies; `at` may be a position or id of any of them."""
-    at = query.get("at", "").strip()
-    if not at:
-        raise InputError("at must be the position or the id of a document.")
+async def answer_group(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
+    """Answer with one kept document and its copies. `document` in the query is the position or the
+    id of any of them.
+    """
+    document = query.get("document", "").strip()
+    if not document:
+        raise InputError("document must be the position or the id of a document.")
     search = sources.search
     if search is None:
         raise PageError(404, _NO_SEARCH)
     notices, sources = await _available_sources(sources, call)
-    found_group = await call(lambda: search.group(at))
-    position = found_group.position if found_group else at if POSITION.match(at) else ""
-    kept = await _read_record(sources, call, position, notices, is_named_by_record=True)
+    found_group = await call(lambda: search.group(document))
+    position = found_group.position if found_group else document if POSITION.match(document) else ""
+    kept = await _read_record(sources, call, position, notices, is_from_header=True)
     if found_group is None and not kept.text:
-        raise PageError(404, f"No copies of the document {printable(at[:500])} are known.")
+        raise PageError(404, f"No copies of the document {printable(document[:500])} are known.")
     return {
         "notices": notices,
-        "group": found_group or DocumentGroup(at, kept.id, 0, 0, 0),
+        "group": found_group or DocumentGroup(document, kept.id, 0, 0, 0),
         "members": found_group.members if found_group else (),
-        "older": sum(0 < member.time_ms < kept.time_ms for member in found_group.members)
+        "older_count": sum(0 < member.time_ms < kept.time_ms for member in found_group.members)
         if found_group
         else 0,
         "kept": kept,
     }
 
 
-async def hosts(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
-    """Answer with the figures of each host, those with events first. `has_signals`: insights has
-    written signals.
+async def answer_hosts(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
+    """Answer with the figures of each host, hosts with events first. `has_signals`: insights has
+    written host signals.
     """
     del query
-    notices, sources = await _begin(sources, call)
-    events_of_hosts = await _asked(
-        notices, call, sources.events, "", "The events of hosts are not known", None
+    notices, sources = await _start_decisions_page(sources, call)
+    events_of_hosts = await _call_or_notice(
+        notices, call, sources.host_events, "", "The events of hosts are not known", None
     )
     notices.append(
-        await _asked(notices, call, sources.unwatched, "", "Whether insights runs is not known", "")
+        await _call_or_notice(
+            notices, call, sources.insights_problem, "", "Whether insights runs is not known", ""
+        )
     )
     events = events_of_hosts or {}
     figures = {host_figures.host: host_figures for host_figures in sources.recent.hosts()}
@@ -496,13 +543,15 @@ async def hosts(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict
     }
 
 
-async def copies(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
-    """Answer with which hosts copied which, or with the copies of and from one host."""
+async def answer_copies(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
+    """Answer with which hosts copied which hosts; with `host` in the query, only pairs with it."""
     host = asked_host(query.get("host", ""))
     notices: list[str] = []
-    ask = None if sources.search is None else partial(sources.search.pairs, host)
-    none = HostPairs((), sources.recent.time_ms)
-    pairs = await _asked(notices, call, ask, _NO_SEARCH, "The copies are not known", none)
+    list_pairs = None if sources.search is None else partial(sources.search.host_pairs, host)
+    no_pairs = HostPairs((), sources.recent.time_ms)
+    pairs = await _call_or_notice(
+        notices, call, list_pairs, _NO_SEARCH, "The copies are not known", no_pairs
+    )
     return {
         "notices": notices,
         "host": host,
@@ -511,14 +560,16 @@ async def copies(sources: ConsoleSources, query: Query, call: ThreadCall) -> dic
     }
 
 
-async def dead_letters(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
-    """Answer with the dead letters: their number by kind, the newest, and the commands that send
-    them back.
+async def answer_dead_letters(
+    sources: ConsoleSources, query: Query, call: ThreadCall
+) -> dict[str, Any]:
+    """Answer with the dead letters: their numbers by kind, the newest of them, and the commands that
+    send them back.
     """
     del query
     notices, sources = await _available_sources(sources, call)
-    letters = await _asked(
-        notices, call, sources.letters, "", "The dead letters are not known", None
+    letters = await _call_or_notice(
+        notices, call, sources.dead_letters, "", "The dead letters are not known", None
     )
     return {
         "notices": [notice for notice in notices if notice],
@@ -528,18 +579,20 @@ async def dead_letters(sources: ConsoleSources, query: Query, call: ThreadCall) 
     }
 
 
-def _position(query: Query) -> str:
-    at = query.get("at", "").strip()
-    if not POSITION.match(at):
-        raise InputError(f"at must be a position such as duplicates-3@17, not {at!r:.80}.")
-    return at
+def _parse_position(query: Query) -> str:
+    position = query.get("position", "").strip()
+    if not POSITION.match(position):
+        raise InputError(
+            f"position must be a position such as duplicates-3@17, not {position!r:.80}."
+        )
+    return position
 
 
-def _page_number(query: Query) -> int:
-    return max(1, _number(query, "page") or 1)
+def _parse_page_number(query: Query) -> int:
+    return max(1, _parse_number(query, "page") or 1)
 
 
-def _number(query: Query, name: str) -> int | None:
+def _parse_number(query: Query, name: str) -> int | None:
     text = query.get(name, "")
     if not text:
         return None
@@ -548,44 +601,48 @@ def _number(query: Query, name: str) -> int | None:
     return int(text)
 
 
-async def absent(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
-    """Answer for an address without a page."""
+async def answer_unknown(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
+    """Raise the error for an address that is not a page."""
     del sources, query, call
     raise PageError(404, "There is no such page; the menu above lists all pages.")
 
 
 PAGES: Final[dict[str, PageAnswer]] = {
-    "now": now,
-    "decisions": decisions,
-    "decision": decision,
-    "find": find,
-    "groups": groups,
-    "group": group,
-    "hosts": hosts,
-    "copies": copies,
-    "dead-letters": dead_letters,
+    "now": answer_now,
+    "decisions": answer_decisions,
+    "decision": answer_decision,
+    "find": answer_find,
+    "groups": answer_groups,
+    "group": answer_group,
+    "hosts": answer_hosts,
+    "copies": answer_copies,
+    "dead-letters": answer_dead_letters,
 }
-WHOLE: Final[dict[str, PageAnswer]] = {"decisions": listed, "find": find_all, "groups": all_groups}
-"""The answers for the CSV of tables with more rows than their page shows."""
-_OF_DECISIONS: Final = (*FILTERS, "before")
-_OF_FIND: Final = ("q", "page", "order", "host")
+CSV_ANSWERS: Final[dict[str, PageAnswer]] = {
+    "decisions": answer_all_decisions,
+    "find": answer_all_found,
+    "groups": answer_all_groups,
+}
+"""The answers for the CSV files that have more rows than the page."""
+_DECISIONS_PARAMETERS: Final = (*FILTERS, "before")
+_FIND_PARAMETERS: Final = ("q", "page", "order", "host")
 _PARAMETERS: Final[dict[PageAnswer, tuple[str, ...]]] = dict.fromkeys(PAGES.values(), ()) | {
-    now: ("span", "dismissed"),
-    decisions: _OF_DECISIONS,
-    listed: _OF_DECISIONS,
-    decision: ("at",),
-    find: _OF_FIND,
-    find_all: _OF_FIND,
-    groups: ("order", "page"),
-    all_groups: ("order", "page"),
-    group: ("at",),
-    copies: ("host",),
+    answer_now: ("span", "dismissed"),
+    answer_decisions: _DECISIONS_PARAMETERS,
+    answer_all_decisions: _DECISIONS_PARAMETERS,
+    answer_decision: ("position",),
+    answer_find: _FIND_PARAMETERS,
+    answer_all_found: _FIND_PARAMETERS,
+    answer_groups: ("order", "page"),
+    answer_all_groups: ("order", "page"),
+    answer_group: ("document",),
+    answer_copies: ("host",),
 }
 
 
-def refuse_others(answer: PageAnswer, query: Query, *, is_table: bool = False) -> None:
-    """Refuse a parameter that a page does not know, because the page would ignore it. A page with a
-    table knows `sort` too.
+def refuse_unknown_parameters(answer: PageAnswer, query: Query, *, is_table: bool = False) -> None:
+    """Refuse a query with a parameter that the page does not know. A page with a table also knows
+    `sort`.
 
     Raises:
         InputError: there is such a parameter.
@@ -596,7 +653,7 @@ def refuse_others(answer: PageAnswer, query: Query, *, is_table: bool = False) -
 
 
 def refuse_unknown(query: Query, parameters: Sequence[str]) -> None:
-    """Refuse a parameter that is not in `parameters`.
+    """Refuse a query with a parameter that is not in `parameters`.
 
     Raises:
         InputError: there is such a parameter.

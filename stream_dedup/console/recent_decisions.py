@@ -1,7 +1,7 @@
-"""Keep the latest decisions in memory, and figures of up to the last seven days.
+"""Keep the latest decisions in memory, and counts of the decisions of the last seven days.
 
-Invariants: at most `keep` decisions and `MINUTES` minutes of counts are kept; one thread may add
-while others read.
+Invariants: at most `keep` decisions and the counts of `MINUTES` minutes are in memory; one thread may
+add decisions while others read.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from stream_dedup.console.values import (
     Decision,
     FigureColumn,
     HostFigures,
-    NowFigures,
     PictureMark,
+    SpanFigures,
     rank_of,
 )
 from stream_dedup.domain.document import OUTCOMES, SAME_ID, Verdict
@@ -29,7 +29,7 @@ from stream_dedup.domain.hosts import asked_host, is_of_host
 KEEP: Final = 5_000
 MINUTES: Final = 7 * 24 * 60
 SPANS: Final = {"15m": 15, "1h": 60, "6h": 360, "1d": 1_440, "7d": MINUTES}
-"""The spans of figures, in minutes."""
+"""The spans of time for which figures are shown, in minutes."""
 _COLUMNS_MAX: Final = 60
 BINS: Final = 20
 _MARKS: Final = 50
@@ -39,7 +39,9 @@ FILTERS: Final = ("reason", "verdict", "host", "id", "header", "from", "to", "un
 
 @dataclass(frozen=True, slots=True)
 class DecisionFilter:
-    """The filters of decisions; an empty field accepts all. `header`: (name, part of the value)."""
+    """A filter of decisions; an empty field accepts all. `header`: (name, part of the value).
+    `until_ms`: only decisions that this console read before this time.
+    """
 
     reason: str = ""
     verdict: str = ""
@@ -50,8 +52,10 @@ class DecisionFilter:
     similarity_to: float | None = None
     until_ms: int | None = None
 
-    def takes(self, decision: Decision) -> bool:
-        """Return whether a decision matches. One without a similarity is in no range."""
+    def matches(self, decision: Decision) -> bool:
+        """Return whether a decision matches. If a range of similarity is given, a decision without a
+        similarity does not match.
+        """
         if self.similarity_from is not None or self.similarity_to is not None:
             low = 0.0 if self.similarity_from is None else self.similarity_from
             high = 1.0 if self.similarity_to is None else self.similarity_to
@@ -75,17 +79,15 @@ class DecisionFilter:
 
 
 def known_reason(reason: str) -> str:
-    """Return the reason, or `other` for one that this version does not know: only known reasons are
-    counted.
-    """
+    """Return the reason, or `other` if this version does not know it."""
     return reason if reason in OUTCOMES else "other"
 
 
 def filter_of(query: Mapping[str, str]) -> DecisionFilter:
-    """Return the filters of an address.
+    """Return the filter in the query of an address.
 
     Raises:
-        InputError: a filter has a value that no decision can have.
+        InputError: a parameter has an invalid value.
     """
     values = {name: query.get(name, "").strip() for name in FILTERS}
     for name, choices in (("reason", (*OUTCOMES, "other")), ("verdict", VERDICTS)):
@@ -104,7 +106,7 @@ def filter_of(query: Mapping[str, str]) -> DecisionFilter:
         if not name.strip():
             raise InputError("header must be name=value, or a name alone.")
         header = name.strip(), value.strip()
-    low, high = _similarity("from", values["from"]), _similarity("to", values["to"])
+    low, high = _parse_similarity("from", values["from"]), _parse_similarity("to", values["to"])
     if low is not None and high is not None and low > high:
         raise InputError(
             f"The lower similarity (from={low:g}) must not exceed the higher one (to={high:g})."
@@ -117,16 +119,16 @@ def filter_of(query: Mapping[str, str]) -> DecisionFilter:
         header=header,
         similarity_from=low,
         similarity_to=high,
-        until_ms=_time("until", values["until"]),
+        until_ms=_parse_time("until", values["until"]),
     )
 
 
-def _time(name: str, text: str) -> int | None:
+def _parse_time(name: str, text: str) -> int | None:
     if not text:
         return None
     try:
         time = dt.datetime.fromisoformat(text.replace(" ", "T"))
-        if len(text) == len("2026-11-27"):  # a day includes its last second
+        if len(text) == len("2026-11-27"):  # a date includes the whole day
             time += dt.timedelta(days=1)
         return int((time if time.tzinfo else time.replace(tzinfo=dt.UTC)).timestamp() * 1000)
     except (ValueError, OverflowError):
@@ -135,7 +137,7 @@ def _time(name: str, text: str) -> int | None:
         ) from None
 
 
-def _similarity(name: str, text: str) -> float | None:
+def _parse_similarity(name: str, text: str) -> float | None:
     if not text:
         return None
     try:
@@ -150,45 +152,48 @@ def _similarity(name: str, text: str) -> float | None:
 
 
 class Recent:
-    """The latest decisions that `saw` added.
+    """The latest decisions.
 
-    `as_shown` returns a decision as it may be listed, None for a forgotten document, or raises
-    `StreamDedupError` while that is unknown. The figures count every decision.
+    `redact_decision`: returns a decision as it may be listed; None for a forgotten document; raises
+    `StreamDedupError` while the forgotten ids are not known. Figures count also forgotten documents.
     """
 
     def __init__(
         self,
         keep: int = KEEP,
         now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
-        as_shown: Callable[[Decision], Decision | None] = lambda decision: decision,
+        redact_decision: Callable[[Decision], Decision | None] = lambda decision: decision,
     ) -> None:
-        self._as_shown = as_shown
+        self._redact_decision = redact_decision
         self._lock = threading.Lock()
         self._decisions: deque[Decision] = deque(maxlen=keep)
         self._minutes: dict[int, Counter[str]] = {}
-        self._seconds: deque[tuple[int, int]] = deque(maxlen=120)  # (second, decisions seen in it)
+        self._seconds: deque[tuple[int, int]] = deque(
+            maxlen=120
+        )  # (second since 1970, decisions read in it)
         self._now_ms = now_ms
         self._number = 0
         self._read_from_ms = 0
-        self._saw_ms = 0
+        self._last_read_ms = 0
         self._partial: set[int] = set()  # minutes of which only the newest records were read
         self._marks: deque[PictureMark] = deque(maxlen=_MARKS)
 
-    def saw(self, decisions: Iterable[Decision], whole_since_ms: int = 0) -> None:
-        """Add decisions, the oldest first; others from before `whole_since_ms` were not read."""
+    def add(self, decisions: Iterable[Decision], whole_since_ms: int = 0) -> None:
+        """Add decisions, the oldest first. `whole_since_ms`: some records before this time were not
+        read; 0 if all were read.
+        """
         now = self._now_ms()
         with self._lock:
-            if whole_since_ms and not self._saw_ms:
+            if whole_since_ms and not self._last_read_ms:
                 self._read_from_ms = min(whole_since_ms, now)
             elif whole_since_ms:
-                unread = range(self._saw_ms // 60_000, min(whole_since_ms, now) // 60_000 + 1)
+                unread = range(self._last_read_ms // 60_000, min(whole_since_ms, now) // 60_000 + 1)
                 self._partial.update(unread[-MINUTES:])
-            self._saw_ms = now
+            self._last_read_ms = now
             for decision in decisions:
                 self._number += 1
-                seen = min(
-                    decision.seen_ms or now, now
-                )  # at the start it is the record's time, which may be any
+                # At the start `seen_ms` is the time of the record, which may be in the future.
+                seen = min(decision.seen_ms or now, now)
                 self._decisions.append(replace(decision, number=self._number, seen_ms=seen))
                 self._minutes.setdefault(seen // 60_000, Counter())[
                     known_reason(decision.reason)
@@ -201,8 +206,8 @@ class Recent:
                 del self._minutes[minute]
             self._partial = {minute for minute in self._partial if minute > now // 60_000 - MINUTES}
 
-    def mark(self, text: str) -> None:
-        """Add a mark for an event now."""
+    def add_mark(self, text: str) -> None:
+        """Add an event that happens now."""
         self._marks.append(PictureMark(self._now_ms(), text))
 
     def select(
@@ -211,59 +216,65 @@ class Recent:
         limit: int,
         before: int | None = None,
     ) -> list[Decision]:
-        """Return the newest decisions that match the filters, at most `limit`; with `before`, only
-        those with a lower number.
+        """Return the newest decisions that match the filter, at most `limit`. With `before`, return only
+        decisions with a lower number.
         """
         selected: list[Decision] = []
         for decision in self._newest_first():
-            if (before is None or decision.number < before) and filters.takes(decision):
+            if (before is None or decision.number < before) and filters.matches(decision):
                 selected.append(decision)
                 if len(selected) == limit:
                     break
         return selected
 
-    def at(self, at: str) -> Decision | None:
-        """Return the newest remembered decision at a position, or of the document at that position."""
+    def find_decision(self, position: str) -> Decision | None:
+        """Return the newest decision in memory by its position on an output, or by the position of
+        its document in the source; None without one.
+        """
         found = (
-            decision for decision in self._newest_first() if at in (decision.at, decision.position)
+            decision
+            for decision in self._newest_first()
+            if position in (decision.output_position, decision.source_position)
         )
         return next(found, None)
 
     @property
     def time_ms(self) -> int:
-        """The time now."""
+        """The current time."""
         return self._now_ms()
 
     @property
     def remembered(self) -> int:
-        """How many decisions are remembered."""
+        """The number of decisions in memory."""
         return len(self._decisions)
 
-    def now(self, span: str = "1h", marks: Iterable[PictureMark] = ()) -> NowFigures:
+    def figures_of(self, span: str = "1h", marks: Iterable[PictureMark] = ()) -> SpanFigures:
         """Return the figures of a span that ends now, in at most 60 columns of whole minutes, with
-        the marks in it: those given and those of `mark`.
+        the events in it: those in `marks`, and those that `add_mark` added.
 
         Raises:
-            InputError: `span` is none of `SPANS`.
+            InputError: `span` is not in `SPANS`.
         """
         if span not in SPANS:
             raise InputError(f"span must be one of {', '.join(SPANS)}, not {span!r:.40}.")
         now = self._now_ms()
         column_minutes = max(1, SPANS[span] // _COLUMNS_MAX)
-        first = now // 60_000 - SPANS[span] + 1
+        first_minute = now // 60_000 - SPANS[span] + 1
         with self._lock:
             counts = [Counter[str]() for _ in range(SPANS[span] // column_minutes)]
             for minute, counted in self._minutes.items():
-                if first <= minute < first + SPANS[span]:
-                    counts[(minute - first) // column_minutes].update(counted)
-            lately = sum(
+                if first_minute <= minute < first_minute + SPANS[span]:
+                    counts[(minute - first_minute) // column_minutes].update(counted)
+            last_minute_count = sum(
                 count for second, count in self._seconds if now // 1000 - 60 < second <= now // 1000
             )
             decisions = [
-                decision for decision in self._decisions if decision.seen_ms >= first * 60_000
+                decision
+                for decision in self._decisions
+                if decision.seen_ms >= first_minute * 60_000
             ]
-            read_from, partial = self._read_from_ms, set(self._partial)
-            marked = sorted((*marks, *self._marks), key=lambda mark: mark.time_ms)
+            read_from_ms, partial = self._read_from_ms, set(self._partial)
+            all_marks = sorted((*marks, *self._marks), key=lambda mark: mark.time_ms)
         latencies = sorted(
             decision.latency_ms for decision in decisions if decision.latency_ms is not None
         )
@@ -278,50 +289,57 @@ class Recent:
             FigureColumn(
                 minute * 60_000,
                 dict(counts[place]),
-                read_from <= minute * 60_000
+                read_from_ms <= minute * 60_000
                 and partial.isdisjoint(range(minute, minute + column_minutes)),
             )
-            for place, minute in enumerate(range(first, first + SPANS[span], column_minutes))
+            for place, minute in enumerate(
+                range(first_minute, first_minute + SPANS[span], column_minutes)
+            )
         )
-        return NowFigures(
-            columns,
-            column_minutes,
-            lately / 60,
-            sum(by_reason.values()),
-            dict(sorted(by_reason.items(), key=_rank)),
-            _percentile(latencies, 0.5),
-            _percentile(latencies, 0.99),
-            tuple(bins),
-            decisions[-1].seen_ms if decisions else 0,
-            all(column.is_read for column in columns),
-            read_from <= now - 60_000 and partial.isdisjoint((now // 60_000, now // 60_000 - 1)),
-            tuple(mark for mark in marked if first * 60_000 <= mark.time_ms <= now),
+        return SpanFigures(
+            columns=columns,
+            column_minutes=column_minutes,
+            per_second=last_minute_count / 60,
+            total=sum(by_reason.values()),
+            by_reason=dict(sorted(by_reason.items(), key=_rank)),
+            latency_p50_ms=_percentile(latencies, 0.5),
+            latency_p99_ms=_percentile(latencies, 0.99),
+            histogram=tuple(bins),
+            newest_ms=decisions[-1].seen_ms if decisions else 0,
+            is_whole=all(column.is_read for column in columns),
+            is_minute_whole=read_from_ms <= now - 60_000
+            and partial.isdisjoint((now // 60_000, now // 60_000 - 1)),
+            marks=tuple(mark for mark in all_marks if first_minute * 60_000 <= mark.time_ms <= now),
         )
 
     def hosts(self) -> list[HostFigures]:
-        """Return the figures of each host among the remembered decisions, the most wasted bytes
-        first.
-        """
-        sums_of_hosts: dict[str, list[int]] = {}
+        """Return the figures of each host in the decisions in memory, the most wasted bytes first."""
+        figures_of_hosts: dict[str, HostFigures] = {}
         for decision in self._newest_first():
-            sums = sums_of_hosts.setdefault(decision.host, [0, 0, 0, 0, 0])
-            sums[0] += 1
-            sums[2] += decision.size
-            if decision.reason in SAME_ID:
-                sums[4] += 1
-            elif decision.is_duplicate:
-                sums[1] += 1
-                sums[3] += decision.size
-        hosts = [
-            HostFigures(host, documents, duplicates, size, wasted, again)
-            for host, (documents, duplicates, size, wasted, again) in sums_of_hosts.items()
-        ]
+            figures = figures_of_hosts.setdefault(
+                decision.host, HostFigures(decision.host, 0, 0, 0, 0)
+            )
+            is_same_page = decision.reason in SAME_ID
+            is_copy = decision.is_duplicate and not is_same_page
+            figures_of_hosts[decision.host] = replace(
+                figures,
+                documents=figures.documents + 1,
+                duplicates=figures.duplicates + is_copy,
+                bytes=figures.bytes + decision.size,
+                bytes_wasted=figures.bytes_wasted + (decision.size if is_copy else 0),
+                fetched_again=figures.fetched_again + is_same_page,
+            )
+        hosts = figures_of_hosts.values()
         return sorted(hosts, key=lambda figures: (-figures.bytes_wasted, figures.host))
 
     def _newest_first(self) -> list[Decision]:
         with self._lock:
             decisions = list(reversed(self._decisions))
-        return [shown for decision in decisions if (shown := self._as_shown(decision)) is not None]
+        return [
+            shown
+            for decision in decisions
+            if (shown := self._redact_decision(decision)) is not None
+        ]
 
 
 def _rank(item: tuple[str, int]) -> tuple[int, str]:

@@ -1,5 +1,5 @@
-"""Render pages from templates: everything is escaped, control characters are written out, and an
-unknown name in a template is an error.
+"""Render pages from templates, and tables as CSV. All text is escaped, control characters are
+written as escape sequences, and an unknown name in a template is an error.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from stream_dedup.domain.differences import shown
 from stream_dedup.domain.document import OUTCOMES, SAME_ID
 from stream_dedup.domain.printable import printable, utc_text
 
-_WEB: Final = re.compile(
+_URL: Final = re.compile(
     r"https?://[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]{1,2000}"
 )  # the characters of RFC 3986
-_WEB_SIGNS: Final = "-._~:/?#[]@!$&'()*+,;=%"
-_PLAIN: Final = re.compile(r"""https?://[^\s<>"\\^`{|}]{1,2000}""")
+_URL_CHARACTERS: Final = "-._~:/?#[]@!$&'()*+,;=%"
+_UNENCODED_URL: Final = re.compile(r"""https?://[^\s<>"\\^`{|}]{1,2000}""")
 
 
 @cache
 def environment() -> Environment:
-    """Return the templates."""
+    """Return the environment of the templates, with their filters and globals."""
     templates = Environment(
         loader=PackageLoader("stream_dedup.console"),
         autoescape=True,
@@ -55,12 +55,12 @@ def environment() -> Environment:
 
 
 def page(template: str, values: dict[str, Any]) -> bytes:
-    """Return the page as UTF-8; a lone surrogate becomes a question mark."""
+    """Return a page as UTF-8; a lone surrogate becomes a question mark."""
     return environment().get_template(template).render(values).encode("utf-8", "replace")
 
 
 def table(name: str, rows: Iterable[Any]) -> bytes:
-    """Return the rows of a page's table as CSV in UTF-8 with a heading; times as text."""
+    """Return the rows of a page's table as CSV in UTF-8, with a heading and times in UTC."""
     columns = TABLES[name].columns
     cells = (
         [
@@ -89,17 +89,17 @@ def size(count: float) -> str:
 
 
 def time_of(time_ms: int) -> str:
-    """Return a time in UTC, to the second; `-` for none."""
+    """Return a time in UTC, to the second; `-` for no time."""
     return utc_text(time_ms) or "-"
 
 
 def number(value: float | None, digits: int = 0) -> str:
-    """Return a number with thousands separators; `-` for none."""
+    """Return a number with thousands separators; `-` for None."""
     return "-" if value is None else f"{value:,.{digits}f}"
 
 
 def delay(milliseconds: int) -> str:
-    """Return a time that passed: in milliseconds, from 10 s on in seconds, then in minutes."""
+    """Return a duration: in milliseconds, in seconds from 10 s, in minutes from 10 min."""
     if milliseconds < 10_000:
         return f"{milliseconds:,} ms"
     return (
@@ -110,25 +110,27 @@ def delay(milliseconds: int) -> str:
 
 
 def key(reason: str) -> Markup:
-    """Return the colour key of a reason, as in the pictures."""
+    """Return a square in the colour that the pictures use for a reason."""
     return Markup('<span class="key r-{0}"></span>').format(known_reason(reason))
 
 
 def web(identifier: str) -> str:
-    """Return an id that is the URL of a web page, or nothing: only such ids become links."""
-    # A browser decodes a host that is percent-encoded, so letters of any script can be linked.
-    address = quote(identifier, safe=_WEB_SIGNS) if _PLAIN.fullmatch(identifier) else ""
-    return address if identifier.isprintable() and _WEB.fullmatch(address) else ""
+    """Return an id as a URL if it is the URL of a web page, else an empty text. Only URLs are linked."""
+    # Browsers decode a percent-encoded host, so URLs with letters of any script can be linked.
+    address = (
+        quote(identifier, safe=_URL_CHARACTERS) if _UNENCODED_URL.fullmatch(identifier) else ""
+    )
+    return address if identifier.isprintable() and _URL.fullmatch(address) else ""
 
 
 def breaking(text: str) -> Markup:
-    """Return a URL that may wrap after its slashes; any text is accepted."""
+    """Return a text that may wrap after its slashes, such as a URL."""
     slash = Markup("/<wbr>")
     return escape(text).replace("/", slash).replace(slash + slash, "//")
 
 
 def query(values: dict[str, Any], **changes: Any) -> str:
-    """Return the query of a URL with some values changed; empty ones are omitted."""
+    """Return the query string of a URL, with `changes` applied; empty values are omitted."""
     return urlencode(
         {name: value for name, value in (values | changes).items() if value not in ("", None)},
         errors="replace",

@@ -1,9 +1,10 @@
-"""The role console: serves the pages, reads the newest decisions, and writes nothing.
+"""Run the role console: it reads the newest decisions and serves the pages. It writes nothing.
 
-    reading     the outputs are read; ready
-    in trouble  Kafka or the outputs cannot be read; not ready, with the sentence that the pages show too
+The role is ready while it can read the outputs. While it cannot, `/readyz` gives the reason, and so
+do the pages.
 
-Invariants: no verdict depends on it; it keeps no state, so any number of replicas may run.
+Invariants: no verdict depends on this role; it has no durable state, so any number of replicas may
+run.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from stream_dedup.settings.settings import Settings
 
 _logger = structlog.get_logger("stream_dedup.console")
 
-_LOOK_SECONDS: Final = 1.0
+_CHECK_SECONDS: Final = 1.0
 
 
 def run(settings: Settings, stop: threading.Event) -> None:
     """Serve the console until `stop` is set.
 
     Raises:
-        ConfigurationError: the port cannot be taken, or the token's file cannot be read.
+        ConfigurationError: the port is not available, or the token's file cannot be read.
     """
     health = Health()
     sources = sources_of(settings, stop)
@@ -45,23 +46,25 @@ def run(settings: Settings, stop: threading.Event) -> None:
     try:
         health.set_startup(1.0, "The console serves its pages.")
         _logger.info("console started", address=f"http://{settings.http_host}:{server.port}/")
-        _report(sources, health, stop)
+        _report_health(sources, health, stop)
     finally:
         server.stop()
 
 
-def _report(sources: ConsoleSources, health: Health, stop: threading.Event) -> None:
-    """Report whether decisions arrive until `stop` is set, and log each change."""
-    last_trouble = sources.trouble()  # nothing has been read yet
-    while not stop.wait(_LOOK_SECONDS):
+def _report_health(sources: ConsoleSources, health: Health, stop: threading.Event) -> None:
+    """Set the readiness by whether decisions can be read, and log each change, until `stop` is set."""
+    last_problem = sources.decisions_problem()  # not empty: nothing has been read yet
+    while not stop.wait(_CHECK_SECONDS):
         health.beat()
-        trouble = sources.trouble()
+        problem = sources.decisions_problem()
         health.set_ready(
-            not trouble,
-            f"Decisions cannot be read: {trouble}" if trouble else "The newest decisions are read.",
+            not problem,
+            f"Decisions cannot be read: {problem}"
+            if problem
+            else "The console reads the newest decisions.",
         )
-        if trouble and trouble != last_trouble:
-            _logger.warning("decisions cannot be read", why=trouble)
-        elif last_trouble and not trouble:
-            _logger.info("decisions are read")
-        last_trouble = trouble
+        if problem and problem != last_problem:
+            _logger.warning("decisions cannot be read", reason=problem)
+        elif last_problem and not problem:
+            _logger.info("decisions can be read again")
+        last_problem = problem

@@ -1,4 +1,4 @@
-"""Call sources in threads, with limits, and turn failures into a status and a sentence."""
+"""Call sources in threads, with limits; convert errors to an HTTP status and a sentence."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ T = TypeVar("T")
 
 
 def title_of(status: int) -> str:
-    """Return the title of the page for a status."""
+    """Return the title of the error page for an HTTP status."""
     return _TITLES.get(status, "Internal error")
 
 
 @contextlib.contextmanager
 def as_page_errors() -> Iterator[None]:
-    """Raise a `PageError` for each error inside; log an internal error."""
+    """Raise each error in the body as a `PageError`; log internal errors."""
     try:
         yield
     except PageError:
@@ -53,22 +53,27 @@ def as_page_errors() -> Iterator[None]:
 
 
 class BoundedCalls:
-    """Calls in threads, at most `calls_max` at a time, each with a timeout of `seconds`."""
+    """Runs calls in threads, at most `calls_max` at a time, each with a timeout of `seconds`."""
 
     def __init__(self, calls_max: int, seconds: float) -> None:
-        self._most = calls_max
+        self._calls_max = calls_max
         self._seconds = seconds
-        self._calls = asyncio.Semaphore(calls_max)
+        self._free_calls = asyncio.Semaphore(calls_max)
 
     async def __call__(self, call: Callable[[], T]) -> T:
-        """Call in a thread; return its result within the timeout."""
-        if self._calls.locked():
+        """Return the result of `call`, which runs in a thread.
+
+        Raises:
+            PageError: too many calls are running, or the call has not returned within the timeout.
+        """
+        if self._free_calls.locked():
             raise PageError(
-                503, f"{self._most} requests are being answered already; try again in a second."
+                503,
+                f"The console already answers {self._calls_max} requests; try again in a second.",
             )
-        await self._calls.acquire()
+        await self._free_calls.acquire()
         task = asyncio.ensure_future(run_in_threadpool(outcome_of, call))
-        task.add_done_callback(self._called)
+        task.add_done_callback(self._end_call)
         try:
             outcome = [await asyncio.wait_for(asyncio.shield(task), self._seconds)]
         except TimeoutError:
@@ -80,7 +85,7 @@ class BoundedCalls:
             del task
         return result_of(outcome.pop())
 
-    def _called(self, task: asyncio.Future[Any]) -> None:
-        self._calls.release()  # only now: a call that hangs takes its place until it returns
+    def _end_call(self, task: asyncio.Future[Any]) -> None:
+        self._free_calls.release()  # not at the timeout: the thread is busy until the call returns
         if not task.cancelled():
-            task.exception()  # the page that waited has had its answer
+            task.exception()  # mark it as handled: after the timeout nothing else reads it

@@ -1,4 +1,4 @@
-"""The sources of the pages. `assembly` sets them; a page reports a missing one."""
+"""Declare the sources of the pages. `assembly` creates them; pages report a source that is missing."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from stream_dedup.console.values import (
     FoundDocuments,
     HostEvent,
     HostPairs,
-    Opened,
-    PlansInForce,
+    IndexPlans,
+    OpenedRecord,
     Remark,
 )
 
 
-class TextAnswers(Protocol):
-    """The answers of a full-text engine; each call raises StreamDedupError if it cannot answer."""
+class TextSearch(Protocol):
+    """Answers from a full-text engine. Each call raises StreamDedupError if it cannot answer."""
 
     def find(
         self,
@@ -34,62 +34,69 @@ class TextAnswers(Protocol):
         host: str = "",
         snippets: bool = True,
     ) -> FoundDocuments:
-        """Return `limit` documents that contain a text after the first `offset`, in one of
+        """Return at most `limit` documents that contain a text, after the first `offset`, in one of
         `FIND_ORDERS`.
         """
 
-    def group(self, named: str) -> DocumentGroup | None:
-        """Return the group of an id or position, or None."""
+    def group(self, document: str) -> DocumentGroup | None:
+        """Return the group of a document, by its id or position; None without one."""
 
     def groups(self, order: str, limit: int, offset: int = 0) -> Sequence[DocumentGroup]:
-        """Return at most `limit` groups, the `largest` or `newest` first, after `offset` others."""
+        """Return at most `limit` groups after the first `offset`, the `largest` or the `newest` first."""
 
-    def pairs(self, host: str) -> HostPairs:
-        """Return which hosts copied which, of `host` if it is given."""
+    def host_pairs(self, host: str) -> HostPairs:
+        """Return which hosts copied which hosts; only pairs with `host` if it is not empty."""
 
-    def released(self, position: str) -> str:
-        """Return the position of the released document from a source position; empty without one."""
+    def released_position(self, position: str) -> str:
+        """Return the output position of the released document whose source record is at `position`;
+        empty if the document was not released.
+        """
 
-    def unless_forgotten(self, record: Opened) -> Opened:
-        """Return a record as it may be shown."""
+    def redact_record(self, record: OpenedRecord) -> OpenedRecord:
+        """Return a record as it may be shown: a forgotten one without its contents."""
 
-    def as_shown(self, decision: Decision) -> Decision | None:
-        """Return a decision as it may be listed, or None."""
+    def redact_decision(self, decision: Decision) -> Decision | None:
+        """Return a decision as it may be listed: None for a forgotten document, and without the id of
+        a kept document that was forgotten.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSources:
-    """The sources of the pages. Each may take seconds and is called in a thread; each raises
-    `StreamDedupError` with a sentence if it cannot answer. None: there is no such source.
+    """The functions from which pages get their data. None: there is no such source.
 
-    `away` returns why Kafka does not answer, or an empty text; a page calls it first, and nothing
-    else of Kafka if it does not answer. `trouble` returns at once why decisions are missing, or an
-    empty text. `opened` returns the record at a position, with its text or why there is none.
-    `search`: the full-text engine of this process. `lag`: the number of source records of each
-    partition that no worker has committed. `events`: those of each host, None without signals; `unwatched`: a sentence if
-    insights stopped. `plans`: those in force and before, None before the first.
+    A call may take seconds, so pages call in a thread. It raises `StreamDedupError` with a sentence
+    if the source cannot answer.
+
+    `kafka_problem`: why Kafka does not answer, or empty; a page calls it first, and calls no other
+    source in Kafka if it is not empty. `decisions_problem`: why decisions are missing, or empty; it
+    returns at once. `read_record`: the record at a position, with its text or why that is missing.
+    `search`: the full-text engine of this process. `lag`: the number of source records that no worker
+    has committed, by partition. `host_events`: the events of each host; None if insights has written
+    no signals. `insights_problem`: a sentence if insights ran and stopped, or empty. `plans`: the
+    plans of the index; None if it has none yet.
     """
 
     recent: Recent = field(default_factory=Recent)
-    away: Callable[[], str] = str
-    trouble: Callable[[], str] = str
-    opened: Callable[[str], Opened] | None = None
-    search: TextAnswers | None = None
-    events: Callable[[], Mapping[str, Sequence[HostEvent]] | None] | None = None
-    unwatched: Callable[[], str] = str
-    letters: Callable[[], DeadLetters] | None = None
+    kafka_problem: Callable[[], str] = str
+    decisions_problem: Callable[[], str] = str
+    read_record: Callable[[str], OpenedRecord] | None = None
+    search: TextSearch | None = None
+    host_events: Callable[[], Mapping[str, Sequence[HostEvent]] | None] | None = None
+    insights_problem: Callable[[], str] = str
+    dead_letters: Callable[[], DeadLetters] | None = None
     lag: Callable[[], Mapping[int, int]] | None = None
     remarks: Callable[[], Sequence[Remark]] | None = None
-    plans: Callable[[], PlansInForce | None] | None = None
+    plans: Callable[[], IndexPlans | None] | None = None
 
     def without_kafka(self) -> Self:
         """Return the sources that answer without Kafka."""
         return replace(
             self,
-            opened=None,
+            read_record=None,
             lag=None,
             remarks=None,
-            letters=None,
-            events=None,
-            unwatched=str,
+            dead_letters=None,
+            host_events=None,
+            insights_problem=str,
         )

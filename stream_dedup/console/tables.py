@@ -1,7 +1,7 @@
-"""The table of each page: where its rows are, its columns, and how it is sorted. Pure.
+"""Declare the table of each page: its rows and columns; sort and shorten it. Pure.
 
-A page is sorted by `sort=COLUMN`, or `sort=-COLUMN` for the highest first; its CSV has the same
-address. On a page with two tables, both are sorted by a column that both have.
+`sort=COLUMN` in the address sorts a table, `sort=-COLUMN` with the highest value first; this also
+applies to its CSV. If a page has two tables, those that have the column are sorted.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from stream_dedup.domain.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class PageTable:
-    """The name of the rows among a page's values, their attributes, and how many the page shows;
-    `page`: the page of a second table, empty for a table with the name of its page.
+    """A table of a page. `rows`: the name of its rows in the page's values; `columns`: attributes of
+    a row; `rows_shown`: the maximum number of rows on the page; `page`: the page of a second table,
+    empty for a table that has the name of its page.
     """
 
     rows: str
     columns: tuple[str, ...]
-    shown: int = 200
+    rows_shown: int = 200
     page: str = ""
 
 
@@ -34,7 +35,7 @@ TABLES: Final = {
         "decisions",
         (
             "seen_ms",
-            "at",
+            "output_position",
             "verdict",
             "reason",
             "similarity",
@@ -43,15 +44,16 @@ TABLES: Final = {
             "title",
             "host",
             "size",
-            "of_id",
-            "of_position",
-            "position",
+            "kept_id",
+            "kept_position",
+            "source_position",
             "log",
         ),
-        shown=50,
+        rows_shown=50,
     ),
     "find": PageTable(
-        "documents", ("time_ms", "share", "id", "title", "host", "verdict", "at", "group")
+        "documents",
+        ("time_ms", "share", "id", "title", "host", "verdict", "output_position", "group_position"),
     ),
     "groups": PageTable(
         "groups",
@@ -67,11 +69,21 @@ TABLES: Final = {
             "counted",
             "best_id",
         ),
-        shown=50,
+        rows_shown=50,
     ),
     "group": PageTable(
         "members",
-        ("time_ms", "id", "title", "host", "reason", "similarity", "size", "better", "at"),
+        (
+            "time_ms",
+            "id",
+            "title",
+            "host",
+            "reason",
+            "similarity",
+            "size",
+            "better",
+            "output_position",
+        ),
     ),
     "hosts": PageTable(
         "hosts",
@@ -91,7 +103,9 @@ TABLES: Final = {
         ),
     ),
     "letter-kinds": PageTable(
-        "kinds", ("stage", "error_class", "count", "waiting", "staying"), page="dead-letters"
+        "kinds",
+        ("stage", "error_class", "count", "not_sent_back", "cannot_be_sent_back"),
+        page="dead-letters",
     ),
     "dead-letters": PageTable(
         "listed",
@@ -99,12 +113,12 @@ TABLES: Final = {
             "time_ms",
             "stage",
             "error_class",
-            "why",
+            "error_message",
             "key",
             "id",
             "size",
-            "at",
-            "source",
+            "position",
+            "source_position",
             "beginning",
             "is_sent_back",
         ),
@@ -115,7 +129,7 @@ TABLES: Final = {
 def arrange(
     page: str, values: Mapping[str, Any], sort: str, *, is_cut: bool = True
 ) -> dict[str, Any]:
-    """Return the values of a page with sorted tables, cut to the rows that it shows.
+    """Return the values of a page with its tables sorted, and shortened to `rows_shown` if `is_cut`.
 
     Raises:
         InputError: no table of the page has such a column.
@@ -135,6 +149,6 @@ def arrange(
             with_value = [row for row in rows if getattr(row, column) not in (None, "", ())]
             with_value.sort(key=lambda row: getattr(row, column), reverse=sort.startswith("-"))
             rows = with_value + [row for row in rows if getattr(row, column) in (None, "", ())]
-        arranged[table.rows] = rows[: table.shown] if is_cut else rows
+        arranged[table.rows] = rows[: table.rows_shown] if is_cut else rows
         arranged[f"{table.rows}_hidden"] = len(rows) - len(arranged[table.rows])
     return arranged

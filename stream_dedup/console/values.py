@@ -3,39 +3,42 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 from stream_dedup.domain.document import OUTCOMES, SAME_ID
 from stream_dedup.domain.plan import Plan
 
-_NAMES_ANOTHER = frozenset({"dedup.of.id", "dedup.sibling.id"})
+_HEADERS_WITH_KEPT_ID = frozenset({"dedup.of.id", "dedup.sibling.id"})
 
 
 def rank_of(reason: str) -> int:
-    """Return the rank of a reason in pictures and tables; unknown reasons come last."""
+    """Return where a reason is placed in pictures and tables; unknown reasons come last."""
     return [*OUTCOMES, reason].index(reason)
 
 
 def similarity_of(reason: str, similarity: float | None) -> float | None:
-    """Return the similarity of a decision: 1 for equal texts, which have no header with it."""
+    """Return the similarity of a decision: 1 for equal texts, whose records have no such header."""
     has_same_text = reason in OUTCOMES and OUTCOMES[reason].has_same_text
     return 1.0 if has_same_text else similarity
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The record of `unique` or `duplicates` at the position `at` (`duplicates-3@17`). `number`:
-    its rank in the order of reading.
+    """The decision that a record of `unique` or `duplicates` contains.
 
-    `position`: of its document in the source (`documents-3@9001`).
+    `output_position`: the position of this record (`duplicates-3@17`); `source_position`: the
+    position of its source record (`documents-3@9001`). `number`: the decisions that this console
+    read are numbered in the order of reading.
 
-    `similarity` is None if the record has only a distance. `copies`: this is the n-th copy, or None
-    if the log does not count copies; `better`: the rule by which it is better than the kept
-    document and all earlier copies, or empty. `sibling_...`: the most similar page of its site, if
-    only site or title kept them apart. `latency_ms` is None for records that were read late.
+    `similarity`: None if the record has only a distance. `copies`: this is the n-th copy; None if
+    the log does not count copies. `better`: the rule by which this copy is better than the kept
+    document and all earlier copies; empty if it is not. `sibling_...`: the earliest similar page of
+    its site, if the document was kept only because of its site or title. `log`: the position in the
+    log that decided (`8812/17`). `seen_ms`: when this console read the record; `latency_ms`: how
+    long after the record's time that was, None for records that were read late.
     """
 
-    at: str
+    output_position: str
     topic: str
     partition: int
     offset: int
@@ -49,9 +52,9 @@ class Decision:
     similarity: float | None = None
     copies: int | None = None
     better: str = ""
-    position: str = ""
-    of_position: str = ""
-    of_id: str = ""
+    source_position: str = ""
+    kept_position: str = ""
+    kept_id: str = ""
     log: str = ""
     recipe: str = ""
     fingerprint: str = ""
@@ -67,28 +70,28 @@ class Decision:
 
     @property
     def is_duplicate(self) -> bool:
-        """Whether it left as a duplicate."""
+        """Whether the document was judged a duplicate."""
         return self.verdict == "duplicate"
 
     def without_kept_id(self) -> Self:
-        """Return it without the id of the kept document or sibling, which was forgotten."""
-        headers = tuple(header for header in self.headers if header[0] not in _NAMES_ANOTHER)
-        return replace(self, of_id="", sibling_id="", headers=headers, is_kept_forgotten=True)
+        """Return the decision without the id of the kept document or sibling, which was forgotten."""
+        headers = tuple(header for header in self.headers if header[0] not in _HEADERS_WITH_KEPT_ID)
+        return replace(self, kept_id="", sibling_id="", headers=headers, is_kept_forgotten=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """A record with its text, or with the reason (`why`) for an empty text. `decision` is None for
-    source records.
+class OpenedRecord:
+    """A record with its text. If the text is empty, `missing_reason` says why. `decision` is None
+    for source records.
 
-    `is_forgotten`: a `forget` covers it, so all else is empty. `site` and `title` are empty if
-    unknown.
+    `is_forgotten`: a `forget` covers the record, so all other fields are empty. `site` and `title`
+    are empty if they are unknown.
     """
 
-    at: str
+    position: str
     id: str
     text: str
-    why: str = ""
+    missing_reason: str = ""
     decision: Decision | None = None
     time_ms: int = 0
     is_forgotten: bool = False
@@ -97,30 +100,31 @@ class Opened:
 
 
 FIND_ORDERS = ("best", "earliest", "newest")
-"""The orders of found documents: by their share of the query, or by their time."""
+"""How found documents can be sorted: by the share of the query that they contain, or by time."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundDocument:
     """A document that contains a query. `share`: the part of the query that it contains; `snippet`:
-    pieces of its text, and whether each matched.
+    pieces of its text, each with whether it matches; `group_position`: the position of its group,
+    empty without one.
     """
 
-    at: str
+    output_position: str
     id: str
     share: float
     snippet: tuple[tuple[str, bool], ...] = ()
     verdict: str = ""
     time_ms: int = 0
-    group: str = ""
+    group_position: str = ""
     host: str = ""
     title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundDocuments:
-    """A page of the documents that contain a query. `total`: the number of all, a lower bound unless
-    `is_whole`; `hosts`: the number of their hosts.
+    """A page of the documents that contain a query. `total`: the number of documents on all pages,
+    a lower bound unless `is_whole`; `hosts`: the number of their hosts.
     """
 
     documents: tuple[FoundDocument, ...] = ()
@@ -131,9 +135,11 @@ class FoundDocuments:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A copy in a group; `at` is the position of its decision. `better` as in `Decision`."""
+    """A copy in a group. `output_position`: the position of its decision; `better`: as in
+    `Decision`.
+    """
 
-    at: str
+    output_position: str
     id: str
     host: str
     time_ms: int
@@ -146,13 +152,15 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class DocumentGroup:
-    """A kept document, by its position in `documents`, with its copies and the number of times that
-    it was `fetched_again` itself, which are not copies; `members` are the newest of both.
+    """A kept document with its copies. `position`: its position in the source.
 
-    `counted`: the number of both that the log has counted, or None; `oldest_ms` and `newest_ms`:
-    the times of both, 0 without; `best`: the copy that is better than all before it, or None if the
-    kept document is the best. `host`: of the kept document; `earliest`: the member with the lowest
-    time, None if it was not looked up.
+    `copies`: the number of documents with another id that were judged copies of it;
+    `fetched_again`: how often the kept document itself was read again. `members`: the newest
+    records of both kinds. `oldest_ms`, `newest_ms`: the first and last record time of both kinds, 0
+    without any. `counted`: the number of both kinds by the log; None if the log does not count them.
+    `best`: the last copy that was better than the kept document and all earlier copies; None without
+    one. `host`: the host of the kept document. `earliest`: the member with the lowest time; None if
+    it was not looked up.
     """
 
     position: str
@@ -180,14 +188,15 @@ class DocumentGroup:
 
     @property
     def best_id(self) -> str:
-        """The id of the best copy; empty where the kept document is the best."""
+        """The id of the best copy; empty if no copy is better than the kept document."""
         return self.best.id if self.best else ""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class HostEvent:
-    """An event at a host: its text, the number of documents, the `position` of the page that they
-    resemble.
+    """An event that insights reported for a host. `text`: a sentence about it; `documents`: the
+    number of documents that it concerns; `position`: the position of the page that they resemble,
+    empty without one.
     """
 
     text: str
@@ -200,8 +209,8 @@ class HostEvent:
 
 @dataclass(frozen=True, slots=True)
 class HostFigures:
-    """Figures of one host: `duplicates` of pages with other ids and their `bytes_wasted`, pages
-    that were fetched again, events.
+    """Figures of one host. `duplicates`: documents that were judged copies of a page with another
+    id; `bytes_wasted`: their bytes; `fetched_again`: kept pages that were read again.
     """
 
     host: str
@@ -215,8 +224,9 @@ class HostFigures:
 
 @dataclass(frozen=True, slots=True)
 class HostPair:
-    """What one host copied of another. `example`: the position of the earliest copy;
-    `is_older_than_kept`: it is older than the kept document, so the copier may have published first.
+    """The copies that one host (`copier`) has of pages of another (`source`). `example`: the
+    position of the earliest copy, `example_id` its id; `is_older_than_kept`: that copy is older than
+    the kept document, so the copier may have published first.
     """
 
     copier: str
@@ -231,7 +241,7 @@ class HostPair:
 
 @dataclass(frozen=True, slots=True)
 class HostPairs:
-    """Which hosts copied which, among all documents that were read by `as_of_ms`."""
+    """Which hosts copied which hosts, among all documents that were read by `as_of_ms`."""
 
     pairs: tuple[HostPair, ...]
     as_of_ms: int
@@ -239,8 +249,9 @@ class HostPairs:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """A problem: `level` is `warning`, or `not checked` for a check that failed; `link`: its page;
-    `weight`: the number of its documents; `host`: the host that it is about.
+    """A problem that the page Now lists. `level`: `warning`, `refused`, or `not checked` for a check
+    that failed; `link`: the page with details; `weight`: the number of affected documents, by which
+    remarks are sorted; `host`: the host that it is about, empty without one.
     """
 
     level: str
@@ -252,33 +263,34 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class LetterKind:
-    """Dead letters of one stage and class: `waiting` of them can be sent back by `command` and were
-    not, `staying` cannot be.
+    """The dead letters of one stage and class. `not_sent_back`: how many of them `command` would send
+    back; `cannot_be_sent_back`: how many no command can send back.
     """
 
     stage: str
     error_class: str
     count: int
-    waiting: int
+    not_sent_back: int
     command: str
-    staying: int = 0
+    cannot_be_sent_back: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ListedLetter:
-    """A dead letter at the position `at`; `source`: the position of its source record, empty if the
-    letter does not name it.
+    """A dead letter. `position`: its own position; `source_position`: that of its source record,
+    empty if the letter does not name it.
 
-    `is_cut`: it lacks a part of its record; `can_be_sent_back`: it does not, and its record is of
-    the source. `key`: the record's key; `id`: the document's id in its value; `beginning`: the first
-    bytes of the value as text.
+    `error_message`: why the document could not be judged. `is_cut`: a part of the record is missing;
+    `can_be_sent_back`: the record is complete and is from this filter's source topic. `key`: the
+    record's key; `id`: the document's id in its value; `beginning`: the first bytes of the value as
+    text.
     """
 
-    at: str
-    source: str
+    position: str
+    source_position: str
     stage: str
     error_class: str
-    why: str
+    error_message: str
     size: int
     time_ms: int
     is_sent_back: bool
@@ -291,21 +303,23 @@ class ListedLetter:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """The newest `read` dead letters, all of them if `is_whole`: counted by kind, and the newest
-    listed. `open_stages`: the stage of each letter that no run of `dlq redrive` has passed.
+    """The newest dead letters. `count`: how many were read, all that are stored if `is_whole`;
+    `kinds`: their numbers by kind; `letters`: the newest of them; `unsent_stages`: the stage of each
+    letter that `dlq redrive` has not reached.
     """
 
-    read: int
+    count: int
     is_whole: bool
     kinds: tuple[LetterKind, ...] = ()
     letters: tuple[ListedLetter, ...] = ()
-    open_stages: tuple[str, ...] = ()
+    unsent_stages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class FigureColumn:
-    """Decisions of one column of a picture from `begin_ms` on, by reason. `is_read`: all records of
-    that time were read, not only the newest.
+    """The decisions in one column of a picture. `begin_ms`: the time at which the column begins;
+    `counts`: number of decisions by reason; `is_read`: all records of its time were read, not only
+    the newest.
     """
 
     begin_ms: int
@@ -315,7 +329,7 @@ class FigureColumn:
 
 @dataclass(frozen=True, slots=True)
 class ReasonFigures:
-    """The number of documents with a reason, and their share of all, 0 to 1."""
+    """The number of documents with one reason, and their share of all documents, 0 to 1."""
 
     reason: str
     documents: int
@@ -333,45 +347,58 @@ class SimilarityFigures:
 
 @dataclass(frozen=True, slots=True)
 class PictureMark:
-    """An event at a time that may explain a picture."""
+    """An event that may explain a change in a picture, drawn as a line at its time."""
 
     time_ms: int
     text: str
 
 
+class PastPlan(NamedTuple):
+    """A plan that was replaced: by the log record at `end_offset`, which was appended at `end_ms`."""
+
+    end_offset: int
+    end_ms: int
+    plan: Plan
+
+
 @dataclass(frozen=True, slots=True)
-class PlansInForce:
-    """The plan in force `now`, and those before it, oldest first: (log offset of the record that
-    ended it, time of that, plan). `started_ms`: when the index started.
+class IndexPlans:
+    """The plan that the index uses (`current`), and the plans before it, the oldest first.
+    `started_ms`: when the index started.
     """
 
-    now: Plan
-    past: tuple[tuple[int, int, Plan], ...] = ()
+    current: Plan
+    past: tuple[PastPlan, ...] = ()
     started_ms: int = 0
 
-    def at(self, log: str) -> Plan | None:
-        """Return the plan that judged at a place in the log (`8812/17`); None for anything else."""
-        offset = log.partition("/")[0]
+    def plan_at(self, log_position: str) -> Plan | None:
+        """Return the plan that judged a document, by the position in the log that decided
+        (`8812/17`); None if that is no such position.
+        """
+        offset = log_position.partition("/")[0]
         if not offset.isdecimal() or len(offset) > 19:
             return None
-        return next((plan for end, _, plan in self.past if int(offset) < end), self.now)
+        return next(
+            (past.plan for past in self.past if int(offset) < past.end_offset), self.current
+        )
 
     def chart_marks(self) -> list[PictureMark]:
         """Return marks for each change of the plan and for the start of the index."""
-        plans = [plan for *_, plan in self.past] + [self.now]
+        plans = [past.plan for past in self.past] + [self.current]
         return [PictureMark(self.started_ms, "The index started.")] + [
-            PictureMark(time_ms, f"The plan changed from {before.id} to {plan.id}.")
-            for (_, time_ms, before), plan in zip(self.past, plans[1:], strict=True)
+            PictureMark(past.end_ms, f"The plan changed from {past.plan.id} to {plan.id}.")
+            for past, plan in zip(self.past, plans[1:], strict=True)
         ]
 
 
 @dataclass(frozen=True, slots=True)
-class NowFigures:
-    """Figures of a span that ends now, in columns of `column_minutes` each.
+class SpanFigures:
+    """Figures of a span of time that ends now, in columns of `column_minutes` each.
 
-    `per_second`: over the last minute, None while nothing is read; `histogram`: duplicates by
-    similarity, in 20 bins of .05. `is_whole`: all decisions of the span were read, not only the
-    newest; `is_minute_whole`: the same of the last minute. `marks`: events in it.
+    `per_second`: decisions per second in the last minute, None while no decisions can be read;
+    `histogram`: number of duplicates by similarity, in 20 bins of .05. `is_whole`: all decisions of
+    the span were read, not only the newest; `is_minute_whole`: all of the last minute were.
+    `newest_ms`: when the newest decision was read; `marks`: events in the span.
     """
 
     columns: tuple[FigureColumn, ...]

@@ -145,12 +145,12 @@ def show_duplicate(
     plan: Plan,
 ) -> None:
     """Print a duplicate: its headers, the similarity of the texts, and the first differences."""
-    reason, distance, similarity, of_id = (
+    reason, distance, similarity, kept_id = (
         text_of(duplicate.headers, f"dedup.{name}")
         for name in ("reason", "distance", "similarity", "of.id")
     )
     out.print(Text.assemble(("duplicate", "bold yellow"), f"  {printable(page.id)}"))
-    out.print(Text.assemble(("of       ", "bold"), f"  {printable(of_id)}"))
+    out.print(Text.assemble(("of       ", "bold"), f"  {printable(kept_id)}"))
     out.print(
         f"why        {reason}: {OUTCOMES[reason].sentence}; {distance} of 128 bits differ, exact Jaccard "
         f"{jaccard:.2f}, language {page.language}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 SHOWN: Final = 40_000
 COMPARED: Final = 4_000
@@ -25,8 +25,8 @@ _KEPT: Final = frozenset("\n\t\u200c\u200d")
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
-    """A run of words of both texts. `kind` is `same`, `changed` (both sides), `gone` (left only),
-    `come` (right only) or `skipped`.
+    """A run of words of both texts. `kind` is `same`, `changed` (both sides), `removed` (left only),
+    `added` (right only) or `skipped`.
     """
 
     kind: str
@@ -85,11 +85,11 @@ def compare(left: str, right: str, *, folded: bool = True) -> TextComparison:
             pieces.append(TextPiece("skipped", skipped, skipped))
             pieces.append(_piece("same", old[-_FOLDED:], new[-_FOLDED:]))
         else:
-            kind = {"equal": "same", "replace": "changed", "delete": "gone", "insert": "come"}[
+            kind = {"equal": "same", "replace": "changed", "delete": "removed", "insert": "added"}[
                 action
             ]
             pieces.append(_piece(kind, old, new))
-    changes = sum(piece.kind in ("changed", "gone", "come") for piece in pieces)
+    changes = sum(piece.kind in ("changed", "removed", "added") for piece in pieces)
     note = "; ".join(cut)
     return TextComparison(
         tuple(pieces),
@@ -111,9 +111,17 @@ def _jaccard(left: list[str], right: list[str]) -> float:
     return len(left_shingles & right_shingles) / len(left_shingles | right_shingles)
 
 
-def blocks(left: str, right: str, digits: int = 4) -> list[tuple[str, str, int]]:
-    """Return (left block, right block, number of differing bits) for each block of two fingerprints
-    in hex; an empty list if the texts are not fingerprints of one length.
+class BlockComparison(NamedTuple):
+    """A block of two fingerprints in hex, and the number of bits in which they differ."""
+
+    left: str
+    right: str
+    bits: int
+
+
+def compare_blocks(left: str, right: str, digits: int = 4) -> list[BlockComparison]:
+    """Return the comparison of each block of two fingerprints in hex; an empty list if the texts are
+    not fingerprints of one length.
     """
     if len(left) != len(right) or not left or not re.fullmatch(r"[0-9a-f]+", left + right):
         return []
@@ -122,6 +130,8 @@ def blocks(left: str, right: str, digits: int = 4) -> list[tuple[str, str, int]]
         for start in range(0, len(left), digits)
     ]
     return [
-        (left_block, right_block, (int(left_block, 16) ^ int(right_block, 16)).bit_count())
+        BlockComparison(
+            left_block, right_block, (int(left_block, 16) ^ int(right_block, 16)).bit_count()
+        )
         for left_block, right_block in pairs
     ]

@@ -126,7 +126,7 @@ def _examples(
     for name, pair in [(name, pair) for name, chosen in sides.items() for pair in chosen]:
         page, kept = documents[pairs.rows[pair]], documents[pairs.of[pair]]
         pieces = compare(str(kept.text), str(page.text)).pieces
-        differ = [piece for piece in pieces if piece.kind in ("changed", "gone", "come")]
+        differ = [piece for piece in pieces if piece.kind in ("changed", "removed", "added")]
         examples[name].append(
             {
                 "similarity": int(pairs.similarity[pair]) / 100,

@@ -1,12 +1,13 @@
-"""Find the texts that contain a query, and the groups of copies, in `unique` and `duplicates`. Reads
-Kafka only.
+"""Search the documents on `unique` and `duplicates`: find those that contain a query, and groups of
+copies. Writes nothing to Kafka.
 
-A query passes through `query` (its words and pairs of neighbours), `texts` (the full-text engine;
-only it imports tantivy), `output_texts` (reads texts by their positions), `snippets` (the matching
-parts of a text), `finding` (the answer) and `api` (HTTP). `role` fills the engine and removes
-documents that the log orders to forget (`forgotten`).
+A query passes through these modules: `api` (HTTP), `finding` (builds the answer), `query` (splits it
+into pairs of words), `texts` (the full-text engine; the only module that imports tantivy),
+`output_texts` (reads texts by position) and `snippets` (marks the matching words). `role` fills the
+engine, and removes the documents that a `forget` in the log covers (`forgotten`).
 
-Invariants: no verdict depends on it; the engine's documents and the offsets read in Kafka are one
-commit, so that a kill loses and doubles nothing; the folder may be deleted at any time, and is
-filled again from Kafka; a forgotten document is not shown, even if Kafka still contains it.
+Invariants: no verdict depends on this package; the engine's documents and the next offsets to read
+are written in one commit, so that a kill loses and duplicates nothing; the folder may be deleted at
+any time, and is filled again from Kafka; a forgotten document is not shown, even if Kafka still
+contains it.
 """

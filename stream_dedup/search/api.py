@@ -1,11 +1,11 @@
-"""`/v1/find` and `/v1/groups` of a running search. It is read-only.
+"""Answer `/v1/find` and `/v1/groups` of a running search. Read-only.
 
-    GET  /v1/find?q=TEXT[&limit=N][&offset=N][&order=ORDER][&host=HOST][&least=SHARE][&snippets=no]
+    GET  /v1/find?q=TEXT[&limit=N][&offset=N][&order=ORDER][&host=HOST][&min_share=SHARE][&snippets=no]
     POST /v1/find[?limit=N...]                    the body is the text, in UTF-8
     GET  /v1/groups[?order=largest|newest][&limit=N]
-    GET  /v1/groups?of=POSITION|ID[&limit=N]
+    GET  /v1/groups?document=POSITION|ID[&limit=N]
 
-The console serves both (`ConsolePages`), with its token, prefix, limits and problems.
+The console (`ConsolePages`) serves both, with its token, path prefix, limits and error responses.
 """
 
 from __future__ import annotations
@@ -25,19 +25,21 @@ from stream_dedup.search.query import QUERY_BYTES_MAX
 
 SNIPPETS_MAX: Final = 100
 GROUPS_MAX: Final = 1000
-_FOUND: Final = 20
+_LIMIT: Final = 20
 
 
 class SearchApi:
-    """The answers of a search. `answered` gets the seconds that each query took."""
+    """Answers requests to a search. `observe_seconds` gets the duration of each query."""
 
-    def __init__(self, finder: Finder, answered: Callable[[float], None] = lambda _: None) -> None:
+    def __init__(
+        self, finder: Finder, observe_seconds: Callable[[float], None] = lambda _: None
+    ) -> None:
         self._finder = finder
-        self._answered = answered
+        self._observe_seconds = observe_seconds
 
     @property
     def answers(self) -> ApiAnswers:
-        """The answers by path."""
+        """The methods and the answering function of each path."""
         return {
             "v1/find": (("GET", "POST"), self._find),
             "v1/groups": (("GET",), self._groups),
@@ -45,40 +47,42 @@ class SearchApi:
 
     async def _find(self, request: Request, call: ThreadCall) -> object:
         query = request.query_params
-        refuse_unknown(query, ("q", "limit", "offset", "order", "host", "least", "snippets"))
+        refuse_unknown(query, ("q", "limit", "offset", "order", "host", "min_share", "snippets"))
         snippets = query.get("snippets", "yes")
         if snippets not in ("yes", "no"):
             raise InputError(f"The parameter snippets must be yes or no, not {snippets!r:.40}.")
         has_snippets = snippets == "yes"
-        limit = _number(query, "limit", _FOUND, 1, SNIPPETS_MAX if has_snippets else FOUND_MAX)
-        offset = _number(query, "offset", 0, 0, FOUND_MAX)
-        least = _least_share(query)
-        text = await _body(request) if request.method == "POST" else query.get("q", "")
-        began = time.monotonic()
+        limit = _parse_number(
+            query, "limit", _LIMIT, 1, SNIPPETS_MAX if has_snippets else FOUND_MAX
+        )
+        offset = _parse_number(query, "offset", 0, 0, FOUND_MAX)
+        min_share = _parse_min_share(query)
+        text = await _read_body(request) if request.method == "POST" else query.get("q", "")
+        started = time.monotonic()
         found = await call(
             lambda: self._finder.find(
                 text,
                 limit,
-                least,
+                min_share,
                 offset=offset,
                 order=query.get("order", "best"),
                 host=query.get("host", ""),
                 snippets=has_snippets,
             )
         )
-        self._answered(time.monotonic() - began)
-        return {"least": least, "offset": offset} | asdict(found)
+        self._observe_seconds(time.monotonic() - started)
+        return {"min_share": min_share, "offset": offset} | asdict(found)
 
     async def _groups(self, request: Request, call: ThreadCall) -> object:
         query = request.query_params
-        refuse_unknown(query, ("of", "order", "limit"))
-        named = query.get("of")
-        default = _FOUND if named is None else MEMBERS_MAX
-        limit = _number(query, "limit", default, 1, GROUPS_MAX)
-        if named is not None:
-            group = await call(lambda: self._finder.group(named, limit))
+        refuse_unknown(query, ("document", "order", "limit"))
+        document = query.get("document")
+        default = _LIMIT if document is None else MEMBERS_MAX
+        limit = _parse_number(query, "limit", default, 1, GROUPS_MAX)
+        if document is not None:
+            group = await call(lambda: self._finder.group(document, limit))
             if group is None:
-                raise PageError(404, f"No copies of {named!r:.300} are known.")
+                raise PageError(404, f"No copies of {document!r:.300} are known.")
             return asdict(group)
         order = query.get("order", "largest")
         if order not in ("largest", "newest"):
@@ -92,7 +96,7 @@ class SearchApi:
         }
 
 
-async def _body(request: Request) -> str:
+async def _read_body(request: Request) -> str:
     body = await request.body()
     if len(body) > QUERY_BYTES_MAX:
         raise PageError(
@@ -107,7 +111,7 @@ async def _body(request: Request) -> str:
         ) from error
 
 
-def _number(query: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
+def _parse_number(query: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
     value = query.get(name, str(default))
     is_number = value.isascii() and value.isdigit() and len(value) < 10
     if not is_number or not low <= int(value) <= high:
@@ -117,8 +121,8 @@ def _number(query: Mapping[str, str], name: str, default: int, low: int, high: i
     return int(value)
 
 
-def _least_share(query: Mapping[str, str]) -> float | None:
-    value = query.get("least")
+def _parse_min_share(query: Mapping[str, str]) -> float | None:
+    value = query.get("min_share")
     if value is None:
         return None
     try:
@@ -127,7 +131,7 @@ def _least_share(query: Mapping[str, str]) -> float | None:
         share = 0.0
     if not 0 < share <= 1:  # also refuses nan
         raise InputError(
-            "The parameter least must be a share above 0 and up to 1, such as 0.5, not "
+            "The parameter min_share must be a share above 0 and up to 1, such as 0.5, not "
             f"{value!r:.40}."
         )
     return share

@@ -1,4 +1,4 @@
-"""Ask a running search over HTTP, and read its answers."""
+"""Send requests to a running search over HTTP, and format its responses."""
 
 from __future__ import annotations
 
@@ -14,33 +14,35 @@ from stream_dedup.serving.ports import addresses
 from stream_dedup.settings.settings import Settings
 
 CSV_MAX: Final = 10_000
-CSV_COLUMNS: Final = ("time", "share", "id", "host", "verdict", "at", "group")
+CSV_COLUMNS: Final = ("time", "share", "id", "host", "verdict", "output_position", "group_position")
 
 
 def find_path(
-    limit: int, page: int, order: str, *, host: str | None, least: float | None, as_csv: bool
+    limit: int, page: int, order: str, *, host: str | None, min_share: float | None, as_csv: bool
 ) -> str:
-    """Return the request for a page of documents, or for all of them without snippets for CSV."""
+    """Return the path and query of a request for a page of documents, or (for CSV) for all documents
+    without snippets.
+    """
     query: dict[str, object] = {"limit": limit, "offset": limit * (page - 1), "order": order}
     if as_csv:
         query |= {"limit": CSV_MAX, "offset": 0, "snippets": "no"}
     query |= {} if host is None else {"host": host}
-    query |= {} if least is None else {"least": least}
+    query |= {} if min_share is None else {"min_share": min_share}
     return f"/v1/find?{urllib.parse.urlencode(query, errors='replace')}"
 
 
 def summary_of(answer: dict[str, Any]) -> str:
-    """Return how many documents contain the text, and which of them are shown."""
+    """Return a sentence: how many documents contain the text, and which of them are shown."""
     total, first = int(answer["total"]), int(answer["offset"]) + 1
     if not total and answer["is_whole"]:
         return (
-            "No document contains the text, or most of it. Try eight consecutive words, or a lower "
-            "--least."
+            "No document contains the text, or most of it. Search for eight consecutive words, or with "
+            "a lower --min-share."
         )
     last = first + len(answer["documents"]) - 1
     hosts = counted(int(answer["hosts"]), "host")
-    many = f"{'' if answer['is_whole'] else 'At least '}{total:,}"
-    sentence = f"{many} {'document contains' if total == 1 else 'documents contain'} the text, or most of it"
+    number = f"{'' if answer['is_whole'] else 'At least '}{total:,}"
+    sentence = f"{number} {'document contains' if total == 1 else 'documents contain'} the text, or most of it"
     sentence += f", from {hosts}." if total else "."
     if total and last < first:
         return f"{sentence} This page is after the last one."
@@ -63,23 +65,24 @@ def _cell(document: dict[str, Any], name: str) -> str:
 
 @contextmanager
 def raise_if_other_version() -> Iterator[None]:
-    """Raise an error with a remedy if an answer lacks a field, as that of another version does."""
+    """Raise an error if a response lacks a field; the search may be of another version."""
     try:
         yield
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(
-            f"The answer is not that of a search of this version ({error!r:.100})."
+            "The response is not that of a search of this version; use the same version for both "
+            f"({error!r:.100})."
         ) from error
 
 
 def ask_search(
     settings: Settings, url: str | None, path: str, body: bytes | None = None
 ) -> dict[str, Any]:
-    """Return what a search answers.
+    """Return the response of a search.
 
     Raises:
-        InputError: no search answers, or it refuses the question.
-        StreamDedupError: it cannot answer now.
+        InputError: no search answers, or it rejects the request.
+        StreamDedupError: the search cannot answer now.
     """
     token = settings.console_token_file
     headers = {}

@@ -1,4 +1,6 @@
-"""Values that the full-text engine stores and returns: facts of documents, groups of copies and itself."""
+"""Values that the full-text engine stores and returns: facts of documents and of groups of copies,
+and its checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -8,70 +10,74 @@ from typing import Final, NamedTuple
 from stream_dedup.domain.document import SAME_ID, TopicPartitionKey
 
 TIME_MS_MAX: Final = (1 << 62) - 1
-_ROW_BITS: Final = 10  # of a place in the log: a record of it has at most 2 ** _ROW_BITS documents
+_ROW_BITS: Final = 10  # a log record has at most 2 ** _ROW_BITS documents
 _LOG_OFFSETS: Final = 1 << 63 - _ROW_BITS
 
 
 def sortable_time_ms(time_ms: int) -> int:
-    """Return a time for sorting: 0 for none."""
+    """Return a time in the range that the engine can sort; 0 for a record without a time."""
     return min(max(0, time_ms), TIME_MS_MAX)
 
 
 class TextFacts(NamedTuple):
-    """Facts of a document. `group`: the position of the kept document that it is a copy of; empty
-    if it was kept.
+    """The facts of a document. They are stored as a JSON array in the order of the fields.
 
-    `position`: its position in the source; empty if its record has none. `log_offset`: of the log
-    record that decided, -1 for none; `log_row`: the row in that. `better`: the rule by which it is
-    better than the kept document and all earlier copies; empty if it is not. `counted`: the number
-    of copies that the log has counted, with this one; 0 without. `of_id` and `counted` are stored
-    with the group only.
+    `output_position`: the position of its record on an output; `source_position`: that of its
+    source record, empty if the record does not name it. `group_position`: the position of the kept
+    document that this is a copy of; empty for a kept document. `log_offset`: the offset of the log
+    record that decided, -1 without one; `log_row`: the row in that record. `better`: the rule by
+    which this copy is better than the kept document and all earlier copies; empty if it is not.
+    `counted`: the number of copies by the log, including this one; 0 if the log does not count.
+    `kept_id` and `counted` are stored only with the group.
     """
 
-    at: str
+    output_position: str
     id: str
     time_ms: int
     size: int
     verdict: str
     reason: str
     similarity: float | None = None
-    group: str = ""
-    of_id: str = ""
+    group_position: str = ""
+    kept_id: str = ""
     log_offset: int = -1
-    position: str = ""
+    source_position: str = ""
     log_row: int = 0
     better: str = ""
     counted: int = 0
     title: str = ""
 
     @property
-    def ordered_ms(self) -> int:
-        """Its time for sorting."""
+    def sortable_ms(self) -> int:
+        """The document's time in the range that the engine can sort."""
         return sortable_time_ms(self.time_ms)
 
     @property
     def is_fetched_again(self) -> bool:
-        """Whether it is the kept page again, and so no copy."""
+        """Whether this is the kept page itself, read again, and therefore no copy."""
         return self.reason in SAME_ID
 
     @property
-    def wasted(self) -> int:
-        """Its wasted bytes; none for a page that was fetched again."""
+    def wasted_bytes(self) -> int:
+        """The size of a copy; 0 for a page that was fetched again."""
         return 0 if self.is_fetched_again else self.size
 
     @property
-    def decided(self) -> int:
-        """The place in the log that decided, as a number for sorting."""
+    def decision_rank(self) -> int:
+        """The position in the log that decided, as a number for sorting."""
         row = min(self.log_row, (1 << _ROW_BITS) - 1)
         return min(max(0, self.log_offset), _LOG_OFFSETS - 1) << _ROW_BITS | row
 
 
 class GroupFacts(NamedTuple):
-    """A kept document with copies: its position in the source, and the sums of its copies.
-    `fetched_again`: how often it was fetched again itself. The times are of both.
+    """The facts of a group: a kept document, by its position in the source, and the sums of its
+    copies.
 
-    `id` is empty after it was forgotten (`is_forgotten`); `named_at` is the last log record by
-    which a copy named it. `counted`: the number of both that the log has counted, 0 without.
+    `fetched_again`: how often the kept document itself was read again. `oldest_ms`, `newest_ms`:
+    the first and last record time of copies and repeated reads. `counted`: the number of both by
+    the log, 0 if the log does not count. `id`: the id of the kept document, empty after it was
+    forgotten (`is_forgotten`); `named_at`: the offset of the last log record in which a copy named
+    it.
     """
 
     position: str
@@ -86,17 +92,29 @@ class GroupFacts(NamedTuple):
     is_forgotten: bool = False
 
 
+class HostPairFacts(NamedTuple):
+    """The copies that one host has of another host's pages: their number, the earliest copy, and the
+    time of the newest.
+    """
+
+    copier: str
+    source: str
+    copies: int
+    earliest: TextFacts
+    newest_ms: int
+
+
 class FoundText(NamedTuple):
-    """A document that contains a share of a query."""
+    """A document that contains a part of a query; `share`: that part, 0 to 1."""
 
     share: float
     facts: TextFacts
 
 
 class EngineCheckpoint(NamedTuple):
-    """The topics (by id) and the rules of words that the engine was made for, and the next offset
-    of each partition.
+    """What the engine has read. `built_for`: the ids of the topics and the digest of the tokenisation
+    settings that it was filled from; `next_offsets`: the next offset to read, by partition.
     """
 
-    made_for: Mapping[str, str]
+    built_for: Mapping[str, str]
     next_offsets: Mapping[TopicPartitionKey, int]

@@ -1,8 +1,7 @@
-"""Answer queries: documents that contain a text, with snippets; a group with its copies; groups in
-an order.
+"""Answer queries: find documents that contain a text, with snippets; return groups of copies.
 
-Invariant: an answer never fails because Kafka has deleted a text or does not return it now:
-the document is returned without a snippet.
+Invariant: if Kafka has deleted a text or does not return it now, the query does not fail; the
+document is returned without a snippet.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from stream_dedup.console.values import (
     GroupMember,
     HostPair,
     HostPairs,
-    Opened,
+    OpenedRecord,
     similarity_of,
 )
 from stream_dedup.domain.document import Reason, digest_id, shorten_id
@@ -40,15 +39,15 @@ MEMBERS_MAX = 200
 LISTED_MEMBERS = 50
 PAIRS_MAX = 1_000
 FOUND_MAX = 10_000
-"""How many documents that contain a query are counted, sorted and listed: the best of more."""
+"""If more documents contain a query, only the best of this number are counted, sorted and listed."""
 
 
 class Finder:
-    """Answers from an engine. Without one, before anything was read and while it is closed, each
-    call raises StreamDedupError.
+    """Answers queries from an engine. While there is none (before anything was read, and while the
+    role ends), each call raises StreamDedupError.
 
-    `texts_at` returns texts by position; `id_key` is set if the log names documents by digests;
-    `forgotten` contains the forgotten ids.
+    `texts_at`: returns the texts at output positions; `id_key`: the key of id digests, if the log
+    contains digests instead of ids; `forgotten`: the forgotten ids.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class Finder:
     def _engine(self) -> TextIndex:
         if self.engine is None:
             raise StreamDedupError(
-                "The search has read nothing yet and waits for Kafka, or is closing; see /startupz."
+                "The search has read nothing yet and waits for Kafka, or is stopping; see /startupz."
             )
         return self.engine
 
@@ -78,16 +77,16 @@ class Finder:
         self,
         text: str,
         limit: int,
-        least: float | None = None,
+        min_share: float | None = None,
         *,
         offset: int = 0,
         order: str = "best",
         host: str = "",
         snippets: bool = True,
     ) -> FoundDocuments:
-        """Return `limit` of the documents that contain enough of a text, after `offset` others
-        in one of `FIND_ORDERS`; of `host` and its subdomains, if it is given. Documents without a
-        time come last.
+        """Return the documents that contain at least the share `min_share` of a text: at most
+        `limit` after the first `offset`, in one of `FIND_ORDERS`. Documents without a time come
+        last. With `host`, return only documents of this host and its subdomains.
 
         Raises:
             InputError: the text has no word or is too long, or the order is unknown.
@@ -95,59 +94,65 @@ class Finder:
         if order not in FIND_ORDERS:
             raise InputError(f"order must be one of {', '.join(FIND_ORDERS)}, not {order!r:.40}.")
         query = parse_query(text, self._languages)
-        matches = self._engine.find(query, FOUND_MAX + 1, least)
+        matches = self._engine.find(query, FOUND_MAX + 1, min_share)
         is_whole = len(matches) <= FOUND_MAX
         hosts = {
-            match.facts.at: self._hosts.of(match.facts.id.encode()) for match in matches[:FOUND_MAX]
+            match.facts.output_position: self._hosts.of(match.facts.id.encode())
+            for match in matches[:FOUND_MAX]
         }
         wanted_host = asked_host(host)
         listed = [
-            match for match in matches[:FOUND_MAX] if is_of_host(hosts[match.facts.at], wanted_host)
+            match
+            for match in matches[:FOUND_MAX]
+            if is_of_host(hosts[match.facts.output_position], wanted_host)
         ]
         if order != "best":
             sign = 1 if order == "earliest" else -1
             listed.sort(key=lambda match: (not match.facts.time_ms, sign * match.facts.time_ms))
         page = listed[offset : offset + limit]
-        texts = self._texts_of(page) if snippets else {}
+        texts = self._read_texts(page) if snippets else {}
         return FoundDocuments(
             documents=tuple(
                 FoundDocument(
-                    at=match.facts.at,
+                    output_position=match.facts.output_position,
                     id=match.facts.id,
                     share=match.share,
-                    snippet=snippet_of(texts[match.facts.at], query, self._languages)
-                    if texts.get(match.facts.at)
+                    snippet=snippet_of(texts[match.facts.output_position], query, self._languages)
+                    if texts.get(match.facts.output_position)
                     else (),
                     verdict=match.facts.verdict,
                     time_ms=match.facts.time_ms,
-                    group=self._group_of(match.facts),
-                    host=hosts[match.facts.at],
+                    group_position=self._group_of(match.facts),
+                    host=hosts[match.facts.output_position],
                     title=match.facts.title,
                 )
                 for match in page
             ),
             total=len(listed),
             is_whole=is_whole,
-            hosts=len({hosts[match.facts.at] for match in listed}),
+            hosts=len({hosts[match.facts.output_position] for match in listed}),
         )
 
-    def _texts_of(self, page: list[FoundText]) -> dict[str, str]:
+    def _read_texts(self, page: list[FoundText]) -> dict[str, str]:
         try:
-            return dict(self._texts_at([document.facts.at for document in page]))
+            return dict(self._texts_at([document.facts.output_position for document in page]))
         except StreamDedupError as error:
             _logger.warning(
-                "texts could not be read; documents are returned without snippets", why=str(error)
+                "texts could not be read; documents are returned without snippets",
+                reason=str(error),
             )
             return {}
 
     def _group_of(self, facts: TextFacts) -> str:
-        """Return the position of a document's group; of a kept document its own, if it has copies."""
-        if facts.group or not facts.position:
-            return facts.group
-        return facts.position if self._engine.group(facts.position) else ""
+        """Return the position of a document's group: that of the kept document, which may be the document
+        itself; empty if a kept document has no copies.
+        """
+        if facts.group_position or not facts.source_position:
+            return facts.group_position
+        return facts.source_position if self._engine.group(facts.source_position) else ""
 
     def _id_in_log(self, identifier: str) -> str:
-        """Return an id of a record in the form of the log: shortened, and with a key its digest."""
+        """Return the id of a record as the log contains it: shortened, and with a key its digest."""
         short = shorten_id(identifier.encode("utf-8", "replace"))
         return (short if self._id_key is None else digest_id(short, self._id_key)).decode(
             "utf-8", "replace"
@@ -157,9 +162,9 @@ class Finder:
         """Return the number of groups."""
         return self._engine.group_count
 
-    def unless_forgotten(self, record: Opened) -> Opened:
-        """Return the record, or for a forgotten one a record that only says so: Kafka may keep it
-        for long.
+    def redact_record(self, record: OpenedRecord) -> OpenedRecord:
+        """Return a record as it may be shown: a forgotten record without its contents, which Kafka
+        may still store.
 
         Raises:
             StreamDedupError: the forgotten ids are not known yet.
@@ -167,41 +172,41 @@ class Finder:
         log = "" if record.decision is None else record.decision.log
         if not self._is_forgotten(self._id_in_log(record.id), log, record.time_ms):
             return record
-        why = f"The record at {record.at} was forgotten and is not shown; its topic deletes it after its retention."
-        return Opened(record.at, "", "", why, is_forgotten=True)
+        reason = f"The record at {record.position} was forgotten and is not shown; its topic deletes it after its retention."
+        return OpenedRecord(record.position, "", "", reason, is_forgotten=True)
 
-    def as_shown(self, decision: Decision) -> Decision | None:
-        """Return a decision as it may be listed: None if it was forgotten, without the id of a
-        forgotten kept document.
+    def redact_decision(self, decision: Decision) -> Decision | None:
+        """Return a decision as it may be listed: None for a forgotten document, and without the id of
+        a kept document that was forgotten.
 
         Raises:
             StreamDedupError: the forgotten ids are not known yet.
         """
         if self._is_forgotten(self._id_in_log(decision.id), decision.log, decision.time_ms):
             return None
-        other = decision.of_id or decision.sibling_id
-        is_named = not self._is_forgotten(other, decision.log, decision.time_ms)
-        return decision if is_named else decision.without_kept_id()
+        kept_id = decision.kept_id or decision.sibling_id
+        hides_kept_id = self._is_forgotten(kept_id, decision.log, decision.time_ms)
+        return decision.without_kept_id() if hides_kept_id else decision
 
     def _is_forgotten(self, identifier: str, log: str, time_ms: int) -> bool:
         if not self._forgotten.is_complete:
             raise StreamDedupError(
-                "The search still reads which ids were forgotten, and shows no record until then; see "
-                "/startupz."
+                "The search is still reading which ids were forgotten, and shows no records before it "
+                "has finished; see /startupz."
             )
         place = parse_log_place(log)
         return self._forgotten.hides_displayed_id(
             identifier, -1 if place is None else place.offset, time_ms
         )
 
-    def group(self, named: str, limit: int = MEMBERS_MAX) -> DocumentGroup | None:
-        """Return the group of a document with its newest `limit` members, by a position in the
-        source or an output, or by an id; None without one.
+    def group(self, document: str, limit: int = MEMBERS_MAX) -> DocumentGroup | None:
+        """Return the group of a document with its newest `limit` members; None without one.
+        `document`: the document's position in the source or an output, or its id.
         """
-        group = self._engine.group(named)
+        group = self._engine.group(document)
         if group is None:
-            facts = self._engine.facts_at(named)
-            position = self._group_of(facts) if facts else self._group_by_id(named)
+            facts = self._engine.facts_at(document)
+            position = self._group_of(facts) if facts else self._group_by_id(document)
             group = self._engine.group(position) if position else None
         if group is None:
             return None
@@ -211,11 +216,13 @@ class Finder:
             self._engine.copies_of(group.position, 1, is_oldest_first=True),
         )
 
-    def released(self, position: str) -> str:
-        """Return the position of the released document from a source position; empty without one."""
+    def released_position(self, position: str) -> str:
+        """Return the output position of the released document whose source record is at `position`;
+        empty if the document was not released.
+        """
         return next(
             (
-                facts.at
+                facts.output_position
                 for facts in self._engine.kept_at(position)
                 if facts.reason == Reason.RELEASED.label
             ),
@@ -228,36 +235,41 @@ class Finder:
             "",
         )
         return position or next(
-            (facts.group for facts in self._engine.facts_of_id(identifier) if facts.group), ""
+            (
+                facts.group_position
+                for facts in self._engine.facts_of_id(identifier)
+                if facts.group_position
+            ),
+            "",
         )
 
     def groups(self, order: str, limit: int, offset: int = 0) -> list[DocumentGroup]:
-        """Return the `largest` groups, or the `newest`, after `offset` others, each with its newest
-        `LISTED_MEMBERS` copies.
+        """Return at most `limit` groups after the first `offset`, the `largest` or the `newest` first,
+        each with its newest `LISTED_MEMBERS` copies.
         """
         return [
             self._to_group(group, self._engine.copies_of(group.position, LISTED_MEMBERS))
             for group in self._engine.groups(order, limit, offset)
         ]
 
-    def pairs(self, host: str) -> HostPairs:
-        """Return which hosts copied which, the most copies first; with `host`, only pairs with it
-        or a subdomain.
+    def host_pairs(self, host: str) -> HostPairs:
+        """Return which hosts copied which hosts, the most copies first. With `host`, return only the
+        pairs of this host and its subdomains.
         """
         pairs = []
-        for hosts, copies, first, newest_ms in self._engine.pairs(host, PAIRS_MAX):
-            copier, source = hosts.split()
-            kept = next(iter(self._engine.kept_at(first.group)), None)
+        for pair in self._engine.host_pairs(host, PAIRS_MAX):
+            earliest = pair.earliest
+            kept = next(iter(self._engine.kept_at(earliest.group_position)), None)
             pairs.append(
                 HostPair(
-                    copier=copier,
-                    source=source,
-                    copies=copies,
-                    first_ms=first.time_ms,
-                    newest_ms=newest_ms,
-                    example=first.at,
-                    example_id=first.id,
-                    is_older_than_kept=kept is not None and first.time_ms < kept.time_ms,
+                    copier=pair.copier,
+                    source=pair.source,
+                    copies=pair.copies,
+                    first_ms=earliest.time_ms,
+                    newest_ms=pair.newest_ms,
+                    example=earliest.output_position,
+                    example_id=earliest.id,
+                    is_older_than_kept=kept is not None and earliest.time_ms < kept.time_ms,
                 )
             )
         return HostPairs(tuple(pairs), self._engine.committed_ms)
@@ -284,7 +296,7 @@ class Finder:
     def _to_member(self, facts: TextFacts) -> GroupMember:
         host = self._hosts.of(facts.id.encode())
         return GroupMember(
-            at=facts.at,
+            output_position=facts.output_position,
             id=facts.id,
             host=host,
             time_ms=facts.time_ms,

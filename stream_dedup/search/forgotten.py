@@ -1,12 +1,13 @@
-"""Forgotten ids: the documents that the search must not show, by the control records `forget` of
-the log. Pure.
+"""Decide which documents the search must not show, by the control records `forget` in the log. Pure.
 
-A `forget` covers every document of its id that the log decided before it, by the place in
-`dedup.log`, in whichever order the search reads the two. A later document of the id is shown,
-because `forget` is no ban. For a record that no log decided, the times are compared; a record
-without a time, or with one in the future, is covered.
+A `forget` covers every document of its id that the log decided before it. The position in the log
+(`dedup.log`) is compared, so the order in which the search reads the two records does not matter. A
+later document of the id is shown, because `forget` does not ban an id. For a record without a
+position in the log, the times are compared; a record without a time, or with a time in the future,
+is covered.
 
-Invariant: ids are stored as digests, so that the engine's folder does not contain a forgotten one.
+Invariant: only digests of forgotten ids are stored, so that the engine's folder contains no forgotten
+id.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from stream_dedup.log.records import FORMATS, KIND_CONTROL, MAGIC, Control, deco
 
 
 class ForgottenId(NamedTuple):
-    """A forgotten id: its digest, the digest of its shown form, and the offset and time of the log
-    record.
+    """A forgotten id. `id_key`: the digest of the id in the log's form; `shown_key`: the digest of
+    the id as pages show it; `log_offset`, `append_ms`: offset and time of the `forget` in the log.
     """
 
     id_key: str
@@ -33,14 +34,16 @@ class ForgottenId(NamedTuple):
     append_ms: int
 
     def covers(self, log_offset: int, time_ms: int) -> bool:
-        """Return whether it covers a document that the log decided at an offset, or (-1) one of
-        that time.
+        """Return whether the `forget` covers a document that the log decided at `log_offset`; if that
+        is -1, a document with the time `time_ms`.
         """
         return log_offset < self.log_offset if log_offset >= 0 else time_ms <= self.append_ms
 
 
 class ForgottenIds:
-    """The last `forget` of each id. `is_complete`: the log was read to its end at the start."""
+    """The last `forget` of each id. `is_complete`: the log was read to the end that it had at the
+    start.
+    """
 
     def __init__(
         self,
@@ -57,7 +60,7 @@ class ForgottenIds:
             self.add_forgotten(forgotten_id)
 
     def add_forgotten(self, forgotten_id: ForgottenId) -> None:
-        """Add a forgotten id."""
+        """Add a forgotten id; the last `forget` of an id counts."""
         for ids, key in (
             (self._by_id, forgotten_id.id_key),
             (self._by_shown, forgotten_id.shown_key),
@@ -66,37 +69,37 @@ class ForgottenIds:
                 ids[key] = forgotten_id
 
     def covers(self, id_key: str, log_offset: int, time_ms: int) -> bool:
-        """Return whether a document must not be shown."""
+        """Return whether a document must not be shown, by the digest of its id in the log's form."""
         return self._covers(self._by_id.get(id_key), log_offset, time_ms)
 
     def hides_displayed_id(self, identifier: str, log_offset: int, time_ms: int) -> bool:
-        """Return whether an id in a record must not be shown."""
+        """Return whether an id in a record must not be shown, by the id as pages show it."""
         forgotten_id = (
             self._by_shown.get(shown_key_of(identifier)) if self._by_shown and identifier else None
         )
         return self._covers(forgotten_id, log_offset, time_ms)
 
     def _covers(self, forgotten_id: ForgottenId | None, log_offset: int, time_ms: int) -> bool:
-        # A time in the future does not show whether the record is older than the `forget`.
+        # A time in the future is wrong, so the record may be older than the `forget`: cover it.
         return forgotten_id is not None and forgotten_id.covers(
             log_offset, time_ms if time_ms <= self._now_ms() else 0
         )
 
 
 def forgotten_in(message: Message) -> Iterator[ForgottenId]:
-    """Yield the ids that a log record forgets; none for any other record.
+    """Yield the ids that a log record forgets; other records yield nothing.
 
     Raises:
-        OtherFormatError: it is of a format that this program does not read.
+        OtherFormatError: the record has a format that this version does not read.
     """
-    where = f"The record {message.position}"
+    record_name = f"The record {message.position}"
     try:
-        frame = unframed(MAGIC, FORMATS, message.value, where)
-        record = decode(message.value, where) if frame.kind == KIND_CONTROL else None
+        frame = unframed(MAGIC, FORMATS, message.value, record_name)
+        record = decode(message.value, record_name) if frame.kind == KIND_CONTROL else None
     except OtherFormatError:
         raise
     except FormatError:
-        return  # as the index passes it over
+        return  # the index skips such a record too
     if isinstance(record, Control) and record.type == "forget":
         for identifier in forgotten_ids(record.fields):
             shown = identifier.decode("utf-8", "replace")
@@ -106,7 +109,7 @@ def forgotten_in(message: Message) -> Iterator[ForgottenId]:
 
 
 def key_of(log_id: bytes) -> str:
-    """Return the digest of an id in the form of the log; empty without one."""
+    """Return the digest of an id in the log's form; empty for an empty id."""
     return (
         hashlib.blake2b(log_id, digest_size=16, person=b"search take-down").hexdigest()
         if log_id
@@ -115,5 +118,5 @@ def key_of(log_id: bytes) -> str:
 
 
 def shown_key_of(identifier: str) -> str:
-    """Return the digest of an id in its shown form, which lacks bytes that are not UTF-8."""
+    """Return the digest of an id as pages show it: bytes that are not UTF-8 are replaced."""
     return key_of(identifier.encode("utf-8", "replace"))

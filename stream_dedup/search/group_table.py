@@ -1,4 +1,4 @@
-"""Tables and sentences of groups of copies, as a search answers them, for `group`."""
+"""Format the groups of copies that a search returns as tables and sentences, for `group`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COPY_COLUMNS: Final = [
     "time",
     "similarity",
     "reason",
-    "better by",
+    "best so far by",
     "bytes",
     "position",
 ]
@@ -20,15 +20,15 @@ GROUP_COLUMNS: Final = [
     "kept document",
     "copies",
     "bytes wasted",
-    "first copy",
-    "newest copy",
+    "first copied",
+    "last copied",
     "best copy",
     "position",
 ]
 
 
-def list_sentence(answer: dict[str, Any], shown: int) -> str:
-    """Return how many of the groups are shown."""
+def summarise_list(answer: dict[str, Any], shown: int) -> str:
+    """Return a sentence: how many groups there are, and how many of them are shown."""
     total = answer["total"]
     return (
         f"{shown:,} of {total:,} groups (--limit)."
@@ -37,23 +37,25 @@ def list_sentence(answer: dict[str, Any], shown: int) -> str:
     )
 
 
-def group_sentence(answer: dict[str, Any], shown: int) -> str:
-    """Return the numbers of copies, the position, the times and the best copy of a group."""
-    copies, again, in_log = answer["copies"], answer["fetched_again"], answer["counted"]
-    total, best = copies + again, answer["best"]
+def summarise_group(answer: dict[str, Any], shown: int) -> str:
+    """Return sentences about a group: its copies, position, record times and best copy."""
+    copies, fetched_again, in_log = answer["copies"], answer["fetched_again"], answer["counted"]
+    total, best = copies + fetched_again, answer["best"]
     parts = [
         f"{_name(answer)} was kept and has {copies:,} {'copy' if copies == 1 else 'copies'}"
-        + (f"; it was fetched again {counted(again, 'time')}" if again else "")
+        + (f"; it was fetched again {counted(fetched_again, 'time')}" if fetched_again else "")
         + (f"; the newest {shown} are shown (--limit)" if total > shown else "")
         + ".",
         f"Its position is {answer['position']}.",
     ]
     if in_log is not None and in_log != total:
-        parts.append(f"The log counted {in_log:,}.")
+        parts.append(
+            f"The log counted {counted(in_log, 'duplicate')} of it, including repeated fetches."
+        )
     newest = utc_text(answer["newest_ms"])
     if answer["oldest_ms"]:
-        times = f"Time of the copy: {newest}." if total == 1 else ""
-        parts.append(times or f"Times of the copies: {utc_text(answer['oldest_ms'])} to {newest}.")
+        times = f"Record time: {newest}." if total == 1 else ""
+        parts.append(times or f"Record times: {utc_text(answer['oldest_ms'])} to {newest}.")
     if best is not None:
         rule = printable(str(best["better"]), 40)
         parts.append(f"The best copy so far, by the rule {rule}, is {_name(best)}.")
@@ -61,7 +63,7 @@ def group_sentence(answer: dict[str, Any], shown: int) -> str:
 
 
 def group_row(group: dict[str, Any]) -> list[str]:
-    """Return the row of a group for `GROUP_COLUMNS`."""
+    """Return the cells of a group, by `GROUP_COLUMNS`."""
     best = group["best"]
     return [
         _name(group),
@@ -69,13 +71,15 @@ def group_row(group: dict[str, Any]) -> list[str]:
         f"{group['bytes_wasted']:,}",
         utc_text(group["oldest_ms"]),
         utc_text(group["newest_ms"]),
-        "the kept one" if best is None else f"{_name(best)} ({printable(str(best['better']), 40)})",
+        "the kept document"
+        if best is None
+        else f"{_name(best)} ({printable(str(best['better']), 40)})",
         group["position"],
     ]
 
 
 def copy_row(member: dict[str, Any]) -> list[str]:
-    """Return the row of a copy for `COPY_COLUMNS`."""
+    """Return the cells of a copy, by `COPY_COLUMNS`."""
     similarity = "" if member["similarity"] is None else f"{member['similarity']:.2f}"
     return [
         printable(str(member["id"] or "-"), 120),
@@ -85,9 +89,9 @@ def copy_row(member: dict[str, Any]) -> list[str]:
         member["reason"],
         printable(str(member["better"]), 40),
         f"{member['size']:,}",
-        member["at"],
+        member["output_position"],
     ]
 
 
 def _name(group: dict[str, Any]) -> str:
-    return printable(str(group["id"] or group.get("position") or group["at"]), 120)
+    return printable(str(group["id"] or group.get("position") or group["output_position"]), 120)

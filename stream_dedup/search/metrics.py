@@ -16,7 +16,7 @@ class SearchMetrics(DecodingMetrics):
         super().__init__()
         self.set_recipe("")
         counter, gauge = self._counter, self._gauge
-        self.read = counter(
+        self.added = counter(
             "stream_dedup_search_records",
             "Output records added to the full-text engine.",
         )

@@ -1,7 +1,8 @@
-"""Read the texts of records of the outputs: of records as they are read, and by position.
+"""Decode the texts of output records: of the records that the role reads, and of single records by
+position.
 
-Invariants: the filter's own decoder reads them; a page that needs a text does not wait for the
-role's reading, and at most `_PATIENCE_SECONDS` for a text in another store.
+Invariants: the same decoder as in the workers is used; a page that needs texts does not wait for
+the role's loop, and waits at most `_PATIENCE_SECONDS` for texts in an object store.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from stream_dedup.settings.settings import Settings
 
 # A person waits for the page: a missing snippet is better than a wait.
 _PATIENCE_SECONDS: Final = 1.5
-_STRETCH_BYTES: Final = 4 << 20
-_AHEAD_BYTES: Final = 64 << 20
+_FETCH_BYTES: Final = 4 << 20
+_FETCH_AHEAD_BYTES: Final = 64 << 20
 
 
 class OutputText(NamedTuple):
-    """The document of a record. The text is empty if there is nothing to search in; `why`: why a
-    text that should exist cannot be read.
+    """The document in a record. `text` is empty if there is no text to search in;
+    `unreadable_reason`: why a text that should exist cannot be read.
     """
 
     id: bytes
     text: str
-    why: str = ""
+    unreadable_reason: str = ""
     title: str = ""
 
 
@@ -40,36 +41,36 @@ class OutputTexts:
     """The texts of one deployment's outputs."""
 
     def __init__(self, settings: Settings) -> None:
-        """Take the input settings.
+        """Create the decoders from the input settings.
 
         Raises:
-            ConfigurationError: an extra that they ask for is not installed.
+            ConfigurationError: an extra that the settings need is not installed.
         """
         self._settings = settings
         self._decoder = Decoder(settings)
-        self._asked = Decoder(settings)
+        self._page_decoder = Decoder(settings)
         self._lock = threading.Lock()
 
-    def of_each(
+    def decode_each(
         self, messages: Sequence[Message], is_hurried: Callable[[], bool]
     ) -> Iterator[OutputText]:
-        """Yield the document of each record, in their order; texts in other stores are fetched
-        ahead. For one thread.
+        """Yield the document in each record, in the order of the records; texts in an object store
+        are fetched ahead. Only one thread may call this.
 
         Raises:
-            AwayError: the store of the next text does not answer; or the caller `is_hurried`, and
-            it has not arrived.
+            AwayError: the store of the next text does not answer; or the text has not arrived and
+            `is_hurried` returns True.
         """
-        return _read_each(self._decoder, messages, is_hurried)
+        return _decode_each(self._decoder, messages, is_hurried)
 
-    def at(self, places: Iterable[str]) -> Mapping[str, str]:
-        """Return the texts at positions such as `unique-3@17`, without those that cannot be read.
+    def texts_at(self, positions: Iterable[str]) -> Mapping[str, str]:
+        """Return the texts at positions such as `unique-3@17`; texts that cannot be read are missing.
 
         Raises:
-            BrokerError: Kafka does not give them.
+            BrokerError: Kafka does not return the records.
         """
         spans: dict[TopicPartitionKey, list[tuple[int, int]]] = {}
-        for position in places:
+        for position in positions:
             front, _, offset = position.rpartition("@")
             topic, _, partition = front.rpartition("-")
             spans.setdefault((topic, int(partition)), []).append((int(offset), int(offset) + 1))
@@ -78,39 +79,39 @@ class OutputTexts:
             messages = list(records)
         texts: dict[str, str] = {}
         with self._lock:
-            until = time.monotonic() + _PATIENCE_SECONDS
+            deadline = time.monotonic() + _PATIENCE_SECONDS
             while messages:
-                done = 0
+                decoded_count = 0
                 try:
-                    for text in _read_each(
-                        self._asked, messages, lambda: time.monotonic() >= until
+                    for text in _decode_each(
+                        self._page_decoder, messages, lambda: time.monotonic() >= deadline
                     ):
-                        message = messages[done]
+                        message = messages[decoded_count]
                         texts[message.position] = text.text
-                        done += 1
+                        decoded_count += 1
                 except AwayError:
-                    done += 1
-                messages = messages[done:]
+                    decoded_count += 1  # skip the record whose text did not arrive
+                messages = messages[decoded_count:]
         return texts
 
 
-def _read_each(
+def _decode_each(
     decoder: Decoder, messages: Sequence[Message], is_hurried: Callable[[], bool]
 ) -> Iterator[OutputText]:
-    address_of_place = decoder.addresses(messages) if decoder.fetches else {}
-    places, addresses = [*address_of_place], [*address_of_place.values()]
+    address_of_index = decoder.addresses(messages) if decoder.fetches else {}
+    indices, addresses = [*address_of_index], [*address_of_index.values()]
     texts: dict[int, Fetched] = {}
     fetched_count = 0
-    for place, message in enumerate(messages):
-        if place in address_of_place and place not in texts:
+    for index, message in enumerate(messages):
+        if index in address_of_index and index not in texts:
             fetched = decoder.fetch(
-                addresses, fetched_count, _STRETCH_BYTES, _AHEAD_BYTES, is_hurried
+                addresses, fetched_count, _FETCH_BYTES, _FETCH_AHEAD_BYTES, is_hurried
             )
             texts.update(
-                zip(places[fetched_count : fetched_count + len(fetched)], fetched, strict=True)
+                zip(indices[fetched_count : fetched_count + len(fetched)], fetched, strict=True)
             )
             fetched_count += len(fetched)
-        decoded = decoder.decode(message, texts.pop(place, None))
+        decoded = decoder.decode(message, texts.pop(index, None))
         if isinstance(decoded, DecodedDocument):
             text = decoded.text if isinstance(decoded.text, str) else ""
             yield OutputText(decoded.id, text, title=decoded.title)

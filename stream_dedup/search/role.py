@@ -1,17 +1,20 @@
-"""The role search: fills the full-text engine from `unique` and `duplicates`, and answers queries.
-Writes nothing to Kafka.
+"""Run the role search: it fills the full-text engine from `unique` and `duplicates`, and answers
+queries. It writes nothing to Kafka.
 
-    opening      the folder; a folder with other tokenisation settings is refused, else its contents are searched at once
-    waiting      for Kafka; a folder filled from another cluster's topics is refused
-    forgetting   the log is read to its end for forgotten ids before documents are added
-    catching up  the outputs are read up to their ends at the start; not ready
-    held up      the store of texts does not answer; the log is still read
-    following    ready; new documents are found within seconds, and forgotten and old ones are removed
+The states of the role:
 
-Invariants: outputs and log are read by assignment from the offsets in the engine's last commit; a
-forgotten document is not shown, even if the order to forget it is read before the document; no
-verdict waits for this role, which leaves the processor to the roles that judge; after a failure of
-the engine the process ends, and a restart continues from the last commit.
+    opening      opens the folder, and exits if it has other tokenisation settings; the documents in
+                 it can be found at once
+    waiting      for Kafka; exits if the folder was filled from another cluster's topics
+    forgetting   reads the log to its end for forgotten ids, before documents are added
+    catching up  reads the outputs to the ends that they had at the start; not ready
+    held up      the object store of texts does not answer; only the log is read
+    following    ready; adds new documents within seconds; removes forgotten and expired ones
+
+Invariants: the partitions of outputs and log are assigned, and read from the offsets in the engine's
+last commit; a forgotten document is not shown, even if its `forget` is read before the document; no
+verdict waits for this role, whose process has a lower priority than those of other roles; after a
+failure of the engine the process ends, and a restart continues from the last commit.
 """
 
 from __future__ import annotations
@@ -62,7 +65,7 @@ _NICENESS: Final = 10
 _RECORDS_MAX: Final = 500
 _IDLE_SECONDS: Final = 0.2
 _COMMIT_SECONDS: Final = 1.0
-_COMMIT_BEHIND_SECONDS: Final = 15.0
+_CATCH_UP_COMMIT_SECONDS: Final = 15.0
 COMMIT_DOCUMENTS: Final = 20_000
 _CHECK_SECONDS: Final = 2.0
 _DROP_SECONDS: Final = 600.0
@@ -80,7 +83,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
         StreamDedupError: the search cannot continue; a restart continues from the engine's last
         commit.
     """
-    os.nice(_NICENESS)  # a worker or index on the same machine comes first
+    os.nice(_NICENESS)  # a worker or index on the same machine has priority
     dependencies = SearchDependencies.of_process()
     with closing(LocalSearch(settings, dependencies)) as local:
         metrics = SearchMetrics()
@@ -94,9 +97,11 @@ def run(settings: Settings, stop: threading.Event) -> None:
         )
         if local.engine.checkpoint is None:
             opening = "waiting for Kafka, to read the outputs"
-            finder.engine = None  # not read yet, which differs from finding nothing
+            finder.engine = (
+                None  # queries must fail, not find nothing, until outputs have been read
+            )
 
-        def serving(port: int) -> None:
+        def log_address(port: int) -> None:
             _logger.info("console started", address=f"http://{settings.http_host}:{port}/")
 
         topic = settings.topic_names.unique
@@ -107,10 +112,10 @@ def run(settings: Settings, stop: threading.Event) -> None:
             _logger,
             pages.routes(),
             dependencies.failpoint,
-            on_serving=serving,
+            on_serving=log_address,
         )
 
-        def make(role: RunningRole) -> Callable[[], None]:
+        def make_loop(role: RunningRole) -> Callable[[], None]:
             filler = role.watch.begin(
                 stop,
                 lambda: TextFiller(
@@ -121,7 +126,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
             return lambda: filler.run(stop)
 
         try:
-            run_role(settings, stop, frame, make)
+            run_role(settings, stop, frame, make_loop)
         finally:
             finder.engine = None
 
@@ -146,16 +151,17 @@ class SearchDependencies:
 
 
 class LocalSearch:
-    """The engine in its folder, the forgotten ids, and the `finder` that answers from both: all
-    that needs no Kafka.
+    """The parts of a search that need no Kafka: the engine in its folder, the forgotten ids, and the
+    `finder` that answers queries from both.
     """
 
     def __init__(self, settings: Settings, dependencies: SearchDependencies) -> None:
         """Open the folder.
 
         Raises:
-            ConfigurationError: it was filled under other rules; or an extra that the settings need
-            is not installed. StoreError: it is damaged, or another process has it open.
+            ConfigurationError: the folder was filled with other tokenisation settings; or an extra
+            that the settings need is not installed. StoreError: the folder is damaged, or another
+            process has it open.
         """
         recipe = recipe_of(settings)
         self._folder = settings.search_dir
@@ -175,28 +181,30 @@ class LocalSearch:
             self.engine.close()
             raise
         id_key = recipe.key if settings.log_ids == "digest" else None
-        self.finder = Finder(self.engine, self.languages, self.texts.at, id_key, self.forgotten)
+        self.finder = Finder(
+            self.engine, self.languages, self.texts.texts_at, id_key, self.forgotten
+        )
 
     def check_identity(self, topics: Mapping[str, str]) -> dict[str, str]:
-        """Return `topics` and the tokenisation settings, which identify an engine.
+        """Return what an engine must be built for: the ids in `topics` and the tokenisation settings.
 
         Raises:
-            ConfigurationError: this one was made for others.
+            ConfigurationError: the engine in the folder was built for others.
         """
-        made_for = {**topics, **self._tokenisation}
+        built_for = {**topics, **self._tokenisation}
         checkpoint = self.engine.checkpoint
         changed = sorted(
             name
-            for name in made_for
-            if checkpoint is not None and checkpoint.made_for.get(name) != made_for[name]
+            for name in built_for
+            if checkpoint is not None and checkpoint.built_for.get(name) != built_for[name]
         )
         if changed:
             raise ConfigurationError(
                 f"The full-text engine in {self._folder} was built for other topics or settings "
                 f"({', '.join(changed)} differ). Delete the folder, and the search fills a new one "
-                "from Kafka; or give this search another folder with STREAM_DEDUP_STATE_DIR."
+                "from Kafka; or name another folder with STREAM_DEDUP_STATE_DIR."
             )
-        return made_for
+        return built_for
 
     def close(self) -> None:
         """Close the engine."""
@@ -204,7 +212,7 @@ class LocalSearch:
 
 
 class TextFiller:
-    """Fills the engine: `run` is the role's loop."""
+    """Fills the engine from Kafka. `run` is the role's loop."""
 
     def __init__(
         self,
@@ -218,8 +226,8 @@ class TextFiller:
         """Read the topics' ends from Kafka, and continue at the engine's checkpoint.
 
         Raises:
-            ConfigurationError: the engine was made for other topics, or has read records that they no longer
-                contain. BrokerError: Kafka does not answer.
+            ConfigurationError: the engine was built for other topics, or has read records that the
+                topics no longer contain. BrokerError: Kafka does not answer.
         """
         self._settings = settings
         self._local = local
@@ -236,24 +244,24 @@ class TextFiller:
         self._topics = (names.unique, names.duplicates, names.fingerprints)
         self._log = (names.fingerprints, 0)
         self._kafka = ReusedAdmin(settings, dependencies.make_admin)
-        self._made_for = local.check_identity(self._kafka.ask(self._existing_topics))
+        self._built_for = local.check_identity(self._kafka.ask(self._existing_topics))
         ends = self._kafka.ask(lambda admin: admin.bounds(self._partitions(admin)))
         self._catch_up_to = {key: high for key, (_, high) in ends.items()}
-        self._behind_at_start = 0
-        # The outputs wait until the log was read, so that forgotten documents are never shown.
-        self._waiting = self._start_offsets(ends)
+        self._unread_at_start = 0
+        # Outputs are read only after the log, so that forgotten documents are never shown.
+        self._paused = self._start_offsets(ends)
         self._reader = dependencies.make_reader(settings, f"search-{dependencies.host}")
         try:
-            self._reader.start({self._log: self._waiting.pop(self._log)})
+            self._reader.start({self._log: self._paused.pop(self._log)})
         except BaseException:
             self._reader.close()
             raise
         self._is_caught_up = False
         self._stop = threading.Event()
-        self._away: AwayError | None = None  # why documents wait
-        self._ask_again_at = self._quiet_until = 0.0
-        self._next_commit = dependencies.monotonic() + _COMMIT_BEHIND_SECONDS
-        self._next_look = self._next_drop = 0.0
+        self._away: AwayError | None = None  # why outputs are not read now
+        self._resume_at = self._quiet_until = 0.0
+        self._next_commit = dependencies.monotonic() + _CATCH_UP_COMMIT_SECONDS
+        self._next_check = self._next_drop = 0.0
         self._logger.info(
             "search started", folder=str(settings.search_dir), documents=self._engine.documents
         )
@@ -268,12 +276,12 @@ class TextFiller:
     def _partitions(self, admin: Admin) -> list[TopicPartitionKey]:
         ids = admin.topic_ids(self._topics)
         recreated = [
-            name for name, (topic_id, _) in ids.items() if topic_id.hex() != self._made_for[name]
+            name for name, (topic_id, _) in ids.items() if topic_id.hex() != self._built_for[name]
         ]
         if recreated:
             raise StreamDedupError(
-                f"{' and '.join(recreated)} were deleted and created again, so this search exits: "
-                "its documents belong to the old ones."
+                f"The topics {' and '.join(recreated)} were deleted and created again, so this search "
+                "exits: its documents are from the deleted topics."
             )
         return [
             (name, partition)
@@ -284,8 +292,8 @@ class TextFiller:
     def _start_offsets(
         self, ends: Mapping[TopicPartitionKey, tuple[int, int]]
     ) -> dict[TopicPartitionKey, int]:
-        """Return the offset at which each partition is read; warn of records that retention deleted
-        before.
+        """Return the offset from which each partition is read; warn if retention deleted records
+        before they were read.
         """
         checkpoint = self._engine.checkpoint
         folder = self._settings.search_dir
@@ -296,15 +304,15 @@ class TextFiller:
         if shortened is not None:
             raise ConfigurationError(
                 f"The full-text engine in {folder} has read {shortened[0]}-{shortened[1]} up to "
-                f"offset {next_offsets[shortened]}, and it ends at {ends[shortened][1]}, so the topic "
-                "has lost records. Delete the folder, and the search fills a new one."
+                f"offset {next_offsets[shortened]}, but the partition ends at {ends[shortened][1]}, so "
+                "it has lost records. Delete the folder, and the search fills a new one."
             )
         lost = sum(
             max(0, low - next_offsets[key]) for key, (low, _) in ends.items() if key in next_offsets
         )
         if lost:
             self._logger.warning(
-                "records were removed by their topic before they were read; they are not found",
+                "retention deleted records before they were read; they cannot be found",
                 records=lost,
             )
         return {key: max(low, next_offsets.get(key, low)) for key, (low, _) in ends.items()}
@@ -314,14 +322,15 @@ class TextFiller:
         self._stop = stop
         try:
             while not stop.is_set():
-                self._turn()
+                self._read_batch()
             if self._engine.added:
                 self._commit(self._dependencies.monotonic())
             self._logger.info("search stopped", documents=self._engine.documents)
         finally:
             self._reader.close()
 
-    def _turn(self) -> None:
+    def _read_batch(self) -> None:
+        """Read and add some records, and do the periodic work that is due."""
         self._health.beat()
         log_offset = self._next_offsets[self._log]
         forgotten_ids: list[ForgottenId] = []
@@ -331,27 +340,27 @@ class TextFiller:
                 forgotten_ids += forgotten_in(message)
             else:
                 documents.append(message)
-        self._add_all(documents)
+        self._add_documents(documents)
         now = self._dependencies.monotonic()
         if forgotten_ids:
             self._forget(forgotten_ids, log_offset, now)
         if (
-            self._waiting
-            and now >= self._ask_again_at
-            and not self._records_behind({self._log: self._catch_up_to[self._log]})
+            self._paused
+            and now >= self._resume_at
+            and not self._count_unread({self._log: self._catch_up_to[self._log]})
         ):
             self._reader.start(self._next_offsets)
-            self._waiting = {}
+            self._paused = {}
             self._forgotten.is_complete = True
-        if not self._is_caught_up and not self._records_behind(self._catch_up_to):
+        if not self._is_caught_up and not self._count_unread(self._catch_up_to):
             self._is_caught_up = True
             self._commit(now)
         elif self._engine.added >= COMMIT_DOCUMENTS or (
             self._engine.added and now >= self._next_commit
         ):
             self._commit(now)
-        if now >= self._next_look:
-            self._next_look = now + _CHECK_SECONDS
+        if now >= self._next_check:
+            self._next_check = now + _CHECK_SECONDS
             self._check_topics()
         if self._is_caught_up and now >= self._next_drop:
             self._next_drop = now + _DROP_SECONDS
@@ -359,12 +368,12 @@ class TextFiller:
 
     @property
     def _next_offsets(self) -> dict[TopicPartitionKey, int]:
-        """The next offset of each partition, also of those that wait."""
-        return self._waiting | self._reader.next_offsets
+        """The next offset of each partition, also of those that are not read now."""
+        return self._paused | self._reader.next_offsets
 
     def _forget(self, forgotten_ids: Sequence[ForgottenId], log_offset: int, now: float) -> None:
-        """Carry out `forget` in a separate commit after the added documents; `log_offset`: the
-        next offset of the log before it.
+        """Commit the added documents, then forget the ids in a second commit. `log_offset`: the
+        next offset of the log before their `forget` records, for the first commit.
         """
         if self._engine.added:
             self._commit(now, log_offset=log_offset)
@@ -374,23 +383,23 @@ class TextFiller:
         self._commit(now, removed=len(forgotten_ids))
         self._logger.info("ids forgotten", ids=len(forgotten_ids))
 
-    def _add_all(self, documents: Sequence[Message]) -> None:
-        """Add documents; the first that cannot be read now, and all after it, wait and are read
-        again.
+    def _add_documents(self, documents: Sequence[Message]) -> None:
+        """Add documents. If the text of one cannot be fetched now, this document and all after it are
+        read again later.
         """
         added = 0
-        until = self._dependencies.monotonic() + _TEXT_SECONDS
+        deadline = self._dependencies.monotonic() + _TEXT_SECONDS
 
         def is_hurried() -> bool:
             self._health.beat()
-            return self._stop.is_set() or self._dependencies.monotonic() >= until
+            return self._stop.is_set() or self._dependencies.monotonic() >= deadline
 
         try:
-            for text in self._local.texts.of_each(documents, is_hurried):
+            for text in self._local.texts.decode_each(documents, is_hurried):
                 self._health.beat()
                 self._add(documents[added], text)
                 added += 1
-                until = self._dependencies.monotonic() + _TEXT_SECONDS
+                deadline = self._dependencies.monotonic() + _TEXT_SECONDS
         except AwayError as error:
             self._wait_for_texts(documents[added:], error)
         else:
@@ -400,18 +409,18 @@ class TextFiller:
                 self._away = None
 
     def _wait_for_texts(self, documents: Sequence[Message], away: AwayError) -> None:
-        """Read these documents again after a moment; until then read only the log."""
+        """Read these documents again after `_RETRY_SECONDS`; until then read only the log."""
         next_offsets = self._next_offsets
         for document in reversed(documents):
             next_offsets[document.topic, document.partition] = document.offset
         self._reader.start({self._log: next_offsets.pop(self._log)})
-        self._waiting = next_offsets
-        self._ask_again_at = self._dependencies.monotonic() + _RETRY_SECONDS
+        self._paused = next_offsets
+        self._resume_at = self._dependencies.monotonic() + _RETRY_SECONDS
         if self._stop.is_set():
             return
         if self._away is None:
             self._logger.warning(
-                f"{away.away} unavailable; documents wait, and those before them can be found",
+                f"{away.away} unavailable; no documents are added until it answers",
                 reason=str(away),
             )
         elif type(self._away) is not type(away):
@@ -420,42 +429,44 @@ class TextFiller:
         self._away = away
 
     def _add(self, message: Message, text: OutputText) -> None:
-        if text.why:
-            self._report_missing_text(message, text.why)
+        if text.unreadable_reason:
+            self._report_missing_text(message, text.unreadable_reason)
         decision = decision_of(message, shorten_id(text.id), "", 0)
         place = parse_log_place(decision.log)
         log_offset = -1 if place is None else place.offset
         id_key = key_of(id_in_log(text.id, *self._local.log_ids))
         if self._forgotten.covers(id_key, log_offset, decision.time_ms):
             return
-        is_named = not self._forgotten.hides_displayed_id(
-            decision.of_id, log_offset, decision.time_ms
+        hides_kept_id = self._forgotten.hides_displayed_id(
+            decision.kept_id, log_offset, decision.time_ms
         )
         facts = TextFacts(
-            at=decision.at,
+            output_position=decision.output_position,
             id=decision.id,
             time_ms=decision.time_ms,
             size=decision.size,
             verdict=decision.verdict,
             reason=decision.reason,
             similarity=decision.similarity,
-            group=decision.of_position,
-            of_id=decision.of_id if is_named else "",
+            group_position=decision.kept_position,
+            kept_id="" if hides_kept_id else decision.kept_id,
             log_offset=log_offset,
-            position=decision.position,
+            source_position=decision.source_position,
             log_row=0 if place is None else place.place,
             better=decision.better,
             counted=decision.copies or 0,
             title=text.title[:_TITLE_CHARACTERS_MAX],
         )
-        pair = [self._hosts.of(name.encode("utf-8", "replace")) for name in (facts.id, facts.of_id)]
-        is_copied = facts.group and all(pair) and pair[0] != pair[1]
+        hosts = [
+            self._hosts.of(name.encode("utf-8", "replace")) for name in (facts.id, facts.kept_id)
+        ]
+        is_of_other_host = facts.group_position and all(hosts) and hosts[0] != hosts[1]
         words = words_of(text.text, self._local.languages)
-        self._engine.add_text(facts, words, id_key, pair if is_copied else ())
+        self._engine.add_text(facts, words, id_key, hosts if is_of_other_host else ())
 
-    def _report_missing_text(self, message: Message, why: str) -> None:
-        """Report that a document is found by its id and group but not by its words; warn once a
-        minute.
+    def _report_missing_text(self, message: Message, reason: str) -> None:
+        """Count a document that can be found by its id and group but not by its words; log a warning
+        at most once a minute.
         """
         self._metrics.without_text.inc()
         now = self._dependencies.monotonic()
@@ -464,14 +475,16 @@ class TextFiller:
             self._logger.warning(
                 "a document's text cannot be read, so its words are not searched (logged at most once "
                 "a minute)",
-                at=message.position,
-                reason=why,
+                position=message.position,
+                reason=reason,
             )
 
     def _commit(self, now: float, *, log_offset: int | None = None, removed: int = 0) -> None:
-        """Commit the added documents and the next offsets; `log_offset` replaces that of the log."""
+        """Commit the added documents and the next offsets. `log_offset`, if given, is committed as the
+        next offset of the log.
+        """
         self._next_commit = now + (
-            _COMMIT_SECONDS if self._is_caught_up else _COMMIT_BEHIND_SECONDS
+            _COMMIT_SECONDS if self._is_caught_up else _CATCH_UP_COMMIT_SECONDS
         )
         added = self._engine.added
         self._failpoints.hit("search.before-commit", added + removed)
@@ -480,58 +493,57 @@ class TextFiller:
             if log_offset is None
             else self._next_offsets | {self._log: log_offset}
         )
-        self._engine.commit(EngineCheckpoint(self._made_for, next_offsets))
+        self._engine.commit(EngineCheckpoint(self._built_for, next_offsets))
         self._failpoints.hit("search.after-commit", added + removed)
-        self._metrics.read.inc(added)
+        self._metrics.added.inc(added)
         self._metrics.set_size(self._engine.documents, self._engine.size_bytes)
         self._update_health()
 
-    def _records_behind(self, ends: Mapping[TopicPartitionKey, int]) -> int:
+    def _count_unread(self, ends: Mapping[TopicPartitionKey, int]) -> int:
+        """Return the number of records that are unread before `ends`."""
         next_offsets = self._next_offsets
         return sum(max(0, end - next_offsets.get(key, 0)) for key, end in ends.items())
 
     def _update_health(self) -> None:
-        behind = self._records_behind(self._catch_up_to)
+        unread = self._count_unread(self._catch_up_to)
         if self._is_caught_up:
             self._health.set_startup(1.0, "caught up")
-            waiting = (
+            note = (
                 ""
                 if self._away is None
-                else f"; others wait, because {self._away.away} unavailable"
+                else f"; no documents are added, because {self._away.away} unavailable"
             )
             self._health.set_ready(
-                True, f"{self._engine.documents:,} documents and groups can be found{waiting}"
+                True, f"{self._engine.documents:,} documents and groups can be found{note}"
             )
             return
-        self._behind_at_start = max(self._behind_at_start, behind)
-        progress = 1 - behind / self._behind_at_start if self._behind_at_start else 0.0
+        self._unread_at_start = max(self._unread_at_start, unread)
+        progress = 1 - unread / self._unread_at_start if self._unread_at_start else 0.0
         self._health.set_startup(
-            min(progress, 0.999), f"reading earlier records: {behind:,} remain"
+            min(progress, 0.999), f"reading earlier records: {unread:,} remain"
         )
-        self._health.set_ready(False, f"reading earlier records: {behind:,} remain")
+        self._health.set_ready(False, f"reading earlier records: {unread:,} remain")
 
     def _check_topics(self) -> None:
-        """Compare with the topics' ends, start to read new partitions, and return free memory."""
-        # threads of engine and clients start and end, and the C library keeps what each has freed
+        """Update the lag, start to read new partitions, and return free memory to the system."""
+        # The C library keeps the memory that ended threads of the engine and the clients freed.
         trim_memory()
         if self._is_silent():
             return
         try:
             ends = self._kafka.ask(lambda admin: admin.bounds(self._partitions(admin)))
         except BrokerError as error:
-            self._logger.warning(
-                "the ends of the outputs could not be asked for", reason=str(error)
-            )
+            self._logger.warning("the ends of the outputs could not be read", reason=str(error))
             return
         new = {key: low for key, (low, _) in ends.items() if key not in self._next_offsets}
         if new:
-            self._logger.info("partitions are new", partitions=len(new))
-            if self._waiting:
-                self._waiting |= new
+            self._logger.info("new partitions are read", partitions=len(new))
+            if self._paused:
+                self._paused |= new
             else:
                 self._reader.start(self._next_offsets | new)
         self._metrics.lag.set(
-            self._records_behind({key: high for key, (_, high) in ends.items() if key != self._log})
+            self._count_unread({key: high for key, (_, high) in ends.items() if key != self._log})
         )
         self._update_health()
 

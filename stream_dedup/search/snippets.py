@@ -1,7 +1,7 @@
 """Return the short piece of a text that contains most of a query, with matching words marked. Pure.
 
-Invariants: bounded for every text: of it the first `_SEARCHED_CHARACTERS` characters are looked through,
-and about `_SNIPPET_CHARACTERS` are shown; the piece is the text's own characters, in their order.
+Invariants: the work is bounded for every text: only its first `_SEARCHED_CHARACTERS` characters are
+searched, and about `_SNIPPET_CHARACTERS` are returned; a snippet is an unchanged part of the text.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from stream_dedup.fingerprinting.normalise import normalise
 from stream_dedup.search.query import SearchQuery, pairs_of, words_of
 
 Snippet = tuple[tuple[str, bool], ...]
-"""Pieces of a text, and whether each matches."""
+"""Pieces of a text, each with whether it matches the query."""
 
 _SEARCHED_CHARACTERS: Final = 200_000
 _PART_CHARACTERS: Final = 160
 _SNIPPET_CHARACTERS: Final = 2 * _PART_CHARACTERS
 _CUT: Final = re.compile(r"\s")
-# White space; a character of scripts that write no spaces; a word with what is written beside it.
+# A token is white space, one character of a script without spaces, or a word with its punctuation.
 _UNSPACED: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _MATCHES: Final = b"\x01"
 _DIFFERS: Final = b"\x02"
@@ -33,8 +33,8 @@ _TOKEN: Final = re.compile(rf"\s+|[{_UNSPACED}]|[^\s{_UNSPACED}]{{1,100}}")
 def snippet_of(text: str, query: SearchQuery, languages: Languages) -> Snippet:
     """Return the piece of a text that contains most of a query."""
     wanted_pairs = frozenset(query.pairs)
-    parts = list(_parts(text[:_SEARCHED_CHARACTERS]))
-    # Two neighbours together, so that what lies across their border counts.
+    parts = list(_split(text[:_SEARCHED_CHARACTERS]))
+    # Parts are searched in pairs of neighbours, so that matches across a border count.
     best, pairs_max = 0, -1
     for place in range(max(1, len(parts) - 1)):
         words = words_of("".join(parts[place : place + 2]), languages)
@@ -53,8 +53,8 @@ def snippet_of(text: str, query: SearchQuery, languages: Languages) -> Snippet:
     return tuple(pieces)
 
 
-def _parts(text: str) -> Iterator[str]:
-    """Cut a text into parts of about `_PART_CHARACTERS` characters, where it has white space if it has any."""
+def _split(text: str) -> Iterator[str]:
+    """Yield parts of about `_PART_CHARACTERS` characters of a text; cut it at white space if possible."""
     start = 0
     while start < len(text):
         space = _CUT.search(text, start + _PART_CHARACTERS, start + 2 * _PART_CHARACTERS)
@@ -66,6 +66,7 @@ def _parts(text: str) -> Iterator[str]:
 def _mark_matches(
     text: str, wanted_pairs: frozenset[tuple[str, ...]], languages: Languages
 ) -> Iterator[tuple[str, bool]]:
+    """Yield the pieces of a text, each with whether its words are in `wanted_pairs`."""
     tokens = _TOKEN.findall(text)
     folded = [_fold(token, languages.fold_han) for token in tokens]
     data = b"".join(folded)
@@ -79,14 +80,14 @@ def _mark_matches(
     for place, (start, stop) in enumerate(spans):
         inside[start:stop] = (_MATCHES if place in matching else _DIFFERS) * (stop - start)
     begin, pending, state = 0, "", False
-    for token, bytes_of in zip(tokens, folded, strict=True):
-        end = begin + len(bytes_of)
+    for token, folded_token in zip(tokens, folded, strict=True):
+        end = begin + len(folded_token)
         is_space = token.isspace()
-        # A space between two matching words is marked like them.
-        looked_at = inside[end : end + 4] if is_space else inside[begin:end]
-        # 2.5 is no match of 1.5, though both contain a 5.
-        is_other = not is_space and _DIFFERS in looked_at and any(map(str.isdigit, token))
-        matches = _MATCHES in looked_at and not is_other and (state or not is_space)
+        # A space between two matching words is marked too.
+        checked = inside[end : end + 4] if is_space else inside[begin:end]
+        # 2.5 does not match 1.5, though both contain the word 5.
+        is_other = not is_space and _DIFFERS in checked and any(map(str.isdigit, token))
+        matches = _MATCHES in checked and not is_other and (state or not is_space)
         if matches != state and pending:
             yield pending, state
             pending = ""

@@ -1,19 +1,20 @@
-"""The full-text engine: documents by their words, copies by their group, and the place in Kafka, in
-one folder.
+"""The full-text engine, in one folder: finds documents by their words, and copies by their group.
 
-Its contents, all in tantivy's segments:
+It stores these kinds of entries, all in tantivy's segments:
 
-    a document   its words with their positions; its position (`unique-3@17`), group, id, time and facts;
-                 of a copy of another page the hosts of both
-    a group      a kept document with copies, by its position in the source: numbers of copies and bytes, times
-    a page       the same of a kept document that was only fetched again itself
-    an id        that was forgotten, as a digest, with the log record
-    the place    the next offset of every partition, the topics and rules of the engine
+    document      its words in order; its positions (`unique-3@17`, `documents-0@4`), group, id, time
+                  and facts; for a copy of another host's page, both hosts
+    group         a kept document with copies, by its position in the source: the number of copies,
+                  their bytes and times
+    page          the same for a kept document without copies that was fetched again
+    forgotten id  the digest of the id, with the offset of the log record that forgot it
+    checkpoint    the next offset of every partition; the topics and settings that the engine was
+                  filled from
 
-Invariants: one commit makes all of these visible, or none; a search finds exactly what a scan of
-all texts would; it looks up the rarest pairs of words first, and the others only in documents that
-have enough of those; at most `_HEAP_BYTES` of documents are in memory; a time in the future, which a
-producer may set, counts as now.
+Invariants: one commit makes all changes visible and durable, or none; a search finds exactly the
+documents that a scan of all texts would find; a search looks up the rarest pairs of words first, and
+the other pairs only in documents that contain enough of the rarest; at most `_HEAP_BYTES` of added
+documents are in memory; a record time in the future, which a producer may set, counts as now.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from stream_dedup.search.facts import (
     EngineCheckpoint,
     FoundText,
     GroupFacts,
+    HostPairFacts,
     TextFacts,
     sortable_time_ms,
 )
@@ -51,25 +53,25 @@ _PAGE: Final = "page"
 _NAMELESS: Final = "nameless"
 _UNIQUE: Final = "unique"
 _COPY: Final = "copy"
-# The rarest pairs of which a document must contain this many, and one more for each
-# `_PAIRS_PER_RARE` pairs of the query, before it is asked for all.
+# A document must contain this number of the query's rarest pairs, plus one for each
+# `_PAIRS_PER_RARE` pairs of the query, before the other pairs are looked up in it.
 _RARE_PAIRS_MIN: Final = 2
 _PAIRS_PER_RARE: Final = 15
 _UNIQUE_FIRST: Final = (
-    0.01  # added to the number of pairs found: of equals, the kept document comes first
+    0.01  # added to a score, so that kept documents precede copies with the same number of pairs
 )
 _ID_CHARACTERS_MAX: Final = 1_000
 
 
 class TextIndex:
-    """The engine in a folder. One process at a time opens it; threads of it may read while one
-    adds.
+    """The engine in a folder. Only one process at a time can open the folder. In that process, one
+    thread may add documents while others search.
     """
 
     def __init__(
         self, folder: Path, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     ) -> None:
-        """Open it, or make it. `now_ms`: the clock, in milliseconds since 1970.
+        """Open the folder, or create it. `now_ms`: the clock, in milliseconds since 1970.
 
         Raises:
             VolumeError: the folder is damaged.
@@ -91,15 +93,14 @@ class TextIndex:
             if _LOCKED in str(error):
                 raise StoreError(
                     f"Could not open the full-text engine in {folder}: another process has it "
-                    "open; stop that search, or give "
-                    "this one a folder of its own with STREAM_DEDUP_STATE_DIR."
+                    "open. Stop that search, or name a different folder for this one with "
+                    "STREAM_DEDUP_STATE_DIR."
                 ) from error
             raise VolumeError(
-                f"Could not open the full-text engine in {folder}: it is damaged, of another "
-                "version of this program, or may not be written. Delete it, and it is filled again "
-                "from Kafka, or name another folder with STREAM_DEDUP_STATE_DIR (error of the "
-                "engine: "
-                f"{error})."
+                f"Could not open the full-text engine in {folder}: the folder is damaged, was written "
+                "by another version of this program, or is not writable. Delete the folder, and the "
+                "search fills a new one from Kafka; or name another folder with "
+                f"STREAM_DEDUP_STATE_DIR (error of the engine: {error})."
             ) from error
         self._groups: dict[str, GroupFacts] = {}
         self._added = 0
@@ -115,16 +116,17 @@ class TextIndex:
             version, *fields = json.loads(stored)
             if version != _VERSION:
                 raise VolumeError(
-                    f"The full-text engine in {self._folder} is of another version of this "
-                    "program; delete the folder: it is filled again from Kafka."
+                    f"The full-text engine in {self._folder} was written by another version of this "
+                    "program. Delete the folder, and the search fills a new one from Kafka."
                 )
-            made_for, next_offsets = fields
+            built_for, next_offsets = fields
             return EngineCheckpoint(
-                made_for, {(topic, partition): offset for topic, partition, offset in next_offsets}
+                built_for, {(topic, partition): offset for topic, partition, offset in next_offsets}
             )
         except (ValueError, TypeError) as error:
             raise VolumeError(
-                f"The full-text engine in {self._folder} is damaged; delete it: it is filled again."
+                f"The full-text engine in {self._folder} is damaged. Delete the folder, and the "
+                "search fills a new one from Kafka."
             ) from error
 
     @property
@@ -154,30 +156,32 @@ class TextIndex:
     def add_text(
         self, facts: TextFacts, words: Sequence[str], id_key: str = "", hosts: Sequence[str] = ()
     ) -> None:
-        """Add a document; the next commit makes it visible. `hosts`: of a copy and its kept
-        document, if one host copied another.
+        """Add a document; the next commit makes it visible.
 
-        A `forget` finds it by `id_key` (`forgotten.key_of`).
+        `id_key` (from `forgotten.key_of`): the key by which a `forget` finds the document; `hosts`:
+        the hosts of a copy and of its kept document, if they are different.
         """
         self._added += 1
         facts = facts._replace(time_ms=min(facts.time_ms, self._now_ms()))
-        if facts.group:
-            self._count(facts)
-        is_better = facts.group and facts.better
+        if facts.group_position:
+            self._count_copy(facts)
+        is_better = facts.group_position and facts.better
         pair = " ".join(hosts)
-        stored = facts._replace(of_id="", counted=0)
+        stored = facts._replace(kept_id="", counted=0)
         self._add_document(
-            kind=_COPY if facts.group else _UNIQUE,
-            at=[facts.at, facts.position] if facts.position else facts.at,
+            kind=_COPY if facts.group_position else _UNIQUE,
+            at=[facts.output_position, facts.source_position]
+            if facts.source_position
+            else facts.output_position,
             id=facts.id[:_ID_CHARACTERS_MAX],
             id_key=id_key,
-            group=facts.group,
-            better_of=facts.group if is_better else "",
-            decided=[facts.decided] if is_better else [],
+            group=facts.group_position,
+            better_of=facts.group_position if is_better else "",
+            decided=[facts.decision_rank] if is_better else [],
             pair=pair,
             host=list({host[start:] for host in hosts for start in _domain_starts(host)}),
             words=" ".join(words),
-            time=facts.ordered_ms,
+            time=facts.sortable_ms,
             facts=json.dumps(stored, separators=(",", ":")).encode(),
         )
 
@@ -187,29 +191,32 @@ class TextIndex:
         with self._writing() as writer:
             writer.add_document(tantivy.Document.from_dict(given, self._schema))
 
-    def _count(self, facts: TextFacts) -> None:
-        before = self._pending_group(facts.group) or GroupFacts(facts.group, "", 0, 0, 0)
-        time_ms = facts.ordered_ms
-        self._groups[facts.group] = GroupFacts(
-            facts.group,
-            facts.of_id or before.id,
+    def _count_copy(self, facts: TextFacts) -> None:
+        """Add a copy to the sums of its group."""
+        before = self._pending_group(facts.group_position) or GroupFacts(
+            facts.group_position, "", 0, 0, 0
+        )
+        time_ms = facts.sortable_ms
+        self._groups[facts.group_position] = GroupFacts(
+            facts.group_position,
+            facts.kept_id or before.id,
             before.copies + (not facts.is_fetched_again),
-            before.bytes_wasted + facts.wasted,
+            before.bytes_wasted + facts.wasted_bytes,
             max(before.newest_ms, time_ms),
-            max(before.named_at, facts.log_offset) if facts.of_id else before.named_at,
+            max(before.named_at, facts.log_offset) if facts.kept_id else before.named_at,
             min(before.oldest_ms, time_ms)
             if before.oldest_ms and time_ms
             else before.oldest_ms or time_ms,
             max(before.counted, facts.counted),
             before.fetched_again + facts.is_fetched_again,
-            before.is_forgotten and not facts.of_id,
+            before.is_forgotten and not facts.kept_id,
         )
 
     def _pending_group(self, position: str) -> GroupFacts | None:
         """Return a group as the next commit will store it."""
         return self._groups.get(position) or self.group(position)
 
-    def commit(self, place: EngineCheckpoint) -> None:
+    def commit(self, checkpoint: EngineCheckpoint) -> None:
         """Make the added documents visible and durable, with the offsets read in Kafka.
 
         Raises:
@@ -232,22 +239,24 @@ class TextIndex:
                     facts=json.dumps(group, separators=(",", ":")).encode(),
                 )
             writer.delete_documents_by_term("kind", _PLACE)
-            next_offsets = [[*key, offset] for key, offset in sorted(place.next_offsets.items())]
-            state = [_VERSION, dict(place.made_for), next_offsets]
+            next_offsets = [
+                [*key, offset] for key, offset in sorted(checkpoint.next_offsets.items())
+            ]
+            state = [_VERSION, dict(checkpoint.built_for), next_offsets]
             self._add_document(kind=_PLACE, facts=json.dumps(state).encode())
             writer.commit()
             self._index.reload()
-        self.checkpoint = place
+        self.checkpoint = checkpoint
         self._groups.clear()
         self._removed_positions.clear()
         self._added = 0
 
     def forget(self, forgotten_id: ForgottenId) -> None:
-        """With the next commit, remove an id's documents from before it was forgotten, and store
-        the order.
+        """Remove the documents that have a forgotten id and precede its `forget`, and store the
+        `forget`; the next commit makes both visible.
 
-        Call it right after a commit. Removed copies are not counted in their groups; a group whose
-        kept document is forgotten loses its id and keeps its copies.
+        Call this right after a commit. Removed copies are no longer counted in their groups; a
+        group whose kept document is forgotten loses its id and keeps its copies.
         """
         if self._added:
             raise StoreError(
@@ -255,19 +264,19 @@ class TextIndex:
                 "them."
             )
         with self._writing() as writer:
-            gone: dict[str, list[TextFacts]] = {}
+            removed: dict[str, list[TextFacts]] = {}
             for fields in self._facts_in_order(
                 self._term("id_key", forgotten_id.id_key), "time", None
             ):
                 facts = TextFacts(*fields)
                 if (
                     forgotten_id.covers(facts.log_offset, facts.time_ms)
-                    and facts.at not in self._removed_positions
+                    and facts.output_position not in self._removed_positions
                 ):
-                    self._removed_positions.add(facts.at)
-                    writer.delete_documents_by_term("at", facts.at)
-                    gone.setdefault(facts.group, []).append(facts)
-            for position, copies in gone.items():
+                    self._removed_positions.add(facts.output_position)
+                    writer.delete_documents_by_term("at", facts.output_position)
+                    removed.setdefault(facts.group_position, []).append(facts)
+            for position, copies in removed.items():
                 group = self._pending_group(position) if position else None
                 if group is not None:
                     self._groups[position] = self._group_without_removed(group, copies)
@@ -289,24 +298,24 @@ class TextIndex:
         newest_and_oldest = [
             next(
                 (
-                    copy.ordered_ms
+                    copy.sortable_ms
                     for copy in self.copies_of(
                         group.position,
                         len(self._removed_positions) + 1,
                         is_oldest_first=is_oldest_first,
                     )
-                    if copy.at not in self._removed_positions
+                    if copy.output_position not in self._removed_positions
                 ),
                 0,
             )
             for is_oldest_first in (False, True)
         ]
-        was_oldest = any(copy.ordered_ms == group.oldest_ms for copy in copies)
+        was_oldest = any(copy.sortable_ms == group.oldest_ms for copy in copies)
         fetched_again = sum(copy.is_fetched_again for copy in copies)
         return group._replace(
             copies=group.copies - len(copies) + fetched_again,
             fetched_again=group.fetched_again - fetched_again,
-            bytes_wasted=group.bytes_wasted - sum(copy.wasted for copy in copies),
+            bytes_wasted=group.bytes_wasted - sum(copy.wasted_bytes for copy in copies),
             newest_ms=newest_and_oldest[0],
             oldest_ms=newest_and_oldest[1] if was_oldest else group.oldest_ms,
         )
@@ -319,8 +328,8 @@ class TextIndex:
         ]
 
     def drop_before(self, time_ms: int) -> None:
-        """Remove older documents, and groups whose newest copy is older, with the next commit; keep
-        forgotten ids.
+        """Remove documents that are older than `time_ms`, and groups whose newest copy is older; keep
+        forgotten ids. The next commit makes it visible.
         """
         for field in ("time", "newest"):
             older = tantivy.Query.range_query(
@@ -353,31 +362,34 @@ class TextIndex:
     def _count_of(self, query: tantivy.Query) -> int:
         return int(self._index.searcher().search(query, 1, count=True).count)  # type: ignore[attr-defined] # the stubs lack it
 
-    def find(self, query: SearchQuery, limit: int, least: float | None = None) -> list[FoundText]:
-        """Return the documents that contain at least that share of a query, best first; of equals those
-        that were kept first, then the newest. With fewer than `limit` these are all.
+    def find(
+        self, query: SearchQuery, limit: int, min_share: float | None = None
+    ) -> list[FoundText]:
+        """Return at most `limit` documents that contain at least the share `min_share` of a query:
+        the highest share first; for equal shares kept documents before copies, then the newest.
         """
         searcher, should, must = self._index.searcher(), tantivy.Occur.Should, tantivy.Occur.Must
-        needed = query.needed(least)
+        needed = query.needed_pairs(min_share)
         frequency = {
             pair: min(searcher.doc_freq(_WORDS, word) for word in pair) for pair in query.pairs
         }
         by_rareness = sorted(query.pairs, key=frequency.__getitem__)
-        # A document with `needed` pairs lacks at most `missing_packages`, so it contains `rare` of any
-        # `missing_packages + rare`. Only documents with so many of the rarest are asked for all pairs.
-        missing_packages = len(query.pairs) - needed
+        # A document with `needed` pairs lacks at most `lacking` pairs, so it contains at least `rare`
+        # of any `lacking + rare` pairs. All pairs are looked up only in documents with that number
+        # of the rarest.
+        lacking = len(query.pairs) - needed
         rare = min(needed, _RARE_PAIRS_MIN + len(query.pairs) // _PAIRS_PER_RARE)
-        rarest = self._some_of(by_rareness[: missing_packages + rare], rare)
+        rarest = self._with_some_of(by_rareness[: lacking + rare], rare)
         wanted = [
             (must, tantivy.Query.const_score_query(rarest, 0.0)),
-            (must, self._some_of(by_rareness, needed)),
+            (must, self._with_some_of(by_rareness, needed)),
             (should, tantivy.Query.const_score_query(self._term("kind", _UNIQUE), _UNIQUE_FIRST)),
         ]
         hits = searcher.search(tantivy.Query.boolean_query(wanted), limit, count=False).hits
         matches = [
             FoundText(
                 int(score + _UNIQUE_FIRST / 2) / len(query.pairs),
-                TextFacts(*json.loads(_bytes_of(searcher.doc(address)))),
+                TextFacts(*json.loads(_stored_facts(searcher.doc(address)))),
             )
             for score, address in hits
         ]
@@ -385,19 +397,19 @@ class TextIndex:
             matches,
             key=lambda match: (
                 -match.share,
-                bool(match.facts.group),
+                bool(match.facts.group_position),
                 -match.facts.time_ms,
-                match.facts.at,
+                match.facts.output_position,
             ),
         )
 
-    def _some_of(self, pairs: Sequence[WordPair], least: int) -> tantivy.Query:
-        """Return a query for documents with at least that many of the pairs, scored by their
-        number.
+    def _with_some_of(self, pairs: Sequence[WordPair], pairs_min: int) -> tantivy.Query:
+        """Return a query for the documents with at least `pairs_min` of the pairs. It scores a document
+        by the number of its pairs.
         """
         return tantivy.Query.boolean_query(
             [(tantivy.Occur.Should, self._pair_query(pair)) for pair in pairs],
-            minimum_number_should_match=least,
+            minimum_number_should_match=pairs_min,
         )
 
     def _pair_query(self, pair: WordPair) -> tantivy.Query:
@@ -414,23 +426,25 @@ class TextIndex:
         return tantivy.Query.term_query(self._schema, field, value, "basic")
 
     def facts_at(self, position: str) -> TextFacts | None:
-        """Return the facts of the document at a position."""
+        """Return the facts of the document at a position in the source or an output; None without one."""
         stored = self._first_facts("at", position)
         return None if stored is None else TextFacts(*json.loads(stored))
 
     def facts_of_id(self, identifier: str, limit: int = 10) -> list[TextFacts]:
-        """Return the facts of the documents of an id, the newest first."""
+        """Return the facts of the documents with an id, the newest first."""
         query = self._term("id", identifier[:_ID_CHARACTERS_MAX])
         return [TextFacts(*fields) for fields in self._facts_in_order(query, "time", limit)]
 
     def group(self, position: str) -> GroupFacts | None:
-        """Return a group by the position of the kept document, also one without a copy."""
+        """Return the group of the kept document at a position in the source, also one without copies;
+        None without one.
+        """
         stored = self._first_facts("root", position)
         return None if stored is None else GroupFacts(*json.loads(stored))
 
     @property
     def group_count(self) -> int:
-        """The number of groups with a copy."""
+        """The number of groups with copies."""
         return self._count_of(self._term("kind", _GROUP))
 
     def groups_of_id(self, identifier: str, limit: int = 10) -> list[GroupFacts]:
@@ -441,7 +455,9 @@ class TextIndex:
     def copies_of(
         self, position: str, limit: int, *, is_oldest_first: bool = False
     ) -> list[TextFacts]:
-        """Return the copies in a group, the newest first, or the oldest of those with a time."""
+        """Return the copies in a group, the newest first. With `is_oldest_first` the oldest first; copies
+        without a time are then left out.
+        """
         query = self._term("group", position)
         if is_oldest_first:
             query = self._both(query, self._in_time_range(1, TIME_MS_MAX))
@@ -456,8 +472,8 @@ class TextIndex:
         return [TextFacts(*fields) for fields in self._facts_in_order(query, "time", 1)]
 
     def best_of(self, position: str) -> TextFacts | None:
-        """Return the copy in a group that is better than all before it, the last that the log says
-        so of.
+        """Return the last copy in a group that the log marked as better than the kept document and
+        all earlier copies; None without one.
         """
         stored = list(self._facts_in_order(self._term("better_of", position), "decided", 1))
         return TextFacts(*stored[0]) if stored else None
@@ -467,13 +483,14 @@ class TextIndex:
         """The time of the last commit."""
         return int(1000 * (self._folder / "meta.json").stat().st_mtime)
 
-    def pairs(self, host: str, limit: int) -> list[tuple[str, int, TextFacts, int]]:
-        """Return (hosts of copy and kept document, number of copies, the first copy, time of the
-        newest), the most copies first; `host`: only of this host and its subdomains. Copies of a
-        forgotten document do not count.
+    def host_pairs(self, host: str, limit: int) -> list[HostPairFacts]:
+        """Return the pairs of hosts, those with the most copies first. With `host`, return only the
+        pairs of this host and its subdomains. Copies of a forgotten document do not count.
         """
         nameless = self._facts_in_order(self._term("kind", _NAMELESS), "newest", None)
-        gone = tantivy.Query.term_set_query(self._schema, "group", [name for name, *_ in nameless])
+        forgotten = tantivy.Query.term_set_query(
+            self._schema, "group", [name for name, *_ in nameless]
+        )
         query = self._term("host", host) if host else self._term("kind", _COPY)
         wanted = {
             "pairs": {
@@ -481,19 +498,23 @@ class TextIndex:
                 "aggs": {"max": {"max": {"field": "time"}}},
             }
         }
-        query = self._excluding(query, gone)
+        query = self._excluding(query, forgotten)
         found = self._index.searcher().aggregate(query, wanted)["pairs"]["buckets"]
         pairs = []
         for bucket in found:
-            copies = self._excluding(self._term("pair", bucket["key"]), gone)
+            copies = self._excluding(self._term("pair", bucket["key"]), forgotten)
             for fields in self._facts_in_order(copies, "time", 1, ascending=True):
+                copier, source = bucket["key"].split()
                 newest_ms = int(bucket["max"]["value"])
-                pairs.append((bucket["key"], bucket["doc_count"], TextFacts(*fields), newest_ms))
+                earliest = TextFacts(*fields)
+                pairs.append(
+                    HostPairFacts(copier, source, bucket["doc_count"], earliest, newest_ms)
+                )
         return pairs
 
     def groups(self, order: str, limit: int, offset: int = 0) -> list[GroupFacts]:
-        """Return the groups with the most copies, or (`newest`) with the newest, after `offset`
-        others.
+        """Return at most `limit` groups after the first `offset`: in the order `largest` those with the
+        most copies first, in the order `newest` those with the newest copies first.
         """
         by = "newest" if order == "newest" else "copies"
         return [
@@ -510,8 +531,8 @@ class TextIndex:
         ascending: bool = False,
         offset: int = 0,
     ) -> list[list[Any]]:
-        """Return the facts of the documents that a query finds, the highest or the lowest first;
-        all without a limit.
+        """Return the stored facts that a query finds, sorted by `field`, the highest value first or (with
+        `ascending`) the lowest; without a limit all.
         """
         searcher = self._index.searcher()
         limit = max(1, self._count_of(query)) if limit is None else limit
@@ -519,41 +540,41 @@ class TextIndex:
         hits = searcher.search(
             query, limit, count=False, order_by_field=field, offset=offset, order=order
         ).hits
-        return [json.loads(_bytes_of(searcher.doc(address))) for _, address in hits]
+        return [json.loads(_stored_facts(searcher.doc(address))) for _, address in hits]
 
     def _first_facts(self, field: str, value: str) -> bytes | None:
         searcher = self._index.searcher()
         for _, address in searcher.search(self._term(field, value), 1, count=False).hits:
-            return _bytes_of(searcher.doc(address))
+            return _stored_facts(searcher.doc(address))
         return None
 
-    def _open(self) -> tantivy.IndexWriter:
+    def _open_writer(self) -> tantivy.IndexWriter:
         if self._writer is None:
             raise StoreError(f"The full-text engine in {self._folder} is closed.")
         return self._writer
 
     def finish_merging(self) -> None:
-        """Wait for merges of segments; uncommitted changes are lost."""
-        self._open().wait_merging_threads()
+        """Wait until segments are merged; uncommitted changes are lost."""
+        self._open_writer().wait_merging_threads()
         self._writer = self._index.writer(_HEAP_BYTES, 1)
         self._writer.garbage_collect_files()
         self._index.reload()
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[tantivy.IndexWriter]:
-        """Yield the writer, and raise its errors, which come at any call, as one sentence."""
+        """Yield the writer. Any call of it may fail; its errors are raised as a `StoreError`."""
         try:
-            yield self._open()
+            yield self._open_writer()
         except (ValueError, OSError) as error:
             raise StoreError(
                 f"The full-text engine in {self._folder} could not be written; is the disk full? A "
-                "restart continues at the "
+                "restart continues from the "
                 f"last commit (error of the engine: {error})."
             ) from error
 
     def close(self) -> None:
         """Close the folder; uncommitted changes are lost."""
-        self._writer = None  # a merge that does not end starts again later
+        self._writer = None  # an unfinished merge is started again later
 
 
 def _domain_starts(host: str) -> list[int]:
@@ -561,7 +582,7 @@ def _domain_starts(host: str) -> list[int]:
     return [0, *(index + 1 for index, sign in enumerate(host) if sign == ".")]
 
 
-def _bytes_of(document: tantivy.Document) -> bytes:
+def _stored_facts(document: tantivy.Document) -> bytes:
     return bytes(document.get_first("facts") or b"")
 
 
@@ -569,7 +590,7 @@ def _size_of(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError:
-        return 0  # merged away meanwhile
+        return 0  # a merge has just deleted the file
 
 
 def _schema() -> tantivy.Schema:

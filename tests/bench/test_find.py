@@ -107,9 +107,9 @@ def test_an_engine_that_overlooks_a_document_is_complained_of(
     ask = TextIndex.find
 
     def overlook(
-        self: TextIndex, clue: SearchQuery, limit: int, least: float | None = None
+        self: TextIndex, clue: SearchQuery, limit: int, min_share: float | None = None
     ) -> list[FoundText]:
-        return ask(self, clue, limit, least)[1:]
+        return ask(self, clue, limit, min_share)[1:]
 
     monkeypatch.setattr(TextIndex, "find", overlook)
     report = run_find(SMALL, quiet)

@@ -33,7 +33,7 @@ def test_a_console_tells_dead_letters_hosts_and_a_dead_broker(tmp_path: Path) ->
             "Dead letters that were not sent back: 1 (stage decode)."
         ]
         (kind,) = console.asked("/dead-letters.json")["letters"]["kinds"]
-        assert (kind["stage"], kind["count"], kind["waiting"]) == ("decode", 1, 1)
+        assert (kind["stage"], kind["count"], kind["not_sent_back"]) == ("decode", 1, 1)
         assert console.asked("/hosts.json")["has_signals"] is False
         assert worker.stop() == 0
         broker.kill()

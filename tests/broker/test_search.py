@@ -69,15 +69,15 @@ def test_what_is_forgotten_is_found_no_more(step: str, make_filter: MakeFilter) 
     wait_until(lambda: is_ready(search), "it is filled anew")
     assert shown(search) == {("document", "mirror"), ("group", "")}
     with pytest.raises(urllib.error.HTTPError) as raised:  # though Kafka has the copy still
-        search.get(f"/decision.json?at={crawl.names.duplicates}-0@0")
+        search.get(f"/decision.json?position={crawl.names.duplicates}-0@0")
     assert raised.value.code == 410
     raised.value.close()
-    opened = search.asked(f"/decision.json?at={crawl.names.duplicates}-0@1")
-    assert (opened["own"]["id"], opened["own"]["text"]) == ("mirror", text.decode())
+    opened = search.asked(f"/decision.json?position={crawl.names.duplicates}-0@1")
+    assert (opened["record"]["id"], opened["record"]["text"]) == ("mirror", text.decode())
     assert (
         opened["kept"]["is_forgotten"],
         opened["kept"]["text"],
-        opened["decision"]["of_id"],
+        opened["decision"]["kept_id"],
     ) == (True, "", "")
     assert search.asked("/v1/groups")["groups"][0]["copies"] == 1
     crawl.produce([(0, b"kept", text, [])])

@@ -274,8 +274,12 @@ def test_a_search_reads_with_its_acls_and_shows_it(secured: Secured, tmp_path: P
     assert asked("/readyz")["ready"]
     assert all(one["snippet"] for one in found())
     (copy,) = (one for one in found() if one["verdict"] == "duplicate")
-    decided = asked(f"/decision.json?at={copy['at']}")
-    assert (decided["notices"], decided["own"]["why"], decided["kept"]["why"]) == ([], "", "")
+    decided = asked(f"/decision.json?position={copy['output_position']}")
+    assert (
+        decided["notices"],
+        decided["record"]["missing_reason"],
+        decided["kept"]["missing_reason"],
+    ) == ([], "", "")
     wait_until(lambda: asked("/now.json")["lag"] == 0, "the lag is known", 60)
     # A test before this one may have run insights, which nobody runs now.
     wait_until(

@@ -45,7 +45,9 @@ def server(tmp_path: Path) -> Iterator[HttpServer]:
     )
     engine.add_text(copy._replace(better="longest", counted=3), ["other"])
     for offset, reason in enumerate(("near", "exact", "unchanged")):
-        one = copy._replace(at=f"duplicates-2@{offset}", reason=reason, group="documents-0@5")
+        one = copy._replace(
+            output_position=f"duplicates-2@{offset}", reason=reason, group_position="documents-0@5"
+        )
         engine.add_text(one._replace(time_ms=copy.time_ms + offset), ["other"])
     engine.commit(EngineCheckpoint({}, {}))
     place = Finder(engine, Languages(), lambda _: {"unique-0@0": TEXT})
@@ -77,7 +79,9 @@ def test_a_clue_is_found_as_an_argument_and_in_a_file(
     assert "It was the best of times, it was the worst of \\x1b[31mtimes." in shown.out
     assert "1 document contains the text" in shown.err + shown.out
     answer = json.loads(ask("find", tmp_path / "clue.txt", "--json").out)
-    assert [(one["at"], one["share"]) for one in answer["documents"]] == [("unique-0@0", 1.0)]
+    assert [(one["output_position"], one["share"]) for one in answer["documents"]] == [
+        ("unique-0@0", 1.0)
+    ]
 
 
 def test_documents_are_paged_ordered_and_written_as_csv(ask: Callable[..., Any]) -> None:
@@ -103,7 +107,7 @@ def test_what_is_not_found_and_what_is_no_clue(ask: Callable[..., Any]) -> None:
     assert "No document contains the text" in "".join(ask("find", "no such words here at all")[1:])
     refused = ask("find", "--text", "***")
     assert (refused.code, "The search text has no word" in refused.err) == (1, True)
-    assert "least must be a share" in ask("find", "best of times", "--least", "2").err
+    assert "min_share must be a share" in ask("find", "best of times", "--min-share", "2").err
 
 
 def test_a_group_and_the_groups_are_shown(ask: Callable[..., Any]) -> None:
@@ -121,8 +125,9 @@ def test_a_group_and_the_groups_are_shown(ask: Callable[..., Any]) -> None:
     ):
         assert part in shown.out
     assert (
-        "kept was kept and has 1 copy. Its position is documents-0@3. The log counted 3. "
-        "Time of the copy: "
+        "kept was kept and has 1 copy. Its position is documents-0@3. The log counted 3 duplicates "
+        "of it, including repeated fetches. "
+        "Record time: "
         "2023-11-14 "
         "22:13:20Z. The best copy so far, by the rule longest, is https://b.example/."
     ) in " ".join((shown.out + shown.err).split())

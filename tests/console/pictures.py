@@ -17,7 +17,7 @@ FOLDER = Path(__file__).parents[2] / "docs" / "how-to" / "console"
 # The file, the page, its width and height, and whether it is dark.
 PICTURES = (
     ("now.png", "", 1000, 900, False),
-    ("decision.png", "decision?at=duplicates-2@8", 1000, 900, True),
+    ("decision.png", "decision?position=duplicates-2@8", 1000, 900, True),
     ("decisions-phone.png", "decisions?reason=near", 390, 760, False),
 )
 # Of the sample with a full-text engine.

@@ -18,10 +18,10 @@ from stream_dedup.console.values import (
     HostEvent,
     HostPair,
     HostPairs,
+    IndexPlans,
     LetterKind,
     ListedLetter,
-    Opened,
-    PlansInForce,
+    OpenedRecord,
     Remark,
 )
 from stream_dedup.domain.errors import InputError
@@ -54,11 +54,11 @@ EVENTS = (
 def letter(place: int, **given: object) -> ListedLetter:
     """Return the dead letter of that place."""
     fields: dict[str, object] = {
-        "at": f"dlq.documents-0@{place}",
-        "source": f"documents-0@{7 * place}",
+        "position": f"dlq.documents-0@{place}",
+        "source_position": f"documents-0@{7 * place}",
         "stage": "decode",
         "error_class": "JSONDecodeError",
-        "why": "The value is no JSON: Expecting ',' delimiter at character 3,021.",
+        "error_message": "The value is no JSON: Expecting ',' delimiter at character 3,021.",
         "size": 4_000 + place,
         "time_ms": HOUR_MS - place * 60_000,
         "is_sent_back": False,
@@ -84,12 +84,12 @@ def decision(place: int, reason: str | None = None, **given: object) -> Decision
     topic = "duplicates" if is_duplicate else "unique"
     host = ("news.example", "www.harbour.example", "mirror.example")[place % 3]
     fields: dict[str, object] = {
-        "at": f"{topic}-{place % 3}@{place}",
+        "output_position": f"{topic}-{place % 3}@{place}",
         "topic": topic,
         "partition": place % 3,
         "offset": place,
         "id": f"https://{host}/articles/{place}",
-        "position": f"documents-0@{place}",
+        "source_position": f"documents-0@{place}",
         "host": host,
         "verdict": "duplicate" if is_duplicate else "unique",
         "reason": reason,
@@ -109,19 +109,19 @@ def decision(place: int, reason: str | None = None, **given: object) -> Decision
             "copies": place // 7 + 1,
             "better": "longest" if place % 20 == 8 else "",
             "similarity": 1.0 if reason in ("exact", "unchanged") else 0.7 + (place % 29) / 100,
-            "of_position": f"documents-0@{place % 7}",
-            "of_id": f"https://news.example/articles/{place % 7}",
+            "kept_position": f"documents-0@{place % 7}",
+            "kept_id": f"https://news.example/articles/{place % 7}",
         }
     return Decision(**(fields | given))  # type: ignore[arg-type]
 
 
-def opened(at: str) -> Opened:
+def opened(at: str) -> OpenedRecord:
     """Return the record there; offsets from 900,000 on are kept no longer."""
     topic, _, offset = at.partition("-")[0], *at.rpartition("@")[1:]
     if topic not in ("documents", "unique", "duplicates"):
         raise InputError(f"{at} lies in no topic that is opened here.")
     if int(offset) >= 900_000:
-        return Opened(
+        return OpenedRecord(
             at,
             "",
             "",
@@ -129,7 +129,7 @@ def opened(at: str) -> Opened:
             "never was.",
         )
     of = None if topic == "documents" else decision(int(offset))
-    return Opened(
+    return OpenedRecord(
         at,
         of.id if of else f"https://news.example/articles/{offset}",
         COPY if of else KEPT,
@@ -149,13 +149,13 @@ def find(clue: str, limit: int, *, offset: int = 0, **_: object) -> FoundDocumen
     )
     documents = tuple(
         FoundDocument(
-            at=f"unique-0@{at}",
+            output_position=f"unique-0@{at}",
             id=f"{by}/{at}",
             share=1 - at / 10,
             snippet=snippet,
             verdict="unique",
             time_ms=HOUR_MS,
-            group="documents-0@1",
+            group_position="documents-0@1",
             host="news.example",
         )
         for at in range(2)[offset : offset + limit]
@@ -171,7 +171,7 @@ def group(named: str = "documents-0@1", **given: object) -> DocumentGroup | None
         return None
     members = tuple(
         GroupMember(
-            at=f"duplicates-2@{place}",
+            output_position=f"duplicates-2@{place}",
             id=f"https://{host}/{place}",
             host=host,
             time_ms=HOUR_MS - place * 60_000,
@@ -219,28 +219,28 @@ SEARCH = {
     "find": find,
     "group": group,
     "groups": groups,
-    "pairs": pairs,
-    "released": lambda _: "",
+    "host_pairs": pairs,
+    "released_position": lambda _: "",
 }
 
 
 def sources(
     count: int = 500,
     *,
-    as_shown: Callable[[Decision], Decision | None] = lambda one: one,
+    redact_decision: Callable[[Decision], Decision | None] = lambda one: one,
     **given: object,
 ) -> ConsoleSources:
     """Return the sources of a system that works, with some of them, or calls of its search,
     replaced."""
     search = {name: given.pop(name, call) for name, call in SEARCH.items()}
-    recent = Recent(now_ms=lambda: HOUR_MS, as_shown=as_shown)
-    recent.saw(decision(place) for place in range(count))
+    recent = Recent(now_ms=lambda: HOUR_MS, redact_decision=redact_decision)
+    recent.add(decision(place) for place in range(count))
     fields: dict[str, object] = {
         "recent": recent,
-        "opened": opened,
+        "read_record": opened,
         "search": SimpleNamespace(**search),
         "lag": lambda: {0: 12, 1: 0, 2: 30},
-        "plans": lambda: PlansInForce(PLANS["bands"]),
+        "plans": lambda: IndexPlans(PLANS["bands"]),
         "remarks": lambda: [
             Remark(
                 "warning",
@@ -255,7 +255,7 @@ def sources(
                 EVENTS[0],
             ),
         ],
-        "letters": lambda: LETTERS,
-        "events": lambda: {EVENTS[0]: (EVENTS[1],), "silent.example": (EVENTS[1],)},
+        "dead_letters": lambda: LETTERS,
+        "host_events": lambda: {EVENTS[0]: (EVENTS[1],), "silent.example": (EVENTS[1],)},
     }
     return ConsoleSources(**(fields | given))  # type: ignore[arg-type]

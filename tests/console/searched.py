@@ -10,7 +10,7 @@ from pathlib import Path
 
 from stream_dedup.console.recent_decisions import Recent
 from stream_dedup.console.sources import ConsoleSources
-from stream_dedup.console.values import Decision, Opened
+from stream_dedup.console.values import Decision, OpenedRecord
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.search.facts import EngineCheckpoint, TextFacts
 from stream_dedup.search.finding import Finder
@@ -28,7 +28,7 @@ JAPANESE = "北の桟橋は五月に閉鎖される。漁船は南の港に移�
 # In one script: the pictures are taken where fonts of others may be missing.
 ARTICLE, EDITED = (text.partition("北")[0].strip() for text in (KEPT, COPY))
 KEPT_AT = "documents-0@3"
-GROUP = f"group?at={KEPT_AT}"
+GROUP = f"group?document={KEPT_AT}"
 # (place in the sample, reason, host and path, text)
 _ARTICLES = (
     (3, "new", "www.harbour-gazette.example/2025/11/24/northern-pier-to-close", ARTICLE),
@@ -60,15 +60,15 @@ def _decision(place: int, reason: str, path: str) -> Decision:
         reason,
         id=f"https://{path}",
         host=path.partition("/")[0],
-        position=f"documents-0@{place}",
+        source_position=f"documents-0@{place}",
     )
     if not one.is_duplicate:
         return one
     kept = next(article for article in _ARTICLES if article[0] == of[0])
     return replace(
         one,
-        of_position=f"documents-0@{kept[0]}",
-        of_id=f"https://{kept[2]}",
+        kept_position=f"documents-0@{kept[0]}",
+        kept_id=f"https://{kept[2]}",
         similarity={"exact": 1.0, "revised": 0.96}.get(reason, 0.87),
         better="longest" if place == 17 else "",
         copies=None,
@@ -86,33 +86,35 @@ def searching(folder: Path) -> Iterator[ConsoleSources]:
     engine = TextIndex(folder)
     for one in decisions.values():
         facts = TextFacts(
-            one.at,
+            one.output_position,
             one.id,
             one.time_ms,
             one.size,
             one.verdict,
             one.reason,
             one.similarity,
-            one.of_position,
-            one.of_id,
-        )._replace(position=one.position, better=one.better, title=one.title)
-        engine.add_text(facts, words_of(texts[one.at], Languages()))
+            one.kept_position,
+            one.kept_id,
+        )._replace(source_position=one.source_position, better=one.better, title=one.title)
+        engine.add_text(facts, words_of(texts[one.output_position], Languages()))
     engine.commit(EngineCheckpoint({}, {}))
 
     def texts_at(places: Iterable[str]) -> Mapping[str, str]:
         return {place: texts[place] for place in places}
 
-    def opened(at: str) -> Opened:
-        known = next((one for one in decisions.values() if one.at == at), None)
-        return Opened(at, known.id if known else "", texts.get(at, ""), "", known, title=TITLE)
+    def opened(at: str) -> OpenedRecord:
+        known = next((one for one in decisions.values() if one.output_position == at), None)
+        return OpenedRecord(
+            at, known.id if known else "", texts.get(at, ""), "", known, title=TITLE
+        )
 
     finder = Finder(engine, Languages(), texts_at)
     recent = Recent(now_ms=lambda: HOUR_MS)
-    recent.saw(decisions.values())
+    recent.add(decisions.values())
     try:
         yield sources(
             recent=recent,
-            opened=opened,
+            read_record=opened,
             search=finder,
         )
     finally:

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from stream_dedup.console import attention, outputs
-from stream_dedup.console.assembly import plans_at
+from stream_dedup.console.assembly import read_plans
 from stream_dedup.console.attention import Attention
-from stream_dedup.console.outputs import OutputRecords, OutputsFollower, waiting
+from stream_dedup.console.outputs import OutputRecords, OutputsFollower, count_uncommitted
 from stream_dedup.console.recent_decisions import KEEP, Recent
 from stream_dedup.console.source_calls import BoundedCalls
 from stream_dedup.domain.document import DeadLetter, Message, Position, TopicPartitionKey
@@ -118,11 +118,11 @@ def test_a_system_in_order_has_nothing_to_look_at(
 ) -> None:
     """Also where nobody writes host signals; that is another answer than that nothing goes on."""
     assert said(looking) == []
-    assert looking().events() is None
+    assert looking().host_events() is None
     cluster.add_signal("calm.example", [])
-    assert looking().events() == {}
+    assert looking().host_events() == {}
     del cluster.topics["host-signals"]
-    assert (said(looking), looking().events()) == ([], None)
+    assert (said(looking), looking().host_events()) == ([], None)
 
 
 def test_that_nobody_watches_hosts_is_said(
@@ -132,8 +132,10 @@ def test_that_nobody_watches_hosts_is_said(
     for has_run, watchers, warns in ((False, 0, False), (True, 1, False), (True, 0, True)):
         cluster.watched = {("unique", 0): (4, None)} if has_run else {}
         cluster.watchers = watchers
-        assert said(looking) == [one for one in [looking().unwatched()] if one]
-        assert ("the group stream-dedup-insights has no member" in looking().unwatched()) == warns
+        assert said(looking) == [one for one in [looking().insights_problem()] if one]
+        assert (
+            "the group stream-dedup-insights has no member" in looking().insights_problem()
+        ) == warns
 
 
 def test_records_that_wait_for_nobody_are_said(
@@ -155,14 +157,14 @@ def test_dead_letters_count_until_they_are_sent_back(
     assert said(looking) == ["Dead letters that were not sent back: 3 (stage decode, fetch)."]
     cluster.redriven = {("dlq.documents", 0): (1, "")}
 
-    found = looking().letters()
+    found = looking().dead_letters()
 
-    assert [(one.stage, one.count, one.waiting) for one in found.kinds] == [
+    assert [(one.stage, one.count, one.not_sent_back) for one in found.kinds] == [
         ("decode", 2, 1),
         ("fetch", 1, 1),
     ]
     assert found.kinds[0].command == "stream-dedup dlq redrive --stage decode --class 'Bad class'"
-    assert [(one.at, one.source, one.is_sent_back) for one in found.letters] == [
+    assert [(one.position, one.source_position, one.is_sent_back) for one in found.letters] == [
         ("dlq.documents-0@2", "documents-0@7", False),
         ("dlq.documents-0@1", "documents-0@7", False),
         ("dlq.documents-0@0", "documents-0@7", True),
@@ -180,9 +182,11 @@ def test_a_letter_that_cannot_be_sent_back_stays(
     assert said(looking) == ["Dead letters that were not sent back: 3 (stage decode)."]
     cluster.redriven = {("dlq.documents", 0): (2, "")}
 
-    found = looking().letters()
+    found = looking().dead_letters()
 
-    assert [(one.error_class, one.waiting, one.staying) for one in found.kinds] == [
+    assert [
+        (one.error_class, one.not_sent_back, one.cannot_be_sent_back) for one in found.kinds
+    ] == [
         ("A", 0, 1),
         ("B", 1, 0),
     ]
@@ -201,9 +205,13 @@ def test_of_many_dead_letters_the_newest_are_read(
     for _ in range(3):
         cluster.add_letter("decode", "X")
 
-    found = looking().letters()
+    found = looking().dead_letters()
 
-    assert (found.read, found.is_whole, found.letters[-1].at) == (2, False, "dlq.documents-0@1")
+    assert (found.count, found.is_whole, found.letters[-1].position) == (
+        2,
+        False,
+        "dlq.documents-0@1",
+    )
     assert said(looking) == [
         "Dead letters that were not sent back: of the newest 2 (stage decode)."
     ]
@@ -265,7 +273,7 @@ def test_who_asks_while_somebody_looks_anew_gets_what_was_found_before(
             raise BrokerError("away")
         return found
 
-    kept = attention._Kept(look)
+    kept = attention._Cached(look)
     with ThreadPoolExecutor() as others:
         assert kept() == 1
         now[0] += attention.KEEP_SECONDS
@@ -282,7 +290,7 @@ def test_however_many_ask_it_is_looked_once(
     cluster.add_letter("decode", "X")
     one = looking()
 
-    assert len({id(one.letters()) for _ in range(5)}) == 1
+    assert len({id(one.dead_letters()) for _ in range(5)}) == 1
     one.remarks()
     assert len(cluster.reads) == 1
 
@@ -302,11 +310,11 @@ def test_each_look_reads_on_from_the_last(
     assert cluster.reads == [{letters: [(0, 3)]}, {signals: [(0, 3)]}]
     cluster.add_letter("size", "X")
     cluster.add_signal("decode.example", [])
-    assert (one.letters().read, list(one.events() or ())) == (4, ["fetch.example"])
+    assert (one.dead_letters().count, list(one.host_events() or ())) == (4, ["fetch.example"])
     assert cluster.reads[2:] == [{letters: [(3, 4)]}, {signals: [(3, 4)]}]
     cluster.topics["dlq.documents"].clear()
     cluster.add_letter("field", "X")
-    assert [kind.stage for kind in one.letters().kinds] == ["field"]
+    assert [kind.stage for kind in one.dead_letters().kinds] == ["field"]
 
 
 def test_what_an_index_refuses_is_told_in_its_own_words() -> None:
@@ -316,7 +324,7 @@ def test_what_an_index_refuses_is_told_in_its_own_words() -> None:
     ):
         said = rf"^The index at http://127.0.0.1:\d+ answers: .*{sentence}"
         with serving(routes) as server, pytest.raises(StreamDedupError, match=said):
-            plans_at(f"http://127.0.0.1:{server.port}")
+            read_plans(f"http://127.0.0.1:{server.port}")
 
 
 # -- again and again: with one client, of which an outage leaves nothing
@@ -360,20 +368,23 @@ def test_one_client_asks_until_it_fails(monkeypatch: pytest.MonkeyPatch) -> None
     """Each has threads and memory of its own; after a failure another one asks."""
     records = OutputRecords(Settings())
     records.kafka = ReusedAdmin(Settings(), FakeAdmin)  # type: ignore[arg-type]
-    follower, lag = follower_of(records), partial(records.kafka.ask, partial(waiting, Settings()))
+    follower, lag = (
+        follower_of(records),
+        partial(records.kafka.ask, partial(count_uncommitted, Settings())),
+    )
 
     for _ in range(OUTAGES):
-        follower.turn()
+        follower.read_new_records()
         assert set(lag().values()) == {0}
     assert FakeAdmin.made == 1
 
     monkeypatch.setattr(FakeAdmin, "is_away", True)
-    for asked in (follower.turn, lag):
+    for asked in (follower.read_new_records, lag):
         with pytest.raises(BrokerError, match="away"):
             asked()
     monkeypatch.setattr(FakeAdmin, "is_away", False)
-    follower.turn()
-    follower.turn()
+    follower.read_new_records()
+    follower.read_new_records()
     assert FakeAdmin.made == 3
 
 
@@ -389,9 +400,11 @@ def test_a_role_that_restarts_leaves_a_mark(
     follower = follower_of(records)
     for members, marks in (("a", 0), ("a", 0), ("b", 1), ("bc", 2)):
         monkeypatch.setattr(FakeAdmin, role, frozenset(members))
-        follower.turn()
-        assert len(follower._recent.now().marks) == marks
-    assert follower._recent.now().marks[-1].text == f"{told} joined or left; 2 now."
+        follower.read_new_records()
+        assert len(follower._recent.figures_of().marks) == marks
+    assert (
+        follower._recent.figures_of().marks[-1].text == f"{told} joined or left; their number is 2."
+    )
 
 
 def test_records_that_were_passed_over_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -414,15 +427,15 @@ def test_records_that_were_passed_over_are_told(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(outputs, "read_spans", read)
     follower = follower_of(records)
     monkeypatch.setattr(
-        follower._recent, "saw", lambda _, whole_since_ms: told.append(whole_since_ms)
+        follower._recent, "add", lambda _, whole_since_ms: told.append(whole_since_ms)
     )
 
     before_ms = int(time.time() * 1000)
-    follower.turn()
+    follower.read_new_records()
     ends["duplicates", 0] = (0, 5100)
-    follower.turn()
+    follower.read_new_records()
     ends["duplicates", 0] = (0, 9000)
-    follower.turn()
+    follower.read_new_records()
 
     assert told[:2] == [1_000 + 5_000 - math.ceil(5_000 * KEEP / 5_030), 0]
     assert told[2] >= before_ms
@@ -434,9 +447,9 @@ def test_a_broker_that_is_away_is_told_within_two_seconds() -> None:
     records = OutputRecords(Settings(kafka_bootstrap_servers="127.0.0.1:1"))
 
     assert outputs.ANSWER_SECONDS < 2
-    assert records.silence() == "Kafka at 127.0.0.1:1 does not answer (Connection refused)."
+    assert records.kafka_problem() == "Kafka at 127.0.0.1:1 does not answer (Connection refused)."
     client = records.kafka._admin
-    assert records.silence()
+    assert records.kafka_problem()
     assert client is records.kafka._admin is not None
 
 
@@ -484,11 +497,14 @@ def test_ten_outages_leave_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(admin, name, 0.05)
     nobody = Settings(kafka_bootstrap_servers="127.0.0.1:1")
     records = OutputRecords(nobody)
-    follower, lag = follower_of(records), partial(records.kafka.ask, partial(waiting, nobody))
+    follower, lag = (
+        follower_of(records),
+        partial(records.kafka.ask, partial(count_uncommitted, nobody)),
+    )
     before = len(list(TASKS.iterdir()))
 
     for _ in range(OUTAGES):
-        for asked in (follower.turn, lag):
+        for asked in (follower.read_new_records, lag):
             with pytest.raises(BrokerError):
                 asked()
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from stream_dedup.console import app
-from stream_dedup.console.values import Opened
+from stream_dedup.console.values import OpenedRecord
 from tests.console import browser
 from tests.console.sample import EVIL, decision, sources
 from tests.console.searched import GROUP, SENTENCES, searching
@@ -123,7 +123,7 @@ def test_the_palette_can_be_read() -> None:
         return sum(part * one for part, one in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
     pairs = [(ink, paper, 4.5) for ink in ("ink", "faint", "link") for paper in ("paper", "soft")]
-    pairs += [("ink", paper, 4.5) for paper in ("mark", "gone", "come", "warn")] + [
+    pairs += [("ink", paper, 4.5) for paper in ("mark", "removed", "added", "warn")] + [
         ("paper", "link", 4.5)
     ]
     drawn = (
@@ -149,7 +149,7 @@ def test_long_ids_wrap_and_a_phone_can_sort(chrome: Chrome) -> None:
     """A long id makes no page wider; the headings, which sort, are shown on a phone too."""
     given = sources(0)
     long = f"https://a.example/{'x' * 900}"
-    given.recent.saw([decision(8, "near", id=long, of_position="documents-0@1", of_id=long)])
+    given.recent.add([decision(8, "near", id=long, kept_position="documents-0@1", kept_id=long)])
     with serving(given) as port:
         for address in ("decisions", "groups", GROUP_OF_SAMPLE, "hosts", "copies", DECISION):
             browser.view(chrome, width=390)
@@ -166,12 +166,14 @@ def test_long_ids_wrap_and_a_phone_can_sort(chrome: Chrome) -> None:
 def test_hostile_texts_do_not_run(chrome: Chrome) -> None:
     """Scripts in ids and headers make no element, and nothing of them is fetched."""
     given = sources()
-    given.recent.saw([decision(8, "near", id=EVIL, headers=((EVIL, EVIL),), of_id=EVIL, host=EVIL)])
+    given.recent.add(
+        [decision(8, "near", id=EVIL, headers=((EVIL, EVIL),), kept_id=EVIL, host=EVIL)]
+    )
     with serving(given) as port:
         for address in (
             "",
             "decisions",
-            "decision?at=duplicates-2@8",
+            "decision?position=duplicates-2@8",
             "hosts",
             "groups",
             "find?q=%3Cimg%20src%3Dx%3E",
@@ -190,15 +192,15 @@ def test_rows_are_live_until_paused(chrome: Chrome) -> None:
     """A decision appears by itself; after Pause none does; the filter of the address holds for
     those that appear."""
     away = [""]
-    given = sources(away=lambda: away[0])
+    given = sources(kafka_problem=lambda: away[0])
     with serving(given) as port:
         chrome.get(f"http://127.0.0.1:{port}/decisions?reason=near")
-        given.recent.saw([decision(700, "near", id="appeared"), decision(701, "new", id="unasked")])
+        given.recent.add([decision(700, "near", id="appeared"), decision(701, "new", id="unasked")])
         wait_for(chrome, "document.getElementById('rows').textContent.includes('appeared')")
         assert "unasked" not in chrome.find_element("id", "rows").text
         chrome.find_element("id", "pause").click()
         assert chrome.find_element("id", "pause").get_attribute("aria-pressed") == "true"
-        given.recent.saw([decision(702, "near", id="hidden")])
+        given.recent.add([decision(702, "near", id="hidden")])
         chrome.execute_script(
             "window.looked = 0; const old = fetch; window.fetch = (...a) => { window.looked++; "
             "return old(...a) }"
@@ -224,15 +226,15 @@ def test_both_texts_of_a_decision_move_together(chrome: Chrome) -> None:
         f"Line {place} of a text that is longer than its frame." for place in range(400)
     )
 
-    def opened(at: str) -> Opened:
-        return Opened(
+    def opened(at: str) -> OpenedRecord:
+        return OpenedRecord(
             at,
             at,
             long if at.startswith("documents") else re.sub(r"Line (\d*5) of", r"Row \1 of", long),
         )
 
-    with serving(sources(opened=opened)) as port:
-        chrome.get(f"http://127.0.0.1:{port}/decision?at=duplicates-2@8")
+    with serving(sources(read_record=opened)) as port:
+        chrome.get(f"http://127.0.0.1:{port}/decision?position=duplicates-2@8")
         wait_for(chrome, "document.querySelectorAll('#steps button').length === 2")
         places = "[...document.querySelectorAll('.sides del, .sides ins')].findIndex(one => one.classList.contains('here'))"
         for place in (0, 1):
@@ -256,7 +258,7 @@ def test_the_page_now_draws_itself_anew(chrome: Chrome) -> None:
         chrome.get(f"http://127.0.0.1:{port}/")
         wait_for(chrome, "document.querySelector('main').textContent.includes('500')")
         chrome.find_element("css selector", "h1").click()
-        given.recent.saw(decision(place) for place in range(500, 1_277))
+        given.recent.add(decision(place) for place in range(500, 1_277))
         wait_for(chrome, "document.querySelector('main').textContent.includes('1,277')")
         chrome.execute_script("document.querySelector('main a').focus()")
         wait_for(
@@ -387,14 +389,14 @@ def test_an_editor_pastes_two_sentences(chrome: Chrome, searched: int) -> None:
     assert "Fishermen who moor there will be offered places" in " ".join(marked)
     assert "rained" not in chrome.find_element("css selector", ".found").text
 
-    first.find_element("link text", "its group").click()
+    first.find_element("link text", "all copies").click()
     wait_for(chrome, "document.title.startsWith('Copies')")
     reasons = chrome.find_elements("css selector", "tbody tr td:nth-child(3)")
     assert sorted(reason.text for reason in reasons) == ["exact", "near", "near", "revised"]
     said = chrome.find_element("css selector", "main").text
-    assert "3 copies of it were judged duplicates" in said
+    assert "It has 3 copies, " in said
     assert "It was fetched again once." in said
-    assert re.search(r"Their times are \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ to \d{4}", said)
+    assert re.search(r"Record times: \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ to \d{4}", said)
     assert "The best copy so far, by the rule longest, is https://city-blog.example/pier." in said
     chrome.find_element("partial link text", "mirror.example").click()
     wait_for(chrome, "document.querySelectorAll('.sides ins').length > 0")

@@ -25,7 +25,7 @@ import pytest
 
 from stream_dedup.console import app, rendering
 from stream_dedup.console.app import ConsolePages
-from stream_dedup.console.assembly import pages_of, plans_in, sources_of
+from stream_dedup.console.assembly import pages_of, parse_plans, sources_of
 from stream_dedup.console.outputs import decision_of
 from stream_dedup.console.recent_decisions import Recent
 from stream_dedup.console.sources import ConsoleSources
@@ -37,8 +37,9 @@ from stream_dedup.console.values import (
     GroupMember,
     HostEvent,
     HostPairs,
-    Opened,
-    PlansInForce,
+    IndexPlans,
+    OpenedRecord,
+    PastPlan,
 )
 from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import BrokerError, ConfigurationError, StreamDedupError
@@ -59,8 +60,8 @@ from tests.console.sample import (
 )
 from tests.serving.serving import serving as serving_routes
 
-DECISION = "decision?at=duplicates-2@8"
-GROUP = "group?at=documents-0@1"
+DECISION = "decision?position=duplicates-2@8"
+GROUP = "group?document=documents-0@1"
 ADDRESSES = (
     "",
     "decisions",
@@ -149,18 +150,21 @@ def test_a_decision_shows_both_texts_and_what_differs() -> None:
     """From an alert in three clicks: Now, the reason, the decision; there the command that releases
     it."""
     assert 'href="decisions?reason=near"' in shown("")
-    assert 'href="decision?at=duplicates-0%40498"' in shown("decisions?reason=near")
-    page, kept = shown("decision?at=duplicates-0%40498"), shown("decision?at=unique-1%401")
+    assert 'href="decision?position=duplicates-0%40498"' in shown("decisions?reason=near")
+    page, kept = (
+        shown("decision?position=duplicates-0%40498"),
+        shown("decision?position=unique-1%401"),
+    )
     assert "<del>eleven </del>" in page
     assert "<ins>twelve </ins>" in page
     assert "stream-dedup release documents-0@498" in page
-    assert 'href="group?at=documents-0%401"' in page
+    assert 'href="group?document=documents-0%401"' in page
     assert 'rel="noopener noreferrer nofollow" href="https://news.example/articles/498"' in page
     assert 'href="decisions?host=news.example"' in page
-    assert 'href="decision?at=duplicates-0%40497"' in page
-    assert 'href="decision?at=unique-1%401">its decision</a>' in page
-    assert re.search(r'href="group\?at=documents-0%401">\d+ known</a>', kept)
-    assert "<strong>duplicate</strong>" in shown("decision?at=documents-0@498"), (
+    assert 'href="decision?position=duplicates-0%40497"' in page
+    assert 'href="decision?position=unique-1%401">its decision</a>' in page
+    assert re.search(r'href="group\?document=documents-0%401">\d+ known</a>', kept)
+    assert "<strong>duplicate</strong>" in shown("decision?position=documents-0@498"), (
         "a log names the source's position"
     )
 
@@ -168,7 +172,7 @@ def test_a_decision_shows_both_texts_and_what_differs() -> None:
 def test_a_decision_is_told_for_people_first() -> None:
     """Its document is the title, then come how alike from which on, and the texts; what machines
     want is folded behind."""
-    address = "decision?at=duplicates-2@8"
+    address = "decision?position=duplicates-2@8"
     page = shown(address)
     assert "<title>https://mirror.example/articles/8 " in page
     assert "<h1>https://mirror.example/<wbr>articles/<wbr>8</h1>" in page, (
@@ -188,7 +192,7 @@ def test_a_decision_is_told_for_people_first() -> None:
     ]
     assert places == sorted(places)
     for plan in (PLANS["bands"].with_similarity(80), PLANS["blocks"]):
-        told = shown(address, plans=lambda plan=plan: PlansInForce(plan))
+        told = shown(address, plans=lambda plan=plan: IndexPlans(plan))
         assert "Similarity 0.78." in told, "another plan judged it, or one without a similarity"
 
 
@@ -197,10 +201,10 @@ def test_hostile_texts_are_text() -> None:
     characters."""
     recent = Recent(now_ms=lambda: HOUR_MS)
     bad = "\ud800"
-    evil = dict.fromkeys(("host", "of_id", "log", "recipe", "fingerprint"), EVIL)
+    evil = dict.fromkeys(("host", "kept_id", "log", "recipe", "fingerprint"), EVIL)
     headers = ((EVIL, EVIL), ("x", bad))
-    one = decision(8, "near", id=EVIL + bad, headers=headers, of_position="documents-0@1", **evil)
-    recent.saw([one, decision(9, EVIL, verdict=EVIL)])
+    one = decision(8, "near", id=EVIL + bad, headers=headers, kept_position="documents-0@1", **evil)
+    recent.add([one, decision(9, EVIL, verdict=EVIL)])
 
     def found(_clue: str, _limit: int, **_: object) -> FoundDocuments:
         one = FoundDocument(
@@ -212,17 +216,17 @@ def test_hostile_texts_are_text() -> None:
         0,
         recent=recent,
         find=found,
-        opened=lambda at: Opened(at, EVIL, EVIL + at + bad, EVIL),
+        read_record=lambda at: OpenedRecord(at, EVIL, EVIL + at + bad, EVIL),
     )
     clue = urllib.parse.quote(EVIL)
     addresses = [
         *ADDRESSES,
         f"find?q={clue}",
         f"decisions?host={clue}&id={clue}&header={clue}",
-        f"decision?at={clue}",
+        f"decision?position={clue}",
         clue,
     ]
-    addresses.append("decision?at=unique-0@9")
+    addresses.append("decision?position=unique-0@9")
     with serving(given) as port:
         for address in addresses:
             status, page, _ = get(port, address)
@@ -236,12 +240,19 @@ def test_hostile_texts_are_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["decision?at=duplicates-2@900008", "decision?at=unique-1@999999"]
+    "address", ["decision?position=duplicates-2@900008", "decision?position=unique-1@999999"]
 )
 def test_a_text_kept_no_longer_is_said(address: str) -> None:
     recent = Recent(now_ms=lambda: HOUR_MS)
-    recent.saw(
-        [decision(900_008, "near", at="duplicates-2@900008", of_position="documents-0@900001")]
+    recent.add(
+        [
+            decision(
+                900_008,
+                "near",
+                output_position="duplicates-2@900008",
+                kept_position="documents-0@900001",
+            )
+        ]
     )
     with serving(sources(0, recent=recent)) as port:
         status, page, _ = get(port, address)
@@ -254,7 +265,7 @@ def test_the_threshold_is_that_of_the_plan_in_force() -> None:
     """As the index says it, so that a declared one shows at once; without sketches, or without a
     plan, there is none."""
     told: dict[str, Any] = {"plan": "128:4:0:28~16:70%:64", "past_plans": [], "started_ms": 0}
-    with serving(sources(plans=lambda: plans_in(told))) as port:
+    with serving(sources(plans=lambda: parse_plans(told))) as port:
         assert json.loads(get(port, "now.json")[1])["threshold"] == 0.7
         assert "threshold 0.7" in get(port, "")[1]
         told["plan"] = "128:8:1:21:75%"
@@ -265,10 +276,10 @@ def test_the_threshold_is_that_of_the_plan_in_force() -> None:
 
 def test_a_decision_shows_the_rule_that_judged_it() -> None:
     """The plan in force at its log offset, and not the one of today, which asks for more."""
-    strict, at = PLANS["bands"].with_similarity(80), "decision?at=duplicates-2@8"
+    strict, at = PLANS["bands"].with_similarity(80), "decision?position=duplicates-2@8"
     assert decision(8).log == "0/8"
     for end, said in ((1, "of 0.70 or more, so this one is a copy"), (0, "Similarity 0.78.")):
-        plans = PlansInForce(strict, ((end, HOUR_MS, PLANS["bands"]),))
+        plans = IndexPlans(strict, (PastPlan(end, HOUR_MS, PLANS["bands"]),))
         assert said in shown(at, plans=lambda plans=plans: plans)
 
 
@@ -276,13 +287,13 @@ def test_the_picture_marks_when_the_rule_changed_or_a_role_came() -> None:
     """With lines, and as a list below it; what lies outside the span is left out."""
     past = ((7, HOUR_MS - 60_000, "128:4:0:28~16:70%:64"), (9, 1, "128:4:0:28~16:65%:64"))
     told = {"plan": PLANS["bands"].id, "past_plans": past, "started_ms": HOUR_MS - 120_000}
-    given = sources(plans=lambda: plans_in(told))
-    given.recent.mark("Workers joined or left; 2 now.")
+    given = sources(plans=lambda: parse_plans(told))
+    given.recent.add_mark("Workers joined or left; their number is 2.")
     page, marks = shown("", given), read("now.json", given)["figures"]["marks"]
     assert [one["text"] for one in marks] == [
         "The index started.",
         "The plan changed from 128:4:0:28~16:70%:64 to 128:4:0:28~16:65%:64.",
-        "Workers joined or left; 2 now.",
+        "Workers joined or left; their number is 2.",
     ]
     assert page.count('<line class="mark"') == 3
     assert all(f": {one['text']}</li>" in page for one in marks)
@@ -293,7 +304,7 @@ def test_only_a_search_knows_when_it_started() -> None:
     stop = threading.Event()
     stop.set()
     for engine, marks in ((None, []), (Finder(None, Languages(), dict), ["The search started."])):
-        figures = sources_of(Settings(), stop, engine).recent.now()
+        figures = sources_of(Settings(), stop, engine).recent.figures_of()
         assert [one.text for one in figures.marks] == marks
 
 
@@ -301,7 +312,7 @@ def test_a_delay_has_its_unit() -> None:
     """Of the worker's backlog it may be minutes."""
     assert ">49 ms <span" in shown("")
     given = sources(0)
-    given.recent.saw([decision(1, latency_ms=75_871)])
+    given.recent.add([decision(1, latency_ms=75_871)])
     assert '>76 s <span class="faint whole">p99 76 s<' in shown("", given)
     assert rendering.delay(3_148_546) == "52 min"
 
@@ -310,8 +321,8 @@ def test_nothing_a_second_is_told_while_nothing_is_read() -> None:
     """What leaves meanwhile is not known, and not none."""
     for given, told in (
         (sources(), 0.0),
-        (sources(away=lambda: "Kafka does not answer."), None),
-        (sources(trouble=lambda: "A topic is missing."), None),
+        (sources(kafka_problem=lambda: "Kafka does not answer."), None),
+        (sources(decisions_problem=lambda: "A topic is missing."), None),
     ):
         given.recent._seconds.clear()
         assert read("now.json", given)["figures"]["per_second"] == told
@@ -321,11 +332,11 @@ def test_nothing_a_second_is_told_while_nothing_is_read() -> None:
 def test_the_picture_hatches_what_was_not_read() -> None:
     """After a restart among many records; not where all are read and nothing was decided."""
     recent = Recent(now_ms=lambda: HOUR_MS)
-    recent.saw([decision(490)], HOUR_MS - 30 * 60_000)
-    page, figures = shown("", sources(0, recent=recent)), recent.now()
+    recent.add([decision(490)], HOUR_MS - 30 * 60_000)
+    page, figures = shown("", sources(0, recent=recent)), recent.figures_of()
     assert page.count('class="unread"') == 29
     assert [one.is_read for one in figures.columns].count(False) == 29
-    assert "not read</title>" in page
+    assert "(not read)</title>" in page
     assert 'class="unread"' not in shown("")
 
 
@@ -333,9 +344,9 @@ def test_what_is_away_is_a_sentence() -> None:
     def dead(*_: object, **__: object) -> Any:
         raise BrokerError("The broker kafka:9092 does not answer.")
 
-    asking = ("opened", "lag", "letters", "events", "remarks", "plans")
+    asking = ("read_record", "lag", "dead_letters", "host_events", "remarks", "plans")
     away = ConsoleSources(
-        trouble=lambda: "The broker kafka:9092 does not answer.",
+        decisions_problem=lambda: "The broker kafka:9092 does not answer.",
         search=SimpleNamespace(**dict.fromkeys(SEARCH, dead)),
         **dict.fromkeys(asking, dead),
     )
@@ -370,12 +381,12 @@ def test_a_dead_broker_is_said_once_and_asked_nothing_more() -> None:
     given = ConsoleSources(
         recent=working.recent,
         search=working.search,
-        away=lambda: said,
-        trouble=dead,
-        opened=dead,
+        kafka_problem=lambda: said,
+        decisions_problem=dead,
+        read_record=dead,
         lag=dead,
-        letters=dead,
-        events=dead,
+        dead_letters=dead,
+        host_events=dead,
         remarks=dead,
     )
     with serving(given) as port:
@@ -384,9 +395,9 @@ def test_a_dead_broker_is_said_once_and_asked_nothing_more() -> None:
             of_search = address.startswith(("find", "groups", "copies"))
             assert page.count(said) == (not of_search), address
         assert asked == []
-        assert "Nothing could be checked" in get(port, "")[1]
+        assert "The checks could not run" in get(port, "")[1]
         assert json.loads(get(port, "now.json")[1])["remarks"] is None
-        assert get(port, "decision?at=unique-0@900")[0] == 503
+        assert get(port, "decision?position=unique-0@900")[0] == 503
 
 
 def test_the_lag_is_told_of_each_partition() -> None:
@@ -399,7 +410,7 @@ def test_the_lag_is_told_of_each_partition() -> None:
 def test_nothing_to_look_at_is_said_only_by_who_looked() -> None:
     """A page that could not look gives no all-clear; one that looked and found something leads
     there."""
-    clear = "no dead letter waits"
+    clear = "No problems found."
     assert '<a href="dead-letters">Details</a>' in shown("")
     assert [
         clear in page for page in (shown(""), shown("", remarks=None), shown("", remarks=list))
@@ -411,12 +422,12 @@ def test_dead_letters_with_what_sends_them_back() -> None:
     assert "stream-dedup dlq redrive --stage fetch --class GivenUp" in page
     assert "documents-0@14" in page
     assert page.count('<td class="extra">yes</td>') == 1
-    assert [one["waiting"] for one in twin["letters"]["kinds"]] == [5, 1]
+    assert [one["not_sent_back"] for one in twin["letters"]["kinds"]] == [5, 1]
 
 
 def test_figures_of_the_newest_say_so() -> None:
     recent = Recent(now_ms=lambda: HOUR_MS)
-    recent.saw([decision(place) for place in range(350)], HOUR_MS - 1_000)
+    recent.add([decision(place) for place in range(350)], HOUR_MS - 1_000)
     given = sources(0, recent=recent)
     page, twin = shown("", given), read("now.json", given)
     assert "Decisions shown" in page
@@ -442,7 +453,7 @@ def test_the_figures_of_another_span_are_asked_for_by_the_address() -> None:
 def test_decisions_as_a_table_for_a_spreadsheet() -> None:
     """All that the filters take, and no cell that a spreadsheet would calculate."""
     given = sources()
-    given.recent.saw([decision(8, "near", id="=HYPERLINK(1)", host="evil.example")])
+    given.recent.add([decision(8, "near", id="=HYPERLINK(1)", host="evil.example")])
     with serving(given) as port:
         status, body, headers = get(port, "decisions.csv?reason=near")
         refused = get(port, "decisions.csv?until=never")
@@ -450,7 +461,7 @@ def test_decisions_as_a_table_for_a_spreadsheet() -> None:
 
     assert (status, headers["content-type"]) == (200, "text/csv; charset=utf-8")
     assert len(rows) == 101
-    assert (rows[0]["id"], rows[0]["of_id"]) == ("'=HYPERLINK(1)", decision(8, "near").of_id)
+    assert (rows[0]["id"], rows[0]["kept_id"]) == ("'=HYPERLINK(1)", decision(8, "near").kept_id)
     assert (refused[0], json.loads(refused[1])["status"]) == (400, 400)
 
 
@@ -497,7 +508,7 @@ def test_a_clue_that_many_hold_has_further_documents() -> None:
     assert f'rel="next" href="find?{query.replace("&", "&amp;")}&amp;page=2"' in first
     assert "Page 4 of 4" in last
     assert 'rel="next"' not in last
-    assert "Documents without a snippet were found by their words" in first
+    assert "The texts of some documents cannot be read now" in first
     rows = list(csv.DictReader(io.StringIO(shown(f"find.csv?{query}", find=find))))
     assert [row["id"] for row in rows] == [f"id-{place}" for place in range(70)]
     named = {"order": "earliest", "host": "a.example"}
@@ -514,7 +525,7 @@ def test_each_table_is_sorted_by_its_address_and_is_there_as_csv(name: str) -> N
     """By every column, lowest or highest first, the page, its twin and the CSV alike; what has no
     value comes last."""
     base = TABLES[name].page or name
-    address = {"find": "find?q=harbour", "group": "group?at=documents-0@1", "now": "?"}.get(
+    address = {"find": "find?q=harbour", "group": "group?document=documents-0@1", "now": "?"}.get(
         base, f"{base}?"
     )
     page, _, query = address.partition("?")
@@ -539,15 +550,19 @@ def test_each_table_is_sorted_by_its_address_and_is_there_as_csv(name: str) -> N
 
 def test_groups_tell_copies_from_pages_fetched_again() -> None:
     page = shown("groups", groups=lambda *_: [group(fetched_again=1)])
-    of_group = shown("group?at=documents-0@1", group=partial(group, fetched_again=1, counted=5))
+    of_group = shown(
+        "group?document=documents-0@1", group=partial(group, fetched_again=1, counted=5)
+    )
 
     assert re.search(r'>3</td><td class="number extra">1</td><td class="number extra">3</td>', page)
-    assert "3 copies of it were judged duplicates" in of_group
-    assert "It was fetched again once. The log counted 5." in " ".join(of_group.split())
+    assert "It has 3 copies, 9.0 kB in total." in of_group
+    assert "It was fetched again once. The log counted 5 duplicates of it" in " ".join(
+        of_group.split()
+    )
     assert "The kept page and the listed copies come from 3 hosts." in of_group
     again = {"copies": 0, "fetched_again": 2, "members": ()}
     assert "No copies of it are known. It was fetched again 2 times." in shown(
-        "group?at=documents-0@1", group=partial(group, **again)
+        "group?document=documents-0@1", group=partial(group, **again)
     )
 
 
@@ -576,16 +591,20 @@ def test_a_host_that_only_signals_name_is_listed_first() -> None:
     assert {one["host"] for one in hosts[:2]} == {"mirror.example", "silent.example"}
     assert [bool(one["events"]) for one in hosts] == [True, True, False, False]
     two = (HostEvent("b", 1), HostEvent("a", 2))
-    given = sources(events=lambda: {"b.example": two[:1], "a.example": two})
+    given = sources(host_events=lambda: {"b.example": two[:1], "a.example": two})
     sorted_hosts = read("hosts.json?sort=events", given)["hosts"]
     assert [one["host"] for one in sorted_hosts[:2]] == ["b.example", "a.example"]
     rows = csv.DictReader(io.StringIO(shown("hosts.csv", given)))
     assert [row["events"] for row in rows if row["events"]] == ["b", "b; a"]
     for given, column, said in (
         (sources(), True, "Hosts"),
-        (sources(events=dict), False, "The signals of the last day contain no event."),
-        (sources(events=None), False, "no signal was found"),
-        (sources(events=dict, unwatched=lambda: "Nobody reads."), False, "Nobody reads."),
+        (sources(host_events=dict), False, "The signals of the last day contain no event."),
+        (sources(host_events=None), False, "it has written no signals yet"),
+        (
+            sources(host_events=dict, insights_problem=lambda: "Nobody reads."),
+            False,
+            "Nobody reads.",
+        ),
     ):
         page = shown("hosts", given)
         assert (">Events</a>" in page, said in page) == (column, True)
@@ -597,26 +616,29 @@ def test_what_was_forgotten_is_gone_though_it_is_remembered() -> None:
     nothing tells its id."""
     gone: set[str] = set()
 
-    def unless_forgotten(at: str) -> Opened:
+    def redact_record(at: str) -> OpenedRecord:
         return (
-            Opened(at, "", "", f"The record at {at} was forgotten.", is_forgotten=True)
+            OpenedRecord(at, "", "", f"The record at {at} was forgotten.", is_forgotten=True)
             if at in gone
             else opened(at)
         )
 
-    with serving(sources(opened=unless_forgotten)) as port:
+    with serving(sources(read_record=redact_record)) as port:
         gone.add("documents-0@1")
-        for address in ("decision.json?at=duplicates-2@8", "decision?at=duplicates-2@8"):
+        for address in (
+            "decision.json?position=duplicates-2@8",
+            "decision?position=duplicates-2@8",
+        ):
             status, body, _ = get(port, address)
             assert (status, "articles/1" in body.replace("articles/8", "")) == (200, False)
             assert "The record at documents-0@1 was forgotten." in body
         gone.add("duplicates-2@8")
-        status, body, _ = get(port, "decision.json?at=duplicates-2@8")
+        status, body, _ = get(port, "decision.json?position=duplicates-2@8")
         assert (status, json.loads(body)["detail"]) == (
             410,
             "The record at duplicates-2@8 was forgotten.",
         )
-        assert "articles/8" not in get(port, "decision?at=duplicates-2@8")[1]
+        assert "articles/8" not in get(port, "decision?position=duplicates-2@8")[1]
 
 
 def test_what_was_forgotten_is_not_listed() -> None:
@@ -628,21 +650,21 @@ def test_what_was_forgotten_is_not_listed() -> None:
         return one
 
     def without_it(one: Decision) -> Decision | None:
-        return None if one.id == kept else one.without_kept_id() if one.of_id == kept else one
+        return None if one.id == kept else one.without_kept_id() if one.kept_id == kept else one
 
     def unknown(_: Decision) -> Decision | None:
         raise StreamDedupError("The search still reads what was forgotten.")
 
     shown_by = as_it_is
-    given = sources(as_shown=lambda one: shown_by(one))  # noqa: PLW0108 - it changes below
+    given = sources(redact_decision=lambda one: shown_by(one))  # noqa: PLW0108 - it changes below
     copy = decision(
         8,
         "near",
         id="https://copy.example/",
-        of_id=kept,
+        kept_id=kept,
         headers=(("dedup.of.id", kept), ("crawl", "x")),
     )
-    given.recent.saw([decision(1, "new", id=kept, host="gone.example"), copy])
+    given.recent.add([decision(1, "new", id=kept, host="gone.example"), copy])
     with serving(given) as port:
         assert "gone.example" in get(port, "hosts.json")[1]
         assert kept in get(port, "decisions.json?id=copy.example")[1]
@@ -655,9 +677,9 @@ def test_what_was_forgotten_is_not_listed() -> None:
         ):
             status, body, _ = get(port, address)
             assert (status, "gone.example" in body) == (200, False), address
-        assert "(forgotten)" in get(port, "decision?at=duplicates-2@8")[1]
+        assert "(forgotten)" in get(port, "decision?position=duplicates-2@8")[1]
         (shown,) = json.loads(get(port, "decisions.json?id=copy.example")[1])["decisions"]
-        assert (shown["of_id"], shown["headers"]) == ("", [["crawl", "x"]])
+        assert (shown["kept_id"], shown["headers"]) == ("", [["crawl", "x"]])
         shown_by = unknown
         status, body, _ = get(port, "decisions.json")
         assert (status, json.loads(body)["detail"]) == (
@@ -672,9 +694,9 @@ def test_rude_requests_get_a_problem() -> None:
     stack trace."""
     rude = {
         "decision.json": 400,
-        "decision.json?at=../../etc/passwd": 400,
-        "decision.json?at=other-0@1": 400,
-        "decision.json?at=duplicates-0@1%0a": 200,
+        "decision.json?position=../../etc/passwd": 400,
+        "decision.json?position=other-0@1": 400,
+        "decision.json?position=duplicates-0@1%0a": 200,
         "decisions.json?before=-1": 400,
         "decisions.json?before=%F0%9F%98%80": 400,
         "decisions.json?from=2": 400,
@@ -689,10 +711,10 @@ def test_rude_requests_get_a_problem() -> None:
         "decisions.json?partition=999": 400,
         "now.json?span=bogus": 400,
         "hosts.json?host=a.example": 400,
-        f"decision.json?at=duplicates-0@{'9' * 30}": 400,
+        f"decision.json?position=duplicates-0@{'9' * 30}": 400,
         "groups.json?order=best": 400,
-        "group.json?at=documents-0@900777": 404,
-        "group.json?at=https://nobody.example/%00": 404,
+        "group.json?document=documents-0@900777": 404,
+        "group.json?document=https://nobody.example/%00": 404,
         "group.json": 400,
         f"find.json?q={'x' * 8001}": 400,
         "find.json?q=": 200,
@@ -737,7 +759,7 @@ def test_a_source_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) 
         with serving(given) as port:
             for _ in range(app.CALLS_MAX):
                 assert "No answer arrived within" in get(port, "find?q=a")[1]
-            assert "requests are being answered already" in get(port, "find?q=a")[1]
+            assert "The console already answers" in get(port, "find?q=a")[1]
             assert get(port, "decisions")[0] == 200
             free.set()
             until = threading.Event()
@@ -832,8 +854,8 @@ def test_what_needs_attention_is_dismissed_for_a_host() -> None:
     page = shown("?dismissed=mirror.example")
     assert "mirror.example: about 60 pages" not in page
     assert "Dead letters that were not sent back" in page
-    assert "Dismissed: <bdi>mirror.example" in page
-    assert "As of 2025-11-24" in page
+    assert "Dismissed hosts: <bdi>mirror.example" in page
+    assert "Checked at 2025-11-24" in page
 
 
 @pytest.mark.parametrize(
@@ -854,8 +876,8 @@ def test_an_address_in_any_script_is_linked(identifier: str, address: str) -> No
     """As a browser takes it; what could fool a reader is not."""
     assert rendering.web(identifier) == address
     given = sources(0)
-    given.recent.saw([decision(8, "near", id=identifier)])
-    page = shown("decision?at=duplicates-2@8", given)
+    given.recent.add([decision(8, "near", id=identifier)])
+    page = shown("decision?position=duplicates-2@8", given)
     outside = re.findall(r'href="([a-z]+:[^"]*)"', page)
     assert {html.unescape(link) for link in outside if "news.example" not in link} <= {address}
     assert not re.search(r"<a [^>]*onclick=", page)
@@ -867,18 +889,22 @@ def test_who_copies_whom() -> None:
 
     def asked_pairs(host: str) -> HostPairs:
         asked.append(host)
-        found: HostPairs = SEARCH["pairs"](host)
+        found: HostPairs = SEARCH["host_pairs"](host)
         return found
 
     def away(_: str) -> HostPairs:
         raise StreamDedupError("The search holds nothing yet.")
 
-    page = shown("copies?host=a.example", pairs=asked_pairs)
+    page = shown("copies?host=a.example", host_pairs=asked_pairs)
     assert asked == ["a.example"]
-    assert "Counted among all documents that Find searches, as of 2025-11-24 16:00:00Z." in page
+    assert (
+        "The table counts all documents that Find can search, as of 2025-11-24 16:00:00Z." in page
+    )
     assert ">1,234</td>" in page
     assert "older than the kept page</span>" in page
-    assert "The copies are not known: The search holds nothing yet." in shown("copies", pairs=away)
+    assert "The copies are not known: The search holds nothing yet." in shown(
+        "copies", host_pairs=away
+    )
 
 
 def test_a_console_without_a_search_says_what_needs_one() -> None:
@@ -887,18 +913,20 @@ def test_a_console_without_a_search_says_what_needs_one() -> None:
     for address in ("find", "groups", "copies", GROUP):
         assert "Start one with: stream-dedup run search" in shown(address, given), address
     assert "<form" not in shown("find", given)
-    assert "To release it" in shown(DECISION, given)
-    assert "known</dd>" not in shown("decision?at=unique-1@1", given)
+    assert "Command to release it" in shown(DECISION, given)
+    assert "known</dd>" not in shown("decision?position=unique-1@1", given)
 
 
 def test_titles_stand_where_they_are_known() -> None:
     """Beside the ids of decisions, of documents found, of the kept document and of its copies."""
     title, given = "Pier to <close>", sources(0)
-    given.recent.saw([decision(8, "near", title=title, of_position="documents-0@1")])
+    given.recent.add([decision(8, "near", title=title, kept_position="documents-0@1")])
     member = GroupMember("duplicates-2@8", "id", "", 1, "near", 0.9, 1, title=title)
     known = replace(
         sources(
-            opened=lambda at: Opened(at, "id", KEPT, "", decision(8, "near"), title=title),
+            read_record=lambda at: OpenedRecord(
+                at, "id", KEPT, "", decision(8, "near"), title=title
+            ),
             find=lambda *_, **__: FoundDocuments(
                 (FoundDocument("unique-0@1", "id", 1.0, title=title),), 1, True, 1
             ),
@@ -906,16 +934,18 @@ def test_titles_stand_where_they_are_known() -> None:
         ),
         recent=given.recent,
     )
-    for address in ("decisions", "find?q=a", "decision?at=duplicates-2@8", GROUP):
+    for address in ("decisions", "find?q=a", "decision?position=duplicates-2@8", GROUP):
         assert shown(address, known).count("Pier to &lt;close&gt;") == 1 + (address == GROUP)
 
 
 def test_a_kept_document_without_copies_has_a_page() -> None:
     """A signal may name it: many pages resemble it, and were kept because of their titles."""
-    page = shown("group?at=documents-0@777", group=lambda _: None)
-    assert "Kept:" in page
+    page = shown("group?document=documents-0@777", group=lambda _: None)
+    assert "Kept document:" in page
     assert "No copies of it are known." in page
-    assert "404" in str(read("group.json?at=documents-0@900777", group=lambda _: None)["status"])
+    assert "404" in str(
+        read("group.json?document=documents-0@900777", group=lambda _: None)["status"]
+    )
 
 
 ALIKE_PAGES = {
@@ -941,23 +971,23 @@ def test_a_decision_says_why_by_site_and_title_and_links_the_sibling(
     names: dict[str, object] = (
         {"sibling_position": place, "sibling_id": like, "sibling_similarity": 0.78}
         if reason == "new"
-        else {"of_position": place, "of_id": like, "similarity": 0.78}
+        else {"kept_position": place, "kept_id": like, "similarity": 0.78}
     )
     one = decision(9, reason, id=address, **names)
 
-    def opened_there(at: str) -> Opened:
+    def opened_there(at: str) -> OpenedRecord:
         if at == place:
-            return Opened(at, like, KEPT, site="shop.example", title="One")
+            return OpenedRecord(at, like, KEPT, site="shop.example", title="One")
         site = address.split("/")[2]
-        return Opened(at, address, COPY, "", one, site=site, title=title)
+        return OpenedRecord(at, address, COPY, "", one, site=site, title=title)
 
-    page = shown(f"decision?at={one.at}", sources(0, opened=opened_there))
+    page = shown(f"decision?position={one.output_position}", sources(0, read_record=opened_there))
 
     assert sentence in page
     assert ("so this one" in page) == ("so this one" in sentence)
     assert f'href="{like}"' in page
     if reason == "new":
-        assert 'href="decision?at=documents-0%401">its decision</a>' in page
+        assert 'href="decision?position=documents-0%401">its decision</a>' in page
         assert "Earliest similar kept page" in page
 
 
@@ -970,11 +1000,11 @@ def test_copies_that_are_older_than_the_kept_page_are_marked() -> None:
     page = shown(
         GROUP,
         group=partial(group, copies=4, members=members),
-        opened=lambda at: replace(opened(at), time_ms=HOUR_MS - 10 * 60_000),
+        read_record=lambda at: replace(opened(at), time_ms=HOUR_MS - 10 * 60_000),
     )
 
-    assert "4 copies of it were judged duplicates (3 pages, some fetched more than once)" in page
-    assert re.search(r'The earliest page is <a href="decision\?at=duplicates-2%4014">', page)
+    assert "It has 4 copies (3 pages, some fetched more than once)" in page
+    assert re.search(r'The earliest page is <a href="decision\?position=duplicates-2%4014">', page)
     assert "2 of the listed copies are older than the kept page" in page
 
 
@@ -984,7 +1014,7 @@ def test_an_exact_copy_has_similarity_1_everywhere() -> None:
     found = decision_of(Message("duplicates", 0, 1, None, b"", 1, headers), b"id", "", 1)
     assert found.similarity == 1.0
     given = sources(0)
-    given.recent.saw([replace(found, of_position="documents-0@1")])
+    given.recent.add([replace(found, kept_position="documents-0@1")])
     assert ">1.00</td>" in shown("decisions", given)
     (row,) = csv.DictReader(io.StringIO(shown("decisions.csv", given)))
     assert float(row["similarity"]) == 1
@@ -992,28 +1022,32 @@ def test_an_exact_copy_has_similarity_1_everywhere() -> None:
 
 def test_a_released_decision_says_so() -> None:
     """The command is then gone."""
-    page = shown(DECISION, released=lambda at: "unique-0@77" if at == "documents-0@8" else "")
-    assert "To release it" in shown(DECISION)
-    assert 'also in <a href="decision?at=unique-0%4077">' in page
-    assert "To release it" not in page
+    page = shown(
+        DECISION, released_position=lambda at: "unique-0@77" if at == "documents-0@8" else ""
+    )
+    assert "Command to release it" in shown(DECISION)
+    assert 'also at <a href="decision?position=unique-0%4077">' in page
+    assert "Command to release it" not in page
 
 
 def test_a_list_leads_on() -> None:
     """To the kept page of a copy, to a host's duplicates, and it says from where on texts are
     copies."""
     given = sources(0)
-    copy = {"of_position": "documents-0@1", "of_id": "https://a.example/1", "host": "b.example"}
-    given.recent.saw(decision(place, "near", **copy) for place in range(5))
+    copy = {"kept_position": "documents-0@1", "kept_id": "https://a.example/1", "host": "b.example"}
+    given.recent.add(decision(place, "near", **copy) for place in range(5))
     page, hosts = shown("decisions?verdict=duplicate", given), shown("hosts", given)
 
-    assert '<a href="group?at=documents-0%401"><bdi>https://a.example/<wbr>1</bdi></a>' in page
+    assert (
+        '<a href="group?document=documents-0%401"><bdi>https://a.example/<wbr>1</bdi></a>' in page
+    )
     assert '<option value="duplicate" selected>all duplicates</option>' in page
     assert "Pages of different sites are copies at a similarity of 0.62 or more" in page
     assert 'href="decisions?host=b.example&amp;verdict=duplicate">5</a>' in hosts
     assert "Fetched again" in hosts
-    assert "Wasted: bytes of duplicates" in hosts
+    assert "Wasted bytes are the bytes of duplicates" in hosts
 
 
 def test_a_kept_page_without_copies_says_so() -> None:
-    page = shown("decision?at=unique-1@1", group=lambda _: None)
+    page = shown("decision?position=unique-1@1", group=lambda _: None)
     assert "none known</dd>" in page

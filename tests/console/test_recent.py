@@ -51,21 +51,21 @@ def test_filters_that_are_none_are_refused(query: dict[str, str]) -> None:
 def test_what_is_kept_is_bounded() -> None:
     recent = Recent(keep=10, now_ms=lambda: HOUR_MS)
 
-    recent.saw(
+    recent.add(
         decision(place, seen_ms=HOUR_MS - (2 * MINUTES - place) * 60_000)
         for place in range(2 * MINUTES)
     )
 
     assert recent.remembered == 10
-    assert recent.now("7d").total == MINUTES - 1  # this minute has none yet
+    assert recent.figures_of("7d").total == MINUTES - 1  # this minute has none yet
     recent = Recent(
         now_ms=lambda: HOUR_MS
     )  # records of the year 9999 that lay in the outputs at the start count as seen now
-    recent.saw(
+    recent.add(
         decision(place, seen_ms=253_402_300_000_000 + place * 60_000) for place in range(120)
     )
-    recent.saw(decision(place, seen_ms=HOUR_MS) for place in range(5))
-    assert recent.now().total == 125
+    recent.add(decision(place, seen_ms=HOUR_MS) for place in range(5))
+    assert recent.figures_of().total == 125
 
 
 def test_what_was_passed_over_counts_for_an_hour() -> None:
@@ -73,16 +73,16 @@ def test_what_was_passed_over_counts_for_an_hour() -> None:
     now = HOUR_MS
     recent = Recent(now_ms=lambda: now)
 
-    assert recent.now().is_whole
-    recent.saw([decision(1)], HOUR_MS - 70_000)
-    assert (recent.now().is_whole, recent.now().is_minute_whole) == (False, True)
+    assert recent.figures_of().is_whole
+    recent.add([decision(1)], HOUR_MS - 70_000)
+    assert (recent.figures_of().is_whole, recent.figures_of().is_minute_whole) == (False, True)
     now += 60 * 60_000
-    assert recent.now().is_whole
-    assert not recent.now("6h").is_whole
-    recent.saw([], now + 1_000_000)
-    assert not recent.now().is_whole
+    assert recent.figures_of().is_whole
+    assert not recent.figures_of("6h").is_whole
+    recent.add([], now + 1_000_000)
+    assert not recent.figures_of().is_whole
     now += 60 * 60_000
-    assert recent.now().is_whole
+    assert recent.figures_of().is_whole
 
 
 @pytest.mark.parametrize(
@@ -92,18 +92,18 @@ def test_figures_of_a_span(span: str, columns: int, minutes: int) -> None:
     """A decision a minute: each column but the last has as many as it has minutes; similarities are
     of the span too."""
     recent = Recent(now_ms=lambda: HOUR_MS)
-    recent.saw(
+    recent.add(
         decision(place, seen_ms=HOUR_MS - (MINUTES - place) * 60_000)
         for place in range(MINUTES + 1)
     )
 
-    figures = recent.now(span)
+    figures = recent.figures_of(span)
 
     assert (len(figures.columns), figures.column_minutes) == (columns, minutes)
     assert [sum(one.counts.values()) for one in figures.columns] == [minutes] * columns
     assert sum(figures.histogram) <= columns * minutes
     with pytest.raises(InputError, match="span must be one of 15m, 1h, 6h, 1d, 7d, not '2w'"):
-        recent.now("2w")
+        recent.figures_of("2w")
 
 
 def test_the_newest_come_first_and_none_seen_later_than_a_time() -> None:
@@ -114,7 +114,7 @@ def test_the_newest_come_first_and_none_seen_later_than_a_time() -> None:
     assert [one.offset for one in first + second] == list(range(499, 479, -1))
 
     recent = Recent(now_ms=lambda: HOUR_MS)
-    recent.saw(
+    recent.add(
         decision(place, "near", similarity=place % 7 / 10, seen_ms=HOUR_MS - 1_000 * (100 - place))
         for place in range(100)
     )
@@ -125,14 +125,14 @@ def test_the_newest_come_first_and_none_seen_later_than_a_time() -> None:
 
 
 def test_figures_of_the_hour() -> None:
-    figures = sources().recent.now()
+    figures = sources().recent.figures_of()
 
     assert (figures.total, figures.by_reason["near"], figures.by_reason["new"]) == (500, 100, 250)
     assert list(figures.by_reason) == ["new", "exact", "near", "unchanged", "revised"]
     assert (figures.latency_p50_ms, figures.latency_p99_ms) == (49, 69)
     assert sum(figures.histogram) == 250
     assert figures.histogram[-1] >= 100
-    assert Recent().now().latency_p50_ms is None
+    assert Recent().figures_of().latency_p50_ms is None
 
 
 def test_hosts_are_those_of_the_decisions() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 
-from stream_dedup.domain.differences import COMPARED, SHOWN, blocks, compare, shown
+from stream_dedup.domain.differences import COMPARED, SHOWN, compare, compare_blocks, shown
 from tests.console.sample import COPY, EVIL, KEPT
 
 
@@ -77,5 +77,7 @@ def test_control_characters_are_written_out() -> None:
 
 
 def test_blocks_of_fingerprints() -> None:
-    assert blocks("0000ffff", "0001ffff") == [("0000", "0001", 1), ("ffff", "ffff", 0)]
-    assert blocks("", "") == blocks("00", "0000") == blocks("zz", "zz") == []
+    assert compare_blocks("0000ffff", "0001ffff") == [("0000", "0001", 1), ("ffff", "ffff", 0)]
+    assert (
+        compare_blocks("", "") == compare_blocks("00", "0000") == compare_blocks("zz", "zz") == []
+    )

@@ -87,7 +87,7 @@ class MemoryOutputs:
 class NoTexts(OutputTexts):
     """Texts that are kept no longer."""
 
-    def at(self, places: Iterable[str]) -> Mapping[str, str]:
+    def texts_at(self, places: Iterable[str]) -> Mapping[str, str]:
         return {}
 
 
@@ -209,6 +209,6 @@ if __name__ == "__main__":
     filler = make_filler(written, Path(sys.argv[1]), changed={"failpoint": sys.argv[2]})
     if sys.argv[5:]:
         while not filler.finder.find("quick brown fox", 1).documents:
-            filler._turn()
+            filler._read_batch()
         forget_later(written, *(one.encode() for one in sys.argv[5:]))
     filler.run(threading.Event())

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from stream_dedup.console.app import CALLS_MAX
-from stream_dedup.console.values import Decision, Opened
+from stream_dedup.console.values import Decision, OpenedRecord
 from stream_dedup.domain.document import digest_id, shorten_id
 from stream_dedup.domain.errors import BrokerError, StreamDedupError
 from stream_dedup.fingerprinting import Languages
@@ -47,7 +47,7 @@ class Texts:
         self.kept = {at: text for at, (_, text) in TEXTS.items()}
         self.is_away = False
 
-    def at(self, places: Iterable[str]) -> Mapping[str, str]:
+    def texts_at(self, places: Iterable[str]) -> Mapping[str, str]:
         if self.is_away:
             raise BrokerError("nobody answers")
         return {at: self.kept[at] for at in places if at in self.kept}
@@ -70,9 +70,9 @@ def engine(tmp_path: Path) -> Iterator[TextIndex]:
             len(text),
             "duplicate" if is_copy else "unique",
             "near" if is_copy else "new",
-        )._replace(position=f"documents-0@{number}")
+        )._replace(source_position=f"documents-0@{number}")
         if is_copy:
-            facts = facts._replace(similarity=0.9, group="documents-0@0", of_id=KEPT)
+            facts = facts._replace(similarity=0.9, group_position="documents-0@0", kept_id=KEPT)
         one.add_text(facts, words_of(text, LANGUAGES))
     one.commit(EngineCheckpoint({}, {}))
     yield one
@@ -81,7 +81,7 @@ def engine(tmp_path: Path) -> Iterator[TextIndex]:
 
 @pytest.fixture
 def place(engine: TextIndex, texts: Texts) -> Finder:
-    return Finder(engine, LANGUAGES, texts.at)
+    return Finder(engine, LANGUAGES, texts.texts_at)
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_documents_that_hold_a_clue_are_told_best_first(server: HttpServer) -> N
 
     assert status == 200
     assert [
-        (one["at"], round(one["share"], 2), one["verdict"], one["group"])
+        (one["output_position"], round(one["share"], 2), one["verdict"], one["group_position"])
         for one in found["documents"]
     ] == [
         ("duplicates-0@0", 0.83, "duplicate", "documents-0@0"),
@@ -119,12 +119,13 @@ def test_documents_that_hold_a_clue_are_told_best_first(server: HttpServer) -> N
         ("duplicates-0@1", 0.67, "duplicate", "documents-0@0"),
     ]
     assert ["".join(text for text, _ in one["snippet"]) for one in found["documents"]] == [
-        TEXTS[one["at"]][1] for one in found["documents"]
+        TEXTS[one["output_position"]][1] for one in found["documents"]
     ]
     assert ask(server, "/v1/find", clue.encode()) == (200, found)
     assert ask(server, "/v1/find", clue.encode(), limit=1)[1]["documents"] == found["documents"][:1]
     assert [
-        one["id"] for one in ask(server, "/v1/find", q="在北京大学学习", least=1)[1]["documents"]
+        one["id"]
+        for one in ask(server, "/v1/find", q="在北京大学学习", min_share=1)[1]["documents"]
     ] == ["https://d.example/alone"]
 
 
@@ -162,7 +163,7 @@ def test_a_text_that_is_kept_no_longer_is_told_without_a_snippet(
     """So is every text while Kafka is away; the document is found all the same."""
     del texts.kept["unique-0@0"]
     found = {
-        one["at"]: one["snippet"]
+        one["output_position"]: one["snippet"]
         for one in ask(server, "/v1/find", q="quick brown fox")[1]["documents"]
     }
     assert (found["unique-0@0"], bool(found["duplicates-0@0"])) == ([], True)
@@ -186,7 +187,7 @@ def test_a_text_that_is_kept_no_longer_is_told_without_a_snippet(
 )
 def test_a_group_is_told_by_any_of_its_documents(server: HttpServer, named: str) -> None:
     """By where it or a copy lies in the source or left, and by either's id."""
-    status, found = ask(server, "/v1/groups", of=named)
+    status, found = ask(server, "/v1/groups", document=named)
 
     assert status == 200
     assert (found["position"], found["id"], found["copies"], found["newest_ms"]) == (
@@ -205,29 +206,29 @@ def test_a_group_is_told_by_any_of_its_documents(server: HttpServer, named: str)
 
 def test_a_group_lists_as_many_of_its_copies_as_asked_for(server: HttpServer) -> None:
     """The newest; how many there are is told beside."""
-    found = ask(server, "/v1/groups", of=KEPT, limit=1)[1]
+    found = ask(server, "/v1/groups", document=KEPT, limit=1)[1]
 
     assert (found["copies"], [one["time_ms"] for one in found["members"]]) == (2, [1002])
-    assert (found["host"], found["earliest"]["at"]) == ("a.example", "duplicates-0@0")
-    assert ask(server, "/v1/groups", of=KEPT, limit=0)[0] == 400
+    assert (found["host"], found["earliest"]["output_position"]) == ("a.example", "duplicates-0@0")
+    assert ask(server, "/v1/groups", document=KEPT, limit=0)[0] == 400
 
 
 def test_older_copies_exact_ones_and_releases_are_known(place: Finder, engine: TextIndex) -> None:
     """A copy that is older than the kept page, one of the same text, and a document's release."""
     given = ("duplicates-0@2", "https://e.example/1", 999, 99, "duplicate", "exact", None)
-    copy = TextFacts(*given, "documents-0@0", KEPT, position="documents-0@7")
+    copy = TextFacts(*given, "documents-0@0", KEPT, source_position="documents-0@7")
     engine.add_text(copy, (), "", ["e.example", "a.example"])
-    assert place.released("documents-0@7") == ""
+    assert place.released_position("documents-0@7") == ""
     released = TextFacts("unique-0@9", copy.id, 1010, 99, "unique", "released")
-    engine.add_text(released._replace(position="documents-0@7"), ())
+    engine.add_text(released._replace(source_position="documents-0@7"), ())
     engine.commit(EngineCheckpoint({}, {}))
 
-    (pair,) = place.pairs("").pairs
+    (pair,) = place.host_pairs("").pairs
     assert (pair.example, pair.is_older_than_kept) == ("duplicates-0@2", True)
     group = place.group(KEPT)
     assert group is not None
     assert (group.earliest and group.earliest.similarity, group.hosts) == (1.0, 4)
-    assert place.released("documents-0@7") == "unique-0@9"
+    assert place.released_position("documents-0@7") == "unique-0@9"
 
 
 def test_a_group_is_found_by_a_long_id(place: Finder, engine: TextIndex) -> None:
@@ -275,10 +276,10 @@ def test_a_group_tells_its_best_copy_and_what_the_log_has_counted(
     engine.add_text(copy._replace(better="longest", counted=7, log_offset=5), ["fox"])
     engine.commit(EngineCheckpoint({}, {}))
 
-    told = ask(server, "/v1/groups", of=KEPT)[1]
+    told = ask(server, "/v1/groups", document=KEPT)[1]
     assert (told["copies"], told["counted"]) == (3, 7)
     where = {
-        "at": "duplicates-0@2",
+        "output_position": "duplicates-0@2",
         "id": "https://e.example/full",
         "host": "e.example",
         "time_ms": 1009,
@@ -305,7 +306,7 @@ def test_a_kept_document_is_known_by_its_digest_where_the_log_has_digests(
     )
     engine.commit(EngineCheckpoint({}, {}))
 
-    found = Finder(engine, LANGUAGES, texts.at, key).group("https://d.example/alone")
+    found = Finder(engine, LANGUAGES, texts.texts_at, key).group("https://d.example/alone")
     assert found is not None
     assert found.position == "documents-0@7"
 
@@ -331,39 +332,39 @@ def test_a_record_that_was_forgotten_is_not_opened(engine: TextIndex, texts: Tex
             for one in ids
         ]
         forgotten = ForgottenIds(known)
-        finder = Finder(engine, LANGUAGES, texts.at, id_key, forgotten)
+        finder = Finder(engine, LANGUAGES, texts.texts_at, id_key, forgotten)
         for identifier in (KEPT, "\ufffd", long.decode()):
             decided = Decision(
                 "unique-0@0", "unique", 0, 0, identifier, "", "unique", "new", 9999, 9, log="6/999"
             )
-            record = Opened("unique-0@0", identifier, "a text", "", decided, 9999)
-            source = Opened("documents-0@0", identifier, "a text", time_ms=1000)
-            told = finder.unless_forgotten(record)
+            record = OpenedRecord("unique-0@0", identifier, "a text", "", decided, 9999)
+            source = OpenedRecord("documents-0@0", identifier, "a text", time_ms=1000)
+            told = finder.redact_record(record)
             assert (told.id, told.text, told.decision, told.is_forgotten) == ("", "", None, True)
-            assert "unique-0@0 was forgotten" in told.why
-            assert finder.unless_forgotten(source).is_forgotten
+            assert "unique-0@0 was forgotten" in told.missing_reason
+            assert finder.redact_record(source).is_forgotten
             for later in (
                 replace(record, decision=replace(decided, log="7/0")),
                 replace(source, time_ms=1001),
             ):
-                assert finder.unless_forgotten(later) is later
-            assert finder.as_shown(decided) is None
+                assert finder.redact_record(later) is later
+            assert finder.redact_decision(decided) is None
             later_one = replace(decided, log="7/0")
-            assert finder.as_shown(later_one) is later_one
+            assert finder.redact_decision(later_one) is later_one
         for log_id in ids:
-            of_id = log_id.decode("utf-8", "replace")
+            kept_id = log_id.decode("utf-8", "replace")
             copy = replace(
-                decided, id="other", of_id=of_id, headers=(("dedup.of.id", of_id), ("a", "b"))
+                decided, id="other", kept_id=kept_id, headers=(("dedup.of.id", kept_id), ("a", "b"))
             )
-            told = finder.as_shown(copy)
-            assert told == replace(copy, of_id="", headers=(("a", "b"),), is_kept_forgotten=True)
-        other = Opened("unique-0@1", "other", "a text")
-        assert finder.unless_forgotten(other) is other
+            told = finder.redact_decision(copy)
+            assert told == replace(copy, kept_id="", headers=(("a", "b"),), is_kept_forgotten=True)
+        other = OpenedRecord("unique-0@1", "other", "a text")
+        assert finder.redact_record(other) is other
         forgotten.is_complete = False
-        with pytest.raises(StreamDedupError, match="still reads which ids were forgotten"):
-            finder.as_shown(decided)
-        with pytest.raises(StreamDedupError, match="still reads which ids were forgotten"):
-            finder.unless_forgotten(other)
+        with pytest.raises(StreamDedupError, match="still reading which ids were forgotten"):
+            finder.redact_decision(decided)
+        with pytest.raises(StreamDedupError, match="still reading which ids were forgotten"):
+            finder.redact_record(other)
 
 
 def test_two_kept_documents_of_one_id_have_their_own_groups(
@@ -379,7 +380,7 @@ def test_two_kept_documents_of_one_id_have_their_own_groups(
             9,
             "unique",
             "new",
-            position=f"documents-0@{number}",
+            source_position=f"documents-0@{number}",
         )
         engine.add_text(kept, ["first" if number == 7 else "second", "edition"])
     engine.add_text(
@@ -389,10 +390,11 @@ def test_two_kept_documents_of_one_id_have_their_own_groups(
         ["a"],
     )
     engine.commit(EngineCheckpoint({}, {}))
-    finder = Finder(engine, LANGUAGES, texts.at)
+    finder = Finder(engine, LANGUAGES, texts.texts_at)
 
     assert [
-        finder.find(f"{word} edition", 9).documents[0].group for word in ("first", "second")
+        finder.find(f"{word} edition", 9).documents[0].group_position
+        for word in ("first", "second")
     ] == [
         "documents-0@7",
         "",
@@ -405,22 +407,27 @@ def test_two_kept_documents_of_one_id_have_their_own_groups(
         ("/v1/find", {}, 400, "The search text has no word"),
         ("/v1/find", {"q": "*?"}, 400, "The search text has no word"),
         ("/v1/find", {"q": "fox", "limit": "0"}, 400, "limit must be a whole number from 1 to 100"),
-        ("/v1/find", {"q": "fox", "least": "nan"}, 400, "least must be a share"),
-        ("/v1/find", {"q": "fox", "least": "x"}, 400, "least must be a share"),
+        ("/v1/find", {"q": "fox", "min_share": "nan"}, 400, "min_share must be a share"),
+        ("/v1/find", {"q": "fox", "min_share": "x"}, 400, "min_share must be a share"),
         (
             "/v1/find",
             {"q": "fox", "lest": "0.9"},
             400,
-            "There is no parameter 'lest'; the parameters are q, limit, offset, order, host, least, snippets.",
+            "There is no parameter 'lest'; the parameters are q, limit, offset, order, host, min_share, snippets.",
         ),
         (
             "/v1/groups",
             {"id": "https://a.example/1"},
             400,
-            "There is no parameter 'id'; the parameters are of, order, limit.",
+            "There is no parameter 'id'; the parameters are document, order, limit.",
         ),
         ("/v1/groups", {"order": "best"}, 400, "order must be largest or newest, not 'best'"),
-        ("/v1/groups", {"of": "documents-9@9"}, 404, "No copies of 'documents-9@9' are known"),
+        (
+            "/v1/groups",
+            {"document": "documents-9@9"},
+            404,
+            "No copies of 'documents-9@9' are known",
+        ),
     ],
 )
 def test_what_cannot_be_answered_is_a_problem_with_a_sentence(

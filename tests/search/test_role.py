@@ -82,7 +82,7 @@ def run_until_ready(
 
 
 def all_of(finder: Finder) -> tuple[list[str], dict[str, int]]:
-    return sorted(one.at for one in finder.find(CLUE, 10_000).documents), {
+    return sorted(one.output_position for one in finder.find(CLUE, 10_000).documents), {
         one.position: one.copies for one in finder.groups("largest", 100)
     }
 
@@ -134,7 +134,7 @@ def test_what_is_forgotten_is_not_shown_in_whatever_order_it_is_read(
 ) -> None:
     """Documents leave late, the search starts again at any time; it shows what came behind the last
     take-down of its id."""
-    monkeypatch.setattr(search_role, "_COMMIT_BEHIND_SECONDS", 0.0)
+    monkeypatch.setattr(search_role, "_CATCH_UP_COMMIT_SECONDS", 0.0)
     monkeypatch.setattr(search_role, "_COMMIT_SECONDS", 0.0)
     dice, outputs = Dice("take-downs", seed), MemoryOutputs()
     made: list[Judged] = []
@@ -144,7 +144,7 @@ def test_what_is_forgotten_is_not_shown_in_whatever_order_it_is_read(
     for _ in range(120):
         match dice.below(6):
             case 0:
-                filler._turn()
+                filler._read_batch()
             case 1:
                 name = f"id{dice.below(5)}"
                 forgotten[name] = outputs.forget(name.encode())
@@ -227,7 +227,7 @@ def test_a_search_that_is_filled_anew_shows_nothing_forgotten_on_the_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However far behind the documents the take-down lies, it is known before they are."""
-    monkeypatch.setattr(search_role, "_COMMIT_BEHIND_SECONDS", 0.0)
+    monkeypatch.setattr(search_role, "_CATCH_UP_COMMIT_SECONDS", 0.0)
     outputs = crawl(6, 0)
     for _ in range(30):
         outputs.write_raw("fingerprints", 0, b"a batch")
@@ -235,7 +235,7 @@ def test_a_search_that_is_filled_anew_shows_nothing_forgotten_on_the_way(
     filler = make_filler(outputs, tmp_path)
     seen = set()
     while not filler._is_caught_up:
-        filler._turn()
+        filler._read_batch()
         seen |= set(list_ids(filler.finder))
     filler._engine.close()
 
@@ -281,7 +281,7 @@ def test_it_is_ready_once_it_has_read_what_there_was(tmp_path: Path) -> None:
     came meanwhile."""
     outputs, health = crawl(40, 20), Health()
     filler = make_filler(outputs, tmp_path, health)
-    filler._turn()
+    filler._read_batch()
     assert (health.startup_state().ok, health.ready_state().ok) == (False, False)
     assert "remain" in health.ready_state().sentence
     run_until(filler, lambda: health.ready_state().ok)
@@ -360,7 +360,7 @@ def test_memory_that_is_free_goes_back_while_it_reads_and_while_nothing_comes(
     outputs, health = crawl(40, 20), Health()
     filler = make_filler(outputs, tmp_path, health)
 
-    filler._turn()
+    filler._read_batch()
     assert given_back == [True]
     run_until(filler, lambda: health.ready_state().ok)
     assert len(given_back) > 2
@@ -376,7 +376,7 @@ def test_a_folder_of_something_else_is_refused_with_what_to_do(tmp_path: Path) -
         make_filler(MemoryOutputs(generation=2), tmp_path)
     with pytest.raises(ConfigurationError, match=r"\(words differ\)"):
         make_filler(crawl(2, 0), tmp_path, languages="same-han")
-    with pytest.raises(ConfigurationError, match="the topic has lost records"):
+    with pytest.raises(ConfigurationError, match="it has lost records"):
         make_filler(MemoryOutputs(), tmp_path)
     empty = MemoryOutputs()
     del empty.records["duplicates", 0], empty.records["duplicates", 1]
@@ -407,7 +407,7 @@ def test_what_its_topic_removed_unread_is_passed_over_and_said(
 
     assert len(run_until_ready(outputs, tmp_path, all_of)[0]) == 4 + 3 + 8
     said = capsys.readouterr()
-    assert "records were removed by their topic before they were read" in said.out + said.err
+    assert "retention deleted records before they were read" in said.out + said.err
 
 
 def test_the_old_are_found_no_more(tmp_path: Path) -> None:
@@ -457,7 +457,7 @@ def test_hosts_are_paired_by_the_ids_of_copy_and_kept_document(tmp_path: Path) -
         own = copy_of(3, **{"reason": reason, "of.id": of})
         outputs.write("duplicates", 0, key, "quick brown fox", own, 1000 + place)
 
-    pairs = run_until_ready(outputs, tmp_path, lambda finder: finder.pairs("")).pairs
+    pairs = run_until_ready(outputs, tmp_path, lambda finder: finder.host_pairs("")).pairs
 
     assert pairs == (
         HostPair(
@@ -520,7 +520,7 @@ def test_a_search_waits_while_its_store_is_away_and_reads_the_log_meanwhile(
 ) -> None:
     """What was read before can be found, what is forgotten meanwhile is not, and each document is
     there once, also over a restart."""
-    monkeypatch.setattr(search_role, "_COMMIT_BEHIND_SECONDS", 0.0)
+    monkeypatch.setattr(search_role, "_CATCH_UP_COMMIT_SECONDS", 0.0)
     outputs, health = crawl_of(pages, 24), Health()
     there = dict(pages.by_path)
     for path in ("/9", "/10", "/20"):
@@ -535,7 +535,7 @@ def test_a_search_waits_while_its_store_is_away_and_reads_the_log_meanwhile(
     assert not {"kept9", "kept10"} & set(before)
     assert "kept0" in before
     assert [call.args[0] for call in logger.warning.call_args_list] == [
-        "the store of the texts is unavailable; documents wait, and those before them can be found"
+        "the store of the texts is unavailable; no documents are added until it answers"
     ]
     filler = make_filler(outputs, tmp_path, health, **elsewhere_in(pages))
     logger = filler._logger = MagicMock()
@@ -619,7 +619,7 @@ def test_those_that_do_not_come_keep_no_other_back(
         "/2": Reply(status=404),
         "/4": Reply(worse=pages.silent),
     }
-    found = by.at(f"unique-0@{number}" for number in range(6))
+    found = by.texts_at(f"unique-0@{number}" for number in range(6))
     assert found == {
         f"unique-0@{number}": "" if number == 2 else f"text {number}" for number in (0, 2, 3, 5)
     }
@@ -641,14 +641,17 @@ def test_whoever_asks_does_not_wait_for_what_is_read_meanwhile(
 
         def is_hurried() -> bool:
             if not asked and len(pages.asked) == len(messages):
-                asked.append(others.submit(by.at, ["unique-0@3"]))
+                asked.append(others.submit(by.texts_at, ["unique-0@3"]))
             return bool(asked) and asked[0].done()
 
         with pytest.raises(output_texts.AwayError):
-            list(by.of_each(messages, is_hurried))
+            list(by.decode_each(messages, is_hurried))
     assert asked[0].result() == {"unique-0@3": "text 3"}
     pages.by_path["/1"] = Reply(b"late")
-    assert [said.text for said in by.of_each(messages[2:], lambda: False)] == ["text 2", "text 3"]
+    assert [said.text for said in by.decode_each(messages[2:], lambda: False)] == [
+        "text 2",
+        "text 3",
+    ]
     assert [pages.asked.count(path) for path in ("/2", "/3")] == [1, 2], (
         "each has what it fetched for itself"
     )

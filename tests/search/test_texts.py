@@ -38,7 +38,7 @@ TEXTS = st.lists(st.lists(WORDS, max_size=12), min_size=1, max_size=12)
 SIGNS = st.sampled_from([" ", ", ", "* ", " AND ", ' "', " -", "~2 ", ": ", "\u200f ", "\n"])
 
 
-def scan(texts: Mapping[str, list[str]], clue: list[str], least: float) -> dict[str, Fraction]:
+def scan(texts: Mapping[str, list[str]], clue: list[str], min_share: float) -> dict[str, Fraction]:
     """Return the texts (by name, in words) that hold at least that share of a clue, each with its
     share: all are looked at."""
 
@@ -51,7 +51,9 @@ def scan(texts: Mapping[str, list[str]], clue: list[str], least: float) -> dict[
         name: Fraction(len(wanted & runs(words)), len(wanted)) for name, words in texts.items()
     }
     return {
-        name: share for name, share in shares.items() if share >= Fraction(str(least)) and share > 0
+        name: share
+        for name, share in shares.items()
+        if share >= Fraction(str(min_share)) and share > 0
     }
 
 
@@ -82,14 +84,14 @@ def make_engine(tmp_path: Path) -> Iterator[Callable[..., TextIndex]]:
     texts=TEXTS,
     clue=st.lists(WORDS, min_size=1, max_size=8),
     sign=SIGNS,
-    least=st.sampled_from([0.01, 0.5, 0.75, 1.0]),
+    min_share=st.sampled_from([0.01, 0.5, 0.75, 1.0]),
 )
 def test_a_clue_is_found_as_a_scan_finds_it(
     make_engine: MakeEngine,
     texts: list[list[str]],
     clue: list[str],
     sign: str,
-    least: float,
+    min_share: float,
 ) -> None:
     """The same documents with the same shares, best first, whatever pieces it is in and whatever
     stands between words."""
@@ -105,11 +107,11 @@ def test_a_clue_is_found_as_a_scan_finds_it(
     engine.commit(PLACE)
 
     wanted = parse_query(sign.join(clue), LANGUAGES)
-    found = engine.find(wanted, 100, least)
+    found = engine.find(wanted, 100, min_share)
 
     words = words_of(sign.join(clue), LANGUAGES)
-    assert {one.facts.at: one.share for one in found} == {
-        at: float(share) for at, share in scan(in_words, words, least).items()
+    assert {one.facts.output_position: one.share for one in found} == {
+        at: float(share) for at, share in scan(in_words, words, min_share).items()
     }
     assert [one.share for one in found] == sorted((one.share for one in found), reverse=True)
     engine.close()
@@ -140,7 +142,7 @@ def test_the_best_are_found_however_many_hold_a_part(
         assert [one.share for one in found] == [
             float(share) for share in sorted(held.values(), reverse=True)[:limit]
         ]
-        assert all(one.share == float(held[one.facts.at]) for one in found)
+        assert all(one.share == float(held[one.facts.output_position]) for one in found)
         engine.close()
 
 
@@ -151,13 +153,14 @@ def test_of_equals_the_kept_document_comes_first_even_if_few_are_asked_for(
     engine = make_engine()
     for number in range(100):
         engine.add_text(
-            facts(number, group="documents-0@50", verdict="duplicate"), ["one", "two", "three"]
+            facts(number, group_position="documents-0@50", verdict="duplicate"),
+            ["one", "two", "three"],
         )
     engine.add_text(facts(100), ["one", "two", "three"])
     engine.commit(PLACE)
 
     assert (
-        next(one.facts.at for one in engine.find(SearchQuery((("one", "two"),), 2), 3))
+        next(one.facts.output_position for one in engine.find(SearchQuery((("one", "two"),), 2), 3))
         == "unique-0@100"
     )
 
@@ -169,7 +172,8 @@ def test_groups_count_every_copy_once_over_commits(make_engine: MakeEngine) -> N
     groups = [3, 1, 2, 1, 3, 1, 1, 2, 3, 3, 3, 4]
     for number, group in enumerate(groups):
         engine.add_text(
-            facts(number, group=f"documents-0@{group}", of_id=f"kept{group}", size=100), ["w"]
+            facts(number, group_position=f"documents-0@{group}", kept_id=f"kept{group}", size=100),
+            ["w"],
         )
         if number % 3 == 2:
             engine.commit(PLACE)
@@ -204,12 +208,14 @@ def test_what_was_not_committed_is_gone_and_the_place_says_so(tmp_path: Path) ->
     )
     engine.add_text(facts(1), ["one"])
     engine.commit(PLACE)
-    engine.add_text(facts(2, group="documents-0@1"), ["one"])
+    engine.add_text(facts(2, group_position="documents-0@1"), ["one"])
     engine.close()
 
     again = TextIndex(tmp_path)
     assert again.checkpoint == PLACE
-    assert [one.facts.at for one in again.find(SearchQuery((("one",),), 1), 9)] == ["unique-0@1"]
+    assert [one.facts.output_position for one in again.find(SearchQuery((("one",),), 1), 9)] == [
+        "unique-0@1"
+    ]
     assert again.groups("largest", 9) == []
     again.close()
 
@@ -225,8 +231,8 @@ def test_what_was_forgotten_leaves_with_its_counts(make_engine: MakeEngine) -> N
     for number in range(6):
         known = facts(
             number,
-            group=f"documents-0@{number % 2}",
-            of_id=f"kept{number % 2}",
+            group_position=f"documents-0@{number % 2}",
+            kept_id=f"kept{number % 2}",
             log_offset=number,
             size=10 + number,
         )
@@ -242,7 +248,7 @@ def test_what_was_forgotten_leaves_with_its_counts(make_engine: MakeEngine) -> N
     engine.forget(forgotten_id("kept0", 9))
     engine.commit(PLACE)
 
-    assert [one.facts.at for one in engine.find(SearchQuery((("one",),), 1), 9)] == [
+    assert [one.facts.output_position for one in engine.find(SearchQuery((("one",),), 1), 9)] == [
         f"unique-0@{number}" for number in (4, 2, 1, 0)
     ]
     assert engine.group("documents-0@1") == GroupFacts("documents-0@1", "kept1", 1, 11, 1, 5, 1)
@@ -263,7 +269,9 @@ def test_a_page_that_is_fetched_again_is_no_copy(make_engine: MakeEngine) -> Non
     engine = make_engine()
     for number, reason in enumerate(("near", "unchanged", "revised", "exact", "unchanged")):
         group = f"documents-0@{number // 4}"
-        one = facts(number + 1, reason=reason, group=group, of_id="kept", log_offset=number)
+        one = facts(
+            number + 1, reason=reason, group_position=group, kept_id="kept", log_offset=number
+        )
         engine.add_text(one, ["one"], key_of(one.id.encode()))
     engine.commit(PLACE)
 
@@ -290,14 +298,16 @@ def test_which_hosts_copied_which_is_counted_among_all_documents(
     engine, hosts = make_engine(), ("b.example", "sub.a.example", "a.example")
     copies = [
         (
-            facts(number, group="documents-0@0", of_id="kept", log_offset=number),
+            facts(number, group_position="documents-0@0", kept_id="kept", log_offset=number),
             (hosts[number % 2], hosts[2 - number % 3 % 2]),
         )
         for number in range(1, 13)
     ]
     for one, pair in copies:
         engine.add_text(one, ["one"], key_of(one.id.encode()), pair)
-    engine.add_text(facts(20, group="documents-0@0", of_id="kept"), ["one"])  # fetched again
+    engine.add_text(
+        facts(20, group_position="documents-0@0", kept_id="kept"), ["one"]
+    )  # fetched again
     engine.commit(PLACE)
     engine.forget(forgotten_id("id1", 9))
     engine.commit(PLACE)
@@ -307,18 +317,29 @@ def test_which_hosts_copied_which_is_counted_among_all_documents(
         for one, pair in copies[1:]:
             if not wanted or any(host.endswith(wanted) for host in pair):
                 found.setdefault(" ".join(pair), []).append(one)
-        return {(key, len(own), own[0].at, own[-1].time_ms) for key, own in found.items()}
+        return {
+            (key, len(copies), copies[0].output_position, copies[-1].time_ms)
+            for key, copies in found.items()
+        }
 
     for wanted in ("", "a.example", "sub.a.example", "b.example", "nobody.example"):
-        told = engine.pairs(wanted, 10)
-        assert {(key, count, first.at, newest) for key, count, first, newest in told} == counted(
-            wanted
+        told = engine.host_pairs(wanted, 10)
+        assert {
+            (
+                f"{pair.copier} {pair.source}",
+                pair.copies,
+                pair.earliest.output_position,
+                pair.newest_ms,
+            )
+            for pair in told
+        } == counted(wanted)
+        assert [pair.copies for pair in told] == sorted(
+            (pair.copies for pair in told), reverse=True
         )
-        assert [one[1] for one in told] == sorted((one[1] for one in told), reverse=True)
-    assert len(engine.pairs("", 1)) == 1
+    assert len(engine.host_pairs("", 1)) == 1
     engine.forget(forgotten_id("kept", 99))
     engine.commit(PLACE)
-    assert engine.pairs("", 10) == [], "a host of a forgotten kept document"
+    assert engine.host_pairs("", 10) == [], "a host of a forgotten kept document"
     assert 0 < engine.committed_ms <= time.time() * 1000
 
 
@@ -340,7 +361,10 @@ def test_a_group_tells_since_when_and_which_copy_is_the_best(
             "counted": dice.below(2) * number,
         }
         known = facts(
-            number, group=f"documents-0@{dice.below(4)}", time_ms=dice.below(6) * 1000, **place
+            number,
+            group_position=f"documents-0@{dice.below(4)}",
+            time_ms=dice.below(6) * 1000,
+            **place,
         )
         copies.append(known)
     on_the_way = list(copies)
@@ -352,11 +376,14 @@ def test_a_group_tells_since_when_and_which_copy_is_the_best(
     engine.commit(PLACE)
 
     counted = {
-        one.group: max(copy.counted for copy in copies if copy.group == one.group) for one in copies
+        one.group_position: max(
+            copy.counted for copy in copies if copy.group_position == one.group_position
+        )
+        for one in copies
     }
     for _ in range(4):
         for position, most in counted.items():
-            own = [one for one in copies if one.group == position]
+            own = [one for one in copies if one.group_position == position]
             times = [one.time_ms for one in own if one.time_ms]
             told = engine.group(position)
             if not own:
@@ -374,8 +401,8 @@ def test_a_group_tells_since_when_and_which_copy_is_the_best(
                 key=lambda one: (one.log_offset, one.log_row),
                 default=None,
             )
-            assert (best and (best.at, best.better)) == (
-                expected and (expected.at, expected.better)
+            assert (best and (best.output_position, best.better)) == (
+                expected and (expected.output_position, expected.better)
             )
         for _ in range(8):
             gone = copies.pop(dice.below(len(copies)))
@@ -420,14 +447,14 @@ def test_the_old_leave_and_take_downs_stay(make_engine: MakeEngine) -> None:
     engine = make_engine()
     for number in range(4):
         engine.add_text(
-            facts(number, group=f"documents-0@{number}", of_id=f"kept{number}"), ["one"]
+            facts(number, group_position=f"documents-0@{number}", kept_id=f"kept{number}"), ["one"]
         )
     engine.commit(PLACE)
     engine.forget(ForgottenId("key", "shown", 1, 1))
     engine.drop_before(2)
     engine.commit(PLACE)
 
-    assert [one.facts.at for one in engine.find(SearchQuery((("one",),), 1), 9)] == [
+    assert [one.facts.output_position for one in engine.find(SearchQuery((("one",),), 1), 9)] == [
         "unique-0@3",
         "unique-0@2",
     ]
@@ -476,7 +503,7 @@ def test_a_folder_that_is_open_or_damaged_is_refused_in_a_sentence(tmp_path: Pat
     engine = TextIndex(tmp_path / "one")
     with pytest.raises(
         StoreError,
-        match=r"another process has it open; stop that search, or .* STREAM_DEDUP_STATE_DIR\.$",
+        match=r"another process has it open\. Stop that search, or .* STREAM_DEDUP_STATE_DIR\.$",
     ) as held:
         TextIndex(tmp_path / "one")
     assert held.value.exit_code == 1, "it may have ended by the next start"
@@ -486,7 +513,7 @@ def test_a_folder_that_is_open_or_damaged_is_refused_in_a_sentence(tmp_path: Pat
 
     (tmp_path / "two").mkdir()
     (tmp_path / "two" / "meta.json").write_text("{")
-    with pytest.raises(VolumeError, match="Delete it, and it is filled again"):
+    with pytest.raises(VolumeError, match="Delete the folder, and the search fills a new one"):
         TextIndex(tmp_path / "two")
 
 
@@ -586,10 +613,10 @@ def test_a_snippet_is_a_piece_of_its_text(text: str, clue: str) -> None:
 def test_of_a_short_clue_less_must_be_held() -> None:
     """Where nobody says how much: a changed word of Japanese breaks four of seven pairs."""
 
-    def needed(pairs: int, least: float | None = None) -> int:
-        return SearchQuery(tuple((f"{number}", "x") for number in range(pairs)), pairs + 1).needed(
-            least
-        )
+    def needed(pairs: int, min_share: float | None = None) -> int:
+        return SearchQuery(
+            tuple((f"{number}", "x") for number in range(pairs)), pairs + 1
+        ).needed_pairs(min_share)
 
     assert [needed(pairs) for pairs in (1, 2, 3, 7, 10, 11, 59)] == [1, 1, 2, 3, 4, 6, 30]
     assert [needed(pairs, 0.5) for pairs in (1, 7, 10, 59)] == [1, 4, 5, 30]

@@ -1,6 +1,6 @@
 "use strict";
-// The pages Decisions and Now that draw themselves anew, Ctrl+Enter on Find, both
-// texts of a decision scrolled together, from one difference to the next; everything works without this.
+// Optional comforts, without which every page works: refresh Decisions and Now, submit Find with
+// Ctrl+Enter, copy commands, scroll both texts of a decision together and step through differences.
 (() => {
   const box = document.querySelector("[data-submit]");
   box?.addEventListener("keydown", (event) => {
@@ -16,7 +16,7 @@
     return made;
   };
   for (const command of document.querySelectorAll(".command")) {
-    if (!navigator.clipboard) break; // a page that came over plain HTTP from elsewhere has none
+    if (!navigator.clipboard) break; // browsers provide it only over HTTPS and on localhost
     const copy = async (made) => {
       await navigator.clipboard.writeText(command.textContent);
       made.textContent = "Copied";
@@ -26,24 +26,24 @@
   const [left, right] = document.querySelectorAll(".sides .text");
   const steps = document.getElementById("steps");
   if (!right || !steps) return;
-  let led = null; // the side that was moved by the other says nothing back
-  const together = (from, to) => from.addEventListener("scroll", () => {
-    if (led === from) { led = null; return; }
+  let moved = null; // the side that this script scrolled; its scroll event is ignored
+  const scrollTogether = (from, to) => from.addEventListener("scroll", () => {
+    if (moved === from) { moved = null; return; }
     const share = from.scrollTop / Math.max(1, from.scrollHeight - from.clientHeight);
     const top = Math.round(share * (to.scrollHeight - to.clientHeight));
-    if (Math.abs(to.scrollTop - top) > 1) { led = to; to.scrollTop = top; }
+    if (Math.abs(to.scrollTop - top) > 1) { moved = to; to.scrollTop = top; }
   });
-  together(left, right);
-  together(right, left);
+  scrollTogether(left, right);
+  scrollTogether(right, left);
   const places = [...document.querySelectorAll(".sides del, .sides ins")];
-  let at = -1;
+  let current = -1;
   const step = (by) => {
-    places[at]?.classList.remove("here");
-    at = (at + by + places.length) % places.length;
-    places[at].classList.add("here");
-    places[at].scrollIntoView({ block: "center" });
+    places[current]?.classList.remove("here");
+    current = (current + by + places.length) % places.length;
+    places[current].classList.add("here");
+    places[current].scrollIntoView({ block: "center" });
   };
-  if (places.length) steps.append(" ", button("Previous", () => step(at < 0 ? 0 : -1)), " ", button("Next", () => step(1)));
+  if (places.length) steps.append(" ", button("Previous", () => step(current < 0 ? 0 : -1)), " ", button("Next", () => step(1)));
 })();
 (() => {
   const main = document.querySelector("main");
@@ -54,54 +54,54 @@
   const LIVE = "Updates every 2 s.";
   let paused = false;
   let wait = every;
-  const say = (text, isBad = false) => {
+  const showStatus = (text, isBad = false) => {
     const live = document.getElementById("live");
     live.replaceChildren(text);
     live.classList.toggle("level", isBad);
   };
   if (rows) {
     pause.hidden = false;
-    say(LIVE);
+    showStatus(LIVE);
     pause.addEventListener("click", () => {
       paused = !paused;
       pause.setAttribute("aria-pressed", String(paused));
       pause.textContent = paused ? "Continue" : "Pause";
-      say(paused ? "Paused." : LIVE);
+      showStatus(paused ? "Paused." : LIVE);
     });
   }
-  // Nothing is drawn anew from under the keyboard, a selection or an open table; a click on the page itself holds nothing.
-  const held = () => {
+  // The page is not refreshed while an element in it has the focus, text is selected, or details are open.
+  const isInUse = () => {
     const active = document.activeElement;
     return (active !== main && (rows ?? main).contains(active)) || String(getSelection()) || main.querySelector("details[open]:not(.fold)");
   };
-  let drawn = "";
-  const draw = (page) => {
-    drawn = new Date().toISOString().slice(11, 19);
+  let refreshedAt = "";
+  const replaceContents = (page) => {
+    refreshedAt = new Date().toISOString().slice(11, 19);
     if (!page) return;
     if (!rows) return main.replaceChildren(...page.querySelector("main").childNodes);
     for (const id of ["notices", "rows"]) document.getElementById(id).replaceChildren(...page.getElementById(id).childNodes);
-    say(LIVE);
+    showStatus(LIVE);
   };
-  const look = async () => {
+  const refresh = async () => {
     if (!paused && !document.hidden) {
       try {
-        if (held()) {
-          say("No updates while something here has the focus, is selected or is open.");
+        if (isInUse()) {
+          showStatus("Updates are paused while an element has the focus, text is selected, or a section is open.");
         } else {
-          // A role that is frozen takes the question and never answers.
-          const answer = await fetch(location.href, { headers: { Accept: "text/html" }, signal: AbortSignal.timeout(10000) });
-          if (!answer.ok) throw new Error(String(answer.status));
-          const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-          if (!paused && !held()) draw(page);
+          // A frozen role accepts the request and never answers.
+          const response = await fetch(location.href, { headers: { Accept: "text/html" }, signal: AbortSignal.timeout(10000) });
+          if (!response.ok) throw new Error(String(response.status));
+          const page = new DOMParser().parseFromString(await response.text(), "text/html");
+          if (!paused && !isInUse()) replaceContents(page);
         }
         wait = every;
       } catch {
         wait = Math.min(2 * wait, 30000);
-        if (!paused) say(`The console does not answer; this is the state of ${drawn}Z.`, true);
+        if (!paused) showStatus(`The console does not answer; the page shows the state of ${refreshedAt}Z.`, true);
       }
     }
-    setTimeout(look, wait);
+    setTimeout(refresh, wait);
   };
-  draw(null);
-  setTimeout(look, wait);
+  replaceContents(null);
+  setTimeout(refresh, wait);
 })();
