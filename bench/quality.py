@@ -415,7 +415,7 @@ def _measure(
         )
         verdicts = {}
         for judged in judge_documents(sources, recipe, plan, known.fingerprint):
-            of = None if judged.of_number is None else stream.order[judged.of_number]
+            of = None if judged.kept_number is None else stream.order[judged.kept_number]
             verdicts[stream.order[judged.number]] = TrueJudgement(
                 judged.verdict is Verdict.DUPLICATE, of
             )

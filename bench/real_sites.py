@@ -248,8 +248,8 @@ def lost_pages(pages: Sequence[Page], verdicts: Sequence[Judged]) -> int:
     for page, verdict in zip(pages, verdicts, strict=True):
         is_first = page.page not in seen
         seen.add(page.page)
-        if is_first and verdict.of_number is not None:
-            lost += pages[verdict.of_number].page != page.page
+        if is_first and verdict.kept_number is not None:
+            lost += pages[verdict.kept_number].page != page.page
     return lost
 
 

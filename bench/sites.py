@@ -322,7 +322,7 @@ def judge_site(
         )
         for first in range(0, count, pages.size)
     ]
-    named = [None if one.of_number is None else texts[one.of_number] for one in judged[count:]]
+    named = [None if one.kept_number is None else texts[one.kept_number] for one in judged[count:]]
     later = [one for one in nearest if one]
     return SiteFinding(
         pages.language,

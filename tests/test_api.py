@@ -121,7 +121,7 @@ def test_verdicts_are_those_of_the_filter(tmp_path: Path, on_disk: bool) -> None
         (
             one.reason.label,
             one.distance,
-            None if one.of_id is None else one.of_id.decode(),
+            None if one.kept_id is None else one.kept_id.decode(),
             one.fingerprint,
         )
         for one in expected

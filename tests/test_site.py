@@ -122,8 +122,8 @@ class _Quiet(SimpleHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def served(site: Path) -> Iterator[tuple[Chrome, str]]:
     """The site in a browser, at its address."""
-    if missing_packages := browser.missing_packages():
-        pytest.skip(missing_packages)
+    if missing_browser := browser.missing_browser():
+        pytest.skip(missing_browser)
     with (
         ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(site))) as server,
         browser.chromium() as chrome,

@@ -269,7 +269,7 @@ def test_vectors_are_judged_as_texts_are(tmp_path: Path) -> None:
         InputError, match=r"NumPy array was given. A vector needs a recipe for vectors"
     ):
         fingerprint(one)
-    with pytest.raises(ConfigurationError, match="expects texts, and vector= names vectors"):
+    with pytest.raises(ConfigurationError, match="expects texts, but vector= names vectors"):
         dedup(table, vector="at", recipe=Recipe())
     with pytest.raises(InputError, match=r"^Row 0 contains a str instead of a vector"):
         dedup(table, vector="id")

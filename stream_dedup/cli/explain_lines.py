@@ -9,7 +9,7 @@ from rich.text import Text
 
 from stream_dedup.domain.printable import printable
 from stream_dedup.domain.terminal import console, print_table
-from stream_dedup.files.explain import rows_of
+from stream_dedup.files.explain import to_rows
 
 
 def print_explanation(found: dict[str, Any]) -> None:
@@ -24,7 +24,7 @@ def print_explanation(found: dict[str, Any]) -> None:
         ["", *columns[1:]],
         [[str(document[name]) for name in columns] for document in found["documents"]],
     )
-    print_table(["", ""], rows_of(found))  # the empty headings are a blank line
+    print_table(["", ""], to_rows(found))  # the empty headings are a blank line
     if found["differing"]:
         page.print()
         rows = [

@@ -25,7 +25,7 @@ from stream_dedup.domain.hosts import named_site
 from stream_dedup.domain.plan import parse_similarity
 from stream_dedup.domain.terminal import note, print_json, print_table
 from stream_dedup.files.one_text import read_text
-from stream_dedup.files.similar import LookUp, sentences_of, table_of
+from stream_dedup.files.similar import LookUp, describe_answer, to_table
 from stream_dedup.inputs.fields import scope_number
 
 
@@ -66,15 +66,15 @@ def similar_command(
         site=document.site if site is None else named_site(site),
         title=document.title if title is None else title,
     )
-    look_up = LookUp.of(settings, document, limit, similarity)
+    look_up = LookUp.from_document(settings, document, limit, similarity)
     answer = look_up.read_volume(volume) if volume else ask_index(look_up, settings, index)
-    columns, rows = table_of(answer)
+    columns, rows = to_table(answer)
     if as_json:
         fingerprint = f"{look_up.number:0{look_up.recipe.width // 4}x}"
         print_json({"features": look_up.features, "fingerprint": fingerprint, **answer})
         return 0
     if rows:
         print_table(columns, rows)
-    for sentence in sentences_of(look_up, answer, len(rows)):
+    for sentence in describe_answer(look_up, answer, len(rows)):
         note(sentence)
     return 0

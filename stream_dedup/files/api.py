@@ -1,11 +1,11 @@
 """The public API without Kafka: fingerprints, and an index in memory or on a path.
 
-It uses the same recipe, log records and index as the roles: each call of `add` applies a record of
-a log that is not stored, so its verdicts equal those of a filter that reads the same documents in
-the same order.
+It uses the same recipe, log records and index as the roles. Each call of `add` applies a log record,
+which is not stored, so the verdicts equal those of a filter that reads the same documents in the same
+order.
 
-Invariants: the recipe of an index never changes; an `Answer` that was returned is durable if the
-index is on a path; a `Print` names its recipe, and prints of two recipes are never compared.
+Invariants: the recipe of an index never changes; if the index is on a path, an `Answer` is durable
+when it is returned; a `Print` names its recipe, and prints of different recipes are never compared.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from stream_dedup.domain.sketch import SKETCH_BYTES, per_cent
 from stream_dedup.domain.sketch import similarity as sketch_similarity
 from stream_dedup.files.offline import (
     FingerprintedBatch,
+    Numbering,
     apply_record,
     judge_prints,
     open_index,
@@ -64,10 +65,11 @@ _HEX = re.compile(r"[0-9a-f]{8,64}")
 
 @dataclass(frozen=True, slots=True)
 class Print:
-    """The fingerprint of a text: `hex` digits of the recipe's width, the number of distinct
-    `features`, and the `digest` of the normalised text.
+    """The fingerprint of a text. `hex`: the fingerprint in hexadecimal digits; `features`: the number
+    of distinct features; `digest`: the digest of the normalised text.
 
-    It is all that an index needs of a text, about 170 bytes; store it and pass it to `add` later.
+    A print of about 170 bytes is all that an index needs of a text, so you can store prints and pass
+    them to `add` later.
     """
 
     recipe: str
@@ -100,9 +102,9 @@ class Print:
         """Return the number of bits in which two prints differ.
 
         Raises:
-            ConfigurationError: they are of two recipes.
+            ConfigurationError: the prints have different recipes.
         """
-        self._check(other)
+        self._require_same_recipe(other)
         return (int(self.hex, 16) ^ int(other.hex, 16)).bit_count()
 
     def similarity(self, other: Print) -> float:
@@ -112,9 +114,9 @@ class Print:
         at most 0.045.
 
         Raises:
-            ConfigurationError: they are of two recipes, or of a recipe without sketches.
+            ConfigurationError: the prints have different recipes, or a recipe without sketches.
         """
-        self._check(other)
+        self._require_same_recipe(other)
         if not self.sketch or not other.sketch:
             raise ConfigurationError(
                 f"Prints of the recipe {self.recipe} have no sketches, so only their distance is "
@@ -122,18 +124,18 @@ class Print:
             )
         return sketch_similarity(self.sketch, other.sketch)
 
-    def _check(self, other: Print) -> None:
+    def _require_same_recipe(self, other: Print) -> None:
         if checked(other, Print, "The other print", "a Print").recipe != self.recipe:
             raise ConfigurationError(
-                f"A print of the recipe {self.recipe} and one of {other.recipe} cannot be "
-                "compared; make both with one recipe."
+                f"A print of the recipe {self.recipe} and a print of the recipe {other.recipe} cannot "
+                "be compared; make both with the same recipe."
             )
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The verdict on a document: `reason` as in the header `dedup.reason`; `of` and `distance` are
-    set for duplicates only.
+    """The verdict on a document. `reason`: as in the header `dedup.reason`; `of`: the id of the kept
+    document, and `distance`: the bits that differ from it, both only for duplicates.
 
     `similarity`: from 0 to 1; 1 for the same text, None for a near text without sketches.
     `sibling` and `sibling_similarity`: the earliest similar page of its site, if the document was
@@ -153,10 +155,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A kept document that is similar to a text; its fingerprint differs in `distance` bits.
+    """A kept document that is similar to a text. `distance`: the bits in which their fingerprints
+    differ; `similarity`: from 0 to 1, None without sketches.
 
-    `similarity`: from 0 to 1, or None without sketches. `is_copy`: whether a document with that
-    text, site and title would be a duplicate of it; `why` explains the reason.
+    `is_copy`: whether a document with that text, site and title would be a duplicate of the kept one;
+    `why`: a sentence that explains it.
     """
 
     id: str
@@ -196,7 +199,7 @@ def page_text(page: str | bytes, encoding: str | None = None) -> str:
 
 @functools.lru_cache(1)
 def _pages(_process: int) -> Pages:
-    """Return the extractor of this process; a forked child must not use its parent's."""
+    """Return the extractor of this process; a forked process must not use that of its parent."""
     return Pages()
 
 
@@ -207,16 +210,16 @@ def fingerprint(content: str | Vector, recipe: Recipe | str | None = None) -> Pr
     The first call takes a second or two to load the compiled kernels.
 
     Raises:
-        InputError: the recipe does not take the content.
+        InputError: the recipe does not accept the content.
     """
     return _fingerprint_all([content], as_recipe(recipe))[0]
 
 
 class Index:
-    """Find near-duplicates among added documents, in memory or on a path. Thread-safe; only one
-    process can open a path.
+    """Finds near-duplicates among added documents, in memory or on a path. It is thread-safe; only
+    one process can open a path.
 
-    Duplicates are not kept: later documents are compared with the originals.
+    Duplicates are not kept, so later documents are compared only with the kept documents.
     """
 
     def __init__(
@@ -227,17 +230,18 @@ class Index:
         plan: Plan | str | None = None,
         similarity: float | None = None,
     ) -> None:
-        """Open the index at `path`, or create it; without a path it is in memory.
+        """Open the index at `path`, or create it. Without a path the index is in memory.
 
-        `recipe` None is `words` with the public demonstration key. `plan` None is the plan of the
-        existing index; for a new one `bands`, for recipes without sketches `blocks`, and with 64
-        bits `classic`. `similarity`: the threshold of near texts, 0 to 1 in hundredths, in place of
-        the plan's: of documents of different or unknown sites, and of pages of one site and title.
-        An existing index uses another plan or similarity for later documents only.
+        `recipe`: the default is `words` with the public demonstration key. `plan`: the default is the
+        plan of the existing index; for a new index it is `bands`, for recipes without sketches
+        `blocks`, and for those with 64 bits `classic`. `similarity`: replaces two thresholds of the
+        plan, from 0 to 1 in hundredths: that of documents on different sites, and that of documents
+        with unknown sites or with the same site and title. A changed plan or similarity applies to
+        documents that are added later.
 
         Raises:
             ConfigurationError: the existing index has another recipe, or belongs to a filter on
-            Kafka; or the plan compares no sketches, and a similarity is given.
+            Kafka; or a similarity is given for a plan that compares no sketches.
             StoreError: the index is damaged, or another process has it open.
         """
         self.path = None if path is None else _folder(path)
@@ -261,7 +265,7 @@ class Index:
 
     @property
     def plan(self) -> Plan:
-        """The plan in force, which contains the thresholds of near texts."""
+        """The plan in force, with the thresholds of near texts."""
         plan = self._index.plan
         if plan is None:
             raise InvariantError("The index has a declaration without a plan.")
@@ -276,17 +280,17 @@ class Index:
         site: str | None = None,
         title: str | None = None,
     ) -> Answer:
-        """Judge a document, and keep it if it is unique. `scope`: only documents of one scope are
-        compared.
+        """Judge a document, and keep it if it is unique.
 
-        `site`: a host, an address or another name; the default is the host of the id, if the id is
-        an `http` or `https` address. Pages of one site are copies only at a higher
-        similarity, and with different titles at a still higher one.
+        `scope`: only documents of the same scope are compared. `site`: a host, a URL or another name;
+        the default is the host of the id, if that is an `http` or `https` URL. `title`: the title of
+        the page. Pages of one site need a higher similarity to be copies, and pages with different
+        titles a still higher one.
 
         Raises:
             InputError: the id is empty, or not a text or whole number; or the content is neither a
             text nor a `Print`.
-            ConfigurationError: the print is of another recipe.
+            ConfigurationError: the print has another recipe.
         """
         scope_hash = _hash_scope(scope)
         name, content = _as_pair((identifier, content))
@@ -303,17 +307,18 @@ class Index:
         site: object = None,
         title: object = None,
     ) -> list[Answer]:
-        """Judge documents in order, each also against those before it, in batches of a thousand,
-        which is much faster than `add`.
+        """Judge documents in order, each also against the earlier ones. This is much faster than
+        `add`, because documents are judged in batches of a thousand.
 
-        `site`, `title`: as for `add`, one for all documents; or a column or list with one for each.
+        `site`, `title`: as for `add`: one value for all documents, or a column or list with a value
+        for each.
 
-        All documents are read and fingerprinted before the first is judged, so an invalid one
-        leaves the index unchanged.
+        All documents are read and fingerprinted before the first is judged. If one is invalid, the
+        index does not change.
 
         Raises:
             InputError: a row is not a pair of an id and a text or `Print`; the message contains the
-            number of the first such row, from 0. ConfigurationError: a print is of another recipe.
+            number of the first such row, from 0. ConfigurationError: a print has another recipe.
         """
         scope_hash = _hash_scope(scope)
         names: list[str] = []
@@ -350,12 +355,12 @@ class Index:
         site: object = None,
         title: object = None,
     ) -> list[Answer]:
-        """Judge the rows of two columns as `add_many` does; a column is a list, or of pandas,
-        polars, Arrow or NumPy.
+        """Judge the rows of two columns as `add_many` does. A column is a list or a column of
+        pandas, polars, Arrow or NumPy.
 
         Raises:
             InputError: an argument is not a column, the columns are not equally long, or a row
-            cannot be used, such as one with a missing value. ConfigurationError: a print is of
+            cannot be used, such as one with a missing value. ConfigurationError: a print has
             another recipe.
         """
         names, texts = column_of(ids, "The ids"), column_of(contents, "The contents")
@@ -374,16 +379,16 @@ class Index:
         site: str | None = None,
         title: str | None = None,
     ) -> list[Match]:
-        """Return the kept documents near a text or print, the same text first, then by distance;
-        the index does not change.
+        """Return the kept documents near a text or print: equal texts first, then by distance. The
+        index does not change.
 
-        `limit`: the largest number of matches. `site`, `title`: as for `add`; the address of a page
-        can be its site. All documents that reach the similarity of copies on different sites are
-        returned; `Match.is_copy` is false for those that site and title make no copy.
+        `limit`: the maximum number of matches. `site`, `title`: as for `add`; `site` can be the URL of
+        the page. All documents that reach the similarity of copies on different sites are returned;
+        `Match.is_copy` is False for those that are no copies because of their site or title.
         """
         (wanted,) = self._prints([content])
-        (name,), (heading,) = _names_of(site, "site", 1), _names_of(title, "title", 1)
-        return self._find_near(wanted, _hash_scope(scope), limit, name, heading)
+        sites, titles = _names_of(site, "site", 1), _names_of(title, "title", 1)
+        return self._find_near(wanted, _hash_scope(scope), limit, sites[0], titles[0])
 
     def query_many(
         self,
@@ -394,10 +399,10 @@ class Index:
         site: object = None,
         title: object = None,
     ) -> list[list[Match]]:
-        """Return the matches of `query` for each text or print; all are fingerprinted at once,
-        which is much faster.
+        """Return the matches of `query` for each text or print. This is much faster than `query`,
+        because all texts are fingerprinted at once.
 
-        `site`, `title`: one for all, or a column or list with one for each.
+        `site`, `title`: one value for all, or a column or list with a value for each.
         """
         scope_hash = _hash_scope(scope)
         contents = column_of(contents, "The contents")
@@ -429,7 +434,7 @@ class Index:
         ]
 
     def remove(self, identifier: str | int) -> int:
-        """Remove the kept documents with an id, and return how many there were.
+        """Remove the kept documents with an id, and return their number.
 
         Later documents are not compared with them; earlier answers stay valid.
         """
@@ -452,17 +457,15 @@ class Index:
         return bool(self._index.representative_ids([wanted]))
 
     def __iter__(self) -> Iterator[str]:
-        """Return the ids of the documents that are kept now, in the order in which they were
-        added.
-        """
+        """Return the ids of the kept documents, in the order in which they were added."""
         return map(_name, self._index.representative_ids())
 
     def __repr__(self) -> str:
         """Describe the index: number of kept documents, path, recipe and plan."""
-        where = "in memory" if self.path is None else f"at {self.path}"
+        location = "in memory" if self.path is None else f"at {self.path}"
         if self._opened is None:
-            return f"<Index {where}, closed>"
-        return f"<Index of {counted(len(self), 'document')} {where}, recipe {self.recipe.id}, plan {self.plan.name}>"
+            return f"<Index {location}, closed>"
+        return f"<Index of {counted(len(self), 'document')} {location}, recipe {self.recipe.id}, plan {self.plan.name}>"
 
     def __len__(self) -> int:
         """Return the number of kept documents."""
@@ -470,7 +473,7 @@ class Index:
         return figures["entries"] - figures["removed"]
 
     def close(self) -> None:
-        """Close the index; all answers that were returned are already durable on the path."""
+        """Close the index. Answers on a path are durable when they are returned, not only now."""
         with self._lock:
             self._opened = None
             self._store.close()
@@ -489,28 +492,28 @@ class Index:
     def _prints(
         self, contents: Sequence[ContentOrPrint], first_row: int | None = None
     ) -> list[Print]:
-        """Return a print for each text, vector or print; `first_row` is the caller's number of the
-        first row.
+        """Return a print for each text, vector or print. `first_row`: the number that errors give to
+        the first row; None if errors name no row.
         """
-        made = iter(
+        computed = iter(
             _fingerprint_all(
                 [content for content in contents if not isinstance(content, Print)],
                 self.recipe,
                 first_row,
             )
         )
-        prints = [content if isinstance(content, Print) else next(made) for content in contents]
+        prints = [content if isinstance(content, Print) else next(computed) for content in contents]
         for row, print_ in enumerate(prints):
-            where = "" if first_row is None else f"Row {first_row + row}: "
+            location = "" if first_row is None else f"Row {first_row + row}: "
             if print_.recipe != self.recipe.id:
                 raise ConfigurationError(
-                    f"{where}The print has the recipe {print_.recipe}, and the index has "
-                    f"{self.recipe.id}; make it with the recipe of the index."
+                    f"{location}The print has the recipe {print_.recipe}, but the index has "
+                    f"{self.recipe.id}; make the print with the recipe of the index."
                 )
             bits = 4 * len(print_.hex)
             if len(print_.sketch) != self.recipe.sketch_bytes or bits != self.recipe.width:
                 raise InputError(
-                    f"{where}The print has {bits} bits and a sketch of {len(print_.sketch)} bytes; "
+                    f"{location}The print has {bits} bits and a sketch of {len(print_.sketch)} bytes; "
                     f"prints of the recipe {print_.recipe} have {self.recipe.width} bits and "
                     f"{self.recipe.sketch_bytes} bytes. Make the print again."
                 )
@@ -535,9 +538,9 @@ class Index:
             np.array([row.is_empty for row in prints], np.bool_),
         )
         ids = [_stored(name) for name in names]
-        # Each log record reserves as many positions as a record can have documents, so positions
-        # only grow, also over restarts.
-        first = self._index.applied * records.DOCUMENTS_MAX
+        # Each log record reserves a number for each document that a record can have, so numbers
+        # grow, also after a restart.
+        first_number = self._index.applied * records.DOCUMENTS_MAX
         batch = FingerprintedBatch.empty(self.recipe, count)._replace(
             ids=ids,
             prints=columns,
@@ -547,7 +550,9 @@ class Index:
             ),
             titles=self._hasher.hash_titles(titles),
         )
-        judged = judge_prints(self._index, self.recipe, batch, (first, first))
+        judged = judge_prints(
+            self._index, self.recipe, batch, Numbering(first_number, first_number)
+        )
         return [_answer(*row) for row in zip(names, prints, judged, strict=True)]
 
 
@@ -561,19 +566,19 @@ def _fingerprint_all(
 ) -> list[Print]:
     if not contents:
         return []
-    made = _fingerprinter(recipe).fingerprint(
+    computed = _fingerprinter(recipe).fingerprint(
         [
             _as_content(content, "" if first_row is None else f"Row {first_row + row}: ", recipe)
             for row, content in enumerate(contents)
         ]
     )
-    written = format_prints(made.prints, recipe.width)
+    hex_digits = format_prints(computed.prints, recipe.width)
     columns = zip(
-        written,
-        made.features.tolist(),
-        made.digests,
-        made.empty.tolist(),
-        made.sketches,
+        hex_digits,
+        computed.features.tolist(),
+        computed.digests,
+        computed.empty.tolist(),
+        computed.sketches,
         strict=True,
     )
     return [
@@ -582,11 +587,11 @@ def _fingerprint_all(
     ]
 
 
-def _as_content(content: object, where: str, recipe: Recipe) -> Content:
-    """Return a content as the recipe takes it: a text or a vector.
+def _as_content(content: object, location: str, recipe: Recipe) -> Content:
+    """Return a content as the recipe expects it: a text or a vector.
 
     Raises:
-        InputError: the content has another type; the message starts with `where`.
+        InputError: the content has another type; the message starts with `location`.
     """
     takes_vectors = recipe.method.takes_vectors
     is_vector = isinstance(content, list | tuple | np.ndarray)
@@ -596,10 +601,12 @@ def _as_content(content: object, where: str, recipe: Recipe) -> Content:
         try:
             return as_vector(content)  # type: ignore[arg-type]
         except InputError as error:
-            raise InputError(f"{where}{error}") from error
+            raise InputError(f"{location}{error}") from error
     wanted = "vector" if takes_vectors else "text"
     hint = ' A vector needs a recipe for vectors: Recipe("vector").' if is_vector else ""
-    raise InputError(f"{where}A {wanted} or a Print is expected, and {given_kind(content)}.{hint}")
+    raise InputError(
+        f"{location}A {wanted} or a Print is expected, and {given_kind(content)}.{hint}"
+    )
 
 
 def _limbs(print_: Print) -> list[int]:
@@ -609,27 +616,31 @@ def _limbs(print_: Print) -> list[int]:
     return [number >> _LIMB_BITS * limb & (1 << _LIMB_BITS) - 1 for limb in range(count)]
 
 
-def _as_pair(document: object, where: str = "") -> tuple[str, Any]:
-    """Return the id of a document, as text, and its content."""
+def _as_pair(document: object, location: str = "") -> tuple[str, Any]:
+    """Return the id of a document as text, and its content.
+
+    Raises:
+        InputError: `document` is not a pair; the message starts with `location`.
+    """
     if not isinstance(document, tuple | list) or len(document) != 2:
         raise InputError(
-            f"{where}A pair of an id and a text or Print is expected, and {given_kind(document)}."
+            f"{location}A pair of an id and a text or Print is expected, and {given_kind(document)}."
         )
     identifier, content = document
-    return _id_text(identifier, where), content
+    return _id_text(identifier, location), content
 
 
-def _id_text(identifier: object, where: str = "") -> str:
+def _id_text(identifier: object, location: str = "") -> str:
     """Return an id, which is a text or a whole number, as text.
 
     Raises:
-        InputError: the id is neither, or is empty; the message starts with `where`.
+        InputError: the id is neither, or is empty; the message starts with `location`.
     """
     if isinstance(identifier, Integral) and not isinstance(identifier, bool):
         return str(int(identifier))
-    text = checked(identifier, str, "An id", "a text or a whole number", where)
+    text = checked(identifier, str, "An id", "a text or a whole number", location)
     if not text:
-        raise InputError(f"{where}The id is empty; give every document an id.")
+        raise InputError(f"{location}The id is empty; give every document an id.")
     return text
 
 
@@ -643,7 +654,7 @@ def _folder(path: object) -> str:
 
 
 def _names_of(given_names: object, what: str, count: int) -> list[str]:
-    """Return a site or title for each of `count` documents; an empty one if it has none.
+    """Return a site or title for each of `count` documents; empty for a document without one.
 
     Raises:
         InputError: the column has another length, or a name is not a text.
@@ -666,7 +677,7 @@ def _hash_scope(name: str | None) -> int:
 
 
 def _stored(identifier: str) -> bytes:
-    """Return an id as the index stores it; `_name` is the inverse."""
+    """Return an id as the index stores it. `_name` is the inverse."""
     return shorten_id(identifier.encode("utf-8", "surrogatepass"))
 
 
@@ -681,10 +692,17 @@ def _similarity(sketch: bytes, other: bytes) -> float | None:
 def _answer(name: str, print_: Print, judgement: Judgement | None) -> Answer:
     if judgement is None:
         return Answer(name, Reason.EMPTY.label, False, None, None, print_)
-    other = None if judgement.of is None else _name(judgement.of.id)
+    other_id = None if judgement.of is None else _name(judgement.of.id)
     reason, similarity = judgement.reason, judgement.text_similarity
     if reason.verdict is Verdict.DUPLICATE:
-        return Answer(name, reason.label, True, judgement.distance, other, print_, similarity)
+        return Answer(name, reason.label, True, judgement.distance, other_id, print_, similarity)
     return Answer(
-        name, reason.label, False, None, None, print_, sibling=other, sibling_similarity=similarity
+        name,
+        reason.label,
+        False,
+        None,
+        None,
+        print_,
+        sibling=other_id,
+        sibling_similarity=similarity,
     )

@@ -1,4 +1,4 @@
-"""Judge the documents of files, as `check` and `judge` do."""
+"""Judge the documents of files, for the commands `check` and `judge`."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from stream_dedup.files.offline import (
     FingerprintedBatch,
     Judged,
     OfflineDocument,
-    fingerprinted,
+    fingerprint_batches,
     judge_batches,
     judge_ranked,
     open_index,
     open_store,
 )
 from stream_dedup.files.parts import KINDS, PartedOutput, PartFormat, Pending
-from stream_dedup.files.remarks import Losses, Remarks, content_kind, optional_fields
+from stream_dedup.files.remarks import Remarks, UnreadableDocuments, content_kind, optional_fields
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.storage.contract import Store
@@ -66,8 +66,10 @@ Advance: TypeAlias = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRequest:
-    """The arguments of a command that judges files: the files of the first argument, the files of
-    `--against`, and the options of the output.
+    """The arguments of a command that judges files.
+
+    `targets`: the files to judge; `against`: files to compare with (`--against`); `index`: the folder
+    of a kept index; `to`: the output folder; `rows_max`: the number of duplicates to list, 0 for all.
     """
 
     targets: Sequence[str]
@@ -83,15 +85,15 @@ class FileRequest:
 
 @dataclass(frozen=True, slots=True)
 class CheckTask:
-    """The files to judge, against each other, against `old` files and a kept index.
+    """The work of a command: judge `files` against each other, the `old_files` and a kept index.
 
-    `unread_names`: names of files in the folders that are not read.
+    `unread_names`: names of files in the folders that have an unknown format and are not read.
     """
 
     request: FileRequest
     settings: Settings
     files: Sequence[SourceFile]
-    old: Sequence[SourceFile] = ()
+    old_files: Sequence[SourceFile] = ()
     unread_names: Sequence[str] = ()
 
     @property
@@ -103,7 +105,7 @@ class CheckTask:
         """Return a progress bar over the bytes of all files."""
         return progress(
             f"checking {' '.join(self.request.targets)}",
-            sum(file.size_bytes for file in (*self.files, *self.old)),
+            sum(file.size_bytes for file in (*self.files, *self.old_files)),
         )
 
     def open_index(self, store: Store) -> LogIndex:
@@ -131,58 +133,64 @@ class CheckTask:
             pending,
             takes_vectors=takes_vectors,
             remarks=remarks,
-            rank=ranks.number_of,
+            rank=ranks.rank_of,
         )
-        return ranks.rank_batches(fingerprinted(documents, self.recipe))
+        return ranks.rank_batches(fingerprint_batches(documents, self.recipe))
 
     def judge(
-        self, batches: Iterator[FingerprintedBatch], index: LogIndex, run: bytes, first: int
+        self,
+        batches: Iterator[FingerprintedBatch],
+        index: LogIndex,
+        run_id: bytes,
+        first_number: int,
     ) -> Iterator[Judged]:
-        """Yield the verdicts on documents, in their order; `first` is the number of the first
+        """Yield the verdicts on documents, in their order. `first_number`: the number of the first
         document.
         """
         if self.request.keep == FIRST:
-            return judge_batches(batches, self.recipe, index, run=run, first=first)
+            return judge_batches(
+                batches, self.recipe, index, run_id=run_id, first_number=first_number
+            )
         return iter(judge_ranked(batches, self.recipe, index))
 
     def judge_against(
-        self, index: LogIndex, remarks: Remarks, lost: Losses, advance: Advance
+        self, index: LogIndex, remarks: Remarks, unreadable: UnreadableDocuments, advance: Advance
     ) -> None:
-        """Judge the documents of the old files; report only those that cannot be read.
+        """Judge the documents of the old files, and report those that cannot be read.
 
         Raises:
-            InputError: there are such files, and none of their documents can be judged.
+            InputError: there are old files, and none of their documents can be judged.
         """
         pending: Pending = deque()
-        batches = self.batches(self.old, pending, remarks, advance)
+        batches = self.batches(self.old_files, pending, remarks, advance)
         count = 0
         for _ in judge_batches(
-            batches, self.recipe, index, run=secrets.token_bytes(TOPIC_ID_BYTES)
+            batches, self.recipe, index, run_id=secrets.token_bytes(TOPIC_ID_BYTES)
         ):
             count += 1
             while (letter := pending[0][1]) is not None:
-                lost.report(pending.popleft()[0], letter)
+                unreadable.report(pending.popleft()[0], letter)
             pending.popleft()
-        for where, letter in pending:
+        for location, letter in pending:
             if letter is not None:
-                lost.report(where, letter)
+                unreadable.report(location, letter)
         remarks.repeated_ids.begin(0)
-        if self.old and not count:
-            names = shorten_names([file.name for file in self.old])
+        if self.old_files and not count:
+            names = shorten_names([file.name for file in self.old_files])
             raise InputError(
-                f"No document in --against ({names}) can be judged; name other files, or leave it out."
+                f"No document in --against ({names}) can be judged; name other files, or leave out --against."
             )
 
     def require_documents(self, count: int) -> None:
         """Raise InputError if the files contain neither documents nor unreadable rows."""
         if not count:
             raise InputError(
-                f"There is no document in {shorten_names([file.name for file in self.files])}."
+                f"The files contain no document: {shorten_names([file.name for file in self.files])}."
             )
 
-    def report(self, remarks: Remarks, lost: Losses) -> None:
+    def report(self, remarks: Remarks, unreadable: UnreadableDocuments) -> None:
         """Print the notes at the end of a command."""
-        lost.close()
+        unreadable.close()
         if self.request.index is not None and (known := remarks.count_if_all_known()) > 1:
             note(
                 f"The index {self.request.index} already contained all {known:,} documents, from an "
@@ -190,10 +198,14 @@ class CheckTask:
             )
         remarks.close()
 
-    def judge_by_rank(self, remarks: Remarks, lost: Losses, advance: Advance) -> list[Judged]:
-        """Read all documents once and return their verdicts; report only on the old files."""
+    def judge_by_rank(
+        self, remarks: Remarks, unreadable: UnreadableDocuments, advance: Advance
+    ) -> list[Judged]:
+        """Read all documents and return their verdicts by rank. Report unreadable rows of the old files
+        only, because the files are read again.
+        """
         index = self.open_index(MemoryStore())
-        self.judge_against(index, remarks, lost, advance)
+        self.judge_against(index, remarks, unreadable, advance)
         batches = self.batches(
             self.files, deque(), Remarks(self.settings), advance, self.request.keep
         )
@@ -202,13 +214,13 @@ class CheckTask:
 
 @dataclass(slots=True)
 class _Counts:
-    """The counts of a command, and its first `rows_max` duplicates as rows of a table; 0: all.
+    """The counts of a command, and the first `rows_max` duplicates as rows of a table (0: all).
 
-    `reports_letters`: report each unreadable row; if not, only count it.
+    `reports_letters`: print each unreadable row, instead of only counting it.
     """
 
     rows_max: int
-    lost: Losses
+    unreadable: UnreadableDocuments
     reports_letters: bool
     reasons: Counter[Reason] = field(default_factory=Counter)
     verdicts: Counter[str] = field(default_factory=Counter)
@@ -221,70 +233,78 @@ class _Counts:
         """Count verdicts and dead letters, and yield each as a JSON object, in the order of the
         documents.
 
-        `pending` has the documents without output so far: the name and, if it cannot be judged, its
-        dead letter.
+        `pending` contains the documents that have not been counted: the location, and the dead
+        letter if the document cannot be judged.
         """
         for judged in verdicts:
             yield from self._count_letters(pending)
-            where, _ = pending.popleft()
-            self._count_verdict(where, judged)
-            yield _as_json(where, judged)
+            location, _ = pending.popleft()
+            self._count_verdict(location, judged)
+            yield _to_json(location, judged)
         yield from self._count_letters(pending)
 
     def _count_letters(self, pending: Pending) -> Iterator[dict[str, object]]:
         while pending and (letter := pending[0][1]) is not None:
-            where, _ = pending.popleft()
+            location, _ = pending.popleft()
             self.stages[letter.stage] += letter.count
             if self.reports_letters:
-                self.lost.report(where, letter)
+                self.unreadable.report(location, letter)
             else:
-                self.lost.count_letter(letter)
+                self.unreadable.count_letter(letter)
             yield {
-                "where": where,
+                "location": location,
                 "verdict": "dead-letter",
                 "reason": letter.stage,
                 "message": letter.message,
             }
 
-    def _count_verdict(self, where: str, judged: Judged) -> None:
+    def _count_verdict(self, location: str, judged: Judged) -> None:
         self.reasons[judged.reason] += 1
         self.verdicts[judged.verdict.value] += 1
         if judged.verdict is Verdict.DUPLICATE and (
             not self.rows_max or len(self.duplicate_rows) < self.rows_max
         ):
-            of = (judged.of_id or b"").decode("utf-8", "replace")
+            kept_id = (judged.kept_id or b"").decode("utf-8", "replace")
             name = judged.id.decode("utf-8", "replace")
             similarity = "" if judged.similarity is None else f"{judged.similarity:.2f}"
             self.duplicate_rows.append(
-                [name or where, judged.reason.label, similarity, str(judged.distance), of, where]
+                [
+                    name or location,
+                    judged.reason.label,
+                    similarity,
+                    str(judged.distance),
+                    kept_id,
+                    location,
+                ]
             )
 
 
 def check(
     request: FileRequest,
-    form: str,
+    file_format: str,
     overrides: Mapping[str, object],
     config: Path | None,
     part_format: PartFormat,
 ) -> int:
-    """Find and judge the documents of files of format `form`; return the exit code.
+    """Find and judge the documents of files of the format `file_format`; return the exit code.
 
     Raises:
         UsageError: options exclude each other.
         InputError, ConfigurationError: see `settings_for`, `check_files` and `check_into`.
     """
     unread_names: list[str] = []
-    files, old = (
-        find_all(request.targets, form, unread_names),
-        find_all(request.against, form, unread_names),
+    files, old_files = (
+        find_all(request.targets, file_format, unread_names),
+        find_all(request.against, file_format, unread_names),
     )
-    if old or request.index is not None:
-        files, old = [whole_name(file) for file in files], [whole_name(file) for file in old]
-    settings = settings_for([*files, *old], overrides, config)
+    if old_files or request.index is not None:
+        files = [whole_name(file) for file in files]
+        old_files = [whole_name(file) for file in old_files]
+    settings = settings_for([*files, *old_files], overrides, config)
     require_outside(request.targets, request.to, request.index)
     if part_format != PartFormat() and request.to is None:
         raise UsageError(
-            "--as, --compression and --rows-per-file describe the files of --to; name a folder "
+            "--as, --compression and --rows-per-file apply to the files that --to writes; name a folder "
             "with --to."
         )
     has_parquet = any(file.form == "columns" for file in files)
@@ -292,14 +312,14 @@ def check(
         part_format.name == "parquet" or (part_format.name is None and has_parquet)
     ):
         raise UsageError(
-            "--compression is for Parquet, and these sources are written as JSONL: add --as parquet, or "
+            "--compression applies to Parquet, but these sources are written as JSONL: add --as parquet, or "
             "leave out --compression."
         )
     require_no_index(request.keep, request.index)
     check_keep(request.keep, files, settings.time_field)
     if part_format.name == "parquet":
         require_pyarrow("Parquet files")
-    task = CheckTask(request, settings, files, old, unread_names)
+    task = CheckTask(request, settings, files, old_files, unread_names)
     return check_files(task) if request.to is None else check_into(task, request.to, part_format)
 
 
@@ -309,27 +329,29 @@ def check_files(
     """Judge every document in order, and print duplicates and totals, or one JSON object for each
     document; return the exit code.
 
-    `write` receives the name of each file and the JSON objects of its documents, which are then not
-    printed.
+    With `write`, pass it the name of each file and the JSON objects of its documents instead of
+    printing them.
     """
-    remarks, lost = Remarks(task.settings), Losses(task.request.rows_max)
-    result = _Counts(task.request.rows_max, lost, write is not None or not task.request.as_json)
-    first, run = 0, secrets.token_bytes(TOPIC_ID_BYTES)
-    lost.count_unread(task.unread_names)
+    remarks, unreadable = Remarks(task.settings), UnreadableDocuments(task.request.rows_max)
+    result = _Counts(
+        task.request.rows_max, unreadable, write is not None or not task.request.as_json
+    )
+    first_number, run_id = 0, secrets.token_bytes(TOPIC_ID_BYTES)
+    unreadable.count_unread(task.unread_names)
     with contextlib.ExitStack() as stack:
         index = task.open_index(_open_store_for(task, result, stack))
         advance = stack.enter_context(task.progress())
         ranked: Iterator[Judged] | None = None
         if write is None or task.request.keep == FIRST:
-            task.judge_against(index, remarks, lost, advance)
-        else:  # all files must be read to know which copy is kept
-            ranked = iter(task.judge_by_rank(remarks, lost, advance))
+            task.judge_against(index, remarks, unreadable, advance)
+        else:  # which copy is kept is known only after all files were read
+            ranked = iter(task.judge_by_rank(remarks, unreadable, advance))
         for files in [task.files] if write is None else [[file] for file in task.files]:
             pending: Pending = deque()
             keep = task.request.keep if ranked is None else FIRST
             batches = task.batches(files, pending, remarks, advance, keep)
             if ranked is None:
-                judged = task.judge(batches, index, run, first)
+                judged = task.judge(batches, index, run_id, first_number)
             else:
                 judged = (
                     judgement
@@ -339,41 +361,41 @@ def check_files(
             rows = result.count_outcomes(remarks.count_verdicts(judged), pending)
             if write is not None:
                 write(files[0].name, rows)
-                first = sum(result.verdicts.values())
+                first_number = sum(result.verdicts.values())
                 continue
             for row in rows:
                 if task.request.as_json:
                     print_json(row)
     if write is not None and task.request.as_json:
-        print_json({"verdicts": dict(result.verdicts), "unreadable": lost.count})
+        print_json({"verdicts": dict(result.verdicts), "unreadable": unreadable.count})
     elif result.reports_letters:
-        _print(result)
-    task.report(remarks, lost)
+        _print_result(result)
+    task.report(remarks, unreadable)
     count = sum(result.verdicts.values())
-    task.require_documents(count + lost.count)
-    return lost.exit_code(
+    task.require_documents(count + unreadable.count)
+    return unreadable.exit_code(
         count, is_strict=task.request.is_strict, skips_damaged=task.request.skips_damaged
     )
 
 
 def _open_store_for(task: CheckTask, result: _Counts, stack: contextlib.ExitStack) -> Store:
-    """Return the store of the kept index, or one in a temporary folder, until the stack is closed; an
-    interrupt reports what the kept index contains.
+    """Return the store of the kept index, or a store in a temporary folder. The stack closes it. If
+    the command is interrupted, print what the kept index contains.
     """
     folder = task.request.index
     if folder is None:
-        # On disk, so that memory contains the tables of the fingerprints only.
+        # On disk, so that only the tables of the fingerprints are in memory.
         with contextlib.suppress(OSError):
             temporary = tempfile.TemporaryDirectory(prefix="stream-dedup-")
             folder = Path(stack.enter_context(temporary))
     store = stack.enter_context(closing(open_store(folder)))
     if task.request.index is not None:
         stack.enter_context(
-            _reported_interrupt(
+            _report_interrupt(
                 lambda: (
                     f"The index {folder} contains at least "
-                    f"{counted(sum(result.verdicts.values()), 'document')} of this run, which the "
-                    "next run reports as unchanged."
+                    f"{counted(sum(result.verdicts.values()), 'document')} of this run; the "
+                    "next run reports them as unchanged."
                 )
             )
         )
@@ -384,15 +406,16 @@ def check_into(task: CheckTask, folder: Path, part_format: PartFormat) -> int:
     """Judge every document and write kept rows and duplicates into `folder`; return the exit code.
 
     Raises:
-        InputError: a source cannot be read twice, or the folder has other contents.
+        InputError: a source cannot be read again, or the folder contains something else.
     """
     settings, files = task.settings, task.files
     if not all(file.can_be_read_again for file in files):
         raise InputError(
-            "Standard input and pipes cannot be read again, as --to requires; name a file or a folder."
+            "--to reads its sources again if a run is repeated, which standard input and pipes do not "
+            "allow; name a file or a folder."
         )
     identity = {
-        "files": [[file.name, file.size_bytes, file.stamp] for file in (*files, *task.old)],
+        "files": [[file.name, file.size_bytes, file.stamp] for file in (*files, *task.old_files)],
         "index": None if task.request.index is None else str(task.request.index.resolve()),
         "settings": decoding_settings(settings),
         "recipe": task.recipe.id,
@@ -401,15 +424,18 @@ def check_into(task: CheckTask, folder: Path, part_format: PartFormat) -> int:
         "as": [part_format.name, part_format.compression, part_format.rows],
     }
     remarks = Remarks(settings)
-    lost, against_lost = Losses(task.request.rows_max), Losses(task.request.rows_max)
-    lost.count_unread(task.unread_names)
+    unreadable, old_unreadable = (
+        UnreadableDocuments(task.request.rows_max),
+        UnreadableDocuments(task.request.rows_max),
+    )
+    unreadable.count_unread(task.unread_names)
     output = PartedOutput(
         folder,
         files,
         identity,
         task.request.index,
         part_format,
-        lost.report,
+        unreadable.report,
         remarks.skipped_records,
     )
     output.open()
@@ -417,26 +443,34 @@ def check_into(task: CheckTask, folder: Path, part_format: PartFormat) -> int:
         completion = ", which is complete" if output.is_done else ""
         note(f"{output.resumed:,} rows were written by an earlier run{completion}.")
     if not output.is_done:
-        with _reported_interrupt(
+        with _report_interrupt(
             lambda: (
                 f"{folder} contains "
                 f"{counted(output.written, 'row')}; run the same command "
                 "again to continue."
             )
         ):
-            _judge_unwritten(task, output, remarks, against_lost)
+            _judge_unwritten(task, output, remarks, old_unreadable)
     counts = {kind: output.counts[kind] for kind in KINDS}
     print_counts(counts, heading="rows", as_json=task.request.as_json, to=str(folder))
     for sentence in filter(
-        None, (output.replaced(), output.incomplete_json(), output.mixed_columns())
+        None,
+        (
+            output.describe_replaced(),
+            output.describe_incomplete_json(),
+            output.describe_mixed_columns(),
+        ),
     ):
         note(sentence)
     # The counts of `output` include those of earlier runs.
-    lost.count, lost.damaged = counts["unreadable"] + against_lost.count, output.counts["damaged"]
-    against_lost.close()
-    task.report(remarks, lost)
+    unreadable.count, unreadable.damaged = (
+        counts["unreadable"] + old_unreadable.count,
+        output.counts["damaged"],
+    )
+    old_unreadable.close()
+    task.report(remarks, unreadable)
     task.require_documents(sum(counts.values()))
-    return lost.exit_code(
+    return unreadable.exit_code(
         counts["kept"] + counts["duplicates"],
         is_strict=task.request.is_strict,
         skips_damaged=task.request.skips_damaged,
@@ -444,10 +478,10 @@ def check_into(task: CheckTask, folder: Path, part_format: PartFormat) -> int:
 
 
 def _judge_unwritten(
-    task: CheckTask, output: PartedOutput, remarks: Remarks, against_lost: Losses
+    task: CheckTask, output: PartedOutput, remarks: Remarks, old_unreadable: UnreadableDocuments
 ) -> None:
     """Judge and write the rows that an earlier run did not write; count unreadable rows of the old
-    files in `against_lost`.
+    files in `old_unreadable`.
     """
 
     def decode(raws: Iterator[RawDocument], pending: Pending) -> Iterator[OfflineDocument]:
@@ -458,34 +492,34 @@ def _judge_unwritten(
 
     with task.progress() as advance, contextlib.ExitStack() as stack:
         if task.request.keep == FIRST:
-            index = stack.enter_context(output.opened_index(task.open_index))
+            index = stack.enter_context(output.open_index(task.open_index))
             if not output.judged:
-                task.judge_against(index, remarks, against_lost, advance)
+                task.judge_against(index, remarks, old_unreadable, advance)
         else:
-            verdicts = task.judge_by_rank(remarks, against_lost, advance)
+            verdicts = task.judge_by_rank(remarks, old_unreadable, advance)
 
-        def judge(documents: Iterator[OfflineDocument], first: int) -> Iterator[Judged]:
+        def judge(documents: Iterator[OfflineDocument], first_number: int) -> Iterator[Judged]:
             if task.request.keep == FIRST:
                 judged = judge_batches(
-                    fingerprinted(documents, task.recipe),
+                    fingerprint_batches(documents, task.recipe),
                     task.recipe,
                     index,
-                    run=output.run_id,
-                    first=first,
+                    run_id=output.run_id,
+                    first_number=first_number,
                     settled_below=lambda: output.judged,
                 )
             else:
-                pairs = zip(documents, verdicts[first:], strict=False)
+                pairs = zip(documents, verdicts[first_number:], strict=False)
                 judged = (verdict for _, verdict in pairs)
             return remarks.count_verdicts(judged)
 
-        output.counts["damaged"] += against_lost.damaged
+        output.counts["damaged"] += old_unreadable.damaged
         remarks.repeated_ids.begin(output.judged)
         output.run(decode, judge, advance)
 
 
 @contextlib.contextmanager
-def _reported_interrupt(describe: Callable[[], str]) -> Iterator[None]:
+def _report_interrupt(describe: Callable[[], str]) -> Iterator[None]:
     """Print the sentence that `describe` returns if the command is interrupted."""
     try:
         yield
@@ -507,11 +541,12 @@ def require_outside(targets: Sequence[str], *folders: Path | None) -> None:
 def settings_for(
     files: Sequence[SourceFile], overrides: Mapping[str, object], config: Path | None
 ) -> Settings:
-    """Return the settings for these files: a line of JSONL is always an object.
+    """Return the settings for these files. If they contain objects, such as lines of JSONL, the
+    value format is JSON.
 
     Raises:
         ConfigurationError: a setting is not valid, or an extra is not installed.
-        InputError: a file has no column for a field that is set, or several of its name.
+        InputError: a file has no column for a field that is set, or several columns of that name.
     """
     format_override = {"value_format": "json"} if contain_objects(files) else {}
     settings = load_settings({**format_override, **overrides}, config)
@@ -552,8 +587,8 @@ _Columns: TypeAlias = list[tuple[SourceFile, list[str]]]
 
 
 def _columns_of_each(files: Sequence[SourceFile]) -> _Columns:
-    """Return the columns of each file that has some and is on this machine; without files that cannot
-    be read, which is reported later.
+    """Return the columns of each file with columns on this machine. Files that cannot be read are
+    missing, and are reported later.
     """
     columns: _Columns = []
     for file in files:
@@ -571,15 +606,15 @@ def _require_column(columns: _Columns, field_path: str, what: str) -> None:
             example = f", such as {nested[0]}" if nested else ""
             raise InputError(
                 f"{file.name} has no column {field_path!r}; its columns are "
-                f"{', '.join(names)}. Name the one with the {what} by --{what}-field{example}."
+                f"{', '.join(names)}. Name the column with the {what} with --{what}-field{example}."
             )
 
 
 def require_single_columns(
     files: Sequence[SourceFile], settings: Settings, key_field: str | None = None
 ) -> None:
-    """Raise `InputError` if a file has several columns with the name of the text, id, site or title:
-    each row would have the value of the last.
+    """Raise `InputError` if a file has several columns with the name of the text, id, site or title,
+    because rows would silently have the value of the last one.
     """
     _require_single_columns(_columns_of_each(files), settings, key_field)
 
@@ -598,16 +633,16 @@ def _require_single_columns(
                 )
 
 
-def _as_json(where: str, judged: Judged) -> dict[str, object]:
+def _to_json(location: str, judged: Judged) -> dict[str, object]:
     return {
-        "where": where,
+        "location": location,
         "id": judged.id.decode("utf-8", "replace"),
         "verdict": judged.verdict.value,
         "reason": judged.reason.label,
         "distance": judged.distance,
         "similarity": judged.similarity,
-        "of": None if judged.of_id is None else judged.of_id.decode("utf-8", "replace"),
-        "of_number": judged.of_number,
+        "of": None if judged.kept_id is None else judged.kept_id.decode("utf-8", "replace"),
+        "of_number": judged.kept_number,
         "sibling": None
         if judged.sibling is None
         else {
@@ -619,10 +654,10 @@ def _as_json(where: str, judged: Judged) -> dict[str, object]:
     }
 
 
-def _print(result: _Counts) -> None:
+def _print_result(result: _Counts) -> None:
     if result.duplicate_rows:
         print_table(
-            ["id", "reason", "similarity", "distance", "of", "where"], result.duplicate_rows
+            ["id", "reason", "similarity", "distance", "copy of", "location"], result.duplicate_rows
         )
         hidden = result.verdicts["duplicate"] - len(result.duplicate_rows)
         if hidden:

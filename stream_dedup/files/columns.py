@@ -1,24 +1,27 @@
-"""Store fingerprints as the columns of a table: `prints` writes them in many processes, in any
-order, and `judge` reads them in one process, in order.
+"""Store fingerprints as the columns of a table. Many processes can run `prints`, in any order; one
+process runs `judge`, which reads the tables in order.
+
+The columns:
 
     id         the id of the document
-    recipe     id of the recipe; prints of two recipes are never judged together
-    print      the fingerprint, 128 bits or the recipe's width: limbs of 8 bytes, little-endian, the lowest first
+    recipe     id of the recipe; prints of different recipes are never judged together
+    print      the fingerprint (128 bits, or the recipe's width), as limbs of 8 bytes, lowest first,
+               little-endian
     features   number of distinct features
     digest     digest of the normalised text, 16 bytes
     sketch     120 bytes, or none
     is_empty   whether the normalised text is empty
     length     length of the text in characters
     time_ms    time of the document for `judge --keep newest`; 0 if unknown
-    scope      only documents of one scope are compared; optional
+    scope      only documents of the same scope are compared; optional
     site       keyed hash of the web site as a signed number, 0 if unknown; optional
-    title      keyed hash of the title, likewise; optional
-    where      file and line or row of the document; optional
+    title      keyed hash of the title as a signed number, 0 if unknown; optional
+    location   file and line or row of the document; optional
     problem    null, or why the row cannot be judged: stage, class, message and number of lost
                documents; optional
 
-Invariant: a row depends on its document and the recipe only, and is the same in every process. Callers
-check `require_pyarrow` before they import this module.
+Invariant: a row depends only on its document and the recipe, so every process writes the same row.
+Callers call `require_pyarrow` before they import this module.
 """
 
 from __future__ import annotations
@@ -62,8 +65,8 @@ _REQUIRED_COLUMNS = (
 
 
 class PrintedRows(NamedTuple):
-    """Rows of a table of prints: for each row its id and (place, dead letter or None), and the
-    `batch` of those that can be judged.
+    """Rows of a table of prints: for each row its id and (location, dead letter or None), and a
+    `batch` with the rows that can be judged.
     """
 
     ids: Sequence[Any]
@@ -71,7 +74,7 @@ class PrintedRows(NamedTuple):
     batch: FingerprintedBatch
 
     def with_empty_rows(self, recipe: Recipe) -> FingerprintedBatch:
-        """Return a batch of all rows, in which those that cannot be judged are empty."""
+        """Return a batch of all rows; rows that cannot be judged are empty documents."""
         padded = FingerprintedBatch.empty(recipe, len(self.outcomes))
         judged = [row for row, (_, letter) in enumerate(self.outcomes) if letter is None]
         ids = list(padded.ids)
@@ -85,16 +88,16 @@ class PrintedRows(NamedTuple):
         return padded._replace(ids=ids)
 
 
-def table_of(
+def to_table(
     recipe: Recipe,
     batch: FingerprintedBatch,
     ids: Sequence[Any],
     outcomes: Sequence[tuple[str, DeadLetter | None]] | None = None,
 ) -> Any:
-    """Return a `pyarrow.Table` of a batch with these ids; with `outcomes` also the rows that cannot
-    be judged.
+    """Return a `pyarrow.Table` of a batch with these ids. With `outcomes` it also has the rows that
+    cannot be judged.
     """
-    # Texts otherwise: tables whose ids have different types cannot be concatenated.
+    # Ids of mixed types become texts, so that tables can be concatenated.
     if {type(id_) for id_ in ids} not in ({int}, {bytes}):
         ids = [
             id_.decode("utf-8", "replace") if isinstance(id_, bytes) else str(id_) for id_ in ids
@@ -121,19 +124,19 @@ def table_of(
         ("title", pa.int64(), batch.titles.view(np.int64).tolist()),
     ]
     if outcomes is not None:
-        columns = _with_outcomes(columns, outcomes)
+        columns = _add_outcomes(columns, outcomes)
     return pa.table(
         [pa.array(values, kind) for _, kind, values in columns],
         pa.schema([column[:2] for column in columns]),
     )
 
 
-def _with_outcomes(
+def _add_outcomes(
     columns: Sequence[tuple[str, Any, Sequence[Any]]],
     outcomes: Sequence[tuple[str, DeadLetter | None]],
 ) -> list[tuple[str, Any, Sequence[Any]]]:
-    """Return the columns with a row for each outcome, empty where there is a problem, and the
-    columns `where` and `problem`.
+    """Return the columns with a row for each outcome, null for a row with a problem, and the columns
+    `location` and `problem`.
     """
     rows = list(itertools.accumulate((letter is None for _, letter in outcomes), initial=0))
     fields = ("stage", "error_class", "message", "count")
@@ -155,20 +158,20 @@ def _with_outcomes(
     ]
     return [
         *spread,
-        ("where", pa.string(), [where for where, _ in outcomes]),
+        ("location", pa.string(), [location for location, _ in outcomes]),
         ("problem", problem, letters),
     ]
 
 
-def rows_of(table: Any, recipe: Recipe, what: str) -> Iterator[PrintedRows]:
+def read_printed_rows(table: Any, recipe: Recipe, table_name: str) -> Iterator[PrintedRows]:
     """Yield the rows of a `pyarrow.RecordBatch` or `Table` of prints, up to `BATCH_DOCUMENTS` at a
     time.
 
     Raises:
-        InputError: the table contains no prints, or damaged ones; the message starts with `what`.
-        ConfigurationError: the prints are of another recipe.
+        InputError: the table contains no prints, or damaged ones; the message starts with `table_name`.
+        ConfigurationError: the prints have another recipe.
     """
-    _require_prints(table.schema.names, what)
+    _require_prints(table.schema.names, table_name)
     for start in range(0, table.num_rows, offline.BATCH_DOCUMENTS):
         part = {
             name: table.column(name)[start : start + offline.BATCH_DOCUMENTS].to_pylist()
@@ -180,8 +183,8 @@ def rows_of(table: Any, recipe: Recipe, what: str) -> Iterator[PrintedRows]:
         for recipe_id in {str(part["recipe"][row]) for row in rows}:
             if recipe_id != recipe.id:
                 raise ConfigurationError(
-                    f"{what} contains prints of the recipe {recipe_id}, and the settings have "
-                    f"{recipe.id}; judge them with the recipe and key with which they were made."
+                    f"{table_name} contains prints of the recipe {recipe_id}, but the settings have "
+                    f"{recipe.id}; judge prints with the recipe and key that computed them."
                 )
         try:
             letters = [None if problem is None else DeadLetter(**problem) for problem in problems]
@@ -207,29 +210,29 @@ def rows_of(table: Any, recipe: Recipe, what: str) -> Iterator[PrintedRows]:
             times = np.array([part["time_ms"][row] for row in rows], np.int64)
         except (TypeError, ValueError, OverflowError) as error:
             raise InputError(
-                f"{what} contains damaged prints ({error}); make them again."
+                f"{table_name} contains damaged prints ({error}); make them again."
             ) from error
         ids = [_stored_id(part["id"][row]) for row in rows]
-        places = part.get("where") or [f"{what}:{start + row}" for row in range(count)]
+        locations = part.get("location") or [f"{table_name}:{start + row}" for row in range(count)]
         yield PrintedRows(
             _ids_for_callers(part),
-            list(zip(places, letters, strict=True)),
+            list(zip(locations, letters, strict=True)),
             FingerprintedBatch(
                 ids, prints, scopes, sites, titles, lengths, times, ranks=np.zeros(len(ids))
             ),
         )
 
 
-def _require_prints(names: Sequence[str], what: str) -> None:
+def _require_prints(names: Sequence[str], table_name: str) -> None:
     if missing := [name for name in _REQUIRED_COLUMNS if name not in names]:
         raise InputError(
-            f"{what} contains no prints: it has no column {missing[0]!r}. Make them with prints."
+            f"{table_name} contains no prints: it has no column {missing[0]!r}. Make prints with: "
+            "stream-dedup prints"
         )
 
 
 def find_prints(targets: Sequence[str], unread_names: list[str] | None = None) -> list[SourceFile]:
-    """Return the files of prints in the order in which `check` reads their sources: by the name of
-    the source.
+    """Return the files of prints by the name of their source, which is the order of `check`.
 
     Append to `unread_names` the names of the files that contain no prints.
 
@@ -241,7 +244,7 @@ def find_prints(targets: Sequence[str], unread_names: list[str] | None = None) -
     tables = [file for file in files if file.form == "columns"]
     if targets and not tables:
         raise InputError(
-            f"{shorten_names(targets)} contains no prints. Make them with: stream-dedup prints DATA --to "
+            f"{shorten_names(targets)} contains no prints. Make prints with: stream-dedup prints DATA --to "
             "FOLDER"
         )
     for file in tables:
@@ -261,8 +264,8 @@ def batches_of(file: SourceFile) -> Iterator[Any]:
     """Yield the rows of a file of prints as `pyarrow.RecordBatch`.
 
     Raises:
-        InputError: a part of the file is damaged; it cannot be skipped, because verdicts depend on
-        the order.
+        InputError: a part of the file is damaged. It cannot be skipped, because verdicts depend on
+        all earlier documents.
     """
     with file.local_copy() as local:
         for rows in () if local.path is None else read_rows(local.path):
@@ -281,8 +284,8 @@ def write_prints(
 ) -> int:
     """Write a file of prints atomically; return the number of its documents that can be judged.
 
-    `pending` contains the outcomes of a batch when `batches` yields it. `source_identity` and
-    `source`: see `is_up_to_date`.
+    `pending`: when `batches` yields a batch, this contains the outcomes of its rows.
+    `source_identity`, `source`: see `is_up_to_date`.
     """
     no_documents = FingerprintedBatch.empty(recipe)
     count = 0
@@ -293,10 +296,10 @@ def write_prints(
             outcomes = list(pending)
             pending.clear()
             count += len(batch.ids)
-            yield table_of(recipe, batch, batch.ids, outcomes)
+            yield to_table(recipe, batch, batch.ids, outcomes)
 
     def write(temporary: Path) -> None:
-        schema = table_of(recipe, no_documents, [], []).schema.with_metadata(
+        schema = to_table(recipe, no_documents, [], []).schema.with_metadata(
             {_MADE_OF: source_identity, _SOURCE: os.fsencode(source)}
         )
         remaining = tables()
@@ -309,8 +312,10 @@ def write_prints(
 
 
 def is_up_to_date(path: Path, source_identity: str, source: str) -> bool:
-    """Return whether `write_prints` wrote the file at `path` with the same `source_identity`, which
-    identifies source, recipe and settings. `source` is the absolute path or the address.
+    """Return whether the file at `path` contains the prints of the current source.
+
+    `source_identity`: identifies the source, the recipe and the settings; `source`: the absolute path
+    or the URL of the source.
 
     Raises:
         InputError: `path` is not a file of prints, or contains those of another existing source.
@@ -330,8 +335,8 @@ def is_up_to_date(path: Path, source_identity: str, source: str) -> bool:
     )
 
 
-def _existing_schema(path: Path, column: str, what: str) -> Any:
-    """Return the schema of the file at `path`, None if there is none.
+def _existing_schema(path: Path, column: str, content: str) -> Any:
+    """Return the schema of the file at `path`; None without a file.
 
     Raises:
         InputError: `path` is not a Parquet file with this column.
@@ -344,18 +349,18 @@ def _existing_schema(path: Path, column: str, what: str) -> Any:
         schema = pa.schema([])
     if column not in schema.names:
         raise InputError(
-            f"{path} exists and is not a file of {what}; name another folder with --to."
+            f"{path} exists and is not a file of {content}; name another folder with --to."
         )
     return schema
 
 
 def write_verdicts(path: Path, rows: Iterator[Mapping[str, object]], judged_by: str) -> None:
-    """Write verdicts as a Parquet file atomically, some thousands of rows at a time. `judged_by`
-    identifies the plan and the copy to keep.
+    """Write verdicts as a Parquet file atomically, some thousands of rows at a time. `judged_by`:
+    identifies the plan and `--keep`.
 
     Raises:
-        InputError: another file has that name, or the verdicts of another plan, or the file cannot
-        be written.
+        InputError: `path` is another file, or contains verdicts by another plan or `--keep`, or the
+        file cannot be written.
     """
     existing = _existing_schema(path, "verdict", "verdicts")
     if (
@@ -370,7 +375,7 @@ def write_verdicts(path: Path, rows: Iterator[Mapping[str, object]], judged_by: 
     kinds = {"distance": pa.int32(), "similarity": pa.float64(), "of_number": pa.int64()}
     kinds["sibling"] = sibling
     names = (
-        "where",
+        "location",
         "id",
         "verdict",
         "reason",
@@ -395,10 +400,10 @@ def write_verdicts(path: Path, rows: Iterator[Mapping[str, object]], judged_by: 
 
 
 def _ids_for_callers(part: Mapping[str, Sequence[Any]]) -> Sequence[Any]:
-    """Return the ids of rows, those of a file of the command `prints` as texts: it stores bytes,
-    because the end of a shortened id can be part of a character.
+    """Return the ids of rows as callers expect them. Ids in a file of the command `prints`, which are
+    bytes because a shortened id can end inside a character, become texts.
     """
-    if "where" not in part:
+    if "location" not in part:
         return part["id"]
     return [id_.decode("utf-8", "replace") if isinstance(id_, bytes) else id_ for id_ in part["id"]]
 

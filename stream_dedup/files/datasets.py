@@ -1,5 +1,5 @@
-"""Find duplicates in a table, in rows of any type, or in files: `dedup`, or in two steps `prints`
-and `judge`.
+"""Find duplicates in a table, in rows of any type, or in files: with `dedup`, or in two steps with
+`prints` and `judge`.
 
 Invariants: the result has a row for each row of the source, in its order; the verdicts are those of
 `check` on the same documents. An unreadable row of a file does not affect other documents.
@@ -22,7 +22,7 @@ from stream_dedup.files.offline import (
     FingerprintedBatch,
     Judged,
     RepeatedIds,
-    fingerprinted,
+    fingerprint_batches,
     judge_batches,
     judge_documents,
     open_index,
@@ -55,38 +55,43 @@ def dedup(
 ) -> Any:
     """Return for each row of `source` whether it is a duplicate, and of which row.
 
-    `source`: a table (Arrow, pandas, polars, also lazy, a dataset of Hugging Face, also with
-    several splits, which are judged one after another, or a dictionary of columns); a column of
-    texts (Series, ChunkedArray, NumPy); rows (dictionaries, texts, or pairs of id and text) or
-    tables, also of an iterator; or the path of a file or folder that `check` reads. `text` and `id`
-    name the columns or fields, also nested ones (`page.text`). Without `id` the id of a row is its
-    number. `vector` names a column of vectors, which are judged instead of texts, with
-    `Recipe("vector")`; a matrix (n, d) needs that recipe and no name. `site` and `title` name
-    columns: pages of one site, and with different titles, are copies only at a higher similarity. The
-    default site is the host of the id or of a column `url`, and the default title a column `title`.
+    `source` can be:
 
-    `similarity`: the threshold of near texts, 0 to 1 in hundredths, in place of the plan's: of
-    documents of different or unknown sites, and of pages of one site and title.
-    `nulls`: a row without a text is an error, is kept or is dropped; it is then not a duplicate,
-    and its reason is `missing`.
+    - a table: Arrow, pandas, polars (also lazy), a dataset of Hugging Face (its splits are judged one
+      after another), or a dictionary of columns
+    - a column of texts: a Series, a ChunkedArray, a NumPy array
+    - an iterable of rows (dictionaries, texts, or pairs of id and text) or of tables
+    - the path of a file or folder that `check` can read
 
-    `returns="columns"`: a dictionary of lists of n values. `id` of the row; `is_duplicate`;
-    `reason`, as in the header `dedup.reason`; `of` and `of_row`, id and number of the kept row,
-    `distance` in bits, `similarity` from 0 to 1, None for kept rows (`similarity` also for plans
-    without sketches); `group`, the number of the kept row, which a kept row shares with its
-    duplicates. `"mask"`: a NumPy array (n,) of bool, True for rows that are kept. `"kept"`: the
-    kept rows, as a table or column of the type of `source`, or as a list.
+    `text`, `id`: the names of the columns or fields, also nested ones (`page.text`). Without `id` the
+    id of a row is its number. `vector`: the name of a column of vectors, which are compared instead
+    of texts, with `Recipe("vector")`; a matrix (n, d) needs that recipe and no name. `site`, `title`:
+    the names of columns. Pages of one site need a higher similarity to be copies, and pages with
+    different titles a still higher one. The default site is the host of the id or of a column `url`;
+    the default title is a column `title`.
+
+    `similarity`: replaces two thresholds of the plan, from 0 to 1 in hundredths: that of documents on
+    different sites, and that of documents with unknown sites or with the same site and title.
+    `nulls`: whether a row without a text is an error, is kept or is dropped. Such a row is not a
+    duplicate and has the reason `missing`.
+
+    `returns="columns"` returns a dictionary of lists of n values: `id` of the row; `is_duplicate`;
+    `reason`, as in the header `dedup.reason`; `of` and `of_row`, the id and number of the kept row;
+    `distance` in bits; `similarity` from 0 to 1; and `group`, a number that a kept row shares with
+    its duplicates. `of`, `of_row`, `distance` and `similarity` are None for kept rows, `similarity`
+    also for plans without sketches. `"mask"` returns a NumPy array (n,) of bool, True for kept rows.
+    `"kept"` returns the kept rows as a table or column of the type of `source`, or as a list.
 
     The result and the fingerprints are in memory. A row that cannot be judged has the reason
-    `unreadable` and is not a duplicate; a warning contains the number of such rows. A text of which
-    more than a fifth is U+FFFD is kept; an unreadable row of a file is not.
+    `unreadable` and is not a duplicate; a warning reports the number of such rows. In a mask, a text
+    with more than a fifth of U+FFFD counts as kept, but an unreadable row of a file does not.
 
     Raises:
         InputError: the source has another type; a row has no text (the message contains the number
         of the first such row, from 0); or nothing in the files can be read.
-        ConfigurationError: the plan judges more bits than the recipe makes, or a similarity is given
-        and the plan compares no sketches; the recipe does not take the values of the column; or an
-        extra is not installed.
+        ConfigurationError: the plan compares more bits than the recipe computes; a similarity is
+        given for a plan that compares no sketches; the recipe does not accept the values of the
+        column; or an extra is not installed.
     """
     _check_choice("nulls", nulls, ("error", "keep", "drop"))
     _check_choice("returns", returns, ("columns", "mask", "kept"))
@@ -104,12 +109,12 @@ def dedup(
                 for name, column in source.items()
             }
         source = list(source) if isinstance(source, Iterator) else source
-    recipe = _recipe(recipe, vector)
+    recipe = _choose_recipe(recipe, vector)
     names = _ColumnNames(text, id, vector, site, title)
     rows = _document_rows(source, names, recipe, allows_nulls=nulls != "error")
     chosen_plan = plan_of(plan, recipe, similarity=similarity, unsure=similarity)
-    judged = judge_documents(rows.documents(), recipe, chosen_plan)
-    columns = _to_columns(_count_repeated_ids(judged, rows.repeated_ids), rows.ids)
+    verdicts = judge_documents(rows.documents(), recipe, chosen_plan)
+    columns = _to_columns(_count_repeated_ids(verdicts, rows.repeated_ids), rows.ids)
     if sentence := rows.repeated_ids.note():
         warn_caller(sentence)
     _warn_of_unreadable(rows, len(columns["id"]))
@@ -139,29 +144,28 @@ def prints(
     title: str | None = None,
     recipe: Recipe | str | None = None,
 ) -> Any:
-    """Return the prints of the rows of `source` for `judge`, as a `pyarrow.Table` with a row for
-    each.
+    """Return the prints of the rows of `source`, for `judge`, as a `pyarrow.Table`.
 
     `source`, `text`, `id`, `vector`, `site`, `title`: as for `dedup`. Columns: `id`, `recipe`,
     `print`, `features`, `digest`, `sketch`, `is_empty`, `scope`, and hashes of `site` and `title`.
-    A row depends on its document and the recipe only, so several processes can make the tables, in
-    any order: concatenated in the order of the rows they equal the table of one call.
+    A row depends only on its document and the recipe, so several processes can compute tables in any
+    order. Concatenate them in the order of the rows: the result equals that of one call.
 
     Raises:
-        InputError: as for `dedup`; or a row of the files cannot be read.
+        InputError: as for `dedup`; or a row of a file cannot be read.
         ConfigurationError: as for `dedup`.
     """
     require_pyarrow("Prints in a table")
-    from stream_dedup.files.columns import table_of  # noqa: PLC0415 - which needs pyarrow
+    from stream_dedup.files.columns import to_table  # noqa: PLC0415 - which needs pyarrow
 
-    recipe = _recipe(recipe, vector)
+    recipe = _choose_recipe(recipe, vector)
     rows = _document_rows(source, _ColumnNames(text, id, vector, site, title), recipe)
-    batch = FingerprintedBatch.joined(recipe, list(fingerprinted(rows.documents(), recipe)))
+    batch = FingerprintedBatch.join(recipe, list(fingerprint_batches(rows.documents(), recipe)))
     if rows.unread_names:
         warn_caller(not_read(rows.unread_names))
     if rows.unreadable:
         raise InputError(next(iter(rows.unreadable.values())))
-    return table_of(recipe, batch, rows.ids)
+    return to_table(recipe, batch, rows.ids)
 
 
 def judge(
@@ -171,36 +175,36 @@ def judge(
     plan: Plan | str | None = None,
     similarity: float | None = None,
 ) -> dict[str, list[Any]]:
-    """Return the columns of `dedup` for documents whose prints were made before.
+    """Return the columns of `dedup` for documents whose prints exist already.
 
-    `source`: a table of `prints`, also if another library stored it; several tables in order, also
-    of an iterator; or the path of a file or folder of prints, which are read in the order of their
-    names. `recipe`: the recipe of the prints.
+    `source`: a table that `prints` returned, also if another library stored and read it; an iterable
+    of such tables in order; or the path of a file or folder of prints, which are read in the order
+    of their names. `recipe`: the recipe of the prints.
 
     Raises:
         InputError: the source contains no prints.
-        ConfigurationError: the prints are of another recipe.
+        ConfigurationError: the prints have another recipe.
     """
     require_pyarrow("Prints in a table")
-    from stream_dedup.files.columns import rows_of  # noqa: PLC0415 - which needs pyarrow
+    from stream_dedup.files.columns import read_printed_rows  # noqa: PLC0415 - which needs pyarrow
 
-    made_by = as_recipe(recipe)
-    ids: list[Any] = []  # of all rows that were read so far
+    prints_recipe = as_recipe(recipe)
+    ids: list[Any] = []  # the ids of all rows that were read so far
     unreadable: list[int] = []
 
     def batches() -> Iterator[FingerprintedBatch]:
-        for table, what in _read_tables(source):
-            for rows in rows_of(table, made_by, what):
+        for table, table_name in _read_tables(source):
+            for rows in read_printed_rows(table, prints_recipe, table_name):
                 unreadable.extend(
                     len(ids) + row
                     for row, (_, letter) in enumerate(rows.outcomes)
                     if letter is not None
                 )
                 ids.extend(rows.ids)
-                yield rows.with_empty_rows(made_by)
+                yield rows.with_empty_rows(prints_recipe)
 
-    index = open_index(MemoryStore(), made_by, plan, similarity=similarity, unsure=similarity)
-    columns = _to_columns(judge_batches(batches(), made_by, index), ids)
+    index = open_index(MemoryStore(), prints_recipe, plan, similarity=similarity, unsure=similarity)
+    columns = _to_columns(judge_batches(batches(), prints_recipe, index), ids)
     for number in unreadable:
         columns["reason"][number] = UNREADABLE
     return columns
@@ -213,15 +217,15 @@ def _check_choice(name: str, value: object, choices: Sequence[str]) -> None:
         )
 
 
-def _recipe(recipe: Recipe | str | None, vector: str | None) -> Recipe:
+def _choose_recipe(recipe: Recipe | str | None, vector: str | None) -> Recipe:
     if vector is None:
         return as_recipe(recipe)
-    made_by = as_recipe(recipe, "vector")
-    if not made_by.method.takes_vectors:
+    vector_recipe = as_recipe(recipe, "vector")
+    if not vector_recipe.method.takes_vectors:
         raise ConfigurationError(
-            f"The recipe {made_by.id} expects texts, and vector= names vectors; remove one of them."
+            f"The recipe {vector_recipe.id} expects texts, but vector= names vectors; remove one of them."
         )
-    return made_by
+    return vector_recipe
 
 
 class _ColumnNames(NamedTuple):
@@ -241,7 +245,7 @@ def _document_rows(
     *,
     allows_nulls: bool = False,
 ) -> DocumentRows:
-    """Return the rows of a source by the names of its columns.
+    """Return the rows of a source as documents, by the names of its columns.
 
     Raises:
         InputError: a name is not a text.
@@ -264,11 +268,11 @@ def _document_rows(
 
 
 def _to_columns(judged: Iterable[Judged], ids: Sequence[Any]) -> dict[str, list[Any]]:
-    """Return verdicts as columns; `ids` contains the id of a document when its verdict is read."""
+    """Return verdicts as columns. `ids`: the ids of the documents; it grows while verdicts are read."""
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     for row in judged:
         is_duplicate = row.verdict is Verdict.DUPLICATE
-        of_row = row.of_number if is_duplicate else None
+        of_row = row.kept_number if is_duplicate else None
         values = (
             ids[row.number],
             is_duplicate,
@@ -303,7 +307,7 @@ def _warn_of_unreadable(rows: DocumentRows, count: int) -> None:
 
 
 def _kept_rows(source: Any, mask: NDArray[np.bool_]) -> Any:
-    """Return the rows of a source that are True in `mask`, in a table or column of its type."""
+    """Return the rows of a source for which `mask` is True, as a table or column of its type."""
     source = _collect(source)
     if isinstance(source, Mapping):
         if source and all(map(is_table, source.values())):
@@ -332,8 +336,8 @@ def _kept_rows(source: Any, mask: NDArray[np.bool_]) -> Any:
 
 
 def _filter_arrow(source: Any, mask: NDArray[np.bool_]) -> Any:
-    """Return the rows of a table, batch or column of Arrow that are True in `mask`; as slices if
-    Arrow cannot select rows of a type, such as views and run-end-encoded columns.
+    """Return the rows of a table, batch or column of Arrow for which `mask` is True. If Arrow cannot
+    filter a type, such as views and run-end-encoded columns, join slices instead.
     """
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
@@ -364,7 +368,7 @@ def _is_kept(_: object, number: int, mask: NDArray[np.bool_]) -> bool:
 
 
 def _collect(source: Any) -> Any:
-    """Return a lazy frame of polars or a dataset of Arrow as a table, all else unchanged."""
+    """Return a lazy frame of polars or a dataset of Arrow as a table, any other value unchanged."""
     if hasattr(source, "collect") and hasattr(source, "lazy"):
         return source.collect()
     return source.to_table() if hasattr(source, "scanner") else source

@@ -35,14 +35,14 @@ def decode_documents(
     remarks: Remarks | None = None,
     rank: Callable[[RawDocument], float] = lambda _raw: 0.0,
 ) -> Iterator[OfflineDocument]:
-    """Decode rows as the worker decodes records with these settings, and yield those that can be
-    judged; of a web page the main text.
+    """Decode rows as the worker decodes records with these settings, and yield the documents that
+    can be judged. The text of a web page is its main text.
 
-    Append to `pending`, in order, (where, None) for each document that is yielded, and
-    (where, letter) for each that cannot be judged.
+    Append to `pending`, in order, (location, None) for each yielded document, and (location, letter)
+    for each document that cannot be judged.
 
     Raises:
-        ConfigurationError: a setting is not valid, or there is a web page, and no extractor is
+        ConfigurationError: a setting is not valid, or a row is a web page and no extractor is
         installed.
     """
     json_decoder = Decoder(settings, takes_vectors=takes_vectors)
@@ -83,16 +83,16 @@ def decode_documents(
                 )
             else:
                 raise InvariantError(
-                    f"{raw.name} was passed on as {decoded.label}, which no file can request."
+                    f"{raw.name} was decoded as {decoded.label}, which only records can request."
                 )
 
 
 def _decode_row(
     raw: RawDocument, number: int, decoder: Decoder, pages: Pages
 ) -> DecodedDocument | DeadLetter | Reason:
-    """Return a row as the decoder reads a record; a web page by its main text."""
+    """Decode a row as the worker decodes a record; extract the main text of a web page."""
     key = key_of(raw.fields, None) if raw.form == "jsonl" else raw.name
-    # A document without an id gets its place as id, so that its duplicates can name it.
+    # Without an id, the location is the id, so that duplicates can name the document.
     identifier = (raw.name if key is None else key).encode("utf-8", "surrogatepass")
     if not raw.is_page and raw.form != "warc":
         return decoder.decode(Message("file", 0, number, identifier, raw.raw, None, []))
@@ -110,23 +110,25 @@ def _decode_row(
 
 
 def is_row(target: str) -> bool:
-    """Return whether a target names a row of a file as `check` does, such as `pages.jsonl:12`: a line,
-    counted from 1, or a row of Parquet or Arrow, counted from 0.
+    """Return whether a target is the location of a row, such as `pages.jsonl:12`. Lines are counted
+    from 1, rows of Parquet and Arrow from 0.
     """
     name, _, number = target.rpartition(":")
     return number.isdecimal() and is_file(name)
 
 
 def read_row(settings: Settings, target: str, *, takes_vectors: bool) -> DecodedDocument:
-    """Return the document of a row for which `is_row` is true, decoded as `check` decodes it.
+    """Return the document at the location of a row (see `is_row`), decoded as `check` decodes it.
 
     Raises:
         InputError: the file has no such row, or it cannot be judged.
     """
     name, _, number = target.rpartition(":")
     file = find_files(name, "auto")[0]
-    first = int(number) if file.form == "columns" else 0  # lines are not numbered without reading
-    # A file that cannot be read is a lost document with the name of the file.
+    first = (
+        int(number) if file.form == "columns" else 0
+    )  # lines can be counted only by reading them
+    # A file that cannot be read is a unreadable document with the name of the file.
     names = {file.name, f"{file.name}:{number}"}
     rows = (raw for raw in read_documents([file], first=first) if raw.name in names)
     pending: Pending = deque()
@@ -141,6 +143,6 @@ def read_row(settings: Settings, target: str, *, takes_vectors: bool) -> Decoded
             document.title,
         )
     letter = pending[-1][1] if pending else None
-    numbered = "lines are numbered from 1, rows of Parquet and Arrow from 0."
-    why = f"there is no such row; {numbered}" if letter is None else letter.message
-    raise InputError(f"{target} cannot be read: {why}")
+    numbering = "lines are counted from 1, rows of Parquet and Arrow from 0."
+    reason = f"there is no such row; {numbering}" if letter is None else letter.message
+    raise InputError(f"{target} cannot be read: {reason}")

@@ -1,4 +1,4 @@
-"""Explain why two documents are copies or not, by a recipe and a plan, for `explain`."""
+"""Explain why two documents are copies or not under a recipe and a plan, for the command `explain`."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from stream_dedup.inputs.decoder import DecodedDocument
 
 @dataclass(frozen=True, slots=True)
 class ComparedDocument:
-    """One of the two documents. `number` is its fingerprint as a number; `sketch` is empty if the
-    recipe makes none.
+    """One of the two documents. `number`: its fingerprint as a number; `sketch`: empty if the recipe
+    computes none.
     """
 
     name: str
@@ -40,7 +40,7 @@ class ComparedDocument:
     origin: Origin
 
     def to_fields(self, recipe: Recipe) -> dict[str, object]:
-        """Return it as an object of the command's JSON."""
+        """Return the document as an object of the command's JSON."""
         return {
             "name": self.name,
             "id": self.document.id.decode("utf-8", "replace"),
@@ -64,8 +64,8 @@ def explain_pair(
     """Return the fields of the command's JSON: verdict, reason, distance, threshold, blocks and the
     `rows` features that differ most.
 
-    `names`, `documents`: the two documents, the earlier one first. `better`: the rule for the best
-    copy.
+    `names`, `documents`: the two documents, the earlier one first. `better`: the rule that says which
+    copy is better.
     """
     hasher = SiteHasher(recipe)
     prints = Fingerprinter(recipe).fingerprint([document.text for document in documents])
@@ -82,13 +82,13 @@ def explain_pair(
         )
         for row, (name, document) in enumerate(zip(names, documents, strict=True))
     )
-    reason, why = _reason(recipe, plan, first, second)
-    later, best = ((side.features, side.document.time_ms) for side in (second, first))
+    reason, explanation = _judge_pair(recipe, plan, first, second)
+    later_copy, kept = ((side.features, side.document.time_ms) for side in (second, first))
     difference = first.number ^ second.number
     return {
         "verdict": "duplicate" if reason is not None else "unique",
         "reason": None if reason is None else reason.label,
-        "why": why,
+        "why": explanation,
         "distance": plan.distance(first.number, second.number),
         "threshold": plan.threshold_of(min(first.features, second.features)),
         "similarity": per_cent(first.sketch, second.sketch) / 100 if first.sketch else None,
@@ -111,7 +111,7 @@ def explain_pair(
         "documents": [side.to_fields(recipe) for side in (first, second)],
         **_differing_features(recipe, first, second, rows),
         "rule": better,
-        "better": reason is not None and beats(BetterRule.named(better), later, best),
+        "better": reason is not None and beats(BetterRule.named(better), later_copy, kept),
     }
 
 
@@ -143,23 +143,23 @@ def _differing_features(
     }
 
 
-def _reason(
+def _judge_pair(
     recipe: Recipe, plan: Plan, first: ComparedDocument, second: ComparedDocument
 ) -> tuple[Reason | None, str]:
-    """Return the reason if they are duplicates, and a sentence either way."""
+    """Return the reason (None if the second document is not a duplicate), and an explanation."""
     if first.is_empty or second.is_empty:
-        why = "One of them has no text after normalisation; such a document is unique (empty)."
-        return None, why
+        return None, "One has no text after normalisation; such a document is unique (empty)."
     if first.document.scope != second.document.scope:
-        why = "They have different scopes (SCOPE_FIELD); only documents of one scope are compared."
-        return None, why
+        return None, (
+            "They have different scopes (SCOPE_FIELD); only documents of the same scope are compared."
+        )
     same_id = bool(first.document.id) and first.document.id == second.document.id
     if first.digest == second.digest:
         reason = reason_of_duplicate(same_text=True, same_id=same_id)
         return reason, "Their texts are equal after normalisation, so no distance is needed."
     if min(first.features, second.features) < recipe.floor:
         return None, (
-            f"One of them has fewer than {recipe.floor} features, too few for a reliable "
+            f"One has fewer than {recipe.floor} features, too few for a reliable "
             "fingerprint: only an equal text would be a duplicate (too-short)."
         )
     smaller, larger = sorted((first.features, second.features))
@@ -167,9 +167,11 @@ def _reason(
     distance = plan.distance(first.number, second.number)
     origins = first.origin, second.origin
     relation = relation_of(*origins)
-    least, share = plan.similarities[relation], per_cent(first.sketch, second.sketch)
+    required, similarity = plan.similarities[relation], per_cent(first.sketch, second.sketch)
     sites = first.document.site, second.document.site
-    alike = in_words(share, relation, least, sites, has_same_id=same_id) if least else ""
+    sentence = (
+        in_words(similarity, relation, required, sites, has_same_id=same_id) if required else ""
+    )
     texts = [
         ComparedText.of_number(side.number, side.features, side.sketch, side.origin)
         for side in (first, second)
@@ -181,38 +183,37 @@ def _reason(
             else f"from similarity {as_text(SURE)} more than {threshold} may differ"
         )
         bits = f"{distance} of {plan.width} bits differ; {limit}."
-        return reason_of_duplicate(same_text=False, same_id=same_id), f"{alike} {bits}".lstrip()
-    if share < least:
-        return None, alike
-    if distance > threshold and (share < SURE or not least):
-        why = f"{distance} of {plan.width} bits differ; at most {threshold} may differ."
-        return None, why
+        return reason_of_duplicate(same_text=False, same_id=same_id), f"{sentence} {bits}".lstrip()
+    if similarity < required:
+        return None, sentence
+    if distance > threshold and (similarity < SURE or not required):
+        return None, f"{distance} of {plan.width} bits differ; at most {threshold} may differ."
     if 100 * smaller < plan.ratio * larger:
         return None, (
             f"{distance} of {plan.width} bits differ, which is few enough, but the shorter text has "
             f"{smaller:,} features and the longer {larger:,}; at least {plan.ratio} % of these are "
             "required."
         )
-    of_sketch = ", and no block of the sketches is equal" if plan.bands else ""
+    sketch_part = ", and no block of the sketches is equal" if plan.bands else ""
     return None, (
         f"{distance} of {plan.width} bits differ, which is few enough, but no block differs in "
-        f"{plan.radius} bits or fewer{of_sketch}, so the index does not find the pair."
+        f"{plan.radius} bits or fewer{sketch_part}, so the index does not find the pair."
     )
 
 
-def rows_of(found: dict[str, Any]) -> list[list[str]]:
-    """Return what `explain_pair` found as the rows (name, text) of a table."""
+def to_rows(found: dict[str, Any]) -> list[list[str]]:
+    """Return the fields of `explain_pair` as rows (name, text) of a table."""
     rows = [["recipe", found["recipe"]], ["plan", found["plan"]]]
     if found["similarity"] is not None:
-        least = found["similarity_asked"]
-        threshold = f"; copies: {least:.2f} or more" if least else ""
+        required = found["similarity_asked"]
+        threshold = f"; copies: {required:.2f} or more" if required else ""
         rows.append(["similarity", f"{found['similarity']:.2f}{threshold}"])
         if bands := found["bands_shared"]:
             rows.append(["bands", f"{sum(bands)} of {len(bands)} blocks of the sketches are equal"])
     distances, radius = [block["distance"] for block in found["blocks"]], found["radius"]
     near = sum(distance <= radius for distance in distances)
     rows += [
-        ["distance", f"{found['distance']} bits; near up to {found['threshold']}"],
+        ["distance", f"{found['distance']} bits; copies: at most {found['threshold']}"],
         [
             "blocks",
             f"{near} of {len(distances)} within {counted(radius, 'bit')}; differences "

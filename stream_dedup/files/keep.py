@@ -1,5 +1,5 @@
-"""Choose which of several copies to keep, for `check --keep` and `judge --keep`, and report
-documents that lack the value.
+"""Rank documents by the value of `--keep`, which decides which of several copies `check` and `judge`
+keep. Report documents without the value.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ _NO_RANK = float("-inf")
 
 
 def require_no_index(keep: str, index: Path | None) -> None:
-    """Raise ConfigurationError if `keep` is not "first" and the index is kept: the index keeps the
-    first copy.
+    """Raise ConfigurationError if `keep` is not "first" and there is a kept index, because such an
+    index keeps the first copy.
     """
     if keep != FIRST and index is not None:
         raise ConfigurationError(
-            "An index keeps the first copy of earlier runs; leave out --keep or --index."
+            "An index keeps the first copy of all runs; leave out --keep or --index."
         )
 
 
 def check_keep(keep: str, files: Sequence[SourceFile], time_field: str | None) -> None:
-    """Check, before the files are read, that their documents can have the value of `--keep`.
+    """Check before the files are read that their documents can have the value of `--keep`.
 
     Raises:
-        UsageError: no document can have it; the message contains the columns of the files.
+        UsageError: no document can have the value; the message contains the columns of the files.
     """
     if keep in (FIRST, LONGEST) or any(file.remote is not None for file in files):
         return
@@ -51,26 +51,26 @@ def check_keep(keep: str, files: Sequence[SourceFile], time_field: str | None) -
         if time_field is None:
             _refuse("newest needs the field with the time: add --set time_field=PATH.")
     path = time_field if keep == NEWEST and time_field is not None else keep
-    no_word = "" if keep == NEWEST else f"none of {', '.join(_WORDS)}, and "
+    not_word = "" if keep == NEWEST else f"none of {', '.join(_WORDS)}, and "
     columns: dict[str, None] = {}
     if forms == {"columns"}:
         for file in files:
             try:
                 columns |= dict.fromkeys(columns_of(file.path)) if file.path is not None else {}
             except (InputError, OSError):
-                return  # reported where it is read
+                return  # reported when the file is read
         if not {path, path.split(".", maxsplit=1)[0]} & columns.keys():
             more = f" {_other_use(keep)}" if keep in _OPPOSITES else ""
-            _refuse(f"{path!r} is {no_word}no column; the columns are {', '.join(columns)}.{more}")
+            _refuse(f"{path!r} is {not_word}no column; the columns are {', '.join(columns)}.{more}")
     elif forms <= {"text", "lines", "warc"}:
-        _refuse(f"{path!r} is {no_word}no column: the files contain texts without columns.")
+        _refuse(f"{path!r} is {not_word}no column: the files contain texts without columns.")
     elif keep.lower() in _WORDS:
         require_word(keep)
 
 
 def require_word(keep: str) -> None:
-    """Raise UsageError if `keep` is not a word of `--keep` but a column, which prints do not have;
-    suggest a word that differs in case.
+    """Raise UsageError if `keep` is the name of a column, because prints have no columns of the source.
+    If it differs from a word only in case, suggest the word.
     """
     if keep not in _WORDS:
         meant = f"; did you mean {keep.lower()}?" if keep.lower() in _WORDS else "."
@@ -79,21 +79,21 @@ def require_word(keep: str) -> None:
 
 @dataclass(slots=True)
 class Ranks:
-    """Rank documents by the value of `--keep`, and count those without a value, which rank last."""
+    """Ranks documents by the value of `--keep`, and counts documents without a value, which rank last."""
 
     keep: str
     time_field: str | None
     _documents: int = 0
-    _without: int = 0
+    _without_value: int = 0
     _names: list[str] = field(default_factory=list)
 
-    def number_of(self, raw: RawDocument) -> float:
-        """Return the number in the column that `--keep` names."""
+    def rank_of(self, raw: RawDocument) -> float:
+        """Return the number in the column that `--keep` names; for a word a placeholder."""
         self._names = self._names or list(map(str, raw.fields or ()))
-        return _NO_RANK if self.keep in _WORDS else _number(field_at(raw.fields, self.keep))
+        return _NO_RANK if self.keep in _WORDS else _to_rank(field_at(raw.fields, self.keep))
 
     def rank_batches(self, batches: Iterator[FingerprintedBatch]) -> Iterator[FingerprintedBatch]:
-        """Yield batches with their ranks; at the end report the number of documents without a
+        """Yield the batches with their ranks. At the end print the number of documents without a
         value.
 
         Raises:
@@ -106,13 +106,13 @@ class Ranks:
             elif self.keep == NEWEST:
                 ranks = np.where(batch.times == 0, _NO_RANK, batch.times.astype(np.float64))
             self._documents += len(batch.ids)
-            self._without += int((ranks == _NO_RANK).sum())
+            self._without_value += int((ranks == _NO_RANK).sum())
             yield batch._replace(ranks=ranks)
-        if self.keep == FIRST or not self._without:
+        if self.keep == FIRST or not self._without_value:
             return
         what, path = ("time", self.time_field) if self.keep == NEWEST else ("number", self.keep)
         in_field = "" if path is None else f" in {path!r}"
-        if self._without == self._documents:
+        if self._without_value == self._documents:
             names = (
                 f"; the first one has the fields {', '.join(self._names)}" if self._names else ""
             )
@@ -120,13 +120,13 @@ class Ranks:
             sentence = f"None of {self._documents:,} documents has a {what}{in_field}{names}{hint}."
             _refuse(sentence if self.keep in _WORDS else f"{sentence} {_other_use(self.keep)}")
         note(
-            f"--keep {printable(self.keep)}: {self._without:,} of {self._documents:,} documents "
+            f"--keep {printable(self.keep)}: {self._without_value:,} of {self._documents:,} documents "
             f"have no {what}{in_field}; they rank last."
         )
 
 
 def _other_use(keep: str) -> str:
-    """Return the remedy for a `--keep` that names no column of numbers."""
+    """Return the remedy for a `--keep` that is not the name of a column of numbers."""
     if keep in _OPPOSITES:
         return (
             "Choose first, longest or newest, or name a column with numbers; the copy with the "
@@ -135,8 +135,8 @@ def _other_use(keep: str) -> str:
     return f"If {keep!r} contains times: --keep newest --set time_field={keep}."
 
 
-def _number(value: object) -> float:
-    """Return a number or a string of one as a float; `_NOTHING` for anything else."""
+def _to_rank(value: object) -> float:
+    """Return a number, or a text that contains one, as a float; `_NO_RANK` for any other value."""
     if not isinstance(value, int | float | str | decimal.Decimal):
         return _NO_RANK
     try:

@@ -1,9 +1,9 @@
 """Judge documents without Kafka, with the same fingerprints, log records and index as the roles.
 
-Invariants: the verdicts are those of a log with one partition and the same documents in the same
-order; nothing is stored on disk, unless the index is on disk; memory grows with the representatives
-(their fingerprints and ids), not with the texts. In an index that is kept, a document that a run
-judges again gets its first verdict, as a redelivered record does.
+Invariants: the verdicts are those of a filter that reads the same documents in the same order from
+one partition; nothing is written to disk, unless the index is on disk; memory grows with the
+representatives (their fingerprints and ids), not with the texts; if a run with a kept index judges a
+document again, the document gets its first verdict, like a redelivered record.
 """
 
 from __future__ import annotations
@@ -71,8 +71,9 @@ class OfflineDocument:
 
 
 class Sibling(NamedTuple):
-    """A page of the same site whose similarity is below the threshold of copies: its `number`, None
-    for a page of another run, its `id`, and the similarity, 0 to 1.
+    """An earlier page of the same site whose similarity is below the threshold of copies.
+
+    `number`: its number, None for a page of another run; `similarity`: from 0 to 1.
     """
 
     number: int | None
@@ -82,8 +83,8 @@ class Sibling(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The verdict on the document `number`, counted from 0; for a duplicate `of_number` and `of_id`
-    name the kept document.
+    """The verdict on the document `number`, counted from 0. For a duplicate, `kept_number` and
+    `kept_id` name the kept document; `kept_number` is None if another run judged it.
 
     `similarity`: from 0 to 1; 1 for the same text, None for a near text without sketches.
     `sibling`: the earliest similar page of its site, if the document was kept only because of its
@@ -95,8 +96,8 @@ class Judged:
     reason: Reason
     fingerprint: str | None
     distance: int | None = None
-    of_number: int | None = None
-    of_id: bytes | None = None
+    kept_number: int | None = None
+    kept_id: bytes | None = None
     similarity: float | None = None
     sibling: Sibling | None = None
 
@@ -112,14 +113,14 @@ class Judged:
 
 
 def exceeds_one_percent(count: int, documents: int) -> bool:
-    """Return whether `count` is more than a hundredth of all documents."""
+    """Return whether `count` is more than one per cent of all documents."""
     return 100 * count > documents
 
 
 @dataclass(slots=True)
 class RepeatedIds:
-    """Count documents that were judged as another version of a document of another file, because
-    both have the same id, which is not a URL.
+    """Count documents that were judged as new versions of a document in another file, because both
+    have the same id and the id is not a URL. Such ids may be unique only within a file.
     """
 
     _documents: int = 0
@@ -129,7 +130,7 @@ class RepeatedIds:
     _first: bytes = b""
 
     def begin(self, number: int) -> None:
-        """Start at the document `number`; the files of earlier documents are unknown."""
+        """Set the number of the next document; the files of earlier documents are unknown."""
         self._documents = number
         self._files, self._firsts = [], []
 
@@ -142,9 +143,9 @@ class RepeatedIds:
 
     def count(self, judged: Judged) -> None:
         """Count the document of a verdict, if it repeats the id of a document of another file."""
-        if judged.of_number is None or judged.id != judged.of_id or site_of(judged.id):
+        if judged.kept_number is None or judged.id != judged.kept_id or site_of(judged.id):
             return
-        if self._file_of(judged.of_number) not in ("", self._file_of(judged.number)):
+        if self._file_of(judged.kept_number) not in ("", self._file_of(judged.number)):
             self._repeated += 1
             self._first = self._first or judged.id
 
@@ -172,8 +173,8 @@ class RepeatedIds:
 
 
 def short_texts_note(short: int, documents: int, floor: int) -> str:
-    """Return a sentence about texts with fewer features than `floor`; empty if there are fewer than
-    20 documents, or at most a tenth of them is short.
+    """Return a sentence about texts with fewer features than `floor`; empty for fewer than 20
+    documents, or if at most a tenth of them is short.
     """
     if documents < 20 or 10 * short <= documents:
         return ""
@@ -185,7 +186,7 @@ def short_texts_note(short: int, documents: int, floor: int) -> str:
 
 
 def plan_of(plan: Plan | str | None, recipe: Recipe, **similarities: float | str | None) -> Plan:
-    """Return a plan, given as a `Plan` or its string; None is the default plan of the recipe.
+    """Return the plan that `plan`, a `Plan` or a string, names; for None the default of the recipe.
 
     `similarities`: `similarity`, `unsure`, `same_site` and `other_title`, thresholds from 0 to 1 in
     hundredths that replace those of the plan.
@@ -210,25 +211,24 @@ def plan_of(plan: Plan | str | None, recipe: Recipe, **similarities: float | str
 
 
 def check_widths(recipe: Recipe, plan: Plan) -> None:
-    """Raise ConfigurationError if the plan needs more bits than the recipe makes, or sketches that
-    it does not make.
+    """Raise ConfigurationError if the plan compares more bits than the recipe computes, or sketches
+    that the recipe does not compute.
     """
     if plan.width > recipe.width:
         raise ConfigurationError(
-            f"The plan {plan.id} compares {plan.width} bits, and fingerprints of the recipe "
+            f"The plan {plan.id} compares {plan.width} bits, but fingerprints of the recipe "
             f"{recipe.id} have {recipe.width}; choose a plan of at most that width, such as classic "
             "for 64 bits."
         )
     if plan.needs_sketch and not recipe.sketch_bytes:
         raise ConfigurationError(
-            f"The plan {plan.name} compares sketches, and the recipe {recipe.id} makes none; "
-            "choose a plan without them, "
-            "such as blocks."
+            f"The plan {plan.name} compares sketches, but the recipe {recipe.id} computes none; "
+            "choose a plan without sketches, such as blocks."
         )
 
 
 def open_store(path: str | os.PathLike[str] | None) -> Store:
-    """Return the store at a path, or one in memory if `path` is None.
+    """Return the store at a path; a store in memory if `path` is None.
 
     Raises:
         StoreError: the store cannot be opened, or another process has it open.
@@ -261,13 +261,13 @@ def open_index(
 ) -> LogIndex:
     """Return the index on a store, or create it with this recipe and plan.
 
-    An existing index must have this recipe; if another plan is given, it judges later documents by
-    that plan. `plan` None is the plan of the existing index, or the default plan for a new one.
-    `similarities`: as for `plan_of`.
+    An existing index must have this recipe. `plan`: the plan for later documents; None keeps the plan
+    of an existing index, and is the recipe's default plan for a new one. `similarities`: as for
+    `plan_of`.
 
     Raises:
         ConfigurationError: the existing index has another recipe, or belongs to a filter on Kafka;
-        or the plan needs more bits than the recipe makes, or sketches that it does not make.
+        or the plan compares more bits than the recipe computes, or sketches that it does not compute.
         StoreError: the index is damaged.
     """
     index = LogIndex(store)
@@ -300,16 +300,18 @@ def open_index(
 
 
 def apply_record(index: LogIndex, raw: bytes) -> bytes | None:
-    """Apply one record and return its answer, which the index does not keep for later readers."""
+    """Apply one record and return its answer. The index does not store the answer, because nobody
+    reads it later.
+    """
     index.answered(index.applied + 1)
     applied = index.apply([(index.applied, 0, raw)])
     return applied[0][1] if applied else None
 
 
 class FingerprintedBatch(NamedTuple):
-    """Up to `BATCH_DOCUMENTS` documents with their fingerprints: `ids`, `prints` with a row for
-    each, `scopes`, hashes of `sites` and `titles`, `lengths` of the texts in characters, `times` in
-    milliseconds (0: unknown), and `ranks`, each (n,).
+    """Up to `BATCH_DOCUMENTS` documents with their fingerprints. Each column has a row for each
+    document, shape (n,): `sites` and `titles` are keyed hashes, `lengths` are characters of the
+    texts, `times` are milliseconds since 1970 (0: unknown), `ranks` see `judge_ranked`.
     """
 
     ids: Sequence[bytes]
@@ -335,7 +337,7 @@ class FingerprintedBatch(NamedTuple):
         return cls([b""] * count, prints, *zeros)
 
     @classmethod
-    def joined(cls, recipe: Recipe, parts: Sequence[FingerprintedBatch]) -> FingerprintedBatch:
+    def join(cls, recipe: Recipe, parts: Sequence[FingerprintedBatch]) -> FingerprintedBatch:
         """Return the documents of all batches in one; it can exceed `BATCH_DOCUMENTS`."""
         if not parts:
             return cls.empty(recipe)
@@ -345,24 +347,24 @@ class FingerprintedBatch(NamedTuple):
         )
         return cls(ids, Prints.joined([part.prints for part in parts]), *columns)
 
-    def of_rows(self, rows: NDArray[np.intp]) -> FingerprintedBatch:
+    def take(self, rows: NDArray[np.intp]) -> FingerprintedBatch:
         """Return the documents of these rows, in the order of `rows`."""
         ids = [self.ids[row] for row in rows.tolist()]
         columns: Any = (column[rows] for column in self[2:])
         return FingerprintedBatch(ids, self.prints.of_rows(rows), *columns)
 
 
-def fingerprinted(
+def fingerprint_batches(
     documents: Iterable[OfflineDocument],
     recipe: Recipe,
     fingerprint: Callable[[Sequence[Content]], Prints] | None = None,
 ) -> Iterator[FingerprintedBatch]:
-    """Yield the documents with their fingerprints, in order, in batches; `fingerprint` returns those
-    of a batch, by this recipe.
+    """Yield the documents with their fingerprints, in order, in batches. `fingerprint`: computes the
+    fingerprints of a batch, with this recipe.
     """
     fingerprint = Fingerprinter(recipe).fingerprint if fingerprint is None else fingerprint
     hasher = SiteHasher(recipe)
-    for batch in _batches(documents):
+    for batch in _split_batches(documents):
         yield FingerprintedBatch(
             [shorten_id(document.id) for document in batch],
             fingerprint([document.text for document in batch]),
@@ -375,7 +377,7 @@ def fingerprinted(
         )
 
 
-def _batches(documents: Iterable[OfflineDocument]) -> Iterator[list[OfflineDocument]]:
+def _split_batches(documents: Iterable[OfflineDocument]) -> Iterator[list[OfflineDocument]]:
     batch, size = list[OfflineDocument](), 0
     for document in documents:
         batch.append(document)
@@ -393,14 +395,14 @@ def judge_documents(
     plan: Plan,
     fingerprint: Callable[[Sequence[Content]], Prints] | None = None,
 ) -> Iterator[Judged]:
-    """Yield a verdict for each document, in order; read documents only as verdicts are consumed, a
-    batch at a time. `fingerprint`: as for `fingerprinted`.
+    """Yield a verdict for each document, in order. Documents are read lazily, one batch at a time.
+    `fingerprint`: as for `fingerprint_batches`.
 
     Raises:
-        ConfigurationError: the plan judges more bits than the recipe makes.
+        ConfigurationError: the plan compares more bits than the recipe computes.
     """
     index = open_index(MemoryStore(), recipe, plan)
-    yield from judge_batches(fingerprinted(documents, recipe, fingerprint), recipe, index)
+    yield from judge_batches(fingerprint_batches(documents, recipe, fingerprint), recipe, index)
 
 
 def judge_batches(
@@ -408,69 +410,72 @@ def judge_batches(
     recipe: Recipe,
     index: LogIndex,
     *,
-    run: bytes = NO_TOPIC_ID,
-    first: int = 0,
+    run_id: bytes = NO_TOPIC_ID,
+    first_number: int = 0,
     settled_below: Callable[[], int] | None = None,
 ) -> Iterator[Judged]:
     """Yield a verdict for each document as `judge_documents` does, from fingerprints.
 
-    `run`, 16 bytes: the run that numbers the documents; a kept document of another run has an id
-    only. `first`: the number of the first document. `settled_below`: returns the number below which no
-    document is judged again; the index keeps the verdicts from that number for repetition.
+    `run_id`: 16 bytes that identify the run; kept documents of other runs have no number.
+    `first_number`: the number of the first document. `settled_below`: returns the number below which
+    no document will be judged again; the index keeps the verdicts from that number on, to repeat them.
     """
     for batch in batches:
-        numbers = first, first if settled_below is None else settled_below()
+        first_open = first_number if settled_below is None else settled_below()
+        numbering = Numbering(first_number, first_open, run_id)
         written = format_prints(batch.prints.prints, recipe.width)
-        for row, judgement in enumerate(judge_prints(index, recipe, batch, numbers, run)):
-            yield _to_judged(first + row, batch.ids[row], judgement, written[row].decode(), run)
-        first += len(batch.ids)
+        for row, judgement in enumerate(judge_prints(index, recipe, batch, numbering)):
+            yield _to_judged(
+                first_number + row, batch.ids[row], judgement, written[row].decode(), run_id
+            )
+        first_number += len(batch.ids)
 
 
 def judge_ranked(
     batches: Iterable[FingerprintedBatch], recipe: Recipe, index: LogIndex
 ) -> list[Judged]:
-    """Judge documents in descending order of their ranks, and return the verdicts in the order of
-    the documents.
+    """Judge the documents with the highest rank first, and return the verdicts in the order of the
+    documents.
 
-    Documents of equal rank keep their order. The fingerprints of all documents are in memory.
+    Documents of equal rank are judged in their order. All fingerprints are in memory.
     """
-    documents = FingerprintedBatch.joined(recipe, list(batches))
+    documents = FingerprintedBatch.join(recipe, list(batches))
     order = np.argsort(-documents.ranks, kind="stable")
     parts = (
-        documents.of_rows(order[first : first + BATCH_DOCUMENTS])
+        documents.take(order[first : first + BATCH_DOCUMENTS])
         for first in range(0, len(order), BATCH_DOCUMENTS)
     )
     numbers = order.tolist()
     verdicts: list[Judged | None] = [None] * len(numbers)
     for judged in judge_batches(parts, recipe, index):
-        of = None if judged.of_number is None else numbers[judged.of_number]
+        kept_number = None if judged.kept_number is None else numbers[judged.kept_number]
         number, sibling = numbers[judged.number], judged.sibling
         if sibling is not None and sibling.number is not None:
             sibling = sibling._replace(number=numbers[sibling.number])
-        verdicts[number] = replace(judged, number=number, of_number=of, sibling=sibling)
+        verdicts[number] = replace(judged, number=number, kept_number=kept_number, sibling=sibling)
     return [judged for judged in verdicts if judged is not None]
 
 
-def judge_prints(
-    index: LogIndex,
-    recipe: Recipe,
-    batch: FingerprintedBatch,
-    numbers: tuple[int, int],
-    run: bytes = NO_TOPIC_ID,
-) -> list[Judgement | None]:
-    """Judge documents in order and return their judgements, None for a document without a text.
-
-    `numbers`: the number of the first document, and the number below which no document is judged
-    again. `run`: as for `judge_batches`.
+class Numbering(NamedTuple):
+    """The numbers of a batch's documents: `first` is the number of the first one; no document below
+    `first_open` will be judged again; `run_id` as for `judge_batches`.
     """
+
+    first: int
+    first_open: int
+    run_id: bytes = NO_TOPIC_ID
+
+
+def judge_prints(
+    index: LogIndex, recipe: Recipe, batch: FingerprintedBatch, numbering: Numbering
+) -> list[Judgement | None]:
+    """Judge documents in order and return their judgements, None for a document without a text."""
     rows = np.flatnonzero(~batch.prints.empty)
     judgements: list[Judgement | None] = [None] * len(batch.ids)
     lengths = [len(batch.ids[row]) for row in rows.tolist()]
     for count in records.split_sizes(lengths, 64 * recipe.limbs, recipe.sketch_bytes, 1):
         part, rows = rows[:count], rows[count:]
-        raw = apply_record(
-            index, records.encode_batch(_log_record(recipe, batch, part, numbers, run))
-        )
+        raw = apply_record(index, records.encode_batch(_log_record(recipe, batch, part, numbering)))
         answer = answers.decode(raw, "An answer of the index")
         if not isinstance(answer, answers.LogAnswer):
             raise InvariantError(f"The index did not judge a batch: {answer!r}.")
@@ -484,16 +489,16 @@ def _to_judged(
     identifier: bytes,
     judgement: Judgement | None,
     fingerprint: str,
-    run: bytes,
+    run_id: bytes,
 ) -> Judged:
     if judgement is None:
         return Judged(number, identifier, Reason.EMPTY, None)
     if judgement.of is None:
         return Judged(number, identifier, judgement.reason, fingerprint)
     position = judgement.of.position
-    of_number = position.offset if position.topic_id == run else None
+    kept_number = position.offset if position.topic_id == run_id else None
     if judgement.sibling is not None:
-        sibling = Sibling(of_number, judgement.of.id, judgement.text_similarity or 0.0)
+        sibling = Sibling(kept_number, judgement.of.id, judgement.text_similarity or 0.0)
         return Judged(number, identifier, judgement.reason, fingerprint, sibling=sibling)
     return Judged(
         number,
@@ -501,7 +506,7 @@ def _to_judged(
         judgement.reason,
         fingerprint,
         judgement.distance,
-        of_number,
+        kept_number,
         judgement.of.id,
         judgement.text_similarity,
     )
@@ -511,13 +516,12 @@ def _log_record(
     recipe: Recipe,
     batch: FingerprintedBatch,
     rows: NDArray[np.intp],
-    numbers: tuple[int, int],
-    run: bytes,
+    numbering: Numbering,
 ) -> records.Batch:
+    """Return the log record with these rows of a batch."""
     prints = batch.prints
-    first, settled_below = numbers
     count = len(rows)
-    # Distinguishes a repeated document from another one at the same position.
+    # The digest shows whether a document at an earlier position is the same document.
     values = [
         hashlib.blake2b(digest.tobytes(), digest_size=8).digest() for digest in prints.digests[rows]
     ]
@@ -525,11 +529,11 @@ def _log_record(
         recipe=recipe.id,
         mode=Mode.ENFORCE,
         nonce=_NONCE,
-        number=first + int(rows[0]),
-        # In place of a worker's committed offset: the index keeps only later verdicts.
-        sources=(records.Source(_TOPIC, run, 0, 0, settled_below),),
+        number=numbering.first + int(rows[0]),
+        # The number replaces a worker's committed offset: the index drops verdicts below it.
+        sources=(records.Source(_TOPIC, numbering.run_id, 0, 0, numbering.first_open),),
         source=np.zeros(count, np.uint16),
-        offset=rows.astype(np.int64) + first,
+        offset=rows.astype(np.int64) + numbering.first,
         value_digest=np.frombuffer(b"".join(values), "<u8").astype(np.uint64),
         text_digest=prints.digests[rows],
         prints=prints.prints[rows],

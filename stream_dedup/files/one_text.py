@@ -27,15 +27,12 @@ from stream_dedup.orders.rewind import POSITION_PATTERN
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 
-_REMEDY = "Name a document that still exists, or give a file with its text."
+_REMEDY = "Name a document that still exists, or a file with its text."
 
 
 def read_text(settings: Settings, target: str, *, as_text: bool) -> DecodedDocument:
-    """Return `target` as a document, or the contents of the file of that name, or standard input
-    for `-`.
-
-    A row of a file (`pages.jsonl:12`) is read by `read_row`, any other file by `read_document`; only
-    rows and .json files give an id.
+    """Return the document that `target` names: a file, a row of a file (`pages.jsonl:12`) or standard
+    input (`-`); otherwise `target` itself is the text. Only rows and .json files have an id.
 
     Raises:
         InputError: the file cannot be read.
@@ -50,7 +47,7 @@ def read_text(settings: Settings, target: str, *, as_text: bool) -> DecodedDocum
         if not takes_vectors:
             document = read_document(settings, path, takes_vectors=False)
             return document if path.suffix == ".json" else document._replace(id=b"")
-        text = _bytes_of(path).decode("utf-8", "replace")
+        text = _read_bytes(path).decode("utf-8", "replace")
     elif not as_text and is_row(target):
         settings = settings.model_copy(update={"value_format": "json"})
         return read_row(settings, target, takes_vectors=takes_vectors)
@@ -63,11 +60,11 @@ def read_text(settings: Settings, target: str, *, as_text: bool) -> DecodedDocum
     return DecodedDocument(text, b"", 0, 0)
 
 
-def _bytes_of(path: Path) -> bytes:
-    """Return the bytes of a file with one text, with a remark if some are not UTF-8.
+def _read_bytes(path: Path) -> bytes:
+    """Return the bytes of a file that contains one text; print a note if some are not UTF-8.
 
     Raises:
-        InputError: it cannot be read, or is of another format, such as UTF-16.
+        InputError: the file cannot be read, or has another encoding, such as UTF-16.
     """
     file = SourceFile(path, str(path), "text")
     raw = next(read_documents([file]))
@@ -79,7 +76,7 @@ def _bytes_of(path: Path) -> bytes:
 
 
 def _resembles_path(target: str) -> bool:
-    """Return whether a text is probably a path: one word with a suffix or a folder, and no URL."""
+    """Return whether a text is probably a path: one word, not a URL, with a suffix or a folder."""
     is_word = len(target.split()) == 1 and "://" not in target
     return is_word and (
         re.fullmatch(r".*\w\.[A-Za-z]\w{0,5}(:\d+)?", target) is not None
@@ -88,18 +85,20 @@ def _resembles_path(target: str) -> bool:
 
 
 def read_document(settings: Settings, path: Path, *, takes_vectors: bool) -> DecodedDocument:
-    """Return a file as a document: a .json file as the value of a record, a page by its main text,
-    any other file as a text.
+    """Return the document in a file: a .json file is decoded as the value of a record, of a web page
+    the main text is extracted, any other file is a text.
 
     Raises:
-        InputError: it cannot be read, would be a dead letter, or is passed on unjudged.
+        InputError: the file cannot be read, or a worker would not judge the record.
     """
     form: Mapping[str, str | None] = (
         {"value_format": "json"} if path.suffix == ".json" else PLAIN_TEXT
     )
     if SourceFile(path, path.name, "text").is_page:
         form = {**form, "text_is": "html"}
-    message = Message("file", 0, 0, str(path).encode("utf-8", "replace"), _bytes_of(path), None, [])
+    message = Message(
+        "file", 0, 0, str(path).encode("utf-8", "replace"), _read_bytes(path), None, []
+    )
     return decode_one(
         settings.model_copy(update=form), message, str(path), takes_vectors=takes_vectors
     )
@@ -108,34 +107,34 @@ def read_document(settings: Settings, path: Path, *, takes_vectors: bool) -> Dec
 def decode_one(
     settings: Settings, message: Message, name: str, *, takes_vectors: bool
 ) -> DecodedDocument:
-    """Return a record as a document; `name` names it in errors.
+    """Return the document in a record. `name`: the record's name in errors.
 
     Raises:
-        InputError: it would be a dead letter, or passed on unjudged.
+        InputError: a worker would not judge the record.
     """
     if takes_vectors and settings.value_format != "json":
         raise InputError(
-            f"{name} is a text, and the recipe expects vectors: give .json files, or set "
+            f"{name} is a text, but the recipe expects vectors: name .json files, or set "
             "VALUE_FORMAT=json."
         )
     decoded = Decoder(settings, takes_vectors=takes_vectors).decode(message)
     if isinstance(decoded, DeadLetter):
-        raise InputError(f"{name} is a dead letter ({decoded.stage}): {decoded.message}")
+        raise InputError(f"{name} would become a dead letter ({decoded.stage}): {decoded.message}")
     if isinstance(decoded, Reason):
-        raise InputError(f"{name} is passed on without being judged ({decoded.label}).")
+        raise InputError(f"{name} would be delivered without being judged ({decoded.label}).")
     return decoded
 
 
 def is_position(target: str) -> bool:
-    """Return whether `target` is the position of a record, and no file or row of one."""
+    """Return whether `target` is the position of a record, and not a file or a row of a file."""
     return not is_file(target) and not is_row(target) and POSITION_PATTERN.match(target) is not None
 
 
 def read_compared(settings: Settings, target: str, *, takes_vectors: bool) -> DecodedDocument:
-    """Return the document in a file, in a row of one or at a position.
+    """Return the document in a file, in a row of a file or at a position.
 
     Raises:
-        InputError: it does not exist, or cannot be read or judged.
+        InputError: the document does not exist, or cannot be read or judged.
     """
     path = Path(target)
     if is_file(target):
@@ -147,9 +146,9 @@ def read_compared(settings: Settings, target: str, *, takes_vectors: bool) -> De
     if match is None:
         name, _, number = target.rpartition(":")
         if number.isdecimal() and form_of(Path(name)):
-            raise InputError(f"There is no file {name}; name one that exists, and a row in it.")
+            raise InputError(f"There is no file {name}; name a row of an existing file.")
         raise InputError(
-            f"{target!r:.200} is neither a file, nor a row of one (pages.jsonl:12), nor the "
+            f"{target!r:.200} is neither a file, nor a row of a file (pages.jsonl:12), nor the "
             "position of a record (documents-3@8812 or 3@8812)."
         )
     topic = match["topic"] or settings.topic_names.documents

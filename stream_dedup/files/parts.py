@@ -1,16 +1,16 @@
-"""Write kept rows and duplicates of files into a folder, with the index on disk: for data larger
-than memory, and resumable.
+"""Write kept rows and duplicates of files into a folder. The index is on disk, so the data can be
+larger than memory, and an interrupted run can be continued.
 
-    FOLDER/kept/part-00000.parquet         unchanged rows of the source; .jsonl if the source has no columns
+    FOLDER/kept/part-00000.parquet         unchanged rows of the source (.jsonl for sources without columns)
     FOLDER/duplicates/part-00000.parquet   rows with dedup_of, dedup_group, dedup_reason, dedup_distance, dedup_similarity
-    FOLDER/unreadable/part-00000.parquet   rows that cannot be judged, with dedup_problem; .jsonl where no row can be read
-    FOLDER/index                           the fingerprints, unless --index names a kept index
-    FOLDER/progress.json                   position of the run; identity of files and settings
+    FOLDER/unreadable/part-00000.parquet   rows that cannot be judged, with dedup_problem (.jsonl for rows that cannot be read)
+    FOLDER/index                           the index, unless --index names a kept one; deleted at the end
+    FOLDER/progress.json                   progress of the run, and the identity of files and settings
 
-Invariants: a part contains rows of one file, and its end depends on the source only.
-`progress.json` counts a part once its files are on disk. Earlier parts are never written again;
-later ones are rewritten with the verdicts that the index gave first. So a run that was killed and
-resumed ends with the same files as one that was not.
+Invariants: a part contains rows of one file only, and its end depends only on the source. A part is
+counted in `progress.json` after its files are on disk, and is then never written again. After a kill,
+the next run writes the other parts with the verdicts that the index gave first. So a run that was
+killed and continued ends with the same files as an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PART_ROWS, PART_BYTES = 20_000, 64 << 20
 KINDS = ("kept", "duplicates", "unreadable")
 _PROGRESS = "progress.json"
 _NOT_JSON = "not_json_"
-# Of the types of Arrow: numbers that can be NaN, bytes, nanoseconds, and types that wrap others.
+# Arrow types with values that JSON cannot express: NaN, bytes, nanoseconds; and extension types.
 _LACKS_JSON = re.compile("float|double|binary|ns|extension")
 
 Pending = deque[tuple[str, DeadLetter | None]]
@@ -55,8 +55,8 @@ ReportLetter = Callable[[str, DeadLetter], None]
 
 
 class _Row(NamedTuple):
-    """A row of the sources with its outcome, and the text that was judged; `position` is the number
-    of the file, and of the row in it.
+    """A row of the sources with its outcome. `position`: the number of the file, and of the row in
+    it; `text`: the text that was judged.
     """
 
     position: tuple[int, int]
@@ -73,10 +73,10 @@ class _Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartFormat:
-    """The format of parts: `name` is parquet or jsonl, None for the format of the source.
+    """The format of parts. `name`: `parquet` or `jsonl`, None for the format of the source.
 
-    `compression` of Parquet: None for that of the source, else `SNAPPY`. `rows`: the maximum number
-    of rows of a part, None for `PART_ROWS`.
+    `compression` of Parquet: None for that of the source, or SNAPPY if the source has none. `rows`:
+    the maximum number of rows of a part, None for `PART_ROWS`.
     """
 
     name: str | None = None
@@ -86,17 +86,18 @@ class PartFormat:
 
 @dataclass(slots=True)
 class PartedOutput:
-    """A run that writes `files` into `folder`. `identity` identifies files and settings.
+    """A run that judges `files` and writes their rows into `folder`.
 
-    `index` is the path of a kept index. `report_letter` receives the place and dead letter of each
-    row that cannot be judged; `skipped_records` counts WARC records that are not pages. If `format` has
-    no name, sources with columns give Parquet, and all others JSONL. `judged` is the number of
-    documents in complete parts, `written` that of all rows in them; `run_id` distinguishes their numbers from those of other runs on
-    one index.
+    `identity`: identifies files and settings. `index`: the path of a kept index. `report_letter`:
+    receives the location and dead letter of each row that cannot be judged. `skipped_records`: the
+    numbers of WARC records that are not pages, by type. `resumed`: the number of rows that earlier
+    runs wrote. `judged`: the number of judged documents in complete parts; `written`: the number of
+    all rows in them. `run_id`: distinguishes the documents' numbers from those of other runs with the
+    same index.
 
-    `counts` has `kept`, `duplicates`, `unreadable`, the number of `damaged` files among these, and,
-    by the name of each added field, the number of rows whose value the field replaced; and, by the
-    name of each column after `_NOT_JSON`, the number of rows whose value JSON cannot express.
+    `counts` contains the numbers of rows by kind, the number of `damaged` files among them; by the
+    name of each added field, the number of rows in which it replaced a value; and by `_NOT_JSON` and
+    the name of a column, the number of rows whose value JSON cannot express.
     """
 
     folder: Path
@@ -104,7 +105,7 @@ class PartedOutput:
     identity: dict[str, Any]
     index: Path | None = None
     format: PartFormat = PartFormat()
-    report_letter: ReportLetter = lambda _where, _letter: None
+    report_letter: ReportLetter = lambda _location, _letter: None
     skipped_records: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
     is_done: bool = False
@@ -119,7 +120,7 @@ class PartedOutput:
         """Create the folder, or read the progress of an earlier run.
 
         Raises:
-            InputError: the folder has other contents, or an earlier run used other files or
+            InputError: the folder contains something else, or an earlier run used other files or
             settings.
         """
         try:
@@ -147,7 +148,7 @@ class PartedOutput:
                     f"{self.folder} is not empty, and was not written by this command; name another "
                     "folder."
                 )
-            elif self.index is not None:  # the index contains documents of other runs, too
+            elif self.index is not None:  # the index also contains documents of other runs
                 self.run_id = secrets.token_bytes(TOPIC_ID_BYTES)
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(
@@ -159,14 +160,14 @@ class PartedOutput:
             ) from error
 
     @contextlib.contextmanager
-    def opened_index(self, open_index: Callable[[Store], LogIndex]) -> Iterator[LogIndex]:
-        """Yield the index with the fingerprints.
+    def open_index(self, open_index: Callable[[Store], LogIndex]) -> Iterator[LogIndex]:
+        """Yield the index; close it at the end.
 
         Raises:
             ConfigurationError: the kept index has another recipe.
             StoreError: the index is damaged, or another process has it open.
         """
-        self._save()  # first, because `open` accepts an empty folder or one with progress only
+        self._save()  # before the index, because `open` refuses a folder without progress.json
         with contextlib.closing(open_store(self.index or self.folder / "index")) as store:
             yield open_index(store)
         self._drop_index()
@@ -176,8 +177,8 @@ class PartedOutput:
             shutil.rmtree(self.folder / "index", ignore_errors=True)
 
     def run(self, decode: Decode, judge: Judge, advance: Callable[[int, int], None]) -> None:
-        """Judge and write the rows that earlier runs did not write. `judge` receives the documents
-        and the number of the first, and yields their verdicts.
+        """Judge and write the rows that earlier runs did not write. `judge`: receives the documents
+        and the number of the first document, and yields verdicts.
         """
         self._save()
         part: list[_Row] = []
@@ -237,13 +238,15 @@ class PartedOutput:
             self.counts.update(
                 name for row in chosen for name in _added_fields(row) if _has_value(row.raw, name)
             )
-            # A damaged file with columns can have outcomes without a row.
+            # A damaged file with columns has outcomes without a row, which are written as JSONL.
             for has_columns in (True, False):
                 (self.folder / kind).mkdir(exist_ok=True)
                 rows = [row for row in chosen if self._is_written_as_parquet(row) is has_columns]
                 if rows and has_columns:
                     codec = self.format.compression or rows[0].raw.codec or "SNAPPY"
-                    codec = codec.replace("UNCOMPRESSED", "NONE")  # as pyarrow reads and writes it
+                    codec = codec.replace(
+                        "UNCOMPRESSED", "NONE"
+                    )  # pyarrow reads the one name and writes the other
                     replace_file(
                         self.folder / kind / f"{name}.parquet",
                         partial(_write_table, _to_table(rows), codec),
@@ -260,41 +263,39 @@ class PartedOutput:
         self.judged += sum(isinstance(row.outcome, Judged) for row in part)
         self._save()
 
-    def replaced(self) -> str:
-        """Return a sentence about fields of the source that were replaced; empty if there are
-        none.
-        """
+    def describe_replaced(self) -> str:
+        """Return a sentence about fields of the source that added fields replaced; empty without any."""
         names = [
             f"{name} of {counted(count, 'row')}"
             for name, count in self.counts.items()
             if name.startswith("dedup_")
         ]
-        where = " and ".join(str(self.folder / kind) for kind in KINDS[1:])
+        location = " and ".join(str(self.folder / kind) for kind in KINDS[1:])
         return (
-            f"In {where} fields of rows were replaced: {', '.join(names)}. The source still has "
-            "them."
+            f"In {location} added fields replaced fields of the source: {', '.join(names)}. The source "
+            "still has them."
             if names
             else ""
         )
 
-    def incomplete_json(self) -> str:
-        """Return a sentence about values of columns that JSON lines lack; empty if there are none."""
+    def describe_incomplete_json(self) -> str:
+        """Return a sentence about values that JSON cannot express; empty without any."""
         names = [
             f"{name.removeprefix(_NOT_JSON)} of {counted(count, 'row')}"
             for name, count in self.counts.items()
             if name.startswith(_NOT_JSON)
         ]
         return (
-            "JSON lines have no value for bytes that are not text, NaN, infinity and nanoseconds, and "
-            f"one column of each name, so those in {self.folder} lack {', '.join(names)}. --as "
-            "parquet keeps them."
+            "JSON cannot express bytes that are not text, NaN, infinity, nanoseconds and two columns "
+            f"of one name, so the JSON lines in {self.folder} lack {', '.join(names)}. Use --as parquet "
+            "to keep them."
             if names
             else ""
         )
 
-    def mixed_columns(self) -> str:
-        """Return a sentence about columns that have several types in the Parquet files of a folder,
-        as those of JSON lines can; empty if there are none.
+    def describe_mixed_columns(self) -> str:
+        """Return a sentence about columns that have different types in the Parquet files of a folder,
+        which sources in JSONL can cause; empty without any.
         """
         mixed: list[str] = []
         for kind in KINDS:
@@ -307,8 +308,8 @@ class PartedOutput:
             if names := [name for name, found in types.items() if len(found) > 1]:
                 mixed.append(f"{self.folder / kind}: {', '.join(names)}")
         return (
-            f"Columns have different types in the files of {'; '.join(mixed)}. Read the files with one "
-            "schema, or write JSON lines with --as jsonl."
+            f"Columns have different types in the files of {'; '.join(mixed)}. Read the files with an "
+            "explicit schema, or write JSON lines with --as jsonl."
             if mixed
             else ""
         )
@@ -346,7 +347,7 @@ def _write_table(table: Any, codec: str, path: Path) -> None:
 
     try:
         pq.write_table(table, path, compression=codec)
-    except pa.ArrowNotImplementedError:  # Parquet has no intervals of months: write their JSON
+    except pa.ArrowNotImplementedError:  # such as intervals of months: write their JSON
         for index, column in enumerate(table.columns):
             try:
                 pq.write_table(table.select([index]).slice(0, 0), pa.BufferOutputStream())
@@ -359,12 +360,12 @@ def _write_table(table: Any, codec: str, path: Path) -> None:
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file atomically and sync it, and create its folder; `write` receives the path of a
-    temporary file.
+    """Write a file atomically and sync it; create its folder. `write` receives the path of a temporary
+    file.
 
     Raises:
-        InputError: the file cannot be written, the disk is full, or a folder, a pipe or a device
-        has its name.
+        InputError: the file cannot be written, the disk is full, or `path` is a folder, a pipe or a
+        device.
     """
     temporary = path.with_name(f".{path.name}.new")
     try:
@@ -393,8 +394,8 @@ def _added_fields(row: _Row) -> dict[str, Any]:
         return {}
     judged = row.outcome
     return {
-        "dedup_of": (judged.of_id or b"").decode("utf-8", "replace"),
-        "dedup_group": judged.of_number,
+        "dedup_of": (judged.kept_id or b"").decode("utf-8", "replace"),
+        "dedup_group": judged.kept_number,
         "dedup_reason": judged.reason.label,
         "dedup_distance": judged.distance,
         "dedup_similarity": judged.similarity,
@@ -402,19 +403,19 @@ def _added_fields(row: _Row) -> dict[str, Any]:
 
 
 def _has_value(raw: RawDocument, name: str) -> bool:
-    """Return whether a row has a value in a field."""
+    """Return whether a row has a value in a field, also one that its JSON omits."""
     has_value = raw.fields is not None and raw.fields.get(name) is not None
     return has_value or raw.omits_bytes(name)
 
 
 def _columns_without_json(rows: Iterable[_Row]) -> Iterator[str]:
-    """Yield, row by row, the columns whose value JSON cannot express."""
+    """Yield for each row the columns whose value JSON cannot express."""
     last_batch, columns = None, dict[str, bool]()
     for raw in (row.raw for row in rows):
         if raw.row is None or raw.fields is None:
             continue
         batch, index = raw.row
-        if batch is not last_batch:  # types are those of a batch: not looked up for each row
+        if batch is not last_batch:  # all rows of a batch have the same types
             last_batch, columns = batch, _columns_that_may_lack_json(batch.schema)
         for name, is_repeated in columns.items():
             if (
@@ -427,8 +428,8 @@ def _columns_without_json(rows: Iterable[_Row]) -> Iterator[str]:
 
 
 def _columns_that_may_lack_json(schema: Any) -> dict[str, bool]:
-    """Return the columns some values of which JSON cannot express, by their type, and whether several
-    columns have the name.
+    """Return the columns that, by their type, can have values that JSON cannot express, each with
+    whether several columns have its name.
     """
     count = Counter(schema.names)
     return {
@@ -474,7 +475,9 @@ def _to_table(rows: Sequence[_Row]) -> Any:
 
     if any(row.raw.row is None for row in rows):
         return _table_of_lines([_parse_line(_json_line(row)) for row in rows])
-    runs: list[tuple[Any, list[int]]] = []  # of rows of one batch, which are copied at once
+    runs: list[
+        tuple[Any, list[int]]
+    ] = []  # (batch, indices of rows), to copy rows of a batch at once
     for row in rows:
         batch, index = row.raw.row or (None, 0)
         if not runs or runs[-1][0] is not batch:
@@ -492,9 +495,9 @@ def _to_table(rows: Sequence[_Row]) -> Any:
 
 
 def _parse_line(line: bytes) -> dict[str, Any]:
-    """Return the JSON object of a line; U+FFFD replaces characters that Arrow refuses."""
+    """Return the JSON object in a line; U+FFFD replaces lone surrogates, which Arrow refuses."""
     text = line.decode("utf-8-sig", "replace")
-    if "\\u" in text:  # lone surrogates
+    if "\\u" in text:
         text = (
             json.dumps(json.loads(text), ensure_ascii=False)
             .encode("utf-16", "surrogatepass")
@@ -505,8 +508,8 @@ def _parse_line(line: bytes) -> dict[str, Any]:
 
 
 def _table_of_lines(lines: Sequence[dict[str, Any]]) -> Any:
-    """Return JSON objects as a table; a column with values of several types is a
-    column of texts, in which other values are their JSON.
+    """Return JSON objects as a table. A column with values of several types becomes a column of texts,
+    in which values that are not texts are written as JSON.
     """
     import pyarrow as pa  # noqa: PLC0415 - an extra
 

@@ -1,7 +1,7 @@
 """Write the prints of files in several processes, and judge files of prints.
 
-Invariants: `judge_files` gives the prints of files the verdicts that `check` gives the files; each
-process writes a file of prints atomically.
+Invariants: the verdicts of `judge_files` on prints equal those of `check` on the source files; each
+process writes files of prints atomically.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from stream_dedup.files.columns import (
     batches_of,
     find_prints,
     is_up_to_date,
-    rows_of,
+    read_printed_rows,
     write_prints,
     write_verdicts,
 )
 from stream_dedup.files.keep import FIRST, Ranks, require_no_index, require_word
 from stream_dedup.files.offline import FingerprintedBatch
 from stream_dedup.files.parts import Pending
-from stream_dedup.files.remarks import Losses, Remarks
+from stream_dedup.files.remarks import Remarks, UnreadableDocuments
 from stream_dedup.inputs.sources import SourceFile, find_files, once, shorten_names
 from stream_dedup.settings.settings import Settings
 
@@ -49,21 +49,21 @@ from stream_dedup.settings.settings import Settings
 def write_prints_of_files(
     request: FileRequest,
     to: Path,
-    form: str,
+    file_format: str,
     jobs: int,
     overrides: Mapping[str, object],
     config: Path | None,
 ) -> int:
-    """Write the prints of files of format `form` into the folder `to`; return the exit code.
+    """Write the prints of files of the format `file_format` into the folder `to`; return the exit code.
 
     Raises:
-        InputError: a file has no name, two have the same name, or a file in `to` contains the
+        InputError: a file has no name, two files have the same name, or a file in `to` contains the
         prints of another source.
     """
     require_outside(request.targets, to)
     unread_names: list[str] = []
     files = once(
-        file for target in request.targets for file in find_files(target, form, unread_names)
+        file for target in request.targets for file in find_files(target, file_format, unread_names)
     )
     names = [file.name for file in files]
     if not all(file.can_be_read_again for file in files):
@@ -74,32 +74,32 @@ def write_prints_of_files(
     _require_distinct_paths(to, names)
     task = CheckTask(request, settings_for(files, overrides, config), files)
     writer = _PrintsWriter(task, to)
-    due = [file for file in files if not writer.is_done(file)]
-    if done := len(files) - len(due):
+    outdated = [file for file in files if not writer.is_done(file)]
+    if done := len(files) - len(outdated):
         exist = "file of prints exists and is" if done == 1 else "files of prints exist and are"
         note(f"{done:,} {exist} up to date.")
-    lost, remarks, count = Losses(request.rows_max), Remarks(task.settings), 0
-    lost.count_unread(unread_names)
+    unreadable, remarks, count = UnreadableDocuments(request.rows_max), Remarks(task.settings), 0
+    unreadable.count_unread(unread_names)
     what = f"fingerprinting {' '.join(request.targets)}"
-    with progress(what, sum(file.size_bytes for file in due)) as advance:
-        for file, printed in zip(due, _write_each(writer, due, jobs), strict=True):
+    with progress(what, sum(file.size_bytes for file in outdated)) as advance:
+        for file, printed in zip(outdated, _write_each(writer, outdated, jobs), strict=True):
             count += printed.documents
             remarks.merge(printed.remarks)
             advance(printed.documents, file.size_bytes)
-            for where, letter in printed.letters:
-                lost.report(where, letter)
-    # Prints of other files are expected if the target is one file, not a folder.
+            for location, letter in printed.letters:
+                unreadable.report(location, letter)
+    # If the target is one file, not a folder, `to` may contain prints of other files.
     is_single_file = len(names) == 1 and [Path(target).name for target in request.targets] == names
     if not is_single_file:
         writer.report_orphans(files)
     print_counts(
-        {"files": len(due), "documents": count, "unreadable": lost.count},
+        {"files": len(outdated), "documents": count, "unreadable": unreadable.count},
         as_json=request.as_json,
         to=str(to),
     )
-    lost.close()
+    unreadable.close()
     remarks.close()
-    return lost.exit_code(count or done, is_strict=request.is_strict)
+    return unreadable.exit_code(count or done, is_strict=request.is_strict)
 
 
 def judge_files(request: FileRequest, settings: Settings) -> int:
@@ -112,11 +112,11 @@ def judge_files(request: FileRequest, settings: Settings) -> int:
     require_no_index(request.keep, request.index)
     require_word(request.keep)
     unread_names: list[str] = []
-    files, old = (
+    files, old_files = (
         find_prints(request.targets, unread_names),
         find_prints(request.against, unread_names),
     )
-    task = _PrintsTask(request, settings, files, old, unread_names)
+    task = _PrintsTask(request, settings, files, old_files, unread_names)
     if (to := request.to) is None:
         return check_files(task)
     _require_distinct_paths(to, [file.name for file in files])
@@ -144,7 +144,7 @@ class _PrintsTask(CheckTask):
         def read() -> Iterator[FingerprintedBatch]:
             for file in files:
                 for batch in batches_of(file):
-                    for part in rows_of(batch, self.recipe, file.name):
+                    for part in read_printed_rows(batch, self.recipe, file.name):
                         pending.extend(part.outcomes)
                         for _ in part.batch.ids:
                             remarks.repeated_ids.add_document(file.name)
@@ -156,7 +156,7 @@ class _PrintsTask(CheckTask):
 
 
 def _output_path(folder: Path, name: str) -> Path:
-    """Return the path of the output for a file: inside `folder`, also if the name of the file is
+    """Return the path of the output for a file. It is inside `folder` even if the name of the file is
     absolute or contains "..".
     """
     return below(folder, "/".join(part for part in Path(name).parts if part not in ("/", "..")))
@@ -165,13 +165,15 @@ def _output_path(folder: Path, name: str) -> Path:
 def _require_distinct_paths(to: Path, names: Sequence[str]) -> None:
     if len({_output_path(to, name) for name in names}) < len(names):
         raise InputError(
-            f"The output in {to} has the names of the files, and two of these files have the same "
+            f"Files in {to} get the names of their source files, but two source files have the same "
             "name."
         )
 
 
 class _PrintedFile(NamedTuple):
-    """The outcome for a file: number of documents that can be judged, and dead letters by place."""
+    """The result for a file: the number of documents that can be judged, and (location, dead letter)
+    of the others.
+    """
 
     documents: int
     letters: list[tuple[str, DeadLetter]]
@@ -180,13 +182,13 @@ class _PrintedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _PrintsWriter:
-    """Write the prints of a file into the folder `to`, in this process or another."""
+    """Writes the prints of a file into the folder `to`. It can be sent to another process."""
 
     task: CheckTask
     to: Path
 
     def __call__(self, file: SourceFile) -> _PrintedFile:
-        """Write the prints of a file, and return the outcome."""
+        """Write the prints of a file; return the result."""
         pending: Pending = deque()
         letters: list[tuple[str, DeadLetter]] = []
         remarks = Remarks(self.task.settings)
@@ -194,9 +196,11 @@ class _PrintsWriter:
 
         def collect_letters() -> Iterator[FingerprintedBatch]:
             for batch in batches:
-                letters.extend((where, letter) for where, letter in pending if letter is not None)
+                letters.extend(
+                    (location, letter) for location, letter in pending if letter is not None
+                )
                 yield batch
-            letters.extend((where, letter) for where, letter in pending if letter is not None)
+            letters.extend((location, letter) for location, letter in pending if letter is not None)
 
         count = write_prints(
             self._path(file),
@@ -209,7 +213,7 @@ class _PrintsWriter:
         return _PrintedFile(count, letters, remarks)
 
     def is_done(self, file: SourceFile) -> bool:
-        """Return whether the prints of the current contents of the file exist, made with these
+        """Return whether the folder contains the prints of the current file, made with these
         settings.
 
         Raises:
@@ -218,15 +222,15 @@ class _PrintsWriter:
         return is_up_to_date(self._path(file), self._source_identity(file), file.location)
 
     def report_orphans(self, files: Sequence[SourceFile]) -> None:
-        """Report the files of prints in the folder that belong to none of these files."""
+        """Print the files of prints in the folder that belong to none of these files."""
         orphans = sorted(
             {*map(str, self.to.rglob(f"*{PRINTS}"))} - {str(self._path(file)) for file in files}
         )
         if orphans:
             note(
                 f"{self.to} also contains {counted(len(orphans), 'file')} of prints of other files, "
-                f"which judge reads too: {shorten_names(orphans)}. Delete those whose source does not exist "
-                "any more."
+                f"which judge reads too: {shorten_names(orphans)}. Delete those whose source no longer "
+                "exists."
             )
 
     def _path(self, file: SourceFile) -> Path:
@@ -247,10 +251,10 @@ class _PrintsWriter:
 def _write_each(
     writer: _PrintsWriter, files: Sequence[SourceFile], jobs: int
 ) -> Iterator[_PrintedFile]:
-    """Yield the outcome for each file, in order."""
+    """Yield the result for each file, in order."""
     if jobs == 1 or len(files) < 2:
         yield from map(writer, files)
         return
-    # Not forked: numerical libraries start threads, and a forked child would have none of them.
+    # Not fork: numerical libraries start threads, which a forked process would lack.
     with ProcessPoolExecutor(min(jobs, len(files)), mp_context=get_context("spawn")) as pool:
         yield from pool.map(writer, files)

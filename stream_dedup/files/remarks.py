@@ -1,4 +1,4 @@
-"""Collect and print a command's notes on the files that it read: each note once, with a remedy."""
+"""Collect and print the notes of a command on the files that it read: each note once, with a remedy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _DIGITS = re.compile(r"0x[0-9a-f]+|\d+")
 
 @dataclass(slots=True)
 class Remarks:
-    """Notes on documents that were read with these settings; `close` prints them."""
+    """Notes on documents that a command read with these settings. `close` prints them."""
 
     settings: Settings
     skipped_records: Counter[str] = field(default_factory=Counter)
@@ -51,8 +51,8 @@ class Remarks:
         self._optional_fields = optional_fields(self.settings)
 
     def add_refused(self, raw: RawDocument, letter: DeadLetter) -> None:
-        """Add a document that cannot be judged; if no document of a file has a text, the note names
-        the fields of the first.
+        """Add a document that cannot be judged. If no document of a file has a text, a note lists the
+        fields of its first document.
         """
         file = _file_of(raw)
         if (
@@ -66,13 +66,12 @@ class Remarks:
             more = f" and {len(names) - _FIELDS_NAMED:,} more" if len(names) > _FIELDS_NAMED else ""
             what = content_kind(self.settings)
             self._sentences["fields"] = (
-                f"{raw.name} has the fields {', '.join(names[:_FIELDS_NAMED])}{more}. Name the one "
-                f"with the {what} by "
-                f"STREAM_DEDUP_TEXT_FIELD (--{what}-field, --set text_field=)."
+                f"{raw.name} has the fields {', '.join(names[:_FIELDS_NAMED])}{more}. Name the field "
+                f"with the {what}: STREAM_DEDUP_TEXT_FIELD (--{what}-field, --set text_field=)."
             )
 
     def add_document(self, raw: RawDocument, text: Content, site: str) -> None:
-        """Add a document that can be judged, with its site, empty if unknown."""
+        """Add a document that can be judged. `site`: empty if unknown."""
         self._last_file_read = _file_of(raw)
         if self._last_file_read == self._file_without_text:
             self._file_without_text = ""
@@ -103,12 +102,12 @@ class Remarks:
         self._firsts.setdefault(what, raw.name)
 
     def count_verdicts(self, verdicts: Iterator[Judged]) -> Iterator[Judged]:
-        """Yield the verdicts, and count repeated ids, siblings and texts too short to compare."""
+        """Yield the verdicts; count repeated ids, siblings, and texts that are too short to compare."""
         for judged in verdicts:
             self._counts["judged"] += 1
             self.repeated_ids.count(judged)
-            is_known = judged.reason is Reason.UNCHANGED and judged.of_number is None
-            self._counts["known"] += is_known
+            is_from_earlier_run = judged.reason is Reason.UNCHANGED and judged.kept_number is None
+            self._counts["known"] += is_from_earlier_run
             self._counts["too short"] += judged.reason is Reason.TOO_SHORT
             if judged.sibling is not None:
                 self._counts["siblings"] += 1
@@ -135,7 +134,7 @@ class Remarks:
             note(sentence)
         if exceeds_one_percent(counts["markup"], counts["texts"]):
             note(
-                f"{counts['markup']:,} of {counted(counts['texts'], 'document')} look like web pages, and "
+                f"{counts['markup']:,} of {counted(counts['texts'], 'document')} look like web pages, but "
                 "are judged with their tags, which pages of one site share; the first is "
                 f"{self._firsts['markup']}. If the texts are pages, set STREAM_DEDUP_TEXT_IS=html "
                 "(--set text_is=html) to judge their main text."
@@ -164,14 +163,14 @@ class Remarks:
             and settings.judging_plan.needs_sketch
         ):
             note(
-                f"{counts['without a site']:,} of {counts['rows']:,} documents have no web site, so they "
+                f"{counts['without a site']:,} of {counts['rows']:,} documents have no known web site, so they "
                 f"are copies at a similarity of {_threshold_text(settings, Relation.UNKNOWN_SITE)} or more "
                 f"(STREAM_DEDUP_SIMILARITY_UNSURE; set it to silence this note). Name the field "
                 "with the site or the URL: --site-field (STREAM_DEDUP_SITE_FIELD)."
             )
         if (page := self._most_similar) is not None and page.sibling is not None:
             note(
-                f"Kept only because of its site or title, and a copy if it were on another site: "
+                f"Kept only because of site or title (on different sites they would be copies): "
                 f"{counted(counts['siblings'], 'document')}; the most similar is {_printable_id(page.id)}, "
                 f"similarity {page.sibling.similarity:.2f} to {_printable_id(page.sibling.id)}. Pages of one site "
                 f"are copies at a similarity of {_threshold_text(self.settings, Relation.SAME_TITLE)} or more "
@@ -185,7 +184,7 @@ class Remarks:
         report_skipped_records(self.skipped_records)
 
     def _note_settings(self) -> None:
-        """Print the notes on settings that cannot have the intended effect."""
+        """Print notes on settings that have no effect."""
         counts, plan = self._counts, self.settings.judging_plan
         for what, path in self._optional_fields.items():
             if counts["rows"] and not counts[f"{what} fields"]:
@@ -210,14 +209,14 @@ def _threshold_text(settings: Settings, relation: Relation) -> str:
 
 
 def optional_fields(settings: Settings) -> dict[str, str]:
-    """Return the fields of `site` and `title` that a user named, by these names."""
+    """Return the paths of the fields `site` and `title`, if a user set them."""
     default = type(settings).model_fields["title_field"].default
     paths = {"site": settings.site_field, "title": settings.title_field}
     return {what: path for what, path in paths.items() if path and path != default}
 
 
 def content_kind(settings: Settings) -> str:
-    """Return the type of content that is judged: "text" or "vector"."""
+    """Return what is judged: "text" or "vector"."""
     return "vector" if recipe_of(settings).method.takes_vectors else "text"
 
 
@@ -235,9 +234,10 @@ def is_utf8(raw: bytes) -> bool:
 
 
 @dataclass(slots=True)
-class Losses:
-    """Count and report documents that cannot be read: `count` in all; `damaged` files, or parts of
-    one. Only the first `reported_max` different problems are reported; 0: all losses.
+class UnreadableDocuments:
+    """Counts and reports documents that cannot be read. `count`: their number; `damaged`: the number
+    of damaged files or parts of files. Only the first `reported_max` different problems are printed
+    (0: every document).
     """
 
     reported_max: int
@@ -248,7 +248,7 @@ class Losses:
     _unreported: int = 0
 
     def count_unread(self, unread_names: Sequence[str]) -> None:
-        """Count the files that are not read, and report the first of them."""
+        """Count the files that are not read, and print the first names."""
         self._unread_count += len(unread_names)
         if unread_names:
             # A name that ends with ")" contains its reason.
@@ -256,39 +256,40 @@ class Losses:
             note(not_read(unread_names) + (f" {HOW_TO_READ}" if has_unknown else ""))
 
     def count_letter(self, letter: DeadLetter) -> None:
-        """Count a dead letter without a report."""
+        """Count a dead letter without printing it."""
         self.count += letter.count
         self.damaged += letter.error_class == DAMAGED_FILE
 
-    def report(self, where: str, letter: DeadLetter) -> None:
-        """Count a dead letter, and print it with its place, unless its problem was printed before
-        or `reported_max` problems were.
+    def report(self, location: str, letter: DeadLetter) -> None:
+        """Count a dead letter, and print it with its location, unless the same problem or
+        `reported_max` problems were printed before.
         """
         self.count_letter(letter)
-        problem = _DIGITS.sub("", letter.message)  # equal problems differ in numbers of lines
+        problem = _DIGITS.sub(
+            "", letter.message
+        )  # the same problem in another line differs only in numbers
         if not self.reported_max or (
             problem not in self._problems and len(self._problems) < self.reported_max
         ):
             self._problems.add(problem)
             message = letter.message
-            note(message if message.startswith(where) else f"{where}: {message}")
+            note(message if message.startswith(location) else f"{location}: {message}")
         else:
             self._unreported += letter.count
 
     def close(self) -> None:
-        """Print the number of documents that were not reported."""
+        """Print the number of documents that were not printed."""
         if self._unreported:
             note(f"... and {self._unreported:,} more that cannot be read.")
 
     def exit_code(self, read: int, *, is_strict: bool, skips_damaged: bool = False) -> int:
-        """Return 1 if a file is damaged (unless `skips_damaged`), or if there are documents and
-        none can be read; else 0.
+        """Return 1 if a file is damaged (unless `skips_damaged`), or if no document can be read; else 0.
 
-        `is_strict`: also return 1 if any document cannot be read, or any file is not read. `read`
-        is the number of documents that were read.
+        `is_strict`: also return 1 if any document or file cannot be read. `read`: the number of
+        documents that were read.
         """
-        is_too_much = (self.damaged and not skips_damaged) or (self._unread_count and is_strict)
-        return 1 if is_too_much or (self.count and (is_strict or not read)) else 0
+        is_failure = (self.damaged and not skips_damaged) or (self._unread_count and is_strict)
+        return 1 if is_failure or (self.count and (is_strict or not read)) else 0
 
 
 def report_skipped_records(counts: Counter[str]) -> None:

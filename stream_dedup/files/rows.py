@@ -1,8 +1,8 @@
 """Read tables, columns, rows and files as documents to judge.
 
-Invariants: there is a document for each row, in order; table libraries are recognised by their
-methods and never imported, except pyarrow, whose interface the others implement. An unreadable row
-of a file is an empty document, and does not affect others.
+Invariants: there is a document for each row, in order; a table of another library is recognised by
+its methods, so no library is imported except pyarrow, whose interface the others implement; an
+unreadable row of a file is an empty document, and does not affect others.
 """
 
 from __future__ import annotations
@@ -46,30 +46,32 @@ _HOW_TO_NAME_FILES: Final = (
 
 @dataclass(slots=True)
 class VectorLengths:
-    """Check that the vectors of a column have the length of the first."""
+    """Checks that all vectors of a column have the length of the first one."""
 
     _length: int = 0
 
     def problem_of(self, vector: Vector) -> str:
-        """Return why a vector cannot be compared; an empty text if it can, or if it is empty."""
+        """Return why a vector cannot be compared; empty if it can be compared, or has no numbers."""
         self._length = self._length or len(vector)
         if len(vector) in (0, self._length):
             return ""
         return (
             f"The vector has {len(vector):,} numbers, and the first one {self._length:,}; all "
-            "vectors of a column must have one length."
+            "vectors of a column must have the same length."
         )
 
 
 @dataclass(slots=True)
 class DocumentRows:
-    """The rows of `source`: `content`, `identifier`, `site` and `title` name the columns of text (or
-    vector), id, site and title. The default site of a row is the host of its id, else of its `url`;
-    the default column of titles is `title`.
+    """Reads the rows of `source` as documents.
 
-    Reading fills `ids`, in their original type; `unreadable`, the reasons by number of the row;
-    `damaged`, the numbers of unreadable rows whose source cannot be read; `missing`, the numbers of
-    rows without content, if `allows_nulls`; and `unread_names`, files that are not read.
+    `content`, `identifier`, `site`, `title`: the names of the columns with the text (or vector), id,
+    site and title. The default site of a row is the host of its id, else of its `url`; the default
+    column of titles is `title`.
+
+    Reading fills these attributes: `ids`, in their original type; `unreadable`, the problems by row
+    number; `damaged`, the numbers of rows that could not be read from their file; `missing`, the
+    numbers of rows without content, if `allows_nulls`; `unread_names`, the files that were not read.
     """
 
     source: object
@@ -93,21 +95,21 @@ class DocumentRows:
     _vector_lengths: VectorLengths = field(default_factory=VectorLengths)
 
     def documents(self) -> Iterator[OfflineDocument]:
-        """Yield a document for each row; an empty one for an unreadable or missing row.
+        """Yield a document for each row; an empty document for a row that is unreadable or missing.
 
         Raises:
-            InputError: the source has no rows, or one cannot be used; the message contains the
+            InputError: the source has no rows, or a row cannot be used; the message contains the
             number of the first such row, from 0.
         """
         with closing(Pages()) as pages:
             for number, row in enumerate(self._rows()):
-                where = row.name if isinstance(row, RawDocument) else f"Row {number}"
-                name, content, title = self._read(number, row, where, pages)
+                location = row.name if isinstance(row, RawDocument) else f"Row {number}"
+                name, content, title = self._read(number, row, location, pages)
                 if content is _NULL:
                     self.missing.add(number)
                     content = as_vector([]) if self.takes_vectors else ""
                 if isinstance(content, str) and (problem := describe_wrong_encoding(content)):
-                    self.unreadable[number] = f"{where}: {problem}"
+                    self.unreadable[number] = f"{location}: {problem}"
                     content = ""
                 if (
                     isinstance(content, str)
@@ -115,12 +117,14 @@ class DocumentRows:
                     and looks_like_markup(content)
                 ):
                     self._markup += 1
-                    self._first_markup = self._first_markup or where
+                    self._first_markup = self._first_markup or location
                 self.ids.append(name)
                 fields = row.fields if isinstance(row, RawDocument) else row
                 identifier = _encode_id(name)
                 is_file = isinstance(row, RawDocument)
-                self.repeated_ids.add_document(where.rpartition(":")[0] or where if is_file else "")
+                self.repeated_ids.add_document(
+                    location.rpartition(":")[0] or location if is_file else ""
+                )
                 yield OfflineDocument(
                     identifier,
                     content,
@@ -129,8 +133,8 @@ class DocumentRows:
                 )
         self._warn()
 
-    def _read(self, number: int, row: object, where: str, pages: Pages) -> tuple[Any, Any, str]:
-        """Return the id and content of a row, and the title if it is a web page."""
+    def _read(self, number: int, row: object, location: str, pages: Pages) -> tuple[Any, Any, str]:
+        """Return (id, content, title of a web page) of a row."""
         name: object = str(number)
         if isinstance(row, RawDocument):
             try:
@@ -138,7 +142,7 @@ class DocumentRows:
             except InputError as error:
                 self.unreadable[number] = str(error)
                 self.damaged.add(number)
-                return where, as_vector([]) if self.takes_vectors else "", ""
+                return location, as_vector([]) if self.takes_vectors else "", ""
         if isinstance(row, Mapping):
             content = _value_at(row, self.content)
             name = name if self.identifier is None else _value_at(row, self.identifier)
@@ -150,7 +154,7 @@ class DocumentRows:
             content = row
         else:
             what = (
-                f"{where}: a dictionary, a text, or a pair of id and text is expected, and "
+                f"{location}: a dictionary, a text, or a pair of id and text is expected, and "
                 f"{given_kind(row)}"
             )
             is_numbers = hasattr(row, "dtype") or (
@@ -162,8 +166,8 @@ class DocumentRows:
                 + (f" {_HOW_TO_NAME_FILES}" if isinstance(row, os.PathLike) else "")
             )
         if not isinstance(name, str | int | bytes | UUID):
-            raise InputError(_id_problem(where, name))
-        return name, self._content(where, content), ""
+            raise InputError(_id_problem(location, name))
+        return name, self._check_content(location, content), ""
 
     def _site_of(self, fields: object, identifier: bytes) -> str:
         named = _text_at(fields, self.site) if self.site else ""
@@ -175,8 +179,12 @@ class DocumentRows:
             return ""
         return _text_at(fields, self.title or "title")
 
-    def _content(self, where: str, value: object) -> object:
-        """Return a text or vector, or `_NULL` for a null if nulls are allowed."""
+    def _check_content(self, location: str, value: object) -> object:
+        """Return a text or vector; `_NULL` for a null if nulls are allowed.
+
+        Raises:
+            InputError: the value is not a text or vector; the message starts with `location`.
+        """
         if self.allows_nulls and _is_null(value):
             return _NULL
         if not self.takes_vectors:
@@ -184,12 +192,12 @@ class DocumentRows:
                 try:
                     return value.decode()
                 except UnicodeDecodeError as error:
-                    raise InputError(f"{where}: {bytes_problem(self.content)}") from error
+                    raise InputError(f"{location}: {bytes_problem(self.content)}") from error
             if not isinstance(value, str):
                 remedy = (
                     ' Or use dedup(nulls="drop") or dedup(nulls="keep").' if _is_null(value) else ""
                 )
-                raise InputError(_text_problem(where, value, self.content) + remedy)
+                raise InputError(_text_problem(location, value, self.content) + remedy)
             return value
         if isinstance(value, str) or value is MISSING or _is_null(value):
             what = (
@@ -197,18 +205,18 @@ class DocumentRows:
                 if value is MISSING
                 else f"contains {kind_of(value)} instead of a vector"
             )
-            raise InputError(f"{where} {what}; name the column of vectors with vector=.")
+            raise InputError(f"{location} {what}; name the column of vectors with vector=.")
         try:
             vector = as_vector(value)  # type: ignore[arg-type]
             problem = self._vector_lengths.problem_of(vector)
         except InputError as error:
             problem = str(error)
         if problem:
-            raise InputError(f"{where}: {problem}")
+            raise InputError(f"{location}: {problem}")
         return vector
 
     def _read_file_row(self, row: RawDocument, pages: Pages) -> tuple[Any, Any, str]:
-        """Return the id and content of a row of a file, and the title if it is a web page.
+        """Return (id, content, title of a web page) of a row of a file.
 
         Raises:
             InputError: the row has no content that can be read.
@@ -217,19 +225,19 @@ class DocumentRows:
             raise InputError(row.lost.message)
         if row.form != "jsonl":
             if self.takes_vectors:
-                raise InputError(f"{row.name} is a text, and the recipe expects vectors.")
+                raise InputError(f"{row.name} is a text, but the recipe expects vectors.")
             page = pages.read(row)
             if isinstance(page, DeadLetter):
                 raise InputError(f"{row.name}: {page.message}")
             return row.name, page.text, page.title
         if row.fields is None:
-            raise InputError(row.problem or f"{row.name} is no JSON object.")
+            raise InputError(row.problem or f"{row.name} is not a JSON object.")
         if row.omits_bytes(self.content):
             raise InputError(f"{row.name}: {bytes_problem(self.content)}")
         value = field_at(row.fields, self.content)
         if not self.takes_vectors:
             value = joined_texts(value)
-        content = self._content(row.name, value)
+        content = self._check_content(row.name, value)
         self._first_names = self._first_names or ", ".join(row.fields)
         for path in {self.site, self.title} - self._found_names - {None}:
             if field_at(row.fields, str(path)) is not MISSING:
@@ -241,7 +249,7 @@ class DocumentRows:
         return row.name if key is None else key, content, ""
 
     def _warn(self) -> None:
-        """Warn of texts that look like web pages, and of rows of files without an id.
+        """Warn of texts that look like web pages, and of rows without an id.
 
         Raises:
             InputError: no row of the files has the field of the site or title.
@@ -255,11 +263,11 @@ class DocumentRows:
         if self._without_id:
             warn_caller(
                 f"{self._without_id:,} of {counted(len(self.ids), 'row')} have no "
-                f"{self.identifier!r}; their id, url or place in the file is used instead."
+                f"{self.identifier!r}; their id, url or location in the file is used instead."
             )
         if self._markup and exceeds_one_percent(self._markup, len(self.ids)):
             warn_caller(
-                f"{self._markup:,} of {counted(len(self.ids), 'row')} look like web pages, and are "
+                f"{self._markup:,} of {counted(len(self.ids), 'row')} look like web pages, but are "
                 f"judged with their tags; the first is {self._first_markup}. Extract their texts with "
                 "stream_dedup.page_text first."
             )
@@ -270,23 +278,25 @@ class DocumentRows:
         if isinstance(self.source, list) and self.source and all(map(_is_file, self.source)):
             warn_caller(
                 f"All {counted(len(self.source), 'text')} are names of files, such as "
-                f"{self.source[0]}, and are judged as texts. {_HOW_TO_NAME_FILES}"
+                f"{self.source[0]}, but are judged as texts. {_HOW_TO_NAME_FILES}"
             )
         return self._rows_of(self.source)
 
     def _rows_of(self, source: Any) -> Iterator[object]:
         if hasattr(source, "collect") and hasattr(source, "lazy"):  # a LazyFrame of polars
             source = source.collect()
-        if hasattr(source, "scanner"):  # a dataset of Arrow: read needed columns only
-            source = source.scanner(self._outermost(source.schema.names)).to_reader()
+        if hasattr(source, "scanner"):  # a dataset of Arrow: read only the needed columns
+            source = source.scanner(self._columns_to_read(source.schema.names)).to_reader()
         if isinstance(source, Mapping):
             if source and all(map(is_table, source.values())):  # a table for each split
                 yield from itertools.chain.from_iterable(map(self._rows_of, source.values()))
             else:
                 yield from self._rows_of_columns(source)
-        elif is_table(source) and hasattr(source, "iloc"):  # pandas: convert needed columns only
+        elif is_table(source) and hasattr(
+            source, "iloc"
+        ):  # pandas: convert only the needed columns
             yield from self._rows_of_columns(
-                {name: source[name].tolist() for name in self._outermost(source.columns)}
+                {name: source[name].tolist() for name in self._columns_to_read(source.columns)}
             )
         elif is_table(source) and hasattr(source, "__arrow_c_stream__"):
             yield from self._rows_of_stream(source)
@@ -299,7 +309,7 @@ class DocumentRows:
                 )
 
     def _rows_of_columns(self, columns: Mapping[Any, Any]) -> Iterator[object]:
-        names = self._outermost(columns)
+        names = self._columns_to_read(columns)
         needed = [column_of(columns[name], f"The column {name!r}") for name in names]
         for name, column in {**columns, **dict(zip(names, needed, strict=True))}.items():
             if hasattr(column, "__len__") and len(column) != len(needed[0]):
@@ -318,7 +328,7 @@ class DocumentRows:
 
         try:
             reader = pa.RecordBatchReader.from_stream(source)
-            names = self._outermost(reader.schema.names)
+            names = self._columns_to_read(reader.schema.names)
             for batch in itertools.chain.from_iterable(map(decoded_parts, reader)):
                 for values in zip(*(batch.column(name).to_pylist() for name in names), strict=True):
                     yield dict(zip(names, values, strict=True))
@@ -327,11 +337,11 @@ class DocumentRows:
                 f"The table cannot be read as Arrow's libraries exchange tables: {error}"
             ) from error
 
-    def _outermost(self, names: Iterable[Any]) -> list[str]:
-        """Return the columns to read; for the path of a nested field its outermost column.
+    def _columns_to_read(self, names: Iterable[Any]) -> list[str]:
+        """Return the columns of `names` to read; for a nested field (`page.text`) its column (`page`).
 
         Raises:
-            InputError: `names` lacks a column, or has it twice.
+            InputError: a column is missing in `names`, or is there twice.
         """
         available = list(names)
         needed = []
@@ -366,12 +376,12 @@ def warn_caller(sentence: str) -> None:
 
 
 def _is_file(text: object) -> bool:
-    """Return whether a text is the name of a file of documents."""
+    """Return whether a value is the name of an existing file of documents."""
     return isinstance(text, str) and form_of(Path(text)) is not None and is_file(text)
 
 
 def column_values(source: Any) -> list[Any] | None:
-    """Return a column of any library as a list, None if `source` is not a column."""
+    """Return a column of any library as a list; None if `source` is not a column."""
     dimensions = getattr(source, "ndim", 1)
     if dimensions == 2:
         return list(source)  # a row of a matrix is a vector
@@ -383,14 +393,14 @@ def column_values(source: Any) -> list[Any] | None:
     return None
 
 
-def column_of(values: Any, what: str) -> list[Any]:
+def column_of(values: Any, name: str) -> list[Any]:
     """Return a column or an iterable as a list.
 
     Raises:
-        InputError: `values` is neither; the message starts with `what`.
+        InputError: `values` is neither; the message starts with `name`.
     """
     column = column_values(values)
-    return list(rows_in(values, f"{what} must be a column or a list")) if column is None else column
+    return list(rows_in(values, f"{name} must be a column or a list")) if column is None else column
 
 
 def rows_in(values: Any, needed: str) -> Iterator[Any]:
@@ -411,9 +421,9 @@ def is_table(source: object) -> bool:
 
 
 def named_id(row: RawDocument, path: str) -> str | None:
-    """Return the id of a row of a file at a path as the decoder reads it; None if it has none."""
+    """Return the id at a path of a row of a file, as the decoder reads it; None without one."""
     found = scalar(field_at(row.fields, path))
-    if found is None and row.row is not None:  # a time of a column is a text in its JSON
+    if found is None and row.row is not None:  # a time in a column is a text in the row's JSON
         found = scalar(field_at(parse_json(row.raw), path))
     return found
 
@@ -430,28 +440,28 @@ def _encode_id(name: object) -> bytes:
     return name if isinstance(name, bytes) else str(name).encode("utf-8", "surrogatepass")
 
 
-def _id_problem(where: str, value: object) -> str:
+def _id_problem(location: str, value: object) -> str:
     what = "has no id" if value is MISSING else f"has the id {value!r}"
-    return f"{where} {what}; a text or a whole number is expected in the column that id= names."
+    return f"{location} {what}; a text or a whole number is expected in the column that id= names."
 
 
 def bytes_problem(column: str) -> str:
-    """Return the sentence about a row of a column of bytes that are not text."""
-    return f"The column {column!r} contains bytes that are no UTF-8 text."
+    """Return the problem of a row whose bytes are not text."""
+    return f"The column {column!r} contains bytes that are not UTF-8 text."
 
 
-def _text_problem(where: str, value: object, column: str) -> str:
+def _text_problem(location: str, value: object, column: str) -> str:
     kind = "null" if _is_null(value) else kind_of(value)
     what = (
         f"has no column {column!r}"
         if value is MISSING
         else f"contains {kind} instead of a text in {column!r}"
     )
-    return f"{where} {what}; remove such rows first, or name another column with text=."
+    return f"{location} {what}; remove such rows first, or name another column with text=."
 
 
 def _text_at(fields: object, path: str) -> str:
-    """Return the text or number at a path as text; empty if there is none."""
+    """Return the text or number at a path as text; empty without one."""
     value = _value_at(fields, path) if isinstance(fields, Mapping) else None
     return "" if _is_null(value) else scalar(value) or ""
 

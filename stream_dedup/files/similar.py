@@ -1,7 +1,7 @@
 """Look up the kept documents that are similar to a text.
 
-The text is fingerprinted here, with the recipe and key of the settings; an index receives the
-fingerprint only.
+This process computes the fingerprint with the recipe and key of the settings. An index receives only
+the fingerprint.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _COLUMNS = ("similarity", "distance", "id", "position", "time", "log")
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """A look-up of a text. `number` is its fingerprint as a number, `limit` the largest number of
-    results, `similarity` the least similarity in per cent; None is that of the index's plan.
+    """A look-up of a text. `number`: its fingerprint as a number; `limit`: the maximum number of
+    results; `similarity`: the minimum similarity in per cent, None for that of the index's plan.
     """
 
     recipe: Recipe
@@ -49,18 +49,18 @@ class LookUp:
     similarity: int | None
 
     @classmethod
-    def of(
+    def from_document(
         cls, settings: Settings, document: DecodedDocument, limit: int, similarity: int | None
     ) -> LookUp:
         """Return the look-up of a document, by the recipe of the settings.
 
         Raises:
-            InputError: the text is empty after normalisation; or the recipe expects vectors, and it
-            is none.
+            InputError: the text is empty after normalisation; or the recipe expects vectors, and the
+            text is not one.
         """
         recipe, content = recipe_of(settings), document.text
         if recipe.method.takes_vectors and isinstance(content, str):
-            content = _vector_of(content)
+            content = _parse_vector(content)
         prints = Fingerprinter(recipe).fingerprint([content])
         if prints.empty[0]:
             raise InputError(
@@ -83,11 +83,11 @@ class LookUp:
 
         Raises:
             ConfigurationError: the volume has another recipe.
-            StoreError: it cannot be read.
+            StoreError: the volume cannot be read.
         """
         if volume.is_dir() and not (volume / "CURRENT").exists():
             raise StoreError(
-                f"{volume} contains no index; name the folder of `check --index`, or that of an index."
+                f"{volume} contains no index; name the folder of `check --index`, or the volume of an index."
             )
         with closing(RocksStore(volume, read_only=True)) as store:
             index = LogIndex(store)
@@ -108,34 +108,36 @@ class LookUp:
                 self.similarity,
             )
             answer = report.similar(index, found, self.query)
-            if index.log == LIBRARY_LOG:  # `check --index` stores documents of no topic
+            if index.log == LIBRARY_LOG:  # documents of `check --index` are not from a topic
                 for document in answer["found"]:
                     document.update({"position": None, "topic_id": None, "time": None, "log": None})
             return answer
 
 
-def sentences_of(look_up: LookUp, answer: dict[str, Any], shown: int) -> list[str]:
-    """Return how many documents were found, why the nearest is one, and what the text lacks."""
+def describe_answer(look_up: LookUp, answer: dict[str, Any], shown: int) -> list[str]:
+    """Return sentences: how many documents were found, why the nearest is similar, and whether the text
+    is too short.
+    """
     total, is_short = answer["total"], answer["by_digest_only"]
     kind = "with an equal text" if is_short else "similar to the text"
-    more = f", {shown} of them shown (--limit)" if total > shown else ""
-    sentences = [f"{counted(total, 'document')} {kind}{more}."]
+    shown_part = f", {shown} of them shown (--limit)" if total > shown else ""
+    sentences = [f"{counted(total, 'document')} {kind}{shown_part}."]
     if shown and (why := answer["found"][0].get("why")):
         sentences.append(f"The nearest: {why}")
     if is_short:
         sentences.append(
             f"The text has {counted(look_up.features, 'feature')} (such as words). Below "
             f"{answer['floor']} features a fingerprint is unreliable, so only documents with exactly "
-            "this text are found. Give a longer text."
+            "this text are found. Use a longer text."
         )
     return sentences
 
 
-def table_of(answer: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+def to_table(answer: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Return (columns, rows) of the documents of an answer.
 
     Raises:
-        FormatError: it is not that of an index of this version.
+        FormatError: the answer is not that of an index of this version.
     """
     try:
         answer["total"], answer["floor"], answer["by_digest_only"]
@@ -160,11 +162,11 @@ def table_of(answer: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     return list(_COLUMNS[:count]), [row[:count] for row in rows]
 
 
-def _vector_of(text: str) -> Content:
+def _parse_vector(text: str) -> Content:
     try:
         return as_vector(json.loads(text))
     except ValueError as error:
         raise InputError(
-            "The recipe expects vectors, and the text is none: give a list of numbers as JSON, "
+            "The recipe expects vectors, but the text is not one: enter a list of numbers as JSON, "
             "such as [0.1, -2, 3]."
         ) from error

@@ -1,9 +1,9 @@
-"""Find for each document of a sample the most similar earlier one, for each threshold.
+"""Find the most similar earlier document of each document of a sample, separately for each threshold.
 
-Lengths and bits are not compared, so a threshold drops at most the reported number. Two texts are
-compared if a block of two values of their sketches is equal, which misses hardly any pair of
-similarity 0.5. If many documents share a block, a document is compared with the 64 before it only,
-so time is linear in the number of documents.
+Only sketches are compared, not lengths and bits, so a threshold drops at most the reported number.
+Two texts are compared if a block of two values of their sketches is equal, which misses hardly any
+pair with a similarity of 0.5. If many documents share a block, a document is compared only with the
+64 before it, so the time is linear in the number of documents.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from stream_dedup.files.offline import (
     FingerprintedBatch,
     OfflineDocument,
     check_widths,
-    fingerprinted,
+    fingerprint_batches,
 )
 from stream_dedup.fingerprinting import Recipe
 
@@ -42,33 +42,33 @@ Numbers = NDArray[np.int64]
 
 
 class NearestPairs(NamedTuple):
-    """Rows, the most similar earlier row `of` each, and the similarity in per cent; each (pairs,)."""
+    """Pairs of a row and the most similar earlier row, with the similarity in per cent; each (pairs,)."""
 
     rows: Numbers
-    of: Numbers
+    earlier_rows: Numbers
     similarity: Numbers
 
 
 def analyse_sample(
     documents: Sequence[OfflineDocument], recipe: Recipe, plan: Plan
 ) -> dict[str, Any]:
-    """Return the histograms of pairs of two sites and of one site; and for each threshold the number
-    of documents that it drops, and the nearest pairs on either side.
+    """Return the histograms of pairs on different sites and on one site; for each threshold the number
+    of documents that it drops, and the pairs just above and below it.
 
     Raises:
-        ConfigurationError: the recipe makes no sketches, or does not fit the plan.
+        ConfigurationError: the recipe computes no sketches, or does not fit the plan.
         InputError: too few documents can be compared.
     """
     check_widths(recipe, plan)
-    sample = FingerprintedBatch.joined(recipe, list(fingerprinted(documents, recipe)))
+    sample = FingerprintedBatch.join(recipe, list(fingerprint_batches(documents, recipe)))
     long = np.flatnonzero(~sample.prints.empty & (sample.prints.features >= recipe.floor))
     scopes = sample.scopes[long, None].view(np.uint8)
     texts = np.concatenate([sample.prints.digests[long], scopes], axis=1)
     rows = long[np.sort(np.unique(texts, axis=0, return_index=True)[1])]
     if len(rows) < DOCUMENTS_MIN:
         raise InputError(
-            f"{len(rows):,} of {len(documents):,} documents can be compared (different texts, long "
-            f"enough). Give a larger sample: at least {DOCUMENTS_MIN} are needed."
+            f"Only {len(rows):,} of {len(documents):,} documents have different and long enough texts. "
+            f"Use a larger sample: at least {DOCUMENTS_MIN} are needed."
         )
     pairs_by_threshold = nearest_pairs(sample, rows)
     thresholds = (plan.similarities[0], *plan.similarities[2:])
@@ -93,7 +93,7 @@ def analyse_sample(
 
 
 def histogram_rows(report: dict[str, Any]) -> list[list[str]]:
-    """Return a row for each bin of a report: its bounds, and the counts of both histograms with bars."""
+    """Return a row for each bin of a report: its bounds, and the counts of both histograms as bars."""
     sites = (report["two_sites"], report["one_site"])
     largest = max(1, *sites[0], *sites[1])
     return [
@@ -104,7 +104,7 @@ def histogram_rows(report: dict[str, Any]) -> list[list[str]]:
 
 
 def _histogram(pair_lists: list[NearestPairs], count: int) -> list[int]:
-    """Return for each bin the number of documents whose most similar earlier one is in it."""
+    """Return for each bin of similarity the number of documents whose best pair is in it."""
     best = np.full(count, -1)
     for pairs in pair_lists:
         best[pairs.rows] = np.maximum(best[pairs.rows], pairs.similarity)
@@ -115,7 +115,7 @@ def _histogram(pair_lists: list[NearestPairs], count: int) -> list[int]:
 def _examples(
     documents: Sequence[OfflineDocument], pairs: NearestPairs, threshold: int
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return the pairs nearest to a threshold, on either side, with the words that differ."""
+    """Return the pairs just above and below a threshold, with the words that differ."""
     order = np.argsort(pairs.similarity, kind="stable")
     first = int(np.searchsorted(pairs.similarity[order], threshold))
     sides = {
@@ -124,7 +124,7 @@ def _examples(
     }
     examples: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
     for name, pair in [(name, pair) for name, chosen in sides.items() for pair in chosen]:
-        page, kept = documents[pairs.rows[pair]], documents[pairs.of[pair]]
+        page, kept = documents[pairs.rows[pair]], documents[pairs.earlier_rows[pair]]
         pieces = compare(str(kept.text), str(page.text)).pieces
         differ = [piece for piece in pieces if piece.kind in ("changed", "removed", "added")]
         examples[name].append(
@@ -145,17 +145,17 @@ def _join_words(passages: Iterable[str]) -> str:
 
 
 def nearest_pairs(sample: FingerprintedBatch, rows: Numbers) -> list[NearestPairs]:
-    """Return for each of `THRESHOLDS` the most similar earlier row of each row, among those of its
-    scope to which the threshold applies; the first of equally similar ones.
+    """Return for each of `THRESHOLDS` the most similar earlier row of each row, among the rows of the
+    same scope to which the threshold applies; of equally similar rows the first.
 
-    `rows`: rows of the sample, ascending; a row without such an earlier row is left out.
+    `rows`: the rows of the sample to compare, ascending; rows without a pair are left out.
     """
-    best, of = np.full((2, len(THRESHOLDS), len(rows)), -1, np.int64)
+    best, earlier_rows = np.full((2, len(THRESHOLDS), len(rows)), -1, np.int64)
     sketches = sample.prints.sketches[rows]
     scope = np.unique(sample.scopes[rows], return_inverse=True)[1].astype(np.int64)
     for block in range(0, SKETCH_VALUES, _BLOCK_VALUES):
         keys = scope << 16 | sketches[:, block].astype(np.int64) << 8 | sketches[:, block + 1]
-        order = np.argsort(keys, kind="stable")  # groups rows of one key, in their order
+        order = np.argsort(keys, kind="stable")  # groups rows with the same key, in their order
         for back in range(1, 65):
             later, earlier = order[back:], order[:-back]
             is_shared = keys[later] == keys[earlier]
@@ -164,25 +164,29 @@ def nearest_pairs(sample: FingerprintedBatch, rows: Numbers) -> list[NearestPair
             later, earlier = later[is_shared], earlier[is_shared]
             similarity = per_cents(sketches[later], sketches[earlier]).astype(np.int64)
             numbers = _threshold_numbers(sample, rows[later], rows[earlier])
-            best_now, of_now = best[numbers, later], of[numbers, later]
-            better = (similarity > best_now) | ((similarity == best_now) & (earlier < of_now))
-            better &= similarity >= 25  # different texts reach less by chance
+            best_now = best[numbers, later]
+            earlier_now = earlier_rows[numbers, later]
+            better = (similarity > best_now) | ((similarity == best_now) & (earlier < earlier_now))
+            better &= similarity >= 25  # unrelated texts reach less by chance
             numbers, later, earlier = numbers[better], later[better], earlier[better]
-            best[numbers, later], of[numbers, later] = similarity[better], earlier
-    paired = [np.flatnonzero(earlier_rows >= 0) for earlier_rows in of]
+            best[numbers, later] = similarity[better]
+            earlier_rows[numbers, later] = earlier
+    paired = [np.flatnonzero(row_numbers >= 0) for row_numbers in earlier_rows]
     return [
-        NearestPairs(rows[index], rows[of[kind, index]], best[kind, index])
+        NearestPairs(rows[index], rows[earlier_rows[kind, index]], best[kind, index])
         for kind, index in enumerate(paired)
     ]
 
 
 def _threshold_numbers(sample: FingerprintedBatch, rows: Numbers, others: Numbers) -> Numbers:
-    """Return the index in `THRESHOLDS` of the threshold for each pair, as in `domain.relations`."""
+    """Return for each pair the index in `THRESHOLDS` of its threshold, by the rules of
+    `domain.relations`.
+    """
     ids = np.array(sample.ids, object)
     sites, titles = sample.sites, sample.titles
     same_id = (ids[rows] == ids[others]) & (ids[rows] != b"")
     is_known = (sites[rows] > 0) & (sites[others] > 0)
-    titled = (titles[rows] > 0) & (titles[others] > 0)
-    is_free = same_id | (is_known & (sites[rows] != sites[others]))
-    on_site = np.where(titled, np.where(titles[rows] == titles[others], 1, 3), 2)
-    return np.where(is_free, 0, np.where(is_known, on_site, 1)).astype(np.int64)
+    has_titles = (titles[rows] > 0) & (titles[others] > 0)
+    is_independent = same_id | (is_known & (sites[rows] != sites[others]))
+    on_one_site = np.where(has_titles, np.where(titles[rows] == titles[others], 1, 3), 2)
+    return np.where(is_independent, 0, np.where(is_known, on_one_site, 1)).astype(np.int64)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from stream_dedup.domain.errors import BrokerError, ConfigurationError
 from stream_dedup.domain.terminal import note, print_counts, progress
 from stream_dedup.files.checking import require_single_columns
-from stream_dedup.files.remarks import Losses, report_skipped_records
+from stream_dedup.files.remarks import UnreadableDocuments, report_skipped_records
 from stream_dedup.inputs.charset import decode_page
 from stream_dedup.inputs.sources import (
     RawDocument,
@@ -61,7 +61,7 @@ class Loading:
     without_key: int = 0
     skipped_records: Counter[str] = field(default_factory=Counter)
     failed: int = 0
-    lost: Losses = field(default_factory=lambda: Losses(_PROBLEMS_SHOWN))
+    lost: UnreadableDocuments = field(default_factory=lambda: UnreadableDocuments(_PROBLEMS_SHOWN))
     _checkpoint: float = 0.0
 
     def run(self, files: Sequence[SourceFile], *, as_json: bool) -> int:

@@ -21,7 +21,7 @@ from stream_dedup.domain.errors import ConfigurationError, InputError
 from stream_dedup.domain.printable import printable
 from stream_dedup.domain.terminal import note, print_counts, progress
 from stream_dedup.files.checking import require_single_columns
-from stream_dedup.files.remarks import Losses, report_skipped_records
+from stream_dedup.files.remarks import UnreadableDocuments, report_skipped_records
 from stream_dedup.fingerprinting import Fingerprinter
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.inputs.sources import STANDARD_INPUT, find_files, read_documents
@@ -48,7 +48,7 @@ class SeedTotals:
     seeded: int = 0
     resumed: int = 0
     empty: int = 0
-    lost: Losses = field(default_factory=lambda: Losses(_PROBLEMS_SHOWN))
+    lost: UnreadableDocuments = field(default_factory=lambda: UnreadableDocuments(_PROBLEMS_SHOWN))
     skipped_records: Counter[str] = field(default_factory=Counter)
     records: int = 0
     is_interrupted: bool = False

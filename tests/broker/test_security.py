@@ -298,7 +298,7 @@ def settings_of(secured: Secured, user: str) -> Settings:
         kafka_bootstrap_servers=f"{HOST}:{secured.mutual_port}",
         kafka=secured.by_certificate(user),
         group=secured.crawl.settings.group,
-        worker_id="missing_packages",
+        worker_id="lacking",
         value_format="json",
         http_port=0,
         state_dir=secured.crawl.folder / user,
@@ -327,11 +327,11 @@ NEEDED = [
 
 
 @pytest.mark.parametrize(
-    ("user", "missing_packages"),
+    ("user", "lacking"),
     NEEDED,
     ids=lambda one: one if isinstance(one, str) else f"{one[3]}-{one[1]}",
 )
-def test_a_missing_acl_is_named(secured: Secured, user: str, missing_packages: Acl) -> None:
+def test_a_missing_acl_is_named(secured: Secured, user: str, lacking: Acl) -> None:
     """Each ACL of a role taken away alone: the role ends with a sentence that names the operation
     and the resource."""
     crawl = secured.crawl
@@ -340,11 +340,11 @@ def test_a_missing_acl_is_named(secured: Secured, user: str, missing_packages: A
             role.kill()  # of a test that failed: it would have the partition
     if not any(one.name == "index" and one.process.poll() is None for one in crawl.roles):
         crawl.start("index")
-    kind, name, _, operation = missing_packages
+    kind, name, _, operation = lacking
     if (name, operation) == ("begun", "Write"):
         make_again(crawl, name)  # nothing is written there once all partitions are begun
     lacks = f"lacks-{user}-{operation}-{name}".lower()
-    secured.grant(lacks, [acl for acl in acls_of(user) if acl != missing_packages])
+    secured.grant(lacks, [acl for acl in acls_of(user) if acl != lacking])
     dice = random.Random(
         lacks
     )  # no text is near another case's: the first of each must leave as unique

@@ -108,9 +108,9 @@ def test_people_read_histograms_and_pairs(run: Run, pages: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "more", "code", "says"),
     [
-        ("", (), 1, "0 of 0 documents can be compared"),
-        (f"{' '.join(WORDS[:60])}\n" * 80, (), 1, "1 of 80 documents can be compared"),
-        ("x\n", ("--set", "recipe=chars"), 78, "recipe chars.* makes none"),
+        ("", (), 1, "0 of 0 documents have different"),
+        (f"{' '.join(WORDS[:60])}\n" * 80, (), 1, "1 of 80 documents have different"),
+        ("x\n", ("--set", "recipe=chars"), 78, "recipe chars.* computes none"),
     ],
 )
 def test_what_says_nothing_is_told_in_a_sentence(

@@ -75,7 +75,7 @@ def test_each_reason_however_the_lines_arrive(
     for target in (path, "-", packed, tmp_path / "deep"):
         ended = run("check", target, "--json")
         assert (ended.code, verdicts(ended.out)) == (0, EXPECTED), target
-    assert json.loads(ended.out.splitlines()[1])["where"] == "er/pages.jsonl:2"
+    assert json.loads(ended.out.splitlines()[1])["location"] == "er/pages.jsonl:2"
     full, one_row = run("check", path), run("check", path, "--rows", 1)
     assert "http://b/1" in full.out
     assert "documents  7" in full.out
@@ -182,7 +182,7 @@ def test_rude_input_is_reported_line_by_line_and_the_rest_is_judged(
     as_json, as_text = run("check", path, "--json"), run("check", path, "--rows", 0)
 
     found = [json.loads(line) for line in as_json.out.splitlines()]
-    assert [one["where"] for one in found] == [
+    assert [one["location"] for one in found] == [
         f"rude.jsonl:{number}" for number in range(1, len(lines) + 1)
     ]
     dead, kept, copy = "dead-letter", "unique", "duplicate"
@@ -259,17 +259,17 @@ def test_nothing_to_judge_is_a_failure(
     folder = run("check", "folder", *more)
     if not more:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
-        assert run("check", "-").err == "There is no document in standard input.\n"
+        assert run("check", "-").err == "The files contain no document: standard input.\n"
 
     assert (nothing.code, nothing.err) == (
         1,
-        "There is no document in empty.jsonl, blank.txt.jsonl.\n",
+        "The files contain no document: empty.jsonl, blank.txt.jsonl.\n",
     )
     for ended, name in zip(against, ("empty.jsonl", "odd.jsonl"), strict=True):
         assert (ended.code, ended.out) == (1, "")
         assert (
             ended.err.splitlines()[-1]
-            == f"No document in --against ({name}) can be judged; name other files, or leave it out."
+            == f"No document in --against ({name}) can be judged; name other files, or leave out --against."
         )
     assert folder.code == 1
     assert (

@@ -157,7 +157,7 @@ def test_json_files_are_read_as_records(run: Run, tmp_path: Path) -> None:
     said = run("explain", tmp_path / "a.json", tmp_path / "d.json", *options).err
     assert "no field 'text'" in said
     ended = run("explain", tmp_path / "none.txt", "documents-3")
-    assert (ended.code, "neither a file, nor a row of one" in ended.err) == (1, True)
+    assert (ended.code, "neither a file, nor a row of a file" in ended.err) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_rows_are_named_as_check_prints_them(run: Run, tmp_path: Path, suffix: s
         pq.write_table(pa.Table.from_pylist(rows), path)
     checked = run("check", path, "--text-field", "body", "--json").out.splitlines()
     first, second = (json.loads(line) for line in checked)
-    names = [f"{tmp_path}/{row['where']}" for row in (first, second)]
+    names = [f"{tmp_path}/{row['location']}" for row in (first, second)]
 
     found = run("explain", *names, "--text-field", "body", "--json").json
     assert (found["verdict"], found["reason"]) == (second["verdict"], second["reason"])
@@ -327,7 +327,9 @@ def test_a_file_of_rows_that_cannot_be_read_is_reported(run: Run, tmp_path: Path
     wanted = f"{path}:1 cannot be read: a.jsonl is gzip: unpack it"
     assert wanted in run("explain", f"{path}:1", other).err
     missing = run("explain", tmp_path / "no.jsonl:2", other)
-    assert f"There is no file {tmp_path / 'no.jsonl'}; name one that exists" in missing.err
+    assert (
+        f"There is no file {tmp_path / 'no.jsonl'}; name a row of an existing file" in missing.err
+    )
 
 
 def test_one_blank_line_separates_the_tables(
@@ -382,4 +384,4 @@ def test_positions_are_judged_by_the_plan_of_the_running_index(
 
 def test_a_name_that_is_too_long_for_a_file_is_no_internal_error(run: Run) -> None:
     ended = run("explain", "x" * 5000, "2@2")
-    assert (ended.code, "is neither a file, nor a row of one" in ended.err) == (1, True)
+    assert (ended.code, "is neither a file, nor a row of a file" in ended.err) == (1, True)

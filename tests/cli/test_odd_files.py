@@ -39,7 +39,7 @@ def text(length: int = 120) -> str:
 
 
 def verdicts(out: str) -> dict[str, str]:
-    return {one["where"]: one["verdict"] for one in map(json.loads, out.splitlines())}
+    return {one["location"]: one["verdict"] for one in map(json.loads, out.splitlines())}
 
 
 def write_folder(folder: Path) -> None:
@@ -175,7 +175,7 @@ def test_nothing_that_can_be_read_is_a_failure(run: Run, tmp_path: Path) -> None
     assert ended.code == written.code == 1
     assert (
         ended.err.count(
-            "has the fields url, body. Name the one with the text by STREAM_DEDUP_TEXT_FIELD"
+            "has the fields url, body. Name the field with the text: STREAM_DEDUP_TEXT_FIELD"
         )
         == 1
     )
@@ -184,7 +184,7 @@ def test_nothing_that_can_be_read_is_a_failure(run: Run, tmp_path: Path) -> None
     for file in (path, tmp_path / "b.parquet"):
         vectors = run("check", file, "--vector-field", "nosuch")
         assert vectors.code == 1
-        assert "Name the one with the vector by" in vectors.err
+        assert "Name the field with the vector:" in vectors.err
         assert "--vector-field" in vectors.err
 
 
@@ -199,7 +199,7 @@ def test_an_id_field_that_is_not_there_is_said(run: Run, tmp_path: Path) -> None
 
     assert (columns.code, columns.out) == (1, "")
     assert (
-        "has no column 'nosuch'; its columns are text, url. Name the one with the id by --id-field."
+        "has no column 'nosuch'; its columns are text, url. Name the column with the id with --id-field."
         in columns.err
     )
     assert lines.code == 0
@@ -213,7 +213,8 @@ def test_a_text_in_a_struct_is_offered(run: Run, tmp_path: Path) -> None:
 
     assert ended.code == 1
     assert (
-        "are n, page. Name the one with the text by --text-field, such as page.text." in ended.words
+        "are n, page. Name the column with the text with --text-field, such as page.text."
+        in ended.words
     )
     assert run("check", tmp_path / "a.parquet", "--text-field", "page.text").code == 0
 
@@ -327,7 +328,7 @@ def test_texts_that_look_like_pages_are_told_once(run: Run, tmp_path: Path) -> N
 
     plain, html = run("check", path), run("check", path, "--set", "text_is=html")
 
-    assert plain.err.count("3 of 3 documents look like web pages, and are judged with their") == 1
+    assert plain.err.count("3 of 3 documents look like web pages, but are judged with their") == 1
     assert plain.err.count("look like") == 1
     assert "STREAM_DEDUP_TEXT_IS=html" in plain.err
     assert html.err == ""
@@ -461,8 +462,8 @@ def test_an_interrupted_check_says_what_is_written(
         "continue.\n"
     )
     assert indexed.err == (
-        f"Interrupted. The index {tmp_path / 'index'} contains at least 2,000 documents of this run, "
-        "which the next run reports as unchanged.\n"
+        f"Interrupted. The index {tmp_path / 'index'} contains at least 2,000 documents of this run; "
+        "the next run reports them as unchanged.\n"
     )
     assert plain.err == ""
 
@@ -582,7 +583,7 @@ def test_a_column_of_bytes_that_are_no_text_is_named(run: Run, tmp_path: Path) -
     path = tmp_path / "pages.parquet"
     pq.write_table(pa.table({"id": ["a", "b"], "text": [b"caf\xe9", b"a text"]}), path)
 
-    problem = "The column 'text' contains bytes that are no UTF-8 text."
+    problem = "The column 'text' contains bytes that are not UTF-8 text."
     assert run("check", path).err == f"pages.parquet:0: {problem}\n"
     with pytest.warns(UserWarning, match=re.escape(problem)):
         assert dedup(path)["reason"] == ["unreadable", "too-short"]

@@ -233,8 +233,8 @@ def test_judge_keeps_the_copy_that_check_keeps(
         for name in "ab"
         for row in pq.read_table(tmp_path / "to" / f"{name}.jsonl.parquet").to_pylist()
     ]
-    assert [(one["where"], one.get("of"), one.get("of_number")) for one in stored] == [
-        (one["where"], one.get("of"), one.get("of_number")) for one in found
+    assert [(one["location"], one.get("of"), one.get("of_number")) for one in stored] == [
+        (one["location"], one.get("of"), one.get("of_number")) for one in found
     ]
     assert json.loads(written.out)["unreadable"] == 3
 
@@ -378,11 +378,11 @@ def test_what_holds_no_prints_is_refused(run: Run, tmp_path: Path, data: Path) -
     (tmp_path / "prints" / "more.jsonl").write_text("{}")
 
     for target, says in {
-        data / "deep": "contains no prints. Make them with",
-        data / "b.jsonl": "contains no prints. Make them with",
+        data / "deep": "contains no prints. Make prints with",
+        data / "b.jsonl": "contains no prints. Make prints with",
         tmp_path / "none.parquet": "none.parquet contains no prints: it has no column 'id'",
         data / "b.parquet": "b.parquet contains no prints: it has no column 'recipe'",
-        tmp_path / "prints" / "empty.jsonl.parquet": "There is no document in",
+        tmp_path / "prints" / "empty.jsonl.parquet": "The files contain no document",
     }.items():
         for words in (["judge", target], ["judge", tmp_path / "prints", "--against", target]):
             ended = run(*words)
@@ -392,7 +392,7 @@ def test_what_holds_no_prints_is_refused(run: Run, tmp_path: Path, data: Path) -
     beside = run("judge", tmp_path / "prints", "--strict")
     said = (
         "2 files were not read: more.jsonl (no prints), notes.csv (no prints).\n"
-        "Kept only because of its site or title, and a copy if it were on another site: 2 documents; "
+        "Kept only because of site or title (on different sites they would be copies): 2 documents; "
         "the most similar is https://chronicle.example/en/00142, similarity 0.77 to "
         "https://chronicle.example/en/00002. Pages of one site are copies at a similarity "
         "of 0.70 or more with the same title, 0.97 or more with different titles, else 0.85 or more.\n"
@@ -511,7 +511,7 @@ def test_what_is_made_of_files_lies_below_its_folder(run: Run, tmp_path: Path, d
         (tmp_path / part / "one.parquet").write_bytes(made[0].read_bytes())
     ended = run("judge", tmp_path / "a", tmp_path / "b", "--to", tmp_path / "v")
     assert (ended.code, (tmp_path / "v").exists()) == (1, False)
-    assert "two of these files have the same name" in ended.words
+    assert "two source files have the same name" in ended.words
 
 
 def test_prints_of_another_source_of_that_name_are_not_overwritten(

@@ -14,7 +14,7 @@ from stream_dedup import Index, dedup, prints
 from stream_dedup.domain.errors import InputError
 from stream_dedup.files import offline
 from stream_dedup.files.checking import decode_documents
-from stream_dedup.files.columns import rows_of
+from stream_dedup.files.columns import read_printed_rows
 from stream_dedup.fingerprinting import Recipe, SiteHasher
 from stream_dedup.inputs.sources import find_files, read_documents
 from stream_dedup.log import records
@@ -33,7 +33,7 @@ def names_in(table: pa.Table) -> list[tuple[int, int]]:
     """Return the hashes of site and title of prints, as the index gets them."""
     return [
         pair
-        for part in rows_of(table, Recipe(), "The table")
+        for part in read_printed_rows(table, Recipe(), "The table")
         for pair in zip(part.batch.sites.tolist(), part.batch.titles.tolist(), strict=True)
     ]
 

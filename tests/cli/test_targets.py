@@ -53,7 +53,9 @@ def bucket() -> Iterator[str]:
 
 
 def told(out: str) -> list[tuple[str, str, str | None]]:
-    return [(one["where"], one["reason"], one["of"]) for one in map(json.loads, out.splitlines())]
+    return [
+        (one["location"], one["reason"], one["of"]) for one in map(json.loads, out.splitlines())
+    ]
 
 
 def test_addresses_are_read_as_files_are(run: Run, tmp_path: Path, bucket: str) -> None:
@@ -388,7 +390,7 @@ def test_times_and_decimals_are_written_as_iso_text_and_numbers(run: Run, tmp_pa
 
     written = run("check", str(path), "--as", "jsonl", "--to", str(tmp_path / "to"))
     assert written.code == 0
-    assert "lack double of 2 rows. --as parquet keeps them" in written.err
+    assert "lack double of 2 rows. Use --as parquet to keep them" in written.err
 
     expected = {
         "date": "2026-01-01",
@@ -419,8 +421,8 @@ def test_what_json_lines_lack_of_columns_is_counted(run: Run, tmp_path: Path) ->
     twice = run("check", tmp_path / "twice.parquet", "--as", "jsonl", "--to", tmp_path / "2")
     kept = run("check", tmp_path / "twice.parquet", "--to", tmp_path / "columns")
 
-    assert "lack span of 2 rows, stamp of 1 row, clock of 1 row. --as parquet" in once.words
-    assert "lack stamp of 2 rows, span of 2 rows, clock of 1 row. --as parquet" in twice.words
+    assert "lack span of 2 rows, stamp of 1 row, clock of 1 row. Use --as parquet" in once.words
+    assert "lack stamp of 2 rows, span of 2 rows, clock of 1 row. Use --as parquet" in twice.words
     assert "JSON lines have no value" not in kept.words
     written = pq.read_schema(tmp_path / "columns" / "kept" / "part-00000.parquet")
     assert written.names == table.column_names

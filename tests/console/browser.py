@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 NEEDED = ("chromium", "chromedriver")
 
 
-def missing_packages() -> str:
+def missing_browser() -> str:
     """Return what keeps the browser from being used; nothing if it can be."""
     missing = [name for name in NEEDED if shutil.which(name) is None]
     if not missing:

@@ -30,8 +30,8 @@ SEARCHED = (
 
 def main() -> int:
     """Write the pictures; return the exit code."""
-    if missing_packages := browser.missing_packages():
-        sys.stderr.write(missing_packages + "\n")
+    if missing_browser := browser.missing_browser():
+        sys.stderr.write(missing_browser + "\n")
         return 1
     FOLDER.mkdir(exist_ok=True)
     with (

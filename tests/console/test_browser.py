@@ -24,7 +24,7 @@ from tests.console.test_pages import GROUP as GROUP_OF_SAMPLE
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
-_LACKING = browser.missing_packages()
+_LACKING = browser.missing_browser()
 if _LACKING:
     sys.stderr.write(_LACKING + "\n")
 pytestmark = [pytest.mark.thorough, pytest.mark.skipif(bool(_LACKING), reason=_LACKING)]

@@ -94,7 +94,7 @@ def test_the_command_that_it_prints_finds_a_page_and_its_copy(demo: DemoSays) ->
     assert documents[0]["share"] == 1
 
 
-@pytest.mark.skipif(bool(browser.missing_packages()), reason=browser.missing_packages())
+@pytest.mark.skipif(bool(browser.missing_browser()), reason=browser.missing_browser())
 def test_an_editor_and_an_engineer_on_call(demo: DemoSays) -> None:
     """Two sentences of a loaded article lead to it, its copies and what differs; from the runbook
     three clicks lead to a decision."""

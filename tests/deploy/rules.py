@@ -194,12 +194,12 @@ def labelled(manifests: list[Manifest]) -> Iterator[str]:
             "Service",
             "Job",
         }:
-            missing_packages = {"name", "instance", "part-of", "component"} - {
+            missing_labels = {"name", "instance", "part-of", "component"} - {
                 key.removeprefix("app.kubernetes.io/") for key in one["metadata"].get("labels", {})
             }
             yield from [
                 f"{named(one)} lacks the label app.kubernetes.io/{name}"
-                for name in sorted(missing_packages)
+                for name in sorted(missing_labels)
             ]
 
 

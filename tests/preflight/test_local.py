@@ -176,9 +176,9 @@ class TestMachine:
         }
 
         monkeypatch.setitem(sys.modules, "tantivy", None)
-        missing_packages = of(check_machine(settings, None), "search folder")
-        assert missing_packages.state is CheckState.NOT_CHECKED
-        assert install_command("search") in missing_packages.sentence
+        search_folder = of(check_machine(settings, None), "search folder")
+        assert search_folder.state is CheckState.NOT_CHECKED
+        assert install_command("search") in search_folder.sentence
 
     @pytest.mark.parametrize("place", ["/proc/nope", "/dev/null/below", "x" * 300])
     def test_a_folder_that_no_system_would_make(self, place: str) -> None:
