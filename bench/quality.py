@@ -354,7 +354,7 @@ class QualityStream:
         """Count the set's own documents by the nearest of them that was kept before; exact copies
         are in the last band.
         """
-        dropped = {place: verdict.duplicate for place, verdict in verdicts.items()}
+        dropped = {place: verdict.is_duplicate for place, verdict in verdicts.items()}
         own = [place for place in self.order if place < len(self.corpus.documents)]
         return count_bands(
             nearest_kept(self._neighbours, own, dropped), [dropped[place] for place in own]
@@ -365,8 +365,8 @@ class QualityStream:
         """Of each document those that are listed with it, as (Jaccard, document)."""
         alike: defaultdict[int, list[tuple[float, int]]] = defaultdict(list)
         for pair in self._known:
-            alike[pair.earlier].append((pair.resemblance, pair.later))
-            alike[pair.later].append((pair.resemblance, pair.earlier))
+            alike[pair.earlier].append((pair.similarity, pair.later))
+            alike[pair.later].append((pair.similarity, pair.earlier))
         return alike
 
 

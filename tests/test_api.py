@@ -148,9 +148,9 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     """Another recipe, another plan, another's volume, no text: each ends in a sentence."""
     other = Recipe(key=b"another key of enough bytes")
     with Index(tmp_path / "a") as index:
-        with pytest.raises(ConfigurationError, match="and the index has"):
+        with pytest.raises(ConfigurationError, match="but the index has"):
             index.add("1", fingerprint("text", other))
-        with pytest.raises(ConfigurationError, match="and the index has"):
+        with pytest.raises(ConfigurationError, match="but the index has"):
             index.query(fingerprint("text", other))
         with pytest.raises(InputError, match="None was given"):
             index.add("1", None)  # type: ignore[arg-type]

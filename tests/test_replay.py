@@ -166,27 +166,27 @@ def test_what_is_no_setting_of_a_plan_is_refused_and_one_that_the_log_cannot_ser
 ) -> None:
     with pytest.raises(
         (InputError, ConfigurationError),
-        match=r"such as plan=classic|There is no plan|BITS@FEATURES|A window is written|The rule for the better copy must be longest",
+        match=r"such as plan=classic|There is no plan|BITS@FEATURES|A window must be|The rule for the better copy must be longest",
     ):
         Alternative.parse([text])
     log: list[bytes | None] = [
         declare(PLANS["classic"], width=128),
         batch([Doc(0, 0, 1, bytes(16), PRINT)]),
     ]
-    with pytest.raises(ConfigurationError, match="cannot be judged by that plan"):
+    with pytest.raises(ConfigurationError, match="The plan cannot judge this log"):
         difference(log, "plan=256:8:1:21")
 
 
 def test_numbers_take_the_place_of_the_logs_own() -> None:
     blocks = PLANS["blocks"].to_fields()
 
-    assert Alternative.parse(["threshold=18"]).replacement(blocks) == parse(
+    assert Alternative.parse(["threshold=18"]).replace_plan(blocks) == parse(
         "128:8:0:18:75%~0:0%:1000"
     )
-    assert Alternative.parse(["plan=classic", "ratio=60%"]).replacement(blocks) == parse(
+    assert Alternative.parse(["plan=classic", "ratio=60%"]).replace_plan(blocks) == parse(
         "64:4:0:3:60%"
     )
-    assert Alternative.parse(["by_length=24@5,22@40"]).replacement(blocks) == parse(
+    assert Alternative.parse(["by_length=24@5,22@40"]).replace_plan(blocks) == parse(
         "128:8:0:24@5,22@40,17:75%~0:0%:1000"
     )
 

@@ -402,7 +402,7 @@ class TestErrors:
             ("s.toml", "group = ", "cannot be parsed"),
             ("s.toml", "kafka = 5", "must be a table of Kafka properties"),
             ("s.toml", "[kafka]\na.b = [1]", "must be a text or a number"),
-            ("s.toml", "[kafka]\n'A B' = 1", "is not a property's name"),
+            ("s.toml", "[kafka]\n'A B' = 1", "is not a valid name"),
             ("s.toml", "http_port = true", "must be a whole number"),
             ("s.toml", "group = ['a']", "must be a text"),
             ("s.toml", "5 = 6", "5 in"),

@@ -1,16 +1,16 @@
-"""Check a filter's topics against its promises, with a second implementation of the rules.
+"""Check the guarantees of a filter on its topics, with a second implementation of the rules.
 
-    scan             the plan's predicate: for one pair, and for many rows as a plain scan
-    judgements       log records to judgements: the rules, with a scan instead of the index's tables
-    log_contents     what the log contains, without judging it: positions, epochs, plans, operators' orders
-    content_digests  digests of the parts that a source record and its output share
+    scan             compares a text with all rows under a plan, without tables
+    judgements       applies the rules to log records, with a scan instead of the index's tables
+    log_contents     collects positions, epochs, plans and operators' orders from the log
+    content_digests  computes digests of the parts that a source record and its output share
     ledger           matches source records with outputs: each exactly once, in order, unchanged
-    verdicts         the headers that each output must carry, and the representatives that duplicates name
-    replay           a recorded log judged again under another plan, and the differences
+    verdicts         checks the headers of outputs, and the representatives that duplicates name
+    replay           judges a log again under another plan, and reports the differences
     live             reads Kafka for the commands `audit` and `replay`
-    answers          the answers that an index wrote, compared with those of one that judges the log again
+    answers          compares the answers that indexes wrote with those of one that judges the log again
 
-Invariants: only `live` reads Kafka, a clock and settings, and only it and `replay` import the index. The
-proof is that two implementations of the rules (`judgements` and `index.rules.apply`) agree; so they share
-only the byte formats (`log/`) and the types of `domain/`.
+Invariants: only `live` reads Kafka, the clock and settings; only `live` and `replay` import the index.
+The audit is convincing because two implementations of the rules (`judgements` and `index.rules.apply`)
+agree, so they share only the byte formats (`log/`) and the types in `domain/`.
 """

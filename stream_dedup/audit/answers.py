@@ -1,8 +1,8 @@
 """Compare the answers that `verdicts` still contains, byte for byte, with those of an index that
 judges the log again.
 
-Invariants: a digest of each answer is stored, so memory grows with the number of answers and not
-with their size; a difference is one violation, at the position of the answer that differs.
+Invariants: only a digest of each answer is in memory; each answer that differs is one violation, at
+its position.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ class WrittenAnswers:
             self._written[answer.log_offset].append(written)
 
     def compare(self, index_answers: Mapping[int, bytes]) -> None:
-        """Compare the written answers with the index's, by log offset."""
+        """Compare the written answers with those of the index, by log offset."""
         for log_offset, raw in index_answers.items():
-            for digest, where in self._written.pop(log_offset, []):
+            for digest, position in self._written.pop(log_offset, []):
                 self.compared += 1
                 if digest != _digest(raw):
-                    self._report(where, f"is not the index's answer to log record {log_offset}.")
+                    self._report(position, f"is not the index's answer to log record {log_offset}.")
 
     def close(self) -> None:
         """Report answers to log records that the index did not answer."""
         for log_offset, written in self._written.items():
-            for _, where in written:
-                self._report(where, f"answers log record {log_offset}, which has no answer.")
+            for _, position in written:
+                self._report(position, f"answers log record {log_offset}, which has no answer.")
 
-    def _report(self, where: str, sentence: str) -> None:
-        self._findings.add_finding(Kind.VERDICT, where, sentence)
+    def _report(self, position: str, sentence: str) -> None:
+        self._findings.add_finding(Kind.VERDICT, position, sentence)
 
 
 def _digest(raw: bytes) -> bytes:

@@ -1,9 +1,9 @@
-"""Digests of the parts that a source record and its output share: key, value, timestamp and
-foreign headers.
+"""Compute digests of the parts that a source record and its output share: key, value, timestamp and
+the headers that the filter did not add (foreign headers).
 
-Invariants: the product's headers are recognised by the worker's rules (it writes an incoming
-`dedup.*` header as `dedup.prior.*`, and appends its headers after all others), so a foreign header
-is never mistaken for one of them; a digest covers an unambiguous form of all parts.
+Invariants: a foreign header is never mistaken for one of the filter, because a worker renames an
+incoming `dedup.*` header to `dedup.prior.*` and appends its headers after all others; a digest covers
+an unambiguous form of all parts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from stream_dedup.log.dead_letters import split_dead_letter
 
 
 class Cut(enum.Enum):
-    """The parts of a source record that were cut because the dead letter would be too large."""
+    """The parts of a source record that are missing in its dead letter, which would be too large."""
 
     NOTHING = "nothing"
     VALUE = "a part of its value"
@@ -26,16 +26,15 @@ class Cut(enum.Enum):
 
 
 class Content(NamedTuple):
-    """Two 64-bit digests of a record as the crawler sent it.
-
-    `envelope` covers the key, the timestamp and the foreign headers, `full` the value too.
+    """Two 64-bit digests of a record as the crawler sent it. `envelope`: of the key, the timestamp and
+    the foreign headers; `full`: of these and the value.
     """
 
     envelope: int
     full: int
 
 
-def of_source(message: Message) -> Content:
+def digest_source(message: Message) -> Content:
     """Return the digests of a source record."""
     return _digests(
         message.key,
@@ -45,7 +44,7 @@ def of_source(message: Message) -> Content:
     )
 
 
-def of_output(message: Message) -> Content:
+def digest_output(message: Message) -> Content:
     """Return the digests of the source record, computed from its record in `unique` or
     `duplicates`.
     """
@@ -53,8 +52,8 @@ def of_output(message: Message) -> Content:
     return _digests(message.key, message.value, message.timestamp_ms, foreign)
 
 
-def of_dead_letter(message: Message) -> Content:
-    """Return the digests of the source record, computed from its dead letter; `cut_of` says which
+def digest_dead_letter(message: Message) -> Content:
+    """Return the digests of the source record, computed from its dead letter. `cut_of` returns which
     of them can be compared.
     """
     foreign, error_headers = split_dead_letter(message.headers)
@@ -64,9 +63,8 @@ def of_dead_letter(message: Message) -> Content:
 
 
 def cut_of(error_headers: Headers) -> Cut:
-    """Return which parts a dead letter lacks, by its error headers.
-
-    With `VALUE` only the envelope's digest can be compared, with `ENVELOPE` none.
+    """Return which parts are missing in a dead letter, by its error headers. With `VALUE` only the
+    digest `envelope` can be compared, with `ENVELOPE` none.
     """
     if headers.text_of(error_headers, headers.ERROR_KEY_TRUNCATED) or headers.text_of(
         error_headers, headers.ERROR_HEADERS_DROPPED

@@ -1,4 +1,4 @@
-"""Choose the best copy of a representative: a second, plain implementation
+"""Choose the best copy of a representative, in a second, plain implementation
 (docs/decisions/index.md, 023).
 """
 
@@ -15,7 +15,7 @@ from stream_dedup.log.records import Batch
 class SeenCopy(NamedTuple):
     """The properties of a document that the rules compare.
 
-    `rule` is the number of the rule by which it became the best copy, 0 for the representative.
+    `rule`: the number of the rule by which it became the best copy; 0 for the representative.
     """
 
     features: int
@@ -32,18 +32,18 @@ class SeenCopy(NamedTuple):
 
 
 @dataclass(eq=False, slots=True)
-class FoldedCopies:
-    """The copies of a representative: their number, the representative (`first`) and the best."""
+class CopiesOfEntry:
+    """The copies of a representative: their number, the representative (`first`) and the best copy."""
 
     first: SeenCopy
     best: SeenCopy
     count: int = 0
 
     def add_copy(self, copy: SeenCopy, rule: BetterRule, *, counts: bool) -> tuple[int, int]:
-        """Add a copy; return the number of copies so far, and the number of the rule by which this
-        copy is the best, or 0 if it is not. With `counts` false the number stays as it was.
+        """Add a copy. Return the number of copies so far, and the number of the rule by which this
+        copy is the best, 0 if it is not. Without `counts` copies are not counted.
 
-        The best must beat the representative too, which matters after the rule has changed.
+        The best copy must also beat the representative, which matters after the rule has changed.
         """
         if counts:
             self.count += 1

@@ -1,7 +1,7 @@
-"""Violations by kind: the first sentences of each kind are stored, and all are counted.
+"""Collect violations: all are counted by kind, and the first of each kind are stored.
 
-Invariant: a finding violates a promise; everything else (records removed by retention, waiting
-documents) is a figure of the report.
+Invariant: a finding violates a guarantee. Everything else, such as records that retention deleted and
+waiting documents, is a figure of the report.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import enum
 from collections import Counter
 from dataclasses import dataclass, field
 
-# Names under which the report counts records that violate no promise.
+# Names of the report's counts of records that violate no guarantee.
 SOURCE_TRIMMED = "source_trimmed"
 EARLIER_TOPIC = "earlier_topic"
 REDELIVERED = "again_by_rewind"
@@ -19,7 +19,7 @@ RELEASED = "released"
 
 
 class Kind(enum.StrEnum):
-    """The promise that a violation breaks."""
+    """The guarantee that a violation breaks."""
 
     LOST = "lost"
     TWICE = "twice"
@@ -36,38 +36,38 @@ class Kind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One violation: `where` is a position such as `unique-3@17`."""
+    """One violation: `position` is an output position such as `unique-3@17`."""
 
     kind: Kind
-    where: str
+    position: str
     sentence: str
 
 
 @dataclass(slots=True)
 class Findings:
-    """The first `shown_max` violations of each kind, and how many there are."""
+    """The number of violations of each kind, and the first `shown_max` of each kind."""
 
     shown_max: int
     counts: Counter[Kind] = field(default_factory=Counter)
     shown: list[Violation] = field(default_factory=list)
 
-    def add_finding(self, kind: Kind, where: str, predicate: str) -> None:
-        """Add a violation; its sentence is `where` followed by `predicate`."""
+    def add_finding(self, kind: Kind, position: str, predicate: str) -> None:
+        """Add a violation; its sentence is `position` followed by `predicate`."""
         self.counts[kind] += 1
         if self.counts[kind] <= self.shown_max:
-            self.shown.append(Violation(kind, where, f"{where} {predicate}"))
+            self.shown.append(Violation(kind, position, f"{position} {predicate}"))
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Representatives that the log contains and `unique` lacks: their number, and when the oldest
-    was appended to the log.
+    """Representatives that are in the log but not on `unique`: their number, and the time at which the
+    oldest was appended to the log.
     """
 
     count: int = 0
     oldest_ms: int | None = None
 
-    def with_one(self, appended_ms: int) -> Waiting:
+    def with_another(self, appended_ms: int) -> Waiting:
         """Return a copy with one more representative."""
         return Waiting(
             self.count + 1,

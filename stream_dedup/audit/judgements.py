@@ -1,13 +1,12 @@
-"""Compute judgements from the log's records: by the document's position, then by equal text, then
-by the earliest representative within reach.
+"""Compute judgements from log records: by the document's position, then by equal text, then by the
+earliest near representative.
 
-A search compares a document with every living representative (`scan`); there is no table that could
-lack one. Watermarks, the redelivery cache, orders and the window implement
-docs/reference/control-records.md and "Memory of positions" of docs/explanation/index-layout.md a
-second time.
+A document is compared with every live representative (`scan`), so no table can miss one. Watermarks,
+the redelivery cache, orders and the window are a second implementation of
+docs/reference/control-records.md and of "Verdicts by position" in docs/explanation/index-layout.md.
 
-Invariants: the result depends only on the records and their LogAppendTime; only a record of a newer
-format, which cannot be read, raises an error.
+Invariants: the result depends only on the records and their LogAppendTime; the only error is that for
+a record of a newer format, which cannot be read.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.audit.copies import FoldedCopies, seen_copy
+from stream_dedup.audit.copies import CopiesOfEntry, seen_copy
 from stream_dedup.audit.scan import LIMB_BITS, ComparedText, PlainScan, Reach, Rows, per_cent
 from stream_dedup.domain.better_copy import BetterRule
 from stream_dedup.domain.document import LogPlace, Position, Reason, Representative, Verdict
@@ -44,15 +43,18 @@ _TIME_MAX: Final = (1 << 62) - 1
 
 @dataclass(eq=False, slots=True)
 class Slice:
-    """A slice of log time; the representatives that were added in it expire together."""
+    """A slice of log time. The representatives that were added in it expire together."""
 
     end_ms: int
-    entries: dict[FoldedEntry, None] = field(default_factory=dict)
+    entries: dict[JudgedEntry, None] = field(default_factory=dict)
 
 
 @dataclass(eq=False, slots=True)
-class FoldedEntry:
-    """A representative."""
+class JudgedEntry:
+    """A representative. `text`: its scope and text digest; `decided`: the log place where it was judged;
+    `row`: its row in `Rows`, None for a text that is too short; `number`: the order in which it was
+    added or renewed.
+    """
 
     partition: Partition
     offset: int
@@ -63,12 +65,12 @@ class FoldedEntry:
     decided: LogPlace
     row: int | None
     slice: Slice
-    copies: FoldedCopies
+    copies: CopiesOfEntry
     number: int
 
     @property
     def reason(self) -> Reason:
-        """Why it is unique."""
+        """The reason why it is unique."""
         return Reason.TOO_SHORT if self.row is None else Reason.NEW
 
     @property
@@ -77,34 +79,34 @@ class FoldedEntry:
         return self.text[0], self.id
 
     def as_representative(self) -> Representative:
-        """Return it in the form that a judgement names."""
+        """Return the representative as a judgement contains it."""
         return Representative(Position(*self.partition, self.offset), self.id, self.time_ms)
 
 
-class FoldedLastTexts:
+class LastDigests:
     """The last text of each id, which decides between the reasons `returned` and `unchanged`.
 
-    It stores the representatives of each id, the latest last, each with a digest; the last digest
-    is that of the id's last text.
+    For each id it contains the representatives, the latest last, each with a digest. The last digest
+    is that of the last text of the id.
     """
 
     def __init__(self) -> None:
-        self._digests_by_id: dict[tuple[int, bytes], dict[FoldedEntry, bytes]] = {}
+        self._digests_by_id: dict[tuple[int, bytes], dict[JudgedEntry, bytes]] = {}
 
-    def add(self, entry: FoldedEntry, digest: bytes) -> None:
+    def add(self, entry: JudgedEntry, digest: bytes) -> None:
         """Add a representative as the latest of its id, with the digest of the id's last text."""
         if entry.id:
             self._digests_by_id.setdefault(entry.scope_and_id, {})[entry] = digest
 
-    def remove(self, entry: FoldedEntry) -> None:
+    def remove(self, entry: JudgedEntry) -> None:
         """Remove a representative."""
         digests = self._digests_by_id.get(entry.scope_and_id, {})
         digests.pop(entry, None)
         if not digests:
             self._digests_by_id.pop(entry.scope_and_id, None)
 
-    def last_digest(self, entry: FoldedEntry) -> bytes:
-        """Return the digest of the last text of a representative's id; empty if it has no id."""
+    def last_digest(self, entry: JudgedEntry) -> bytes:
+        """Return the digest of the last text of a representative's id; empty without an id."""
         return next(reversed(self._digests_by_id.get(entry.scope_and_id, {}).values()), b"")
 
     def set_last(self, scope_and_id: tuple[int, bytes], digest: bytes) -> bool:
@@ -120,8 +122,8 @@ class FoldedLastTexts:
 
 @dataclass(slots=True)
 class _RememberedVerdict:
-    """A judgement that a redelivered document gets again, and the log place of its
-    representative.
+    """The judgement that a redelivered document gets again, and the log place of the representative
+    that it names or became.
     """
 
     judgement: Judgement
@@ -129,9 +131,9 @@ class _RememberedVerdict:
 
 
 @dataclass(slots=True)
-class _PartitionMemory:
-    """The memory of one source partition: its watermark (epoch, offset), and verdicts by (offset,
-    value digest).
+class _PartitionState:
+    """The state of one source partition: its watermark (epoch, offset), and the redelivery cache:
+    verdicts by (offset, value digest).
     """
 
     watermark: tuple[int, int]
@@ -139,10 +141,11 @@ class _PartitionMemory:
 
 
 class Fold:
-    """Apply log records in order; `judge` returns the answer that the index must have given.
+    """Applies log records in order. `judge` returns the judgements that the index must have made.
 
-    `plan`, `window`, `better` and `declaration` are those in force after the last record. Without a
-    scan it applies only control records and judges no document, which works for a log of any size.
+    `plan`, `window`, `better`, `format` and `declaration`: those in force after the last record.
+    Without a scan only control records are applied and no document is judged, which works for a log
+    of any size.
     """
 
     def __init__(self, scan: PlainScan | None) -> None:
@@ -154,11 +157,11 @@ class Fold:
         self._count = 0
         self._scan = scan
         self._rows: Rows | None = None
-        self._by_row: list[FoldedEntry | None] = []
-        self._by_text: dict[tuple[int, bytes], FoldedEntry] = {}
-        self._by_position: dict[tuple[Partition, int, int], FoldedEntry] = {}
-        self._last_texts = FoldedLastTexts()
-        self._memories: dict[Partition, _PartitionMemory] = {}
+        self._by_row: list[JudgedEntry | None] = []
+        self._by_text: dict[tuple[int, bytes], JudgedEntry] = {}
+        self._by_position: dict[tuple[Partition, int, int], JudgedEntry] = {}
+        self._last_texts = LastDigests()
+        self._partition_states: dict[Partition, _PartitionState] = {}
         self._slices: list[Slice] = []
         self._now_ms: int | None = None
         self._rows_before = 0
@@ -166,10 +169,8 @@ class Fold:
     def judge(
         self, log_offset: int, append_ms: int, record: object
     ) -> tuple[Judgement, ...] | None:
-        """Apply the record at a log offset; return the judgements on its documents, or None if it
-        is not judged.
-
-        Pass None for a record that could not be read.
+        """Apply the record at a log offset. Return the judgements on its documents, or None if it is
+        not judged. Pass None for a record that could not be read.
         """
         self._advance_time(append_ms)
         if isinstance(record, Control):
@@ -182,7 +183,7 @@ class Fold:
         ):
             self._apply_order(log_offset, record, self._scan)
         if isinstance(record, Batch) and self.accepts(record) and self._scan is not None:
-            batch = replace(record, ids=tuple(record.ids))  # every id is read: decode them once
+            batch = replace(record, ids=tuple(record.ids))  # decode all ids once
             return self._judge_batch(log_offset, batch, self._scan)
         return None
 
@@ -193,7 +194,7 @@ class Fold:
     # -- batches
 
     def accepts(self, batch: Batch) -> bool:
-        """Return whether an index judges a batch; the log also contains batches that it refuses."""
+        """Return whether an index judges a batch. The log can also contain batches that indexes refuse."""
         declaration, plan = self.declaration, self.plan
         bits = batch.prints.shape[1] * LIMB_BITS
         if declaration is None or plan is None:
@@ -221,7 +222,7 @@ class Fold:
         for source, partition in zip(batch.sources, partitions, strict=True):
             self._raise_watermark(partition, (source.epoch, source.committed))
         near = self._find_near(batch, partitions, scan)
-        named_entries: dict[FoldedEntry, None] = {}
+        named_entries: dict[JudgedEntry, None] = {}
         judgements = []
         for place in range(len(batch)):
             number = int(batch.source[place])
@@ -254,11 +255,11 @@ class Fold:
         position_key: tuple[Partition, int, int],
         epoch: int,
         near: NDArray[np.int64] | None,
-        named_entries: dict[FoldedEntry, None],
+        named_entries: dict[JudgedEntry, None],
     ) -> Judgement:
         """Return the judgement on a document: by its source position, else by its text."""
         partition, offset, value_digest = position_key
-        memory = self._memories[partition]
+        memory = self._partition_states[partition]
         remembered = memory.verdicts.get((offset, value_digest))
         if remembered is not None and epoch >= memory.watermark[0]:
             return remembered.judgement
@@ -283,10 +284,10 @@ class Fold:
         place: int,
         position_key: tuple[Partition, int, int],
         near: NDArray[np.int64] | None,
-        named_entries: dict[FoldedEntry, None],
+        named_entries: dict[JudgedEntry, None],
     ) -> tuple[Judgement, LogPlace]:
         """Return the judgement on a document at a new position, and the log place of its
-        representative; add the representative that it names to `named_entries`.
+        representative. Add the representative that the judgement names to `named_entries`.
         """
         same, nearest, sibling = self._find_original(batch, place, near)
         if (original := same or nearest) is None:
@@ -323,7 +324,7 @@ class Fold:
         return judgement, original.decided
 
     def _judge_new(
-        self, entry: FoldedEntry, batch: Batch, place: int, sibling: FoldedEntry | None
+        self, entry: JudgedEntry, batch: Batch, place: int, sibling: JudgedEntry | None
     ) -> tuple[Judgement, LogPlace]:
         """Return the judgement on a new representative, with its sibling if there is one, and the
         log place of the representative.
@@ -335,12 +336,12 @@ class Fold:
 
     def _find_original(
         self, batch: Batch, place: int, near: NDArray[np.int64] | None
-    ) -> tuple[FoldedEntry | None, FoldedEntry | None, FoldedEntry | None]:
-        """Return (representative of the same text, earliest one within reach, earliest sibling): at
-        most one of them, the others None.
+    ) -> tuple[JudgedEntry | None, JudgedEntry | None, JudgedEntry | None]:
+        """Return (representative of the same text, earliest near one, earliest sibling). At most one is
+        not None.
 
-        `near` is the result of `_find_near` for the representatives before the batch; if it is
-        given, only those of the batch are searched.
+        `near`: the result of `_find_near` for the representatives before the batch; with it, only
+        representatives of the batch are searched.
         """
         same = self._by_text.get(_text_key(batch, place))
         rows = self._rows
@@ -366,12 +367,12 @@ class Fold:
     def _find_near(
         self, batch: Batch, partitions: list[Partition] | None, scan: PlainScan
     ) -> NDArray[np.int64] | None:
-        """Search the representatives before the batch for all documents at once: return the rows
-        (n, 2) of the earliest one within reach and of the earliest sibling, or -1.
+        """Search the representatives before the batch for all documents at once. Return the rows (n, 2)
+        of the earliest near one and of the earliest sibling, -1 without one.
 
-        With `partitions`, those of the batch, documents that have a verdict already are skipped.
-        Return None if the plan bounds the number of candidates: then it counts
-        those of the batch too.
+        With `partitions` (those of the batch), documents that already have a verdict are skipped.
+        Return None if the plan limits the number of candidates, because representatives of the batch
+        then count too.
         """
         rows, plan = self._rows, self.plan
         if rows is None or plan is None or plan.bounds_candidates:
@@ -394,16 +395,16 @@ class Fold:
         return near
 
     def _is_remembered(self, partition: Partition, batch: Batch, place: int) -> bool:
-        return (int(batch.offset[place]), int(batch.value_digest[place])) in self._memories[
+        return (int(batch.offset[place]), int(batch.value_digest[place])) in self._partition_states[
             partition
         ].verdicts
 
-    def _distance(self, batch: Batch, place: int, entry: FoldedEntry) -> int:
+    def _distance(self, batch: Batch, place: int, entry: JudgedEntry) -> int:
         if self.plan is None or self._rows is None or entry.row is None:
             return 0
         return self.plan.distance(ComparedText.of(batch, place), self._rows.text(entry.row))
 
-    def _similarity(self, batch: Batch, place: int, entry: FoldedEntry) -> int:
+    def _similarity(self, batch: Batch, place: int, entry: JudgedEntry) -> int:
         if self._rows is None or entry.row is None or not self._rows.sketches.shape[1]:
             return NOT_COMPARED
         return per_cent(batch.sketches[place], self._rows.sketches[entry.row])
@@ -413,15 +414,15 @@ class Fold:
 
     def _add_entry(
         self, decided: LogPlace, batch: Batch, place: int, position_key: tuple[Partition, int, int]
-    ) -> FoldedEntry:
+    ) -> JudgedEntry:
         """Make a document a representative."""
         row = None
         if not self._is_short(batch, place) and self._rows is not None:
             row = self._rows.add_entry(ComparedText.of(batch, place))
             self._by_row.append(None)
         seen = seen_copy(batch, place)
-        copies = FoldedCopies(seen, seen)
-        entry = FoldedEntry(
+        copies = CopiesOfEntry(seen, seen)
+        entry = JudgedEntry(
             *position_key,
             _text_key(batch, place),
             seen.id,
@@ -441,11 +442,11 @@ class Fold:
         return entry
 
     def _next_number(self) -> int:
-        """Return the number of the next representative that is added or renewed."""
+        """Return the number for the next representative that is added or renewed."""
         self._count += 1
         return self._count - 1
 
-    def _remove_entry(self, entry: FoldedEntry) -> None:
+    def _remove_entry(self, entry: JudgedEntry) -> None:
         position_key = (entry.partition, entry.offset, entry.value_digest)
         if self._by_position.get(position_key) is entry:
             del self._by_position[position_key]
@@ -463,9 +464,9 @@ class Fold:
         return [(source.topic, source.topic_id, source.partition) for source in batch.sources]
 
     def _raise_watermark(self, partition: Partition, watermark: tuple[int, int]) -> None:
-        memory = self._memories.get(partition)
+        memory = self._partition_states.get(partition)
         if memory is None:
-            self._memories[partition] = _PartitionMemory(watermark)
+            self._partition_states[partition] = _PartitionState(watermark)
             return
         if watermark <= memory.watermark:
             return
@@ -503,9 +504,9 @@ class Fold:
             self._slices.append(Slice(now + self._slice_ms()))
         return self._slices[-1]
 
-    def _renew_named(self, named_entries: Mapping[FoldedEntry, None]) -> None:
-        """Move the representatives of earlier slices that were named to the current slice, in their
-        order: each gets a new number and a new row.
+    def _renew_named(self, named_entries: Mapping[JudgedEntry, None]) -> None:
+        """Move the named representatives of earlier slices to the current slice, in their order. Each
+        gets a new number and a new row.
         """
         has_current = bool(self._slices) and (self._now_ms or 0) < self._slices[-1].end_ms
         current = self._slices[-1] if has_current else None
@@ -516,7 +517,7 @@ class Fold:
             for entry in old_slice.entries
             if entry in named_entries
         ]
-        # Read all before any is moved: a move makes that entry the latest of its id.
+        # Read all digests first, because a moved entry becomes the latest of its id.
         digests = [self._last_texts.last_digest(entry) for entry in moved]
         for entry, digest in zip(moved, digests, strict=True):
             del entry.slice.entries[entry]
@@ -535,7 +536,7 @@ class Fold:
     # -- orders
 
     def _apply_order(self, log_offset: int, record: Seed | Release, scan: PlainScan) -> None:
-        """Seed documents that were delivered elsewhere, or release a document that was dropped."""
+        """Add the documents of a seed, or release a document that was dropped."""
         batch = record.batch
         partitions = self._partitions(batch)
         for partition in partitions:
@@ -548,7 +549,7 @@ class Fold:
                 continue
             decided = LogPlace(log_offset, place)
             if isinstance(record, Release):
-                remembered = self._memories[partition].verdicts.get(position_key[1:])
+                remembered = self._partition_states[partition].verdicts.get(position_key[1:])
                 if remembered is not None:
                     reason = Reason.TOO_SHORT if self._is_short(batch, place) else Reason.NEW
                     remembered.judgement, remembered.representative = (
@@ -561,7 +562,7 @@ class Fold:
                 self._add_entry(decided, batch, place, position_key)
 
     def _apply_control(self, log_offset: int, control: Control) -> None:
-        """Apply a control record; an invalid one changes nothing."""
+        """Apply a control record. An invalid one changes nothing."""
         try:
             if control.type == "declare":
                 self._declare(control.fields)
@@ -610,13 +611,13 @@ class Fold:
             self._expire()
 
     def _forget(self, ids: set[bytes]) -> None:
-        """Remove the representatives of these ids, and the ids from remembered verdicts."""
+        """Remove the representatives with these ids, and the ids from remembered verdicts."""
         for entry in [entry for entry in self._by_position.values() if entry.id in ids]:
             self._remove_entry(entry)
         for entry in self._by_position.values():
             if entry.copies.best.id in ids:
                 entry.copies.best = entry.copies.best._replace(id=b"")
-        for memory in self._memories.values():
+        for memory in self._partition_states.values():
             for remembered in memory.verdicts.values():
                 of = remembered.judgement.of
                 if of is not None and of.id in ids:
@@ -626,8 +627,8 @@ class Fold:
         for place, position_key in enumerate(parse_retraction(fields)):
             partition, offset, value_digest = position_key
             answered = (
-                self._memories[partition].verdicts.get((offset, value_digest))
-                if partition in self._memories
+                self._partition_states[partition].verdicts.get((offset, value_digest))
+                if partition in self._partition_states
                 else None
             )
             if answered is not None:
@@ -636,7 +637,7 @@ class Fold:
             if entry is None:
                 continue
             self._remove_entry(entry)
-            for memory in self._memories.values():
+            for memory in self._partition_states.values():
                 for key, remembered in list(memory.verdicts.items()):
                     if (
                         remembered.representative == entry.decided
@@ -646,5 +647,5 @@ class Fold:
 
 
 def _text_key(batch: Batch, place: int) -> tuple[int, bytes]:
-    """Return the scope and the text digest, which only equal texts of one scope share."""
+    """Return (scope, text digest), which only equal texts of the same scope have in common."""
     return int(batch.scope[place]), batch.text_digest[place].tobytes()

@@ -1,11 +1,12 @@
-"""Match source records with outputs: each leaves once, in its partition's order, unchanged.
+"""Match source records with outputs: each must be delivered once, in the order of its partition,
+unchanged.
 
-The header `dedup.log` leads to the source of a judged record, the error headers to that of a dead
-letter. Records that were passed on without the log (empty, tombstone, bypass) name no source; they
+The header `dedup.log` identifies the source of a judged record, and the error headers that of a dead
+letter. Records that were delivered without the log (empty, tombstone, bypass) name no source; they
 are matched by content, in order.
 
-Invariants: a record is reported as lost only if the group has committed past it and no output that
-could have contained it was trimmed; as delivered twice only if no rewind explains it.
+Invariants: a record is reported as lost only if the group has committed past it, and no retention
+can have removed its output; as delivered twice only if no rewind explains it.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from stream_dedup.audit.findings import (
     Findings,
     Kind,
 )
-from stream_dedup.audit.log_contents import Outline
+from stream_dedup.audit.log_contents import LogOutline
 from stream_dedup.domain.document import Message
 from stream_dedup.log.controls import Partition
 
 
 class Span(NamedTuple):
-    """A partition when the audit began: its first offset, its end offset, and the group's committed
-    offset.
+    """A partition at the start of the audit: its first offset, its end, and the committed offset of the
+    group.
     """
 
     low: int
@@ -44,8 +45,8 @@ class Span(NamedTuple):
 
 @dataclass(slots=True)
 class _SourcePartition:
-    """The records of a source partition: their offsets and digests, how often each left (`claims`,
-    up to 255), and the first output of each, by index.
+    """The records of a source partition: their offsets and digests; `claims`: the number of outputs of
+    each, up to 255; `first_outputs`: the position of the first output, by index.
     """
 
     offsets: array[int] = field(default_factory=lambda: array("q"))
@@ -57,8 +58,8 @@ class _SourcePartition:
 
 @dataclass(slots=True)
 class _OutputPartition:
-    """The records of an output partition in order: their offsets, the source offset of each or -1,
-    and the content of those that name no source, by index.
+    """The records of an output partition in order: their offsets; `sources`: the source offset of each,
+    -1 if unknown; `unresolved`: the content of records that name no source, by index.
     """
 
     sources: array[int] = field(default_factory=lambda: array("q"))
@@ -68,16 +69,14 @@ class _OutputPartition:
 
 @dataclass(slots=True)
 class AuditLedger:
-    """Match source records with outputs: add all sources, then all outputs, then call `close`.
+    """Matches source records with outputs. Add all sources, then all outputs, then call `close`.
 
-    `spans` are those of the source topic, `lows` the outputs' first offsets; an output that is
-    `compacted` may lack any record.
-
-    `counts` counts records that violate no promise, such as those that were removed by retention or
-    delivered again after a rewind.
+    `spans`: the partitions of the source topic; `lows`: the first offsets of the outputs' partitions;
+    `compacted`: outputs from which compaction may have removed any record. `counts`: the numbers of
+    records that violate no guarantee, such as those that were delivered again after a rewind.
     """
 
-    outline: Outline
+    outline: LogOutline
     topic: str
     topic_id: bytes
     spans: Mapping[int, Span]
@@ -96,7 +95,7 @@ class AuditLedger:
         self._sources = {part: _SourcePartition() for part in self.spans}
 
     def add_source(self, message: Message, content: Content) -> None:
-        """Add a source record; call it in the order of the partition."""
+        """Add a source record. Call this in the order of the partition."""
         partition = self._sources[message.partition]
         partition.offsets.append(message.offset)
         partition.envelope_digests.append(content.envelope)
@@ -112,9 +111,7 @@ class AuditLedger:
         is_released: bool = False,
         cut: Cut = Cut.NOTHING,
     ) -> None:
-        """Add a record of an output; `source` is the position that it names, None if it names
-        none.
-        """
+        """Add a record of an output. `source`: the source position that it names, None without one."""
         output = self._outputs[message.topic, message.partition]
         output.offsets.append(message.offset)
         offset = -1
@@ -135,9 +132,7 @@ class AuditLedger:
         output.sources.append(offset)
 
     def close(self) -> None:
-        """Match the outputs that name no source, and report records that are lost or out of
-        order.
-        """
+        """Match the outputs that name no source; report records that are lost or out of order."""
         for (topic, part), output in sorted(self._outputs.items()):
             self._match(topic, part, output)
             self._check_order(topic, part, output)
@@ -147,7 +142,7 @@ class AuditLedger:
         for part in sorted(self._sources):
             self._find_lost(part)
 
-    # -- one record
+    # -- a single record
 
     def _release(self, message: Message, source: tuple[Partition, int]) -> None:
         self.counts[RELEASED] += 1
@@ -160,17 +155,21 @@ class AuditLedger:
                 f"is {self._position(*key)} as released, which was released before.",
             )
 
-    def _claim(self, where: str, part: int, offset: int, content: Content, cut: Cut) -> None:
+    def _claim(
+        self, output_position: str, part: int, offset: int, content: Content, cut: Cut
+    ) -> None:
         partition, span = self._sources.get(part), self.spans.get(part)
         if partition is None or span is None or offset >= span.end:
             position = self._position(part, offset)
             self.findings.add_finding(
-                Kind.NOWHERE, where, f"names {position}, which the source topic does not have."
+                Kind.NOWHERE,
+                output_position,
+                f"names {position}, which the source topic does not have.",
             )
             return
         index = bisect_left(partition.offsets, offset)
         if partition.offsets[index : index + 1] != array("q", [offset]):
-            self.counts[SOURCE_TRIMMED] += 1  # removed by retention or compaction
+            self.counts[SOURCE_TRIMMED] += 1  # retention or compaction has removed it
             return
         is_envelope_same = content.envelope == partition.envelope_digests[index]
         part_name = "value" if is_envelope_same else "key, timestamp or headers"
@@ -180,27 +179,30 @@ class AuditLedger:
             position = self._position(part, offset)
             self.findings.add_finding(
                 Kind.CHANGED,
-                where,
+                output_position,
                 f"differs from {position}, which it came from, in its {part_name}.",
             )
-        self._count_claim(partition, index, where, part, offset)
+        self._count_claim(partition, index, output_position, part, offset)
 
     def _count_claim(
-        self, partition: _SourcePartition, index: int, where: str, part: int, offset: int
+        self, partition: _SourcePartition, index: int, output_position: str, part: int, offset: int
     ) -> None:
         partition.claims[index] = claims = min(255, partition.claims[index] + 1)
         if claims == 1:
-            partition.first_outputs[index] = where
+            partition.first_outputs[index] = output_position
         elif claims <= self._reads_max(part, offset):
             self.counts[REDELIVERED] += 1
         else:
-            predicate = f"is {self._position(part, offset)}, which left {claims} times, first at {partition.first_outputs[index]}."
-            self.findings.add_finding(Kind.TWICE, where, predicate)
+            predicate = (
+                f"is {self._position(part, offset)}, which was delivered {claims} times, "
+                f"first at {partition.first_outputs[index]}."
+            )
+            self.findings.add_finding(Kind.TWICE, output_position, predicate)
 
     def _reads_max(self, part: int, offset: int) -> int:
         return self.outline.reads_max((self.topic, self.topic_id, part), offset)
 
-    # -- the end
+    # -- all records
 
     def _match(self, topic: str, part: int, output: _OutputPartition) -> None:
         """Match each output that names no source with the earliest unclaimed source record of the
@@ -215,29 +217,30 @@ class AuditLedger:
             if digest in wanted:
                 by_content[digest].append(row)
         low = self.spans[part].low if part in self.spans else 0
-        is_held = False  # whether an earlier output matches a record that the source still has
+        is_after_low = False  # an earlier output matches a record that the source still contains
         for index, offset in enumerate(output.offsets):
             content = output.unresolved.get(index)
             if content is None:
-                is_held = is_held or output.sources[index] >= low
+                is_after_low = is_after_low or output.sources[index] >= low
                 continue
-            where = f"{topic}-{part}@{offset}"
+            output_position = f"{topic}-{part}@{offset}"
             unclaimed = self._next_unclaimed(part, partition, by_content[content.full])
             if unclaimed is not None:
-                is_held = True
+                is_after_low = True
                 output.sources[index] = partition.offsets[unclaimed]
-                self._count_claim(partition, unclaimed, where, part, partition.offsets[unclaimed])
-            elif not is_held and low > 0:
+                self._count_claim(
+                    partition, unclaimed, output_position, part, partition.offsets[unclaimed]
+                )
+            elif not is_after_low and low > 0:
                 self.counts[SOURCE_TRIMMED] += 1
             elif self._has_earlier():
                 self.counts[EARLIER_TOPIC] += 1
             else:
                 self.findings.add_finding(
                     Kind.NOWHERE,
-                    where,
-                    f"came from nowhere: every record of {self.topic}-{part} with its key, value, "
-                    "timestamp and headers has "
-                    "left elsewhere, or there is none.",
+                    output_position,
+                    f"has no source: no record of {self.topic}-{part} has its key, value, timestamp and "
+                    "headers, or all such records were delivered elsewhere.",
                 )
 
     def _next_unclaimed(
@@ -259,7 +262,7 @@ class AuditLedger:
         )
 
     def _check_order(self, topic: str, part: int, output: _OutputPartition) -> None:
-        rewinds_left, last_source, where_before = (
+        rewinds_left, last_source, position_before = (
             self.outline.rewinds_max((self.topic, self.topic_id, part)),
             -1,
             "",
@@ -267,19 +270,19 @@ class AuditLedger:
         for offset, source in zip(output.offsets, output.sources, strict=True):
             if source < 0:
                 continue
-            where = f"{topic}-{part}@{offset}"
+            output_position = f"{topic}-{part}@{offset}"
             if source <= last_source:
                 if rewinds_left:
                     rewinds_left -= 1
                 else:
                     self.findings.add_finding(
                         Kind.ORDER,
-                        where,
-                        f"came from {self._position(part, source)}, and {where_before} before it from "
-                        f"{self._position(part, last_source)}: the order of {self.topic}-{part} was not "
-                        "kept.",
+                        output_position,
+                        f"came from {self._position(part, source)}, and {position_before} before it from "
+                        f"{self._position(part, last_source)}: the order of {self.topic}-{part} was "
+                        "not preserved.",
                     )
-            last_source, where_before = source, where
+            last_source, position_before = source, output_position
 
     def _find_lost(self, part: int) -> None:
         partition, span = self._sources[part], self.spans[part]
@@ -301,7 +304,7 @@ class AuditLedger:
             self.findings.add_finding(Kind.LOST, self._position(part, offset), predicate)
 
     def _may_be_trimmed(self, part: int, offset: int) -> bool:
-        """Return whether an output's first records were removed, and this may be one of them."""
+        """Return whether retention or compaction may have removed the output of a record."""
         for (topic, number), low in self.lows.items():
             if number == part and topic in self.compacted:
                 return True

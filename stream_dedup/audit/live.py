@@ -1,9 +1,9 @@
-"""Audit the topics of a filter, or replay its log, as Kafka contains them, also while it runs.
+"""Audit the topics of a filter, or replay its log, also while the filter runs.
 
-The order in which ends are read makes the result exact on a running filter: first the group's
-committed offsets, then the ends of the outputs, of the log and of the source. So the part of the
-outputs that is read contains every committed document, and the log and the source contain the
-origin of all others. Transactions that are open below these ends are waited for.
+The result is exact on a running filter because of the order of reading: first the committed offsets of
+the group, then the ends of the outputs, of the log and of the source. So the outputs up to these ends
+contain every committed document, and the log and the source contain every document of the outputs.
+The audit waits for transactions that are open below these ends.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from stream_dedup.audit.findings import (
 )
 from stream_dedup.audit.judgements import Fold
 from stream_dedup.audit.ledger import AuditLedger, Span
-from stream_dedup.audit.log_contents import Outline
+from stream_dedup.audit.log_contents import LogOutline
 from stream_dedup.audit.scan import PlainScan
 from stream_dedup.audit.verdicts import AuditedOutputs
 from stream_dedup.domain.document import Message
@@ -60,7 +60,7 @@ Advance = Callable[[int, int], None]
 
 
 _REMARKS = {
-    SOURCE_TRIMMED: "Outputs of records that the source topic does not contain any more",
+    SOURCE_TRIMMED: "Outputs of records that the source topic no longer contains",
     EARLIER_TOPIC: "Outputs of an earlier topic with the source's name",
     REDELIVERED: "Records delivered again because of a rewind",
     OUTPUTS_TRIMMED: "Records whose outputs retention or compaction may have removed",
@@ -70,7 +70,7 @@ _REMARKS = {
 
 @dataclass(slots=True)
 class AuditReport:
-    """The result of an audit: the violations in `findings`, and figures that are not violations."""
+    """The result of an audit: violations (`findings`), and figures that are not violations."""
 
     findings: Findings
     scan: str = "none"
@@ -93,7 +93,7 @@ class AuditReport:
         return not self.findings.counts
 
     def to_fields(self) -> dict[str, Any]:
-        """Return the report as the command's JSON object."""
+        """Return the report as the JSON object of the command."""
         return {
             "clean": self.is_clean,
             "records": dict(self.records),
@@ -112,7 +112,11 @@ class AuditReport:
             "remarks": dict(self.remarks),
             "violations": {str(kind): count for kind, count in self.findings.counts.items()},
             "findings": [
-                {"kind": str(finding.kind), "where": finding.where, "sentence": finding.sentence}
+                {
+                    "kind": str(finding.kind),
+                    "position": finding.position,
+                    "sentence": finding.sentence,
+                }
                 for finding in self.findings.shown
             ],
         }
@@ -121,7 +125,7 @@ class AuditReport:
         """Return the figures as the rows (name, text) of a table."""
         judges = {"plain": "a plain scan", "index": "an index that judged the log again"}
         judge = judges.get(
-            self.scan, "nothing: too many for a plain scan; use stream-dedup audit --verify"
+            self.scan, "nothing (too many for a plain scan; use stream-dedup audit --verify)"
         )
         rows = [[name, f"{count:,} records"] for name, count in self.records.items()]
         rows += [
@@ -138,7 +142,9 @@ class AuditReport:
             ["unemitted", self._waiting_text(self.unemitted)],
         ]
         if self.scan == "index":
-            rows.append(["answers", f"{self.answers_compared:,} compared with those of that index"])
+            rows.append(
+                ["answers", f"{self.answers_compared:,} compared with those of the same index"]
+            )
         return rows
 
     def remark_sentences(self) -> list[str]:
@@ -148,7 +154,7 @@ class AuditReport:
     def _waiting_text(self, waiting: Waiting) -> str:
         age = self.age_seconds(waiting)
         oldest = "" if age is None else f", the oldest for {age:,.1f} s"
-        return f"{waiting.count:,} representatives of the log that unique does not contain{oldest}"
+        return f"{waiting.count:,} representatives in the log but not on unique{oldest}"
 
     def _waiting(self, waiting: Waiting) -> dict[str, Any]:
         return {"count": waiting.count, "oldest_seconds": self.age_seconds(waiting)}
@@ -164,7 +170,7 @@ class AuditReport:
 
 @dataclass(frozen=True, slots=True)
 class _ClusterState:
-    """Topics, committed offsets and ends when the audit began."""
+    """Topics, committed offsets and ends at the start of the audit."""
 
     topics: dict[str, TopicState]
     committed: dict[int, CommittedOffset]
@@ -172,7 +178,7 @@ class _ClusterState:
 
     @property
     def committed_offsets(self) -> dict[int, int]:
-        """The group's committed offset of each source partition, 0 without one."""
+        """The committed offset of the group by source partition, 0 without one."""
         return {part: group.offset or 0 for part, group in self.committed.items()}
 
 
@@ -189,8 +195,8 @@ def examine(
     """Check the guarantees of a filter on its topics.
 
     `is_finished`: the group must have committed all source records. `shown_max`: the number of
-    violations of each kind to store. `scan_max`: do not judge a log of more documents again with the
-    second implementation. `verify`: judge the log with an index instead, in a folder below `work`.
+    violations of each kind to store. `scan_max`: the largest log, in documents, that the second
+    implementation judges again. `verify`: judge the log with an index instead, in a folder in `work`.
 
     Raises:
         ConfigurationError: a topic is missing, or records of the log were removed.
@@ -200,8 +206,8 @@ def examine(
     delivers = settings.judging_mode.delivers
     if not delivers and not verify:
         raise ConfigurationError(
-            "In shadow mode no outputs are written, so there are none to audit; compare the answers "
-            "with: stream-dedup audit --verify"
+            "In shadow mode there are no outputs to audit. Compare the answers of the index with: "
+            "stream-dedup audit --verify"
         )
     names = settings.topic_names
     report = AuditReport(Findings(shown_max), now_ms=int(time.time() * 1000))
@@ -226,14 +232,14 @@ def examine(
 def _read_source(
     settings: Settings,
     state: _ClusterState,
-    outline: Outline,
+    outline: LogOutline,
     spans: dict[int, Span],
     report: AuditReport,
     advance: Advance,
     *,
     is_finished: bool,
 ) -> AuditLedger:
-    """Return a ledger of all source records."""
+    """Return a ledger that contains all source records."""
     names = settings.topic_names
     lows = {
         (name, part): bounds.low
@@ -246,7 +252,7 @@ def _read_source(
         outline, names.documents, topic_id, spans, lows, report.findings, compacted
     )
     for message in _read(settings, state, names.documents, report, advance):
-        ledger.add_source(message, content_digests.of_source(message))
+        ledger.add_source(message, content_digests.digest_source(message))
         is_waiting = message.offset >= spans[message.partition].committed
         report.waiting += is_waiting
         if is_finished and is_waiting:
@@ -259,7 +265,7 @@ def _read_source(
 def _read_outputs(
     settings: Settings,
     state: _ClusterState,
-    outline: Outline,
+    outline: LogOutline,
     ledger: AuditLedger,
     report: AuditReport,
     advance: Advance,
@@ -309,8 +315,8 @@ def _describe(settings: Settings, names: Sequence[str]) -> dict[str, TopicState]
     topics = Admin(settings).describe(names)
     if missing := [name for name in names if name not in topics]:
         raise ConfigurationError(
-            f"{', '.join(missing)} cannot be found. Set STREAM_DEDUP_TOPIC_PREFIX to that of the "
-            "roles."
+            f"{', '.join(missing)} cannot be found. Set STREAM_DEDUP_TOPIC_PREFIX to the prefix of "
+            "the roles."
         )
     return {name: topics[name] for name in names}
 
@@ -394,9 +400,9 @@ def _read_log(
     scan_max: int,
     report: AuditReport,
     advance: Advance,
-) -> Outline:
-    """Read the log with the judgements of an index; without them judge it with a plain scan, unless
-    it has more than `scan_max` documents.
+) -> LogOutline:
+    """Read the log. Use the judgements of an index; without them judge it with a plain scan, unless the
+    log has more than `scan_max` documents.
     """
     names = settings.topic_names
     log: list[tuple[int, int, LogRecord | None]] = []
@@ -409,7 +415,7 @@ def _read_log(
     scan = None
     if judgements is None and documents <= scan_max:
         report.scan, scan = "plain", PlainScan()
-    outline = Outline(Fold(scan))
+    outline = LogOutline(Fold(scan))
     for offset, timestamp_ms, record in log:
         outline.add_record(offset, timestamp_ms, record)
     if judgements is not None:
@@ -439,8 +445,8 @@ def _read(
         advance(len(messages), sum(len(message.value or b"") for message in messages))
     for (_, part), offset in reader.open_transactions.items():
         sentence = (
-            "is the start of a transaction that stays open: readers of committed records wait there. "
-            "kafka-transactions.sh finds and aborts it."
+            "is the start of a transaction that stays open, so readers of committed records wait "
+            "there. Use kafka-transactions.sh to find and abort it."
         )
         report.findings.add_finding(Kind.OPEN, f"{topic}-{part}@{offset}", sentence)
 
@@ -449,7 +455,7 @@ def _check_committed(
     settings: Settings,
     state: _ClusterState,
     spans: dict[int, Span],
-    outline: Outline,
+    outline: LogOutline,
     findings: Findings,
 ) -> None:
     topic = settings.topic_names.documents
@@ -459,17 +465,17 @@ def _check_committed(
             if outline.partitions_named(topic, part, (topic, state.topics[topic].topic_id, part)):
                 sentence = (
                     f"has no committed offset of the group {settings.group}, although the log "
-                    "contains documents of it."
+                    "contains documents from it."
                 )
                 findings.add_finding(Kind.COMMITTED, f"{topic}-{part}", sentence)
             continue
-        where = f"{topic}-{part}@{committed.offset}"
+        position = f"{topic}-{part}@{committed.offset}"
         if epochs.from_metadata(committed.metadata) is None:
-            sentence = "is a committed offset without an epoch: no worker wrote it."
-            findings.add_finding(Kind.COMMITTED, where, sentence)
+            sentence = "is a committed offset without an epoch, so no worker committed it."
+            findings.add_finding(Kind.COMMITTED, position, sentence)
         if committed.offset > span.end:
             findings.add_finding(
                 Kind.COMMITTED,
-                where,
-                f"is committed, and the partition ends before it, at {span.end}.",
+                position,
+                f"is committed, but the partition already ends at {span.end}.",
             )

@@ -1,7 +1,7 @@
-"""Collect what the log contains without judging it: positions of documents, epochs, plans in force
-and operators' orders.
+"""Collect from the log, without judging it: positions of documents, epochs, plans in force and
+operators' orders.
 
-Invariant: one pass over the log suffices, regardless of its size.
+Invariant: the log is read once, regardless of its size.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _PLACES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class LoggedDocument:
-    """A document of the log; `text` is its scope and the digest of its text, `compared` is what a
-    plan compares, `hex` the fingerprint in the hexadecimal digits that headers contain.
+    """A document in the log. `text`: its scope and the digest of its text; `compared`: what a plan
+    compares; `hex`: the fingerprint in hexadecimal digits, as in headers.
     """
 
     log: LogPlace
@@ -35,14 +35,14 @@ class LoggedDocument:
 
 
 @dataclass(slots=True)
-class Outline:
-    """The parts of the log that an audit needs; call `add_record` for each record in order.
+class LogOutline:
+    """The parts of the log that an audit needs. Call `add_record` for each record in order.
 
-    `judgements` are those on each batch, by log offset, of the fold if it has a scan. `batches` are the
-    records with documents that an index accepts, operators' orders included, and `appended_ms` their
-    times, by log offset; `refused` counts the others. `releases` are the log offsets of releases,
-    `seeded_positions` the positions of seeds. `epochs` maps each partition to the committed offset
-    at which each of its epochs began.
+    By log offset: `batches`, the records with documents that an index accepts, also seeds and
+    releases; `appended_ms`, their times; `judgements`, those on each batch if `fold` has a scan.
+    `refused`: the number of other records. `releases`: the log offsets of releases;
+    `seeded_positions`: the positions of seeds. `epochs`: for each partition, the committed offset at
+    which each epoch began.
     """
 
     fold: Fold
@@ -61,7 +61,7 @@ class Outline:
     _places: dict[Partition, dict[int, int]] = field(default_factory=dict)
 
     def add_record(self, log_offset: int, append_ms: int, record: object) -> None:
-        """Add the next record; pass None if it could not be read."""
+        """Add the next record. Pass None for a record that could not be read."""
         judgements = self.fold.judge(log_offset, append_ms, record)
         self.records += 1
         if not self._plans or self._plans[-1][1] != self.fold.plan:
@@ -97,7 +97,7 @@ class Outline:
         return latest_plan
 
     def document(self, place: LogPlace) -> LoggedDocument | None:
-        """Return the document at a place in the log, or None if an index accepted none there."""
+        """Return the document at a place in the log; None if no index accepts a document there."""
         batch = self.batches.get(place.offset)
         if batch is None or place.place >= len(batch):
             return None
@@ -124,8 +124,8 @@ class Outline:
         )
 
     def partitions_named(self, topic: str, number: int, first: Partition) -> list[Partition]:
-        """Return the partitions of a topic name and number, of all topic ids: those with the topic
-        id of `first` come first.
+        """Return the partitions with a topic name and number, of all topic ids. Those with the topic id
+        of `first` come first.
         """
         partitions = [
             partition
@@ -135,13 +135,12 @@ class Outline:
         return sorted(partitions, key=lambda partition: partition[1] != first[1])
 
     def reads_max(self, partition: Partition, offset: int) -> int:
-        """Return how often a position may have been read at most: once, and once more for each rewind
-        to this position or an earlier one.
+        """Return how often a position may have been read: once, and once more for each rewind to this
+        position or an earlier one.
 
-        An epoch's first record in the log shows where it began. Records that were read and
-        committed before that one because they need no verdict (dead letters, empty texts) are
-        directly below it, with no logged position between. An epoch without any record in the log
-        has read only such records.
+        The first record of an epoch in the log shows where the epoch began. Records without a
+        verdict (dead letters, empty texts) may have been read directly before it; no logged position
+        is between them. An epoch without a record in the log has read only such records.
         """
         epochs = self.epochs.get(partition, {})
         places = self._places.get(partition, {})

@@ -1,9 +1,8 @@
-"""Judge a recorded log twice, unchanged and under another plan, and report the differences. Without
-Kafka.
+"""Judge a log twice, unchanged and under another plan, and report the differences. This module reads
+no Kafka.
 
-Invariants: the role's index judges the records; only the plan, the window and the rule for the best
-copy are changed in them; a document counts once, where it was first judged, even if it was
-redelivered.
+Invariants: the index of the role judges the records, in which only the plan, the window and the rule
+for the best copy are changed; each document counts once, where it was first judged.
 """
 
 from __future__ import annotations
@@ -48,10 +47,11 @@ SETTINGS: Final = ("plan", *_NUMBERS, *_SIMILARITIES, "by_length", "window", "re
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """The changes to make: `plan` replaces the log's plan, `fields` replace single fields of it.
+    """The changes to make. None keeps the value of the log.
 
-    `length_ms` is the window's length: None keeps that of the log, 0 means no window. `refresh` and
-    `better` (the rule for the best copy) are None to keep those of the log.
+    `plan`: replaces the plan; `fields`: replace single fields of the plan; `length_ms`: the length of
+    the window, 0 for no window; `refresh`: whether a duplicate renews its kept document; `better`: the
+    rule for the best copy.
     """
 
     plan: Plan | None = None
@@ -62,7 +62,7 @@ class Alternative:
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> Alternative:
-        """Parse `NAME=VALUE` texts: plan=classic, threshold=18, by_length=24@5,21@40.
+        """Parse texts `NAME=VALUE`, such as plan=classic, threshold=18, by_length=24@5,21@40.
 
         Raises:
             InputError: a text is not a setting of a plan, or its value is invalid.
@@ -83,13 +83,13 @@ class Alternative:
             elif name in _SIMILARITIES:
                 fields[name.removeprefix("similarity_")] = plans.parse_similarity(value)
             elif name == "window":
-                length_ms = _length_ms(value)
+                length_ms = _parse_length_ms(value)
             elif name == "refresh" and value in ("true", "false"):
                 refresh = value == "true"
             elif name == "better":
                 better = BetterRule.named(value.lower())
             elif name == "by_length":
-                fields[name] = [_step(step) for step in value.split(",") if step]
+                fields[name] = [_parse_step(step) for step in value.split(",") if step]
             else:
                 raise InputError(
                     f"{text!r:.80} is not a setting of a plan; write one of "
@@ -98,8 +98,8 @@ class Alternative:
                 )
         return cls(plan, fields, length_ms, refresh, better)
 
-    def replacement(self, fields: object) -> Plan:
-        """Return the plan that replaces one of the log.
+    def replace_plan(self, fields: object) -> Plan:
+        """Return the plan that replaces a plan of the log, given by its fields.
 
         Raises:
             ConfigurationError: the changed fields do not form a valid plan.
@@ -108,14 +108,14 @@ class Alternative:
         return Plan.from_fields({**base, **self.fields})
 
     def change(self, raw: bytes | None) -> bytes | None:
-        """Return a log record with its plan, window and rule changed, if it contains them."""
+        """Return a log record in which plan, window and rule are changed, if it contains them."""
         record = decode_unless_damaged(records.decode, raw)
         if not isinstance(record, Control) or record.type not in ("declare", "plan"):
             return raw
         fields = dict(record.fields)
         try:
             if "plan" in fields:
-                fields["plan"] = self.replacement(fields["plan"]).to_fields()
+                fields["plan"] = self.replace_plan(fields["plan"]).to_fields()
             if record.type == "declare" or "window" in fields:
                 fields["window"] = self._window(fields.get("window"))
             if self.better is not None and (record.type == "declare" or "better" in fields):
@@ -127,7 +127,7 @@ class Alternative:
         return records.encode_control(Control(record.type, fields))
 
     def _window(self, fields: object) -> dict[str, Any] | None:
-        """Return the fields of the window that replaces one of the log; None for no window."""
+        """Return the fields of the window that replaces a window of the log; None for no window."""
         window = None if fields is None else Window.from_fields(fields)
         length_ms = (
             self.length_ms
@@ -142,21 +142,23 @@ class Alternative:
         return Window(length_ms, refresh).to_fields() if length_ms else None
 
 
-def _length_ms(text: str) -> int:
-    """Return the milliseconds of a window's length, 0 for none."""
+def _parse_length_ms(text: str) -> int:
+    """Return the length of a window in milliseconds; 0 for `none`."""
     if text == "none":
         return 0
     try:
         return round(parse_duration(text).total_seconds() * 1000)
     except ValueError as error:
-        raise InputError(f"A window is written 30d, 12h or none, not {text!r:.40}.") from error
+        raise InputError(
+            f"A window must be a time such as 30d or 12h, or none, not {text!r:.40}."
+        ) from error
 
 
-def _step(text: str) -> list[int]:
+def _parse_step(text: str) -> list[int]:
     bits, _, below = text.partition("@")
     if not (bits.isdigit() and below.isdigit()):
         raise InputError(
-            f"A threshold by length is written BITS@FEATURES, as in 24@5, not {text!r:.40}."
+            f"A threshold by length must be BITS@FEATURES, such as 24@5, not {text!r:.40}."
         )
     return [int(below), int(bits)]
 
@@ -168,12 +170,12 @@ def judgement_text(judgement: Judgement) -> str:
     if judgement.sibling is not None:
         return f"{judgement.reason.label}, sibling {judgement.sibling.position}, similarity {judgement.text_similarity or 0:.2f}"
     better = (
-        f", better than all before by the rule {BETTER_LABELS[judgement.better]}"
+        f", better than all earlier copies by the rule {BETTER_LABELS[judgement.better]}"
         if judgement.better
         else ""
     )
-    share = judgement.text_similarity
-    similarity = "" if share is None else f", similarity {share:.2f}"
+    value = judgement.text_similarity
+    similarity = "" if value is None else f", similarity {value:.2f}"
     return f"{judgement.reason.label} of {judgement.of.position} at {judgement.distance} bits{similarity}{better}"
 
 
@@ -202,8 +204,9 @@ class Changed:
 
 @dataclass(slots=True)
 class Difference:
-    """The effect of another plan: changed documents by kind, the first `shown_max` of each kind, and the
-    reasons before (`was`) and after (`would_be`).
+    """The effect of an alternative. `kinds`: the number of changed documents by kind of change;
+    `samples`: the first `shown_max` of each kind; `was`, `would_be`: the number of documents by reason
+    before and after.
     """
 
     shown_max: int
@@ -214,7 +217,7 @@ class Difference:
     samples: list[Changed] = field(default_factory=list)
 
     def to_fields(self, plan: str | None) -> dict[str, Any]:
-        """Return the effect of `plan` as the command's JSON object."""
+        """Return the effect of `plan` as the JSON object of the command."""
         return {
             "plan": plan,
             "documents": self.documents,
@@ -231,7 +234,7 @@ class Difference:
         kept = [reason.label for reason in reasons if reason.verdict is Verdict.UNIQUE]
         return [
             *([reason.label, *(f"{n[reason.label]:,}" for n in both)] for reason in reasons),
-            ["kept in all", *(f"{sum(n[label] for label in kept):,}" for n in both)],
+            ["all kept", *(f"{sum(n[label] for label in kept):,}" for n in both)],
         ]
 
     def add_batch(
@@ -248,7 +251,7 @@ class Difference:
             self.documents += 1
             self.was[before.reason.label] += 1
             self.would_be[after.reason.label] += 1
-            kind = _kind(before, after)
+            kind = _kind_of_change(before, after)
             if kind:
                 self.kinds[kind] += 1
                 if self.kinds[kind] <= self.shown_max:
@@ -260,7 +263,7 @@ class Difference:
                     )
 
 
-def _kind(before: Judgement, after: Judgement) -> str:
+def _kind_of_change(before: Judgement, after: Judgement) -> str:
     if before.reason.verdict is not after.reason.verdict:
         return (
             "unique to duplicate"
@@ -301,8 +304,8 @@ def compare(
         after = judgements_of(apply_group(changed, changed_group))
         if changed.declared is None and recorded.declared is not None:
             raise ConfigurationError(
-                f"The log's prints cannot be judged by that plan: {recorded.declared.recipe} makes "
-                "fewer bits than it looks at."
+                f"The plan cannot judge this log: it compares more bits than the fingerprints of "
+                f"{recorded.declared.recipe} have."
             )
         for offset, judgements in before.items():
             if offset in after:
@@ -316,7 +319,7 @@ def batches_of(group: Iterable[tuple[int, int, bytes | None]]) -> Iterator[tuple
 
 
 def judgements_of(index_answers: Mapping[int, bytes]) -> dict[int, Sequence[Judgement]]:
-    """Return the judgements on each batch from an index's answers, by log offset."""
+    """Return the judgements on each batch in the answers of an index, by log offset."""
     judgements = {}
     for offset, raw in index_answers.items():
         answer = answers.decode(raw, f"The answer to log record {offset}")
@@ -328,7 +331,7 @@ def judgements_of(index_answers: Mapping[int, bytes]) -> dict[int, Sequence[Judg
 def apply_group(
     index: LogIndex, group: Sequence[tuple[int, int, bytes | None]]
 ) -> dict[int, bytes]:
-    """Apply log records with an index that keeps no answers; return its answers by log offset."""
+    """Apply log records with an index. Return its answers by log offset; the index does not keep them."""
     index_answers = dict(index.apply(group))
     index.answered(index.applied)
     return index_answers

@@ -1,19 +1,18 @@
-"""The plan's predicate, implemented a second time, as a plain scan over rows.
+"""Find copies under a plan by a plain scan over all rows, in a second implementation of the rules.
 
-A plan's fields are those of the log's records (docs/reference/plans.md). Of the low `width` bits of
-two fingerprints at most `threshold` differ, and at most `radius` bits in the `key_blocks` blocks
-that differ least; `by_length` sets other thresholds for shorter texts; with `ratio` the shorter
-text has at least this share, in per cent, of the longer one's features. Two texts are candidates
-too if one of the `bands` blocks of their sketches is equal; their similarity must be at least
-`similarity` per cent. Of the living rows that share a key, only `asked` are compared: half of them
-the first, half the last. A value of half a byte is equal by chance once in 16 times; the
-similarity of the sketches' second part is corrected for that.
+The fields of a plan are those in log records (docs/reference/plans.md).
 
-The required similarity depends on the sites of two texts. Different known sites, or the same id:
-`similarity`. One site and equal titles, or an unknown site: `unsure`. One site and an unknown
-title: `same_site`; one site and different titles: `other_title`. Each is at least `similarity`. A
-text of the same site that reaches only `similarity` is a sibling, not a copy. From 85 per cent the
-number of differing bits is ignored.
+- Two texts are candidates if at most `radius` bits differ in some `key_blocks` of the `blocks` of their
+  fingerprints, or if one of the `bands` blocks of their sketches is equal. With `asked`, only that
+  number of live rows that share a key are compared: half of them the earliest, half the latest.
+- Candidates are near if at most `threshold` of the low `width` bits differ (`by_length` sets other
+  thresholds for shorter texts), the shorter text has at least `ratio` per cent of the longer text's
+  features, and their similarity reaches the required one. From 85 per cent on, bits are ignored.
+- The required similarity is `similarity` for different known sites and for the same id, `unsure` for
+  one site with equal titles and for an unknown site, `same_site` for one site with an unknown title,
+  and `other_title` for one site with different titles. Each is at least `similarity`. A text of the
+  same site that reaches only `similarity` is a sibling, not a copy.
+- Half-byte values of sketches are equal by chance once in 16 times; their similarity is corrected.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _SURE_SIMILARITY: Final = 24 * 85
 _APART, _SIBLING, _NEAR = range(3)
 
 TextOrigin: TypeAlias = tuple[int, int, int]
-"""(hash of the site, hash of the title, CRC-32 of the id) of a text, each 0 if it is unknown."""
+"""(hash of the site, hash of the title, CRC-32 of the id) of a text; 0 for each that is unknown."""
 
 
 class ComparedText(NamedTuple):
@@ -53,8 +52,8 @@ class ComparedText(NamedTuple):
 
     @classmethod
     def of(cls, batch: Batch, place: int) -> Self:
-        """Return the text of a document; a CRC of 0 becomes 1, because 0 means that there is no
-        id.
+        """Return what a plan compares of a document. A CRC of 0 becomes 1, because 0 means that there
+        is no id.
         """
         identifier = batch.ids[place]
         id_crc = (zlib.crc32(identifier) or 1) if identifier else 0
@@ -70,14 +69,16 @@ class ComparedText(NamedTuple):
     def of_number(
         cls, fingerprint: int, features: int, sketch: bytes, origin: TextOrigin = (0, 0, 0)
     ) -> Self:
-        """Return the text of a fingerprint that is given as a number, in the common scope."""
+        """Return what a plan compares, from a fingerprint that is given as a number; in the default
+        scope.
+        """
         limbs = np.frombuffer(fingerprint.to_bytes(_FINGERPRINT_BYTES_MAX, "little"), "<u8")
         return cls(limbs, features, 0, np.frombuffer(sketch, np.uint8), origin)
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The predicate of a plan: which texts are within reach of each other."""
+    """The rules of a plan: which texts are near each other."""
 
     plan: Plan
 
@@ -91,18 +92,18 @@ class Reach:
 
     @property
     def bounds_candidates(self) -> bool:
-        """Whether the other rows decide if a pair is compared: sketch blocks find candidates, or
-        their number is bounded.
+        """Whether other rows affect which pairs are compared, because sketch blocks find candidates or
+        their number is limited.
         """
         return bool(self.plan.bands or self.plan.asked)
 
     @property
     def needs_sketch(self) -> bool:
         """Whether the plan reads sketches."""
-        return bool(self.plan.bands or self.compares)
+        return bool(self.plan.bands or self.needs_similarity)
 
     @property
-    def compares(self) -> bool:
+    def needs_similarity(self) -> bool:
         """Whether the plan requires a similarity."""
         plan = self.plan
         return any((plan.similarity, plan.unsure, plan.same_site, plan.other_title))
@@ -129,17 +130,15 @@ class Reach:
         return int(_differing_bits(self, first.limbs[np.newaxis], second.limbs).sum())
 
     def is_near(self, first: ComparedText, second: ComparedText) -> bool:
-        """Return whether two texts are within reach of each other, with no bound on the number of
-        candidates.
-        """
+        """Return whether two texts are near each other, without a limit of candidates."""
         rows = Rows(len(first.limbs), len(first.sketch))
         rows.add_entry(first)
         return bool(PlainScan().find(self, rows, 0, 1, [second])[0, 0] == 0)
 
 
 class Rows:
-    """The compared columns of all representatives, the removed ones included, in the order in which
-    they were added.
+    """The columns that plans compare, of all representatives in the order in which they were added, also
+    of removed ones.
     """
 
     def __init__(self, limbs: int, values: int = 0) -> None:
@@ -165,7 +164,7 @@ class Rows:
         return row
 
     def text(self, row: int) -> ComparedText:
-        """Return a copy of a row."""
+        """Return a copy of a row as a text."""
         site, title, id_crc = self.origins[row].tolist()
         return ComparedText(
             limbs=self.prints[row].copy(),
@@ -177,15 +176,13 @@ class Rows:
 
 
 class PlainScan:
-    """Compare every row: count the rows that share each key in log order, and return the first
-    match.
-    """
+    """Compares a text with every row, without tables."""
 
     def find(
         self, reach: Reach, rows: Rows, first: int, end: int, texts: Sequence[ComparedText]
     ) -> NDArray[np.int64]:
-        """Return for each text (n, 2) the lowest living rows of [first, end) and of its scope that
-        are near and that are siblings, or -1.
+        """Return for each text (n, 2) the earliest near row and the earliest sibling among the live rows
+        of its scope in [first, end); -1 without one.
         """
         found = []
         for text in texts:
@@ -198,12 +195,12 @@ class PlainScan:
     def _candidates(
         self, reach: Reach, rows: Rows, first: int, end: int, text: ComparedText
     ) -> NDArray[np.int64]:
-        """Return the living rows of [first, end) that are compared with a text, ascending."""
+        """Return the live rows in [first, end) that are compared with a text, ascending."""
         plan, tail_count = reach.plan, reach.plan.asked // 2
         peers = first + np.flatnonzero(
             rows.alive[first:end] & (rows.scopes[first:end] == text.scope)
         )
-        if not reach.bounds_candidates and not reach.compares:
+        if not reach.bounds_candidates and not reach.needs_similarity:
             # Rows that differ in too many bits cannot affect the result.
             difference = (
                 rows.prints[peers, : reach.limbs] ^ text.limbs[: reach.limbs]
@@ -233,7 +230,7 @@ def _differing_bits(
 def _judge_rows(
     reach: Reach, rows: Rows, candidates: NDArray[np.int64], text: ComparedText
 ) -> NDArray[np.int64]:
-    """Return for each candidate row whether it is near a text, its sibling or apart, (rows,)."""
+    """Return for each candidate row whether it is near a text, its sibling, or neither, (rows,)."""
     plan, features = reach.plan, rows.features[candidates]
     shorter, longer = np.minimum(features, text.features), np.maximum(features, text.features)
     limit = np.full(len(candidates), plan.threshold)
@@ -242,23 +239,23 @@ def _judge_rows(
     fits = 100 * shorter >= plan.ratio * longer
     bits = _differing_bits(reach, rows.prints[candidates], text.limbs)
     is_close = bits.sum(axis=1) <= limit
-    if not reach.compares:
+    if not reach.needs_similarity:
         return np.where(fits & is_close, _NEAR, _APART)
-    share = _similarity_in_2400ths(_equal_values(rows.sketches[candidates], text.sketch))
-    fits &= (share >= 24 * plan.similarity) & (is_close | (share >= _SURE_SIMILARITY))
+    similarity = _similarity_in_2400ths(_equal_values(rows.sketches[candidates], text.sketch))
+    fits &= (similarity >= 24 * plan.similarity) & (is_close | (similarity >= _SURE_SIMILARITY))
     requirements = [
         _required_similarity(plan, tuple(origin), text.origin)
         for origin in rows.origins[candidates].tolist()
     ]
     required = np.array([per_cent for per_cent, _ in requirements], np.int64)
     is_same_site = np.array([is_same for _, is_same in requirements], np.bool_)
-    unlike = np.where(is_same_site, _SIBLING, _APART)
-    return np.where(fits, np.where(share >= 24 * required, _NEAR, unlike), _APART)
+    otherwise = np.where(is_same_site, _SIBLING, _APART)
+    return np.where(fits, np.where(similarity >= 24 * required, _NEAR, otherwise), _APART)
 
 
 def _required_similarity(plan: Plan, first: TextOrigin, second: TextOrigin) -> tuple[int, bool]:
-    """Return the similarity that two origins require, in per cent, and whether the texts can be
-    siblings: of one site.
+    """Return the similarity in per cent that two texts need to be copies, and whether they can be
+    siblings because they are on one site.
     """
     (site, title, id_crc), (other_site, other_title, other_id_crc) = first, second
     if id_crc and id_crc == other_id_crc:
@@ -274,8 +271,8 @@ def _required_similarity(plan: Plan, first: TextOrigin, second: TextOrigin) -> t
 
 
 def _equal_values(sketches: NDArray[np.uint8], sketch: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Return which values of sketches (.., bytes) equal those of `sketch`: `SKETCH_VALUES` bytes,
-    then half bytes.
+    """Return which values of sketches (.., bytes) equal those of `sketch`. The values are
+    `SKETCH_VALUES` bytes, then half bytes.
     """
     differing = sketches ^ sketch
     if not differing.shape[-1]:
@@ -288,8 +285,8 @@ def _equal_values(sketches: NDArray[np.uint8], sketch: NDArray[np.uint8]) -> NDA
 
 
 def _similarity_in_2400ths(equal: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the similarity in 2,400ths: the mean of the shares of equal values in both parts; the
-    second is corrected for equality by chance, once in 16 times.
+    """Return the similarity in 2,400ths: the mean of the shares of equal values in both parts. The
+    second share is corrected for values that are equal by chance, once in 16 times.
     """
     similarity: NDArray[np.int64] = (
         15 * equal[..., :SKETCH_VALUES].sum(axis=-1)
@@ -305,8 +302,8 @@ def per_cent(first: NDArray[np.uint8], second: NDArray[np.uint8]) -> int:
 
 
 def _print_keys(reach: Reach, bits: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Return which keys of the fingerprint are shared, (rows, keys), from the differing bits (rows,
-    width).
+    """Return which keys of the fingerprints are shared, (rows, keys). `bits`: the bits that differ,
+    (rows, width).
     """
     if not reach.plan.blocks:
         return np.ones((len(bits), 0 if reach.plan.bands else 1), np.bool_)

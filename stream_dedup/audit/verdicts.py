@@ -1,12 +1,12 @@
 """Check the headers of each output, and the representatives that duplicates name, against the log.
 
-If the fold judges, every `dedup.*` header is compared with that of its judgement. If it does not
-(the log is too large for a scan), a duplicate is compared with its representative in the log: it
-has the same text, or it is within reach under the plan that was in force.
+If the log was judged again, every `dedup.*` header is compared with the judgement. If it was not,
+because the log is too large for a scan, a duplicate is compared with its representative in the log: it
+must have the same text, or be near under the plan that was in force.
 
-Invariants: a duplicate's representative is in `unique`, or not committed yet, or a seed, or of a
-topic that was created again since, or its part of `unique` was trimmed; for records that were
-passed on unjudged (`fail-open`) only the fingerprint is checked.
+The representative of a duplicate must be on `unique`, unless it is not committed yet, is a seed, is
+from a topic that was recreated, or retention has removed its part of `unique`. For records that were
+delivered unjudged (`fail-open`) only the fingerprint is checked.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from stream_dedup.audit.content_digests import (
     Content,
     cut_of,
-    of_dead_letter,
-    of_output,
+    digest_dead_letter,
+    digest_output,
     split_verdict,
 )
 from stream_dedup.audit.findings import Findings, Kind, Waiting
 from stream_dedup.audit.ledger import AuditLedger
-from stream_dedup.audit.log_contents import LoggedDocument, Outline
+from stream_dedup.audit.log_contents import LoggedDocument, LogOutline
 from stream_dedup.audit.scan import per_cent
 from stream_dedup.domain.document import (
     OUTCOMES,
@@ -47,15 +47,15 @@ _REASONS_WITHOUT_LOG = {Reason.EMPTY.label, Reason.TOMBSTONE.label, Reason.BYPAS
 
 @dataclass(slots=True)
 class AuditedOutputs:
-    """Check the outputs one after another; `close` makes the checks that need all of them.
+    """Checks the outputs one by one. `close` makes the checks that need all of them.
 
-    `names` are the topics of uniques, duplicates and dead letters. `in_flight` counts missing
-    representatives that the group has not committed past yet, `unemitted` those that it has:
-    duplicates may name them, and no output contains them. `now_ms` is the time when the end offsets
-    were read: a release appended less than a minute before may still be in flight.
+    `names`: the topics of uniques, duplicates and dead letters. `in_flight`: representatives that are
+    not on `unique`, because the group has not committed them yet; `unemitted`: representatives that
+    are missing although it has. `now_ms`: the time at which the ends were read; a release that was
+    appended less than a minute before may still be in flight.
     """
 
-    outline: Outline
+    outline: LogOutline
     ledger: AuditLedger
     names: tuple[str, str, str]
     source: tuple[str, bytes]
@@ -75,7 +75,9 @@ class AuditedOutputs:
     _answered_again: set[LogPlace] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        """Collect the log places of representatives that the log answers again without sibling."""
+        """Collect the log places of representatives that were redelivered, whose answers have no
+        sibling.
+        """
         for log_offset, judgements in self.outline.judgements.items():
             self._answered_again.update(
                 judgement.decided
@@ -84,16 +86,16 @@ class AuditedOutputs:
             )
 
     def add_message(self, message: Message) -> None:
-        """Check a record of an output; call it in the order of the partition."""
+        """Check a record of an output. Call this in the order of the partition."""
         if message.topic == self.names[2]:
             self._add_dead_letter(message)
         else:
             self._add_verdict(message)
 
     def close(self) -> None:
-        """Check that each representative that is named, and each of the log, is in `unique`."""
-        for (partition, offset), where in self._named_positions.items():
-            self._check_named(partition, offset, where)
+        """Check that each representative of the log, and each that is named, is on `unique`."""
+        for (partition, offset), duplicate_position in self._named_positions.items():
+            self._check_named(partition, offset, duplicate_position)
         for log_offset, judgements in self.outline.judgements.items():
             batch = self.outline.batches[log_offset]
             for place, judgement in enumerate(judgements):
@@ -110,7 +112,7 @@ class AuditedOutputs:
         for log_offset in sorted(self.outline.releases):
             self._check_released(log_offset)
 
-    # -- one record
+    # -- a single record
 
     def _add_dead_letter(self, message: Message) -> None:
         _, error_headers = split_dead_letter(message.headers)
@@ -124,12 +126,15 @@ class AuditedOutputs:
         partition = (*self.source, int(part))
         self._dead_lettered.add((partition, int(offset)))
         self.ledger.add_output(
-            message, of_dead_letter(message), (partition, int(offset)), cut=cut_of(error_headers)
+            message,
+            digest_dead_letter(message),
+            (partition, int(offset)),
+            cut=cut_of(error_headers),
         )
 
     def _add_verdict(self, message: Message) -> None:
         _, dedup_headers = split_verdict(message.headers)
-        content = of_output(message)
+        content = digest_output(message)
         reason = headers.text_of(dedup_headers, headers.REASON)
         self.reasons[reason or "none"] += 1
         place = headers.parse_log_place(headers.text_of(dedup_headers, headers.LOG))
@@ -139,10 +144,12 @@ class AuditedOutputs:
             return
         self.ledger.add_output(message, content, None)
         if place is not None:
-            predicate = f"names {place} in the log (dedup.log), and there is no document there that an index judges."
+            predicate = (
+                f"names {place} in the log (dedup.log), but no index judges a document there."
+            )
             self.findings.add_finding(Kind.VERDICT, message.position, predicate)
         elif reason not in _REASONS_WITHOUT_LOG or message.topic != self.names[0]:
-            predicate = f"names no place in the log (dedup.log), though its reason is {reason!r}."
+            predicate = f"names no place in the log (dedup.log), although its reason is {reason!r}."
             self.findings.add_finding(Kind.VERDICT, message.position, predicate)
 
     def _check_judged(
@@ -162,7 +169,7 @@ class AuditedOutputs:
         ):
             self._delivered[document.partition].add(document.offset)
             if document.log.offset in self.outline.releases:
-                # Written by the command, or by a worker that read the record again.
+                # The command wrote it, or a worker that read the record again.
                 self._released.add(position)
             if not is_released:
                 self._first_delivered.setdefault(document.partition, document.offset)
@@ -175,7 +182,7 @@ class AuditedOutputs:
             self.findings.add_finding(Kind.VERDICT, message.position, predicate)
         else:
             self.compared += 1
-            if difference := differences(dedup_headers, expected):
+            if difference := describe_differences(dedup_headers, expected):
                 predicate = f"({_position_text(*position)}, log {document.log}) differs from the log: {difference}."
                 self.findings.add_finding(Kind.VERDICT, message.position, predicate)
         if headers.text_of(dedup_headers, headers.VERDICT) == Verdict.DUPLICATE.value:
@@ -186,9 +193,9 @@ class AuditedOutputs:
     ) -> None:
         verdict = headers.text_of(dedup_headers, headers.VERDICT)
         is_duplicate = verdict == Verdict.DUPLICATE.value
-        has_own_topic = self.outline.batches[document.log.offset].mode.name != "ANNOTATE"
+        has_duplicates_topic = self.outline.batches[document.log.offset].mode.name != "ANNOTATE"
         if is_duplicate is not (message.topic == self.names[1]) and (
-            has_own_topic or not is_duplicate
+            has_duplicates_topic or not is_duplicate
         ):
             self.findings.add_finding(
                 Kind.VERDICT,
@@ -199,7 +206,7 @@ class AuditedOutputs:
     def _expected_headers(
         self, dedup_headers: Headers, reason: str, document: LoggedDocument
     ) -> Headers | None:
-        """Return the `dedup.*` headers that follow from the log; None if it has no verdict."""
+        """Return the `dedup.*` headers that follow from the log; None without a verdict in the log."""
         declaration = self.outline.fold.declaration
         outcome = OUTCOMES.get(reason)
         if declaration is None or outcome is None:
@@ -211,7 +218,7 @@ class AuditedOutputs:
         if reason == Reason.FAIL_OPEN.label:
             return unique
         if place.offset in self.outline.releases:
-            # As released; or, if it was read again, as a redelivered representative.
+            # The command delivered it, or a worker that read it again.
             return unique if outcome.verdict is Verdict.UNIQUE else None
         judgements = self.outline.judgements.get(place.offset)
         if judgements is None:
@@ -232,7 +239,7 @@ class AuditedOutputs:
             and place in self._answered_again
             and not headers.text_of(dedup_headers, headers.SIBLING_POSITION)
         ):
-            # Read again after a rewind: an index keeps the reason of a representative, no sibling.
+            # Read again after a rewind: an index stores the reason of a representative, not its sibling.
             judgement = judgement._replace(of=None, similarity=NOT_COMPARED)
         return headers.of_verdict(position, declaration.recipe, document.hex, judgement)
 
@@ -250,15 +257,16 @@ class AuditedOutputs:
         self._named_positions.setdefault(
             (representative.partition, representative.offset), message.position
         )
-        if why := self._not_within_reach(dedup_headers, reason, document, representative):
+        if reason_not_near := self._reason_not_near(
+            dedup_headers, reason, document, representative
+        ):
             self.findings.add_finding(
-                Kind.REACH, message.position, f"is {reason} to {text}, but {why}."
+                Kind.REACH, message.position, f"is {reason} to {text}, but {reason_not_near}."
             )
 
     def _find_representative(self, document: LoggedDocument, text: str) -> LoggedDocument | None:
-        """Return the document that a duplicate names, or None.
-
-        The topic id is that of the judgement, or else the current one.
+        """Return the document at the position that a duplicate names; None without one. Its topic id is
+        that in the judgement, or else the current one.
         """
         judgements = self.outline.judgements.get(document.log.offset)
         if (
@@ -280,7 +288,7 @@ class AuditedOutputs:
                 return representative
         return None
 
-    def _not_within_reach(
+    def _reason_not_near(
         self,
         dedup_headers: Headers,
         reason: str,
@@ -309,16 +317,16 @@ class AuditedOutputs:
             else f"they differ in {bits} bits, and are not near under the plan in force"
         )
 
-    # -- the end
+    # -- all records
 
-    def _check_named(self, partition: Partition, offset: int, where: str) -> None:
+    def _check_named(self, partition: Partition, offset: int, duplicate_position: str) -> None:
         if offset in self._delivered.get(partition, ()) or self._is_exempt(partition, offset):
             return
         if offset >= self.committed.get(partition[2], 0):
             # In flight: another worker has delivered the duplicate first.
             return
-        predicate = f"is a duplicate of {_position_text(partition, offset)}, which is not in {self.names[0]}."
-        self.findings.add_finding(Kind.REPRESENTATIVE, where, predicate)
+        predicate = f"is a duplicate of {_position_text(partition, offset)}, which is not on {self.names[0]}."
+        self.findings.add_finding(Kind.REPRESENTATIVE, duplicate_position, predicate)
 
     def _is_exempt(self, partition: Partition, offset: int) -> bool:
         if (partition, offset) in self.outline.seeded_positions or partition[:2] != self.source:
@@ -338,14 +346,14 @@ class AuditedOutputs:
             return
         appended_ms = self.outline.appended_ms[judgement.decided.offset]
         if offset >= self.committed.get(partition[2], 0):
-            self.in_flight = self.in_flight.with_one(appended_ms)
+            self.in_flight = self.in_flight.with_another(appended_ms)
             return
-        self.unemitted = self.unemitted.with_one(appended_ms)
+        self.unemitted = self.unemitted.with_another(appended_ms)
         self.findings.add_finding(
             Kind.UNEMITTED,
             _position_text(partition, offset),
             f"became a representative at log {judgement.decided}, appended "
-            f"{headers.rfc3339(appended_ms)}; it is not in {self.names[0]}, and the group has "
+            f"{headers.rfc3339(appended_ms)}; it is not on {self.names[0]}, although the group has "
             "committed past it. "
             "Duplicates may name it.",
         )
@@ -358,28 +366,28 @@ class AuditedOutputs:
             return
         appended_ms = self.outline.appended_ms[log_offset]
         if appended_ms > self.now_ms - _RELEASE_MS:
-            self.in_flight = self.in_flight.with_one(appended_ms)
+            self.in_flight = self.in_flight.with_another(appended_ms)
             return
-        self.unemitted = self.unemitted.with_one(appended_ms)
+        self.unemitted = self.unemitted.with_another(appended_ms)
         self.findings.add_finding(
             Kind.UNEMITTED,
             _position_text(document.partition, document.offset),
             f"was released at log {document.log}, appended {headers.rfc3339(appended_ms)}, and is "
-            "not in "
+            "not on "
             f"{self.names[0]} as released. Finish it with: stream-dedup release "
             f"{document.partition[2]}@{document.offset}",
         )
 
 
-def differences(
+def describe_differences(
     actual: Sequence[tuple[str, bytes | None]], expected: Sequence[tuple[str, bytes | None]]
 ) -> str:
-    """Describe how headers differ from the expected ones; empty if they are equal."""
+    """Return how headers differ from the expected ones; empty if they are equal."""
     if list(actual) == list(expected):
         return ""
     names = dict.fromkeys(name for name, _ in (*actual, *expected))
     differing = [
-        f"{name} is {_shown(actual, name)}, not {_shown(expected, name)}"
+        f"{name} is {_values_text(actual, name)}, not {_values_text(expected, name)}"
         for name in names
         if [value for header, value in actual if header == name]
         != [value for header, value in expected if header == name]
@@ -387,7 +395,7 @@ def differences(
     return "; ".join(differing) or "the same headers are in another order"
 
 
-def _shown(headers_shown: Sequence[tuple[str, bytes | None]], name: str) -> str:
+def _values_text(headers_shown: Sequence[tuple[str, bytes | None]], name: str) -> str:
     values = [
         (value or b"").decode("utf-8", "replace")
         for header, value in headers_shown

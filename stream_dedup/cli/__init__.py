@@ -1,9 +1,9 @@
-"""The commands, one file each; groups of commands share a file.
+"""The commands. A command has one file, or shares that of its group.
 
-`options` declares commands, `app` lists them, `exit_codes` converts errors to exit codes.
+`app` lists the commands, `options` declares them, `exit_codes` converts errors to exit codes.
 
 Invariants: results go to standard output, everything else to standard error; every listing has
-`--json`; text from outside is made printable before it is printed; a `StreamDedupError` is printed as
+`--json`; control characters in text from outside are escaped; a `StreamDedupError` is printed as
 one sentence and ends the command with its exit code.
 """
 

@@ -1,8 +1,8 @@
-"""The program: its commands, in the order of the overview.
+"""Define the program: its commands, in the order of `--help`.
 
-A command is declared in the file of its whole name or of its first word, by the function of its
-whole name (see `options`), and imported when it is called. The overview and completion parse the first paragraph of
-its help from that file instead, which is faster.
+A command such as `dlq show` is the function `dlq_show_command` in `dlq_show.py`, or in `dlq.py`. Its
+file is imported only when the command is called. The overview and completion parse the help from the
+file instead, which is faster.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ GROUPS: Final = {
 
 
 class _Unloaded(TyperCommand):
-    """A command in the overview, before its file is imported."""
+    """A command in the overview, whose file is not imported."""
 
     def __init__(self, whole_name: str, panel: str | None) -> None:
         super().__init__(whole_name.rsplit(maxsplit=1)[-1], rich_help_panel=panel)
         self.whole_name = whole_name
 
     def read_help(self) -> None:
-        """Read the first paragraph of its help without importing its file."""
+        """Read the first paragraph of the command's help without importing its file."""
         file, function = _location(self.whole_name)
         for node in ast.parse((Path(__file__).parent / f"{file}.py").read_bytes()).body:
             if isinstance(node, ast.FunctionDef) and node.name == function:
@@ -79,29 +79,29 @@ class _LazyGroup(TyperGroup):
     """A group whose commands are imported when they are called."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command for the overview."""
+        """Return a command, for the overview."""
         found = super().get_command(ctx, cmd_name)
         if isinstance(found, _Unloaded):
             found.read_help()
         return found
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return name, command and remaining arguments of a call."""
+        """Return the name, the imported command and the remaining arguments of a call."""
         name, found, remaining = super().resolve_command(ctx, args)
         if isinstance(found, _Unloaded):
-            found = command_named(found.whole_name).loaded()
+            found = command_named(found.whole_name).to_click()
         return name, found, remaining
 
 
 def _location(whole_name: str) -> tuple[str, str]:
     """Return the name of a command's file and of its function."""
     name, first = whole_name.replace(" ", "_"), whole_name.split(maxsplit=1)[0]
-    has_own_file = (Path(__file__).parent / f"{name}.py").is_file()
-    return name if has_own_file else first, f"{name}_command"
+    has_separate_file = (Path(__file__).parent / f"{name}.py").is_file()
+    return name if has_separate_file else first, f"{name}_command"
 
 
 def command_named(whole_name: str) -> Command:
-    """Import a command."""
+    """Import the file of a command, and return the command."""
     file, function = _location(whole_name)
     found: Command = getattr(importlib.import_module(f"stream_dedup.cli.{file}"), function)
     return found
@@ -122,7 +122,7 @@ app = typer.Typer(
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that a report of a problem must contain, by name."""
+    """Return the versions that a bug report needs, by name."""
     from stream_dedup.log.records import FORMATS
 
     formats = ", ".join(map(str, sorted(FORMATS)))
@@ -159,7 +159,7 @@ def _options(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; `exit_codes` converts errors to exit codes."""
+    """Run one command and return its exit code. `exit_codes` converts errors to exit codes."""
     args = None if arguments is None else list(arguments)
     return exit_code_of(lambda: program()(args=args, prog_name="stream-dedup"))
 

@@ -1,4 +1,4 @@
-"""`audit`: check the topics of a filter, and print the violations; see `audit.live`."""
+"""`audit`: check the topics of a filter and print the violations (by `audit.live`)."""
 
 from __future__ import annotations
 
@@ -74,5 +74,5 @@ def _print(report: AuditReport, seconds: float) -> None:
     for sentence in report.remark_sentences():
         note(sentence)
     total = report.findings.counts.total()
-    end = counted(total, "violation") if total else "No promise is violated"
+    end = counted(total, "violation") if total else "No violation"
     (note if total else out.print)(f"{end} ({seconds:.1f} s).")

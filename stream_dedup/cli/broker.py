@@ -30,7 +30,7 @@ def broker_command(
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option("--folder", help="Folder for its data.  [default: a temporary folder]"),
+        typer.Option("--folder", help="Folder for the data.  [default: a temporary folder]"),
     ] = None,
     partitions: PartitionsOption = None,
 ) -> int:
@@ -52,9 +52,9 @@ def broker_command(
             sys.stdout.write(_usage(broker.bootstrap, settings.topic_prefix))
             sys.stdout.flush()
             data = (
-                "Its data is kept in {}."
+                "Its data remains in {}."
                 if folder
-                else "Its data in {} is deleted then; --folder keeps it."
+                else "Its data in {} is then deleted; use --folder to keep it."
             )
             note(f"The broker runs until Ctrl-C. {data.format(broker.folder)}")
             while not stop.wait(_POLL_SECONDS):

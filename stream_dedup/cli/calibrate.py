@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from stream_dedup.cli.options import CommandLine, DocumentFormat, FormatOption, JsonOption, command
-from stream_dedup.cli.setting_options import HOW_TO_JUDGE, HOW_TO_READ
+from stream_dedup.cli.setting_options import JUDGING_OPTIONS, READING_OPTIONS
 from stream_dedup.domain.document import DeadLetter
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.domain.terminal import console, note, print_json, print_table, progress
@@ -23,7 +23,7 @@ from stream_dedup.settings.recipe import recipe_of
 @command(
     "calibrate",
     example="stream-dedup calibrate pages.jsonl",
-    flags=(*HOW_TO_READ, *HOW_TO_JUDGE),
+    flags=(*READING_OPTIONS, *JUDGING_OPTIONS),
 )
 def calibrate_command(
     command_line: CommandLine,
@@ -32,12 +32,11 @@ def calibrate_command(
     ],
     document_format: FormatOption = DocumentFormat.AUTO,
     documents: Annotated[
-        int,
-        typer.Option(min=DOCUMENTS_MIN, max=50_000, help="Number of documents to read."),
+        int, typer.Option(min=DOCUMENTS_MIN, max=50_000, help="Number of documents to read.")
     ] = 20_000,
     as_json: JsonOption = False,
 ) -> int:
-    """Show how similar documents are, what each threshold drops, and pairs on either side of it."""
+    """Show how similar documents are, and what each threshold drops, with pairs above and below it."""
     unread_names, results = list[str](), deque[tuple[str, DeadLetter | None]]()
     files = find_all(targets, document_format.value, unread_names)
     settings = settings_for(files, command_line.overrides(), command_line.config)
@@ -58,14 +57,18 @@ def calibrate_command(
 
 def _print(report: dict[str, Any]) -> None:
     out = console()
-    headings = ["nearest earlier document", "of another site", "of one site, or unknown"]
-    print_table(headings, histogram_rows(report))
+    sites = ("on other sites", "on the same site, or unknown")
+    print_table(["similarity to the nearest earlier document", *sites], histogram_rows(report))
     for threshold in report["thresholds"]:
         drops, compared = threshold["drops"], report["compared"]
-        words = "; the words that differ:" if threshold["dropped"] or threshold["kept"] else "."
+        words = (
+            ". Pairs just above and below it, with the words that differ:"
+            if threshold["dropped"] or threshold["kept"]
+            else "."
+        )
         out.print(
-            f"\n{THRESHOLDS[threshold['name']]}: {threshold['similarity']:.2f} drops {drops:,} of "
-            f"{compared:,} documents ({drops / compared:.2%}) at most{words}"
+            f"\n{THRESHOLDS[threshold['name']]}: {threshold['similarity']:.2f} drops at most {drops:,} of "
+            f"{compared:,} documents ({drops / compared:.2%}){words}"
         )
         for side in ("dropped", "kept"):
             for pair in threshold[side]:

@@ -25,7 +25,7 @@ from stream_dedup.cli.options import (
     StrictOption,
     command,
 )
-from stream_dedup.cli.setting_options import HOW_TO_JUDGE, HOW_TO_READ
+from stream_dedup.cli.setting_options import JUDGING_OPTIONS, READING_OPTIONS
 from stream_dedup.files.checking import FileRequest, check
 from stream_dedup.files.keep import FIRST
 from stream_dedup.files.parts import PartFormat
@@ -35,7 +35,7 @@ from stream_dedup.files.parts import PartFormat
     "check",
     example="stream-dedup check pages.jsonl --text-field body --plan classic",
     asks_kafka=False,
-    flags=(*HOW_TO_READ, *HOW_TO_JUDGE),
+    flags=(*READING_OPTIONS, *JUDGING_OPTIONS),
 )
 def check_command(
     command_line: CommandLine,
@@ -49,7 +49,7 @@ def check_command(
     rows: RowsOption = 50,
     to: Annotated[
         Path | None,
-        to_option("Write kept rows and duplicates there; run again after a kill to continue."),
+        to_option("Write kept rows and duplicates there. After a kill, run it again to continue."),
     ] = None,
     written_as: AsOption = None,
     compression: CompressionOption = None,
@@ -62,7 +62,7 @@ def check_command(
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Find duplicates in files without Kafka. --json prints each document, with --to the totals."""
+    """Find duplicates in files without Kafka. --json prints each document; with --to, the totals."""
     request = FileRequest(
         targets=targets,
         against=against or [],

@@ -35,7 +35,7 @@ def compile_command(
 ) -> int:
     """Compile machine code in advance, for an image or a package.
 
-    The code is for every x86-64 processor with AVX2, or every 64-bit ARM; others compile at start.
+    The code runs on every x86-64 processor with AVX2, or every 64-bit ARM; others compile at start.
     """
     directory = to.absolute() / "kernels" if to is not None else compiled.SHIPPED
     target = None if native else compiled.baseline()
@@ -48,8 +48,8 @@ def compile_command(
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(
-            f"The kernels cannot be stored in {directory} ({error.strerror}): run this as the user "
-            "who installs the program, or name another folder with --to."
+            f"The kernels cannot be stored in {directory} ({error.strerror}): run this command as "
+            "the user who installs the program, or name another folder with --to."
         ) from error
     started = time.monotonic()
     child = subprocess.run(
@@ -74,6 +74,6 @@ def compile_command(
         )
         if to is not None:
             print(
-                f"Set STREAM_DEDUP_CACHE_DIR={directory.parent} for the roles; it may be read-only."
+                f"Set STREAM_DEDUP_CACHE_DIR={directory.parent} for the roles; the folder may be read-only."
             )
     return 0

@@ -1,4 +1,4 @@
-"""`declare`: show or change the rules of a running filter; see `orders.run_declare`."""
+"""`declare`: show or change the rules of a running filter (by `orders.run_declare`)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def declare_command(
     window: options.WindowOption = None,
     refresh: options.RefreshOption = None,
     better: options.BetterOption = None,
-    form: options.FormOption = None,
+    log_format: options.LogFormatOption = None,
     reading: options.ReadingOption = False,
     index: options.IndexOption = None,
-    unasked: options.UnaskedOption = False,
+    unchecked: options.UncheckedOption = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> int:
@@ -35,12 +35,12 @@ def declare_command(
         "same_site": same_site,
         "other_title": other_title,
     }
-    change = Change(plan, thresholds, window, refresh, better, form, reading)
-    indexes = [] if unasked else [[url] for url in index] if index else [addresses(settings)]
+    change = Change(plan, thresholds, window, refresh, better, log_format, reading)
+    indexes = [] if unchecked else [[url] for url in index] if index else [addresses(settings)]
     declared = declare(settings, change, indexes, dry_run=dry_run)
     _print(declared, as_json=as_json)
     if declared.log_offset is not None:
-        note(f"Written at log offset {declared.log_offset}; in force for all later records.")
+        note(f"Written at log offset {declared.log_offset}. It applies to all later records.")
     if declared.is_new_reading and not dry_run:
         note(
             f"Written to {settings.topic_names.begun}. Restart every worker with these settings: a "

@@ -56,7 +56,7 @@ RefreshOption = Annotated[
     bool | None,
     typer.Option(
         "--refresh/--no-refresh",
-        help="Whether a duplicate restarts the window of the document that it names.",
+        help="Whether a duplicate restarts the window of its kept document.",
         show_default=False,
     ),
 ]
@@ -64,7 +64,7 @@ BetterOption = Annotated[
     str | None,
     typer.Option("--better", metavar="RULE", help="Which copy is better: longest or newest."),
 ]
-FormOption = Annotated[
+LogFormatOption = Annotated[
     int | None,
     typer.Option(
         "--format",
@@ -84,16 +84,16 @@ IndexOption = Annotated[
         "--index",
         metavar="URL",
         help=(
-            "Index to ask first, for memory and format; one for each replica. Default: on "
+            "Index whose memory and format are checked first; one for each replica. Default: on "
             "this machine."
         ),
     ),
 ]
-UnaskedOption = Annotated[
+UncheckedOption = Annotated[
     bool,
     typer.Option(
-        "--unasked",
-        help="Write the order without asking an index. An index that cannot apply it exits "
-        "with 78.",
+        "--unchecked",
+        help="Do not check memory and format of an index first. An index that cannot apply the "
+        "order exits with 78.",
     ),
 ]

@@ -1,4 +1,4 @@
-"""`demo`: run the filter on a generated crawl; see `demo.run`."""
+"""`demo`: run the filter on a generated crawl (by `demo.run`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dlq redrive`: send dead letters back; see `orders.run_redrive`."""
+"""`dlq redrive`: send dead letters back (by `orders.run_redrive`)."""
 
 from __future__ import annotations
 
@@ -29,19 +29,18 @@ def dlq_redrive_command(
         int | None, typer.Option("--limit", "-n", min=1, help="Send at most N dead letters.")
     ] = None,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Send them; without it they are only counted.")
+        bool, typer.Option("--yes", "-y", help="Send them. Without it they are only counted.")
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Send dead letters back to `documents` in their original form, from the first that was not
-    sent.
+    """Send dead letters back to `documents` in their original form.
 
-    Fix the cause first: each is judged as a new document.
+    Starts at the first letter that was not sent back. Fix the cause first: each is judged as a new document.
     """
     selection = Selection(tuple(stages or ()), tuple(classes or ()), contains)
     totals: Counter[str] = Counter()
     letters = redrive(settings, selection, limit, totals, sends=yes)
-    unfit = {name: totals[name] for name in OBSTACLES if totals[name]}
+    not_sendable = {name: totals[name] for name in OBSTACLES if totals[name]}
     if as_json:
         print_json(
             {
@@ -49,7 +48,7 @@ def dlq_redrive_command(
                 "sent": yes,
                 "may_be_sent_again": totals["again"],
                 "sent_twice_at_most": totals["twice"],
-                "unfit": {name.replace(" ", "_"): count for name, count in unfit.items()},
+                "unfit": {name.replace(" ", "_"): count for name, count in not_sendable.items()},
                 "sources": [letter.source for letter in letters],
             }
         )

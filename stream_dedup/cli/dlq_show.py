@@ -1,4 +1,4 @@
-"""`dlq show`: list dead letters; see `orders.run_redrive`."""
+"""`dlq show`: list dead letters (by `orders.run_redrive`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from stream_dedup.orders.run_redrive import (
 )
 from stream_dedup.settings.settings import Settings
 
-_STAYS = "impossible: produce the source record again"
+_NOT_SENDABLE = "impossible: produce the source record again"
 
 
 @command("dlq show", example="stream-dedup dlq show --stage decode --limit 20")
@@ -68,7 +68,7 @@ def dlq_show_command(
             f"{row['partition']}@{row['offset']}",
             *(row[name] or "-" for name in ("source", "stage", "class")),
             f"{row['bytes']:,}",
-            "yes" if row["sent_back"] else "-" if row["can_be_sent_back"] else _STAYS,
+            "yes" if row["sent_back"] else "-" if row["can_be_sent_back"] else _NOT_SENDABLE,
             row["message"],
         ]
         for row in fields

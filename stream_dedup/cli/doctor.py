@@ -1,4 +1,4 @@
-"""`doctor`: run every check and print the findings. Changes nothing and joins no group."""
+"""`doctor`: run every check and print the findings. It changes nothing and joins no group."""
 
 from __future__ import annotations
 

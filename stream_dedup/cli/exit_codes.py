@@ -1,4 +1,4 @@
-"""The end of a command: convert errors, signals and closed pipes to messages and exit codes."""
+"""Convert errors, signals and closed pipes at the end of a command to messages and exit codes."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _SENTENCE_CHARACTERS_MAX = 4000
 
 
 def exit_code_of(run: Callable[[], object]) -> int:
-    """Run a command and return its exit code; print the sentence of a `StreamDedupError` on standard
-    error, with the traceback only at the log level `debug`.
+    """Run a command and return its exit code.
 
-    Any other error is an internal error, and is printed with its traceback.
+    The sentence of a `StreamDedupError` is printed on standard error, with a traceback only at the log
+    level `debug`. Any other error is an internal error, and is printed with its traceback.
     """
     try:
         code = _run(run)
-        if not sys.stdout.closed:  # `flushed` closes it if its reader has ended
+        if not sys.stdout.closed:  # `run_and_flush` closes it if its reader has ended
             sys.stdout.flush()
     except OSError as error:
-        # An open stream would make the interpreter report at its end that it cannot write.
+        # If the stream is open, the interpreter reports at its end that it cannot write.
         with contextlib.suppress(OSError):
             sys.stdout.close()
         if isinstance(error, BrokenPipeError):
@@ -50,7 +50,7 @@ def _run(run: Callable[[], object]) -> int:
     """Run a command and return its exit code; print errors as `exit_code_of` does.
 
     Raises:
-        OSError: the disk that it writes to is full.
+        OSError: the disk is full.
     """
     try:
         run()
@@ -68,16 +68,16 @@ def _run(run: Callable[[], object]) -> int:
             raise
         traceback.print_exc()
         _print_sentence(
-            f"This is a fault of stream-dedup: {type(error).__name__}: {error}. Please report the "
+            f"This is a bug in stream-dedup: {type(error).__name__}: {error}. Please report the "
             "lines above."
         )
         return _FAILURE
     return 0
 
 
-def flushed(action: Callable[[], int]) -> int:
-    """Run a command and flush its output; return its exit code, or that of `cat` if the reader of
-    the output has ended.
+def run_and_flush(action: Callable[[], int]) -> int:
+    """Run a command and flush its output; return its exit code, or that for a closed pipe if the
+    reader of the output has ended.
 
     Raises:
         BrokenPipeError: another pipe is closed.
@@ -89,7 +89,7 @@ def flushed(action: Callable[[], int]) -> int:
         closed = [stream for stream in (sys.stdout, sys.stderr) if _has_no_reader(stream)]
         if not closed:
             raise
-        for stream in closed:  # so that the interpreter does not report at its end that it failed
+        for stream in closed:  # else the interpreter reports at its end that it cannot write
             with contextlib.suppress(OSError):
                 stream.close()
         return _CLOSED_PIPE
@@ -105,7 +105,7 @@ def _has_no_reader(stream: TextIO) -> bool:
 
 
 def _print_sentence(text: str) -> None:
-    """Print a message on standard error; its lines are made printable."""
+    """Print a message on standard error; control characters are escaped."""
     for line in text.splitlines():
         sys.stderr.write(printable(line, _SENTENCE_CHARACTERS_MAX) + "\n")
     sys.stderr.flush()

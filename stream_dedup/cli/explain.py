@@ -1,5 +1,5 @@
-"""`explain`: print why two documents are copies or not, by the recipe of the settings and their plan,
-or that of the filter.
+"""`explain`: print why two documents are copies or not, by the recipe and plan of the settings, or by
+the plan of the running index.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import typer
 
 from stream_dedup.cli.explain_lines import print_explanation
 from stream_dedup.cli.options import CommandLine, IndexUrlOption, JsonOption, command
-from stream_dedup.cli.setting_options import HOW_TO_JUDGE, HOW_TO_READ
+from stream_dedup.cli.setting_options import JUDGING_OPTIONS, READING_OPTIONS
 from stream_dedup.cli.similar_in_index import plan_in_force
 from stream_dedup.domain.terminal import print_json
 from stream_dedup.files.decoding import is_row
@@ -23,7 +23,7 @@ from stream_dedup.settings.recipe import recipe_of
 @command(
     "explain",
     example="stream-dedup explain documents-3@8812 documents-0@17",
-    flags=(*HOW_TO_READ, *HOW_TO_JUDGE),
+    flags=(*READING_OPTIONS, *JUDGING_OPTIONS),
 )
 def explain_command(
     command_line: CommandLine,
@@ -43,29 +43,29 @@ def explain_command(
 ) -> int:
     """Explain why two documents are copies or not, with the features that differ most.
 
-    Two positions are judged by the plan of the running index, unless options name another.
+    Two positions are judged by the plan of the running index, unless an option sets a plan.
     """
     names = (first, second)
-    settings_of = [
+    settings_of_each = [
         command_line.quiet_settings(value_format="json" if is_row(name) else None) for name in names
     ]
-    recipe, plan = recipe_of(settings_of[0]), settings_of[0].judging_plan
-    names_plan = any(
+    recipe, plan = recipe_of(settings_of_each[0]), settings_of_each[0].judging_plan
+    sets_plan = any(
         option.lstrip("-").startswith(("plan", "similarity")) for option in command_line.overrides()
     )
-    if index is not None and names_plan:
+    if index is not None and sets_plan:
         raise typer.BadParameter(
-            "takes the plan of an index; leave the other plan out", param_hint="--index"
+            "uses the plan of the index; leave out the other plan", param_hint="--index"
         )
-    if index is not None or (all(map(is_position, names)) and not names_plan):
-        plan = plan_in_force(settings_of[0], index)
+    if index is not None or (all(map(is_position, names)) and not sets_plan):
+        plan = plan_in_force(settings_of_each[0], index)
     check_widths(recipe, plan)
     takes_vectors = recipe.method.takes_vectors
     documents = [
         read_compared(settings, name, takes_vectors=takes_vectors)
-        for settings, name in zip(settings_of, names, strict=True)
+        for settings, name in zip(settings_of_each, names, strict=True)
     ]
-    found = explain_pair(names, documents, recipe, plan, settings_of[0].better, rows)
+    found = explain_pair(names, documents, recipe, plan, settings_of_each[0].better, rows)
     if as_json:
         print_json(found)
     else:

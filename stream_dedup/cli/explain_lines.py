@@ -1,4 +1,4 @@
-"""Print what `explain` found as tables."""
+"""Print the result of `explain` as tables."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from stream_dedup.files.explain import to_rows
 
 
 def print_explanation(found: dict[str, Any]) -> None:
-    """Print what `explain_pair` found."""
+    """Print the fields of `explain_pair`."""
     page = console()
     colour = "bold green" if found["verdict"] == "duplicate" else "bold yellow"
-    why = f" ({found['reason']}): {found['why']}" if found["reason"] else f": {found['why']}"
-    page.print(Text.assemble((found["verdict"], colour), why))
+    explanation = (
+        f" ({found['reason']}): {found['why']}" if found["reason"] else f": {found['why']}"
+    )
+    page.print(Text.assemble((found["verdict"], colour), explanation))
     page.print()
     columns = ("name", "fingerprint", "features", "characters", "id")
     print_table(
         ["", *columns[1:]],
         [[str(document[name]) for name in columns] for document in found["documents"]],
     )
-    print_table(["", ""], to_rows(found))  # the empty headings are a blank line
+    print_table(["", ""], to_rows(found))  # empty headings print a blank line
     if found["differing"]:
         page.print()
         rows = [

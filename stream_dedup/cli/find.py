@@ -52,9 +52,11 @@ def find_command(
     search: SearchOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Find the documents that contain a sentence or two, or most of it."""
+    """Find the documents that contain a sentence or two, or most of them."""
     if as_csv and as_json:
-        raise InputError("Documents are printed as CSV or as JSON; give one of --csv and --json.")
+        raise InputError(
+            "Documents are printed as CSV or as JSON; use only one of --csv and --json."
+        )
     text = str(read_text(settings, target, as_text=as_text).text)
     path = client.find_path(limit, page, order, host=host, min_share=min_share, as_csv=as_csv)
     answer = client.ask_search(settings, search, path, text.encode("utf-8", "replace"))

@@ -1,4 +1,4 @@
-"""`forget`: delete an id and its representatives; see `orders.run_forget`."""
+"""`forget`: delete an id and its representatives (by `orders.run_forget`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def forget_command(
 ) -> int:
     """Delete an id and its representatives from every index and search.
 
-    Prints what remains, where and until when.
+    Prints which data remains where, and until when.
     """
     found = forget(settings, identifier, dry_run=dry_run)
     if as_json:
@@ -46,19 +46,19 @@ def forget_command(
         print_table(["remains in", "contents", "until"], [list(kept) for kept in found.remaining])
     if found.log_offset is not None:
         note(
-            f"Written at log offset {found.log_offset}; each index and each search deletes it when it "
-            "reads this record."
+            f"Written at log offset {found.log_offset}. Indexes and searches delete the id when they "
+            "read this record."
         )
     elif not found.since:
         note(
-            f"Nothing was written: it was forgotten at log offset {found.forgotten_at}, and no document "
-            "with this id was read since."
+            f"Nothing was written: the id was forgotten at log offset {found.forgotten_at}, and no "
+            "document with this id was read since."
         )
     else:
         note("Nothing was written (--dry-run).")
     if settings.log_ids == "plain":
         note(
-            "This log contains ids, and keeps them; a log that is started with "
-            "STREAM_DEDUP_LOG_IDS=digest contains none."
+            "This log contains ids and keeps them. Start a new log with "
+            "STREAM_DEDUP_LOG_IDS=digest if it must contain none."
         )
     return 0

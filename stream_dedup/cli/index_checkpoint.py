@@ -37,16 +37,16 @@ def index_checkpoint_command(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--wait") from error
     started = time.monotonic()
-    directory, where = volume_in(volume or settings.index_dir), place_of(settings, place)
-    with progress(f"copying {directory} to {where}", None) as advance:
+    directory, destination = volume_in(volume or settings.index_dir), place_of(settings, place)
+    with progress(f"copying {directory} to {destination}", None) as advance:
         if snapshot.is_running(directory):
-            copy = snapshot.request_snapshot(directory, where, seconds)
+            copy = snapshot.request_snapshot(directory, destination, seconds)
         else:
             copy = snapshot.take(
                 directory,
-                where,
+                destination,
                 keep=SNAPSHOTS_KEPT,
                 advance=lambda size: advance(0, size),
             )
-    print_snapshot(copy, where, time.monotonic() - started, as_json=as_json)
+    print_snapshot(copy, destination, time.monotonic() - started, as_json=as_json)
     return 0

@@ -42,18 +42,18 @@ def index_restore_command(
         bool,
         typer.Option(
             "--offline",
-            help="Do not compare the snapshot with Kafka; the index does at its start.",
+            help="Do not compare the snapshot with Kafka. The index compares it at its start.",
         ),
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Restore an index volume from a snapshot."""
     started = time.monotonic()
-    directory, where = volume_in(volume or settings.index_dir), place_of(settings, place)
+    directory, source = volume_in(volume or settings.index_dir), place_of(settings, place)
     log = None if offline else log_name(settings)
-    with progress(f"restoring {where}", None) as advance:
+    with progress(f"restoring {source}", None) as advance:
         copy = snapshot.restore(
-            where, directory, name=name, log=log, advance=lambda size: advance(0, size)
+            source, directory, name=name, log=log, advance=lambda size: advance(0, size)
         )
     print_snapshot(copy, str(directory), time.monotonic() - started, as_json=as_json)
     return 0

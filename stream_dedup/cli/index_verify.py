@@ -1,4 +1,4 @@
-"""`index verify`: compare an index's volume with its log; see `indexer.verifying`."""
+"""`index verify`: compare an index's volume with its log (by `indexer.verifying`)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def index_verify_command(
     else:
         note(
             f"{directory} does not agree with the log up to offset {stored.log_offset:,}: its state "
-            f"digest is {stored.digest}, that of the log is {computed.digest}. Keep a copy for a "
-            "report; then give the index an empty directory, or restore a snapshot that verifies."
+            f"digest is {stored.digest}, that of the log is {computed.digest}. Keep a copy for a bug "
+            "report. Then start the index with an empty directory, or restore a snapshot that agrees."
         )
     return 0 if is_same else 1

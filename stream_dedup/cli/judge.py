@@ -1,4 +1,4 @@
-"""`judge`: find the duplicates among fingerprints that `prints` wrote, with the results of `check`."""
+"""`judge`: find the duplicates among fingerprints that `prints` wrote; the results equal `check`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stream_dedup.cli.options import (
     StrictOption,
     command,
 )
-from stream_dedup.cli.setting_options import HOW_TO_JUDGE
+from stream_dedup.cli.setting_options import JUDGING_OPTIONS
 from stream_dedup.files.checking import FileRequest
 from stream_dedup.files.keep import FIRST
 from stream_dedup.inputs.columnar import require_pyarrow
@@ -26,7 +26,7 @@ from stream_dedup.inputs.columnar import require_pyarrow
     "judge",
     example="stream-dedup judge prints/ --to verdicts/",
     asks_kafka=False,
-    flags=HOW_TO_JUDGE,
+    flags=JUDGING_OPTIONS,
 )
 def judge_command(
     command_line: CommandLine,
@@ -38,7 +38,7 @@ def judge_command(
     rows: RowsOption = 50,
     to: Annotated[
         Path | None,
-        to_option("Write verdicts there: a Parquet file for each file, one row for each document."),
+        to_option("Write verdicts there: a Parquet file for each file, a row for each document."),
     ] = None,
     keep: Annotated[
         str,

@@ -1,4 +1,4 @@
-"""`load`: write documents from files to `documents`; see `loading.documents`."""
+"""`load`: write documents from files to `documents` (by `loading.documents`)."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def load_command(
     ] = 0,
     as_json: JsonOption = False,
 ) -> int:
-    """Write documents from files to `documents`. If stopped, it reports how to continue."""
+    """Write documents from files to `documents`. If it is stopped, it prints how to continue."""
     topic = topic or settings.topic_names.documents
     if settings.value_format in ("confluent-json", "avro"):
         raise ConfigurationError(
-            "load cannot frame values for a schema registry, because it has no schema id; load plain "
+            "load cannot write the frame of a schema registry, because it has no schema id. Load plain "
             "JSON into a filter with STREAM_DEDUP_VALUE_FORMAT=json, or send the documents with the "
             "producer that has the schema."
         )

@@ -1,8 +1,7 @@
-"""Shared parts of the commands: options, the declaration of a command, and its settings.
+"""Declare commands, and the options that several commands share.
 
-A command is one function in the file of its first word: its parameters are the options, its
-docstring is the help, and `command` adds an example. `app` loads that file when the command is
-called.
+A command is a function: its parameters are the options, its docstring is the help, and the decorator
+`command` adds an example. `app` imports its file when the command is called.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stream_dedup.cli.exit_codes import flushed
+from stream_dedup.cli.exit_codes import run_and_flush
 from stream_dedup.cli.setting_options import SETTING_OPTIONS
 from stream_dedup.domain.document import Stage
 from stream_dedup.domain.printable import printable
@@ -33,12 +32,12 @@ def local_folder(text: str) -> Path:
     """Return the folder on this machine that an option names as a path or as `file://`.
 
     Raises:
-        BadParameter: it is another kind of address, or a file.
+        BadParameter: `text` is a URL of another kind, or names a file.
     """
     path = text.removeprefix("file://")
     if "://" in path:
         raise typer.BadParameter(
-            f"{printable(text)} is a URL; files are written to a folder on this machine only."
+            f"{printable(text)} is a URL; this option needs a folder on this machine."
         )
     if os.path.lexists(path) and not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir can raise
         raise typer.BadParameter(f"{printable(text)} exists and is not a folder.")
@@ -47,7 +46,9 @@ def local_folder(text: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """The values of `--config`, `--set`, `-b` and the command's `flags`; None where not given."""
+    """The values of `--config`, `--set`, `-b` and of the command's `flags`; None for an option that is
+    not set.
+    """
 
     config: Path | None = None
     assignments: Sequence[str] = ()
@@ -55,8 +56,8 @@ class CommandLine:
     flags: Mapping[str, object] = field(default_factory=dict)
 
     def overrides(self, **flags: object) -> dict[str, object]:
-        """Return the settings on the command line by name; `flags` that are not None take precedence
-        over `--set`.
+        """Return the settings on the command line by name. Values of `flags` that are not None have
+        precedence over `--set`.
         """
         values = {"bootstrap_servers": self.brokers, **self.flags, **flags}
         if (vector_field := values.pop("vector_field", None)) is not None:
@@ -66,7 +67,7 @@ class CommandLine:
             for name, value in values.items()
             if value is not None
         }
-        return {**assigned(self.assignments), **by_option}
+        return {**parse_assignments(self.assignments), **by_option}
 
     def arguments(self) -> list[str]:
         """Return the options as arguments of a command line."""
@@ -75,16 +76,15 @@ class CommandLine:
         return [*config, *(part for text in self.assignments for part in ("--set", text)), *brokers]
 
     def settings(self, **flags: object) -> Settings:
-        """Return the settings: flags take precedence over the environment, and it over the file."""
+        """Return the settings. Flags have precedence over the environment, and that over the file."""
         return load_settings(self.overrides(**flags), self.config)
 
     def quiet_settings(self, **flags: object) -> Settings:
-        """Return the settings, and configure logging for a command: warnings and errors only."""
+        """Return the settings, and configure logging for a command: only warnings and errors."""
         settings = self.settings(**flags)
         is_debug = settings.log_level == "debug"
         logs.configure("debug" if is_debug else "warning")
-        # librdkafka warns of each call that it retries; a command reports at its end whether it
-        # succeeded.
+        # librdkafka warns of each call that it retries, but a command only needs the result.
         logging.getLogger(logs.KAFKA_LOGGER).setLevel(logging.DEBUG if is_debug else logging.ERROR)
         return settings
 
@@ -96,7 +96,7 @@ class Command:
 
     If the first parameter of `action` is `settings` or `command_line`, the command has the options
     `--config`, `--set` and, if it `asks_kafka`, `-b`; the parameter receives the resulting
-    `Settings`, or the `CommandLine` to create them. `flags` names its options from `SETTING_OPTIONS`.
+    `Settings`, or the `CommandLine`. `flags`: the names of its options in `SETTING_OPTIONS`.
     """
 
     name: str
@@ -105,8 +105,8 @@ class Command:
     asks_kafka: bool = True
     flags: Sequence[str] = ()
 
-    def loaded(self) -> Any:
-        """Return the command for click; the exit code is the return value of the action."""
+    def to_click(self) -> Any:
+        """Return the command for click. Its exit code is the return value of `action`."""
         app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
         self.add_to(app)
         return typer.main.get_command(app)
@@ -145,13 +145,13 @@ class Command:
                 options[first] = (
                     command_line if first == "command_line" else command_line.quiet_settings()
                 )
-            raise typer.Exit(flushed(partial(self.action, **options)))
+            raise typer.Exit(run_and_flush(partial(self.action, **options)))
 
         run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
         )
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        # One line for each paragraph, so that the help is wrapped at the terminal's width.
+        # Each paragraph is one line, which is wrapped at the width of the terminal.
         paragraphs = (self.action.__doc__ or "").split("\n\n")
         text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
         app.command(self.name.split()[-1], help=text, epilog=f"Example: {self.example}")(run)
@@ -181,7 +181,7 @@ SetOption = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="Any setting, above environment and file: --set group=crawl. Repeatable.",
+        help="Any setting, such as --set group=crawl; precedes environment and file. Repeatable.",
     ),
 ]
 BrokersOption = Annotated[
@@ -220,7 +220,7 @@ IndexOption = Annotated[
         "--index",
         parser=local_folder,
         metavar="FOLDER",
-        help="Store fingerprints there, and compare with those of earlier runs.",
+        help="Store fingerprints there, and compare with earlier runs.",
     ),
 ]
 StrictOption = Annotated[
@@ -277,7 +277,7 @@ OpenVolumeOption = Annotated[
     typer.Option(
         "--volume",
         metavar="DIR",
-        help="Read the volume of an index, running or not, or of `check --index`.",
+        help="Read the volume of an index, also a running one, or of `check --index`.",
     ),
 ]
 SiteOption = Annotated[
@@ -351,9 +351,9 @@ VolumeOption = Annotated[
 ]
 
 
-def assigned(assignments: Sequence[str]) -> dict[str, object]:
-    """Return the values of `--set NAME=VALUE` options by setting; names may also be written as in
-    the environment or with hyphens.
+def parse_assignments(assignments: Sequence[str]) -> dict[str, object]:
+    """Return the values of `--set NAME=VALUE` options by setting. Names may also be written as in the
+    environment, or with hyphens.
     """
     values: dict[str, object] = {}
     for text in assignments:

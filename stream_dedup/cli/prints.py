@@ -1,4 +1,4 @@
-"""`prints`: fingerprint files, on many machines at once, for `judge`."""
+"""`prints`: compute the fingerprints of files for `judge`, possibly on many machines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stream_dedup.cli.options import (
     StrictOption,
     command,
 )
-from stream_dedup.cli.setting_options import HOW_TO_PRINT
+from stream_dedup.cli.setting_options import PRINTING_OPTIONS
 from stream_dedup.files.checking import FileRequest
 from stream_dedup.inputs.columnar import require_pyarrow
 
@@ -26,7 +26,7 @@ from stream_dedup.inputs.columnar import require_pyarrow
     "prints",
     example="stream-dedup prints data/ --to prints/ --jobs 8",
     asks_kafka=False,
-    flags=HOW_TO_PRINT,
+    flags=PRINTING_OPTIONS,
 )
 def prints_command(
     command_line: CommandLine,
@@ -43,7 +43,7 @@ def prints_command(
     strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Compute the fingerprints of documents in files, on as many machines as you like, for `judge`.
+    """Compute the fingerprints of documents in files for `judge`, possibly on many machines.
 
     A repeated run skips unchanged files.
     """

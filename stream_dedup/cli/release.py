@@ -1,4 +1,4 @@
-"""`release`: send wrongly dropped documents to `unique`; see `orders.run_release`."""
+"""`release`: send wrongly dropped documents to `unique` (by `orders.run_release`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def release_command(
         typer.Argument(
             metavar="POSITION|ID|-",
             help="Position (documents-3@8812, duplicates-3@17) or id; - reads positions from "
-            "standard input, one a line.",
+            "standard input, one per line.",
             show_default=False,
         ),
     ],
@@ -49,13 +49,13 @@ def _print(names: TopicNames, released: Released, *, dry_run: bool, as_json: boo
         print_table(["position", "released at log offset"], [[released.position, log_offset]])
     if released.written:
         note(
-            f"Written to {names.unique}. A later copy of it is a duplicate, unless you release it "
-            "too."
+            f"Written to {names.unique}. Later copies of the document are duplicates, unless you release "
+            "them too."
         )
     elif dry_run:
         note("Nothing was written (--dry-run).")
     else:
-        note(f"Nothing was written: it was released before, and is in {names.unique}.")
+        note(f"Nothing was written: the document was released before, and is in {names.unique}.")
 
 
 def _print_many(names: TopicNames, many: ManyReleased, *, dry_run: bool, as_json: bool) -> None:

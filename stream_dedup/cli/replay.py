@@ -1,4 +1,4 @@
-"""`replay`: print the verdicts that another plan or rule would change; see `audit.live`."""
+"""`replay`: print the verdicts that another plan or rule would change (by `audit.live`)."""
 
 from __future__ import annotations
 

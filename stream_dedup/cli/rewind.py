@@ -1,4 +1,4 @@
-"""`rewind`: set back the committed offsets of an idle group; see `orders.run_rewind`."""
+"""`rewind`: set the committed offsets of an idle group (by `orders.run_rewind`)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rewind_command(
         bool,
         typer.Option(
             "--from-outputs",
-            help="For lost offsets: continue after the documents that outputs and log contain.",
+            help="For lost offsets: continue after the last documents in outputs and log.",
         ),
     ] = False,
     dry_run: DryRunOption = False,
@@ -69,7 +69,7 @@ def _print(topic: str, changes: Sequence[OffsetChange], *, is_written: bool, as_
             note(f"{topic}-{change.partition}: {change.warning}")
     if is_written and any(change.is_change for change in changes):
         note(
-            "Written. The workers start there; documents that they read again are delivered "
+            "Written. Workers start at the new offsets. Documents that they read again are delivered "
             "again, and their duplicates are counted again in dedup.copies."
         )
     else:

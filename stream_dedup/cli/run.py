@@ -1,4 +1,4 @@
-"""`run`: run a role in this process, with logs, signals and exit codes, or all as child processes."""
+"""`run`: run one role in this process, or all roles as child processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`seed`: add documents that were delivered elsewhere as representatives; see `loading.seeds`."""
+"""`seed`: add documents that were delivered elsewhere as representatives (by `loading.seeds`)."""
 
 from __future__ import annotations
 

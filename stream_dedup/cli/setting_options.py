@@ -1,4 +1,4 @@
-"""Options that set one setting; a command names those that it has in `flags`."""
+"""Options that each set one setting. A command lists its options in `flags`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-# The options, by the name of the setting.
+# By the name of the setting.
 SETTING_OPTIONS: dict[str, Any] = {
     "text_field": Annotated[
         str | None, typer.Option("--text-field", metavar="PATH", help="Field with the text.")
@@ -69,6 +69,6 @@ SETTING_OPTIONS: dict[str, Any] = {
         ),
     ],
 }
-HOW_TO_READ = ("text_field", "vector_field", "id_field", "site_field", "title_field")
-HOW_TO_PRINT = (*HOW_TO_READ, "recipe", "floor")
-HOW_TO_JUDGE = ("recipe", "floor", "plan", "similarity")
+READING_OPTIONS = ("text_field", "vector_field", "id_field", "site_field", "title_field")
+PRINTING_OPTIONS = (*READING_OPTIONS, "recipe", "floor")
+JUDGING_OPTIONS = ("recipe", "floor", "plan", "similarity")

@@ -51,15 +51,15 @@ def similar_command(
 ) -> int:
     """Find the kept documents that are similar to a text as a whole, nearest first.
 
-    All that reach SIMILARITY are shown. To find documents that contain a sentence, use `find`.
+    Shows all that reach SIMILARITY. To find documents that contain a sentence, use `find`.
     """
     if index is not None and volume is not None:
-        raise typer.BadParameter("give one of --index and --volume")
+        raise typer.BadParameter("use only one of --index and --volume")
     if index is not None and Path(index).is_dir():
         raise InputError(f"{index} is a folder; read the index in it with --volume {index}.")
     settings = command_line.quiet_settings()
-    least = command_line.flags["similarity"]
-    similarity = None if least is None else parse_similarity(str(least))
+    required = command_line.flags["similarity"]
+    similarity = None if required is None else parse_similarity(str(required))
     document = read_text(settings, target, as_text=as_text)
     document = document._replace(
         scope=document.scope if scope is None else scope_number(scope),

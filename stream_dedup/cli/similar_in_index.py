@@ -1,4 +1,4 @@
-"""Ask a running index for the documents that are similar to a text, and for its plan."""
+"""Request the documents that are similar to a text, and the plan, from a running index."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from stream_dedup.settings.settings import Settings
 
 
 def ask_index(look_up: LookUp, settings: Settings, url: str | None) -> dict[str, Any]:
-    """Return the answer to a look-up of the index at `url`, or of the one on this machine.
+    """Return the answer of the index at `url`, or on this machine, to a look-up.
 
     Raises:
-        InputError: no index answers, or it refuses the request.
+        InputError: no index answers, or the index refuses the request.
         ConfigurationError: the index has another recipe.
-        StreamDedupError: it cannot answer now.
+        StreamDedupError: the index cannot answer now.
     """
-    least = {} if look_up.similarity is None else {"similarity": as_text(look_up.similarity)}
+    threshold = {} if look_up.similarity is None else {"similarity": as_text(look_up.similarity)}
     path = http_client.similar_path(
         look_up.recipe.id,
         look_up.limbs,
@@ -33,20 +33,20 @@ def ask_index(look_up: LookUp, settings: Settings, url: str | None) -> dict[str,
         look_up.query.sketch,
         look_up.query.origin,
         limit=look_up.limit,
-        **least,
+        **threshold,
     )
     remedy = "Name one with --index http://HOST:PORT, or read its volume with --volume DIR."
     return http_client.ask_role("index", _bases(settings, url), path, remedy)[1]
 
 
 def plan_in_force(settings: Settings, url: str | None) -> Plan:
-    """Return the plan by which the index at `url`, or on this machine, judges now.
+    """Return the plan that the index at `url`, or on this machine, uses.
 
-    Without an index on this machine it is the plan of the settings, and a note says so.
+    Without a running index on this machine, print a note and return the plan of the settings.
 
     Raises:
         InputError: no index answers at `url`.
-        StreamDedupError: it cannot answer now.
+        StreamDedupError: the index cannot answer now.
     """
     try:
         stats = http_client.ask_role("index", _bases(settings, url), "/v1/stats", "")[1]

@@ -1,4 +1,4 @@
-"""What the commands of snapshots share: the argument for their place, and the output."""
+"""The argument and the output that the snapshot commands share."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ PlaceArgument = Annotated[
 
 
 def place_of(settings: Settings, argument: str | None) -> str:
-    """Return the place of snapshots that the argument or the settings name.
+    """Return the place of snapshots from the argument, else from the settings.
 
     Raises:
-        ConfigurationError: neither does.
+        ConfigurationError: neither names a place.
     """
     place = argument or settings.snapshots
     if place is None:
         raise ConfigurationError(
-            "No place for snapshots is set. Name a folder or a URL, or set STREAM_DEDUP_SNAPSHOTS."
+            "No place for snapshots is set. Name a folder or URL, or set STREAM_DEDUP_SNAPSHOTS."
         )
     with raise_as(place):
         return place
 
 
-def print_snapshot(snapshot: Snapshot, where: str, seconds: float, *, as_json: bool) -> None:
-    """Print a snapshot at `where`, which took `seconds`."""
+def print_snapshot(snapshot: Snapshot, location: str, seconds: float, *, as_json: bool) -> None:
+    """Print a snapshot at `location`, which took `seconds`."""
     if snapshot.remark:
         note(snapshot.remark)
     if as_json:
-        print_json({**snapshot_fields(snapshot, where), "seconds": round(seconds, 3)})
+        print_json({**snapshot_fields(snapshot, location), "seconds": round(seconds, 3)})
     else:
-        print_table(["", "snapshot"], snapshot_rows(snapshot, where, seconds))
+        print_table(["", "snapshot"], snapshot_rows(snapshot, location, seconds))

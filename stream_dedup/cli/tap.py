@@ -40,8 +40,8 @@ def tap_command(
 ) -> int:
     """Print decisions as they are made: verdict, reason, similarity, id and kept document.
 
-    After a duplicate it prints the command that releases it; after a page that was kept because of
-    its site or title, the sibling of that page.
+    For a duplicate, it also prints the command that releases it; for a page that was kept because of
+    its site or title, its sibling.
     """
     names = settings.topic_names
     by_output = dict(zip(_OUTPUTS, names.outputs, strict=True))

@@ -1,4 +1,4 @@
-"""Format a decision of `tap` for a terminal, with all text of the record made printable."""
+"""Format a decision of `tap` for a terminal; control characters are escaped."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ _INDENT = " " * 4
 
 
 def lines(tapped: Tapped, width: int | None) -> Iterator[Text]:
-    """Yield the lines of one record for a terminal with `width` columns, or one line if it is None.
+    """Yield the lines of one record for a terminal with `width` columns, or one line if `width` is
+    None.
 
-    A part that does not fit begins a new line; parts are never broken, so that positions can be
+    A part that does not fit starts a new line. Parts are never broken, so that positions can be
     copied.
     """
     line = Text(no_wrap=True, overflow="ignore")
     line.append(f"{_clock(tapped.time):<12} ", "dim")
     line.append(f"{printable(tapped.verdict, 12):<11} ", _COLOURS.get(tapped.verdict, "magenta"))
     line.append(f"{printable(tapped.reason or '-', 12):<10} ")
-    alike = tapped.similarity or (tapped.distance and f"{tapped.distance} bits")
-    line.append(f"{printable(alike or '', 8):>4} ", "cyan")
+    similarity = tapped.similarity or (tapped.distance and f"{tapped.distance} bits")
+    line.append(f"{printable(similarity or '', 8):>4} ", "cyan")
     for index, part in enumerate(_parts(tapped)):
         if (
             width is not None
@@ -52,18 +53,20 @@ def _parts(tapped: Tapped) -> Iterator[Text]:
     if tapped.of_position is not None:
         yield Text(printable(tapped.of_position), "dim")
     if tapped.sibling_id is not None:
-        share = printable(tapped.sibling_similarity or "", 8)
-        yield Text.assemble((f"{share} like ", "dim"), printable(tapped.sibling_id) or "(no id)")
+        similarity = printable(tapped.sibling_similarity or "", 8)
+        yield Text.assemble(
+            (f"{similarity} like ", "dim"), printable(tapped.sibling_id) or "(no id)"
+        )
         yield Text(printable(tapped.sibling_position or ""), "dim")
     if tapped.verdict == "duplicate":
-        here = tapped.position or f"{tapped.topic}-{tapped.partition}@{tapped.offset}"
-        yield Text(f"stream-dedup release {printable(here)}", "dim")
+        position = tapped.position or f"{tapped.topic}-{tapped.partition}@{tapped.offset}"
+        yield Text(f"stream-dedup release {printable(position)}", "dim")
     if tapped.message is not None:
         yield Text(printable(tapped.message), "red")
 
 
 def _clock(time: str | None) -> str:
-    """Return the local time of a record of today, and the date of older ones."""
+    """Return the local time of a record of today, or the date of an older record."""
     if time is None:
         return "-"
     moment = dt.datetime.fromisoformat(time).astimezone()

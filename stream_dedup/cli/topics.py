@@ -35,7 +35,7 @@ def topics_plan_command(
     folder: TopicFilesOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Print what the cluster's topics lack. Exits with 78 if something cannot be corrected."""
+    """Print missing topics and wrong settings. Exits with 78 if something cannot be corrected."""
     admin, names = Admin(settings), settings.topic_names
     found = topics.plan_cluster(admin, names, folder, partitions, fit_brokers=fit_brokers)
     _print(found, as_json=as_json)
@@ -58,7 +58,7 @@ def topics_apply_command(
 
 
 def _print(found: topics.TopicPlan, *, as_json: bool, is_done: bool = False) -> None:
-    """Print the changes, or those that were made."""
+    """Print the changes to make, or (`is_done`) the changes that were made."""
     table: list[list[str | Text]] = []
     rows = topics.as_rows(found)
     for row in rows:

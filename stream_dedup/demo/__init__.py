@@ -1,5 +1,5 @@
-"""The demo: a crawl in nine languages whose true copies are known, filtered on a real Kafka.
+"""Run the demo: filter a crawl in nine languages, whose true copies are known, on a real Kafka.
 
-Invariants: `score` uses only the measured pairs and imports neither `fingerprinting` nor `index`; a
-test compares the crawl's file with its generator in `bench`.
+Invariants: `score` uses only the measured pairs, and imports neither `fingerprinting` nor `index`; a
+test compares the file of the crawl with its generator in `bench`.
 """

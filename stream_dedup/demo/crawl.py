@@ -1,7 +1,6 @@
-"""Read the demo's crawl and its true copies from a file of this package.
+"""Read the crawl of the demo, and its true copies, from a file in this package.
 
-`python -m bench.demo_crawl` generates the pages, measures all their pairs and writes the file; a test
-compares both.
+`python -m bench.demo_crawl` generates the pages, measures all pairs and writes the file.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ HOST_OF_SITE: Final = "almanac.example"
 
 @dataclass(frozen=True, slots=True)
 class CrawledPage:
-    """A record of a crawl. `id` is the page's URL, `of` that of its source page, `value` the record's
-    value; `title` is "" if it has none.
+    """A record of the crawl. `id`: the URL of the page; `of`: the URL of the page that it was made
+    from; `kind`: how it was made; `key`, `value`: those of the record; `title`: empty without one.
     """
 
     id: str
@@ -35,8 +34,8 @@ class CrawledPage:
     title: str = ""
 
     @property
-    def is_of_site(self) -> bool:
-        """Whether it belongs to the large site."""
+    def is_on_large_site(self) -> bool:
+        """Whether the page belongs to the large site."""
         return self.id.startswith(f"https://{HOST_OF_SITE}/")
 
 

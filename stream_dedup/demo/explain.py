@@ -1,6 +1,6 @@
-"""Print the demo's tables, and duplicates next to their originals with marked differences.
+"""Print the tables of the demo, and some duplicates with their differences from the originals.
 
-Invariant: the output is based only on the outputs' headers and the two texts; control characters
+Invariants: everything printed follows from the outputs' headers and the two texts; control characters
 never reach a terminal.
 """
 
@@ -71,12 +71,10 @@ def choose_duplicates(
     number_at: Mapping[str, int],
     jaccards: Mapping[tuple[int, int], float],
 ) -> list[tuple[Message, int, int]]:
-    """Return an edit, a re-crawl and a mirror, each in another language, with the numbers of its page
-    and its original.
+    """Return three duplicates: an edit, a re-crawl and a mirror, each in a different language, with
+    the numbers of its page and of its original. Each is the first true near-duplicate of its kind.
 
-    `jaccards`: of the similar pairs, by the numbers of both pages in either order.
-
-    Each is the first true near-duplicate of its kind.
+    `jaccards`: the Jaccard of the similar pairs, by the numbers of both pages in either order.
     """
     chosen: list[tuple[Message, int, int]] = []
     for kind in ("edit", "re-crawl", "mirror"):
@@ -96,19 +94,19 @@ def choose_duplicates(
 def find_siblings(
     unique: Sequence[Message], number_at: Mapping[str, int]
 ) -> list[tuple[Message, int, int]]:
-    """Return the pages kept only because of their site or title, with the numbers of the page and of
-    its sibling, the most similar first.
+    """Return the pages that were kept only because of their site or title, with the numbers of the
+    page and of its sibling; the most similar first.
     """
     messages = [
         (message, int(text_of(message.headers, "demo-page")), number_at[sibling])
         for message in unique
         if (sibling := text_of(message.headers, "dedup.sibling.position")) in number_at
     ]
-    shares = {
+    similarities = {
         id(message): text_of(message.headers, "dedup.sibling.similarity")
         for message, _, _ in messages
     }
-    return sorted(messages, key=lambda row: (shares[id(row[0])], -row[1]), reverse=True)
+    return sorted(messages, key=lambda row: (similarities[id(row[0])], -row[1]), reverse=True)
 
 
 def show_kept_sibling(
@@ -117,14 +115,14 @@ def show_kept_sibling(
     """Print a page that was kept only because of its site or title, and its sibling."""
     out.print(Text.assemble(("unique", "bold green"), f"     {printable(page.id)}"))
     out.print(Text.assemble(("like     ", "bold"), f"  {printable(sibling.id)}"))
-    for name, what in (("title", page.title), ("its title", sibling.title)):
-        out.print(f"{name:<9}  {printable(what, 100)}")
-    share = text_of(message.headers, "dedup.sibling.similarity")
-    out.print(f"why        {_why(share, page, sibling, plan)}")
+    for name, title in (("title", page.title), ("its title", sibling.title)):
+        out.print(f"{name:<9}  {printable(title, 100)}")
+    similarity = text_of(message.headers, "dedup.sibling.similarity")
+    out.print(f"why        {_explain_similarity(similarity, page, sibling, plan)}")
 
 
-def _why(share: str, page: CrawledPage, other: CrawledPage, plan: Plan) -> str:
-    """Return the sentence that explains the similarity `share` of two pages, a header's value."""
+def _explain_similarity(similarity: str, page: CrawledPage, other: CrawledPage, plan: Plan) -> str:
+    """Return a sentence about the similarity of two pages, which is the value of a header."""
     hasher = SiteHasher(Recipe())
     sites = site_of(page.key), site_of(other.key)
     origins = (
@@ -132,8 +130,9 @@ def _why(share: str, page: CrawledPage, other: CrawledPage, plan: Plan) -> str:
         for site, document in zip(sites, (page, other), strict=True)
     )
     relation = relation_of(*origins)
-    threshold, is_same = plan.similarities[relation], page.id == other.id
-    return in_words(round(100 * float(share)), relation, threshold, sites, has_same_id=is_same)
+    threshold, has_same_id = plan.similarities[relation], page.id == other.id
+    per_cent = round(100 * float(similarity))
+    return in_words(per_cent, relation, threshold, sites, has_same_id=has_same_id)
 
 
 def show_duplicate(
@@ -156,25 +155,25 @@ def show_duplicate(
         f"{jaccard:.2f}, language {page.language}"
     )
     if similarity:
-        out.print(f"           {_why(similarity, page, original, plan)}")
+        out.print(f"           {_explain_similarity(similarity, page, original, plan)}")
     for line in _differences(original, page):
         out.print(line)
 
 
 def _differences(original: CrawledPage, page: CrawledPage) -> list[Text]:
-    """Return the first differences, each with the text around it."""
+    """Return the first differences, each between the characters before and after it."""
     texts = (" ".join(document.text.split()) for document in (original, page))
     pieces = differences.compare(*texts, folded=False).pieces
-    changes = [place for place, piece in enumerate(pieces) if piece.kind != "same"]
+    changes = [index for index, piece in enumerate(pieces) if piece.kind != "same"]
     lines: list[Text] = []
-    for place in changes[:_CHANGES_SHOWN]:
-        before = pieces[place - 1].left[-_CONTEXT_CHARACTERS:] if place else ""
-        after = pieces[place + 1].left[:_CONTEXT_CHARACTERS] if place + 1 < len(pieces) else ""
+    for index in changes[:_CHANGES_SHOWN]:
+        before = pieces[index - 1].left[-_CONTEXT_CHARACTERS:] if index else ""
+        after = pieces[index + 1].left[:_CONTEXT_CHARACTERS] if index + 1 < len(pieces) else ""
         line = Text(f"           …{printable(before, 120)}")
-        # Marked as in wdiff, so that it is readable without colours too.
+        # Marked as in wdiff, so that it is also readable without colours.
         for text, marks, style in (
-            (pieces[place].left, "[--]", "red"),
-            (pieces[place].right, "{++}", "green"),
+            (pieces[index].left, "[--]", "red"),
+            (pieces[index].right, "{++}", "green"),
         ):
             if text:
                 line.append(f"{marks[:2]}{printable(text.strip(), 160)}{marks[2:]}", style)

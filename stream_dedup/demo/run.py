@@ -1,14 +1,14 @@
-"""The demo: the whole filter, as users run it, on a real Apache Kafka with a crawl whose truth is
-known.
+"""Run the demo: the whole filter, as users run it, on a real Apache Kafka, with a crawl whose true
+copies are known.
 
 The steps: 1 start a broker, 2 create the topics, 3 start the roles as processes, 4 send the crawl,
 5 read the outputs as any consumer would, 6 print the balance and the score, 7 explain three
 duplicates.
 
-Invariants: the demo reads its results only from the topics. The truth comes from the crawl's file,
-and was measured on the texts alone. The exit code is 1 for a missing or repeated record, a false
-duplicate, a recall below the required one, or a broker or role that ends unexpectedly, which is reported
-at once.
+Invariants: results are read only from the topics; the true copies come from the file of the crawl,
+and were measured on the texts alone. The exit code is 1 for a missing or repeated record, a false
+duplicate, or a recall below `RECALL_MIN`; it is also 1 if the broker or a role ends unexpectedly,
+which is reported at once.
 """
 
 from __future__ import annotations
@@ -56,21 +56,24 @@ if TYPE_CHECKING:
     from stream_dedup.broker import LocalBroker
 
 PARTITIONS = 3
-RECALL_PROMISED = 0.95
+RECALL_MIN = 0.95
 _NUMBER = "demo-page"
 _ROLES_LOG = "roles.log"
 _PAGES_PER_SECOND = 150
-_WAIT_SECONDS = 600.0  # a first run compiles kernels; a process that ends is reported at once
-_LOOK_SECONDS = 0.5
+_WAIT_SECONDS = 600.0  # the first run compiles kernels; a process that ends is reported earlier
+_CHECK_SECONDS = 0.5
 _ANSWER_SECONDS = 5.0
 _METRICS_BYTES_MAX = 1 << 20
-_CLUE_WORDS = 16
-_CLUE_CHARACTERS = 200
+_SEARCH_WORDS = 16
+_SEARCH_CHARACTERS = 200
 
 
 @dataclass(slots=True)
 class DemoOutputs:
-    """The output records of each topic, and the latency of each page in ms after its timestamp."""
+    """The output records of each topic. `latencies_ms`: the time from the timestamp of each page until
+    the demo read its verdict; `first_seconds`, `last_seconds`: when the first and last verdict was
+    read, by the monotonic clock.
+    """
 
     unique: list[Message] = field(default_factory=list)
     duplicates: list[Message] = field(default_factory=list)
@@ -86,7 +89,9 @@ class DemoOutputs:
 
 
 class DemoProcesses:
-    """The demo's processes: `run all`, which writes to `log`, and the demo's broker, if any."""
+    """The processes of the demo: `run all`, which writes to `log`, and the broker if the demo started
+    one.
+    """
 
     def __init__(
         self, roles: subprocess.Popen[bytes], log: Path, broker: LocalBroker | None = None
@@ -99,7 +104,8 @@ class DemoProcesses:
         """Check that all processes run.
 
         Raises:
-            StreamDedupError: the broker or the roles ended unexpectedly; with the end of their log.
+            StreamDedupError: the broker or the roles ended unexpectedly; the message contains the
+            end of their log.
         """
         if self._broker is not None:
             self._broker.check_alive()
@@ -107,26 +113,30 @@ class DemoProcesses:
         if code is not None:
             raise StreamDedupError(
                 f"The roles ended unexpectedly ({how_ended(code)}), so the demo stops. "
-                f"{self.last_words()}"
+                f"{self.log_end()}"
             )
 
-    def last_words(self) -> str:
-        """Return the end of the roles' log with an introduction."""
+    def log_end(self) -> str:
+        """Return the end of the roles' log, with a heading."""
         return f"The end of their log:\n{self._log.read_text(errors='replace')[-3000:]}"
 
     def wait_until(self, stop: threading.Event) -> None:
-        """Wait until `stop` is set, or raise as `check`."""
-        while not stop.wait(_LOOK_SECONDS):
+        """Wait until `stop` is set.
+
+        Raises:
+            StreamDedupError: as for `check`.
+        """
+        while not stop.wait(_CHECK_SECONDS):
             self.check()
 
 
 def run_demo(broker: str | None, *, serve: bool = False) -> int:
-    """Run the demo on the Kafka at `broker` or an embedded one; return the exit code.
+    """Run the demo on the Kafka at `broker`, or on one that it starts; return the exit code.
 
     With `serve`, keep everything running until Ctrl-C, with the console.
 
     Raises:
-        ConfigurationError: `serve`, and the extra `search` is not installed.
+        ConfigurationError: `serve` is set, but the extra `search` is not installed.
         StreamDedupError: the broker or a role did not start, or the crawl was not processed in time.
     """
     if serve and (lack := missing_packages("search")):
@@ -137,23 +147,22 @@ def run_demo(broker: str | None, *, serve: bool = False) -> int:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dedup-demo-")))
         out.print(
-            "1  Apache Kafka: "
-            f"{'the one at ' + broker if broker else 'started here, stopped at the end'}"
+            f"1  Apache Kafka: {'at ' + broker if broker else 'started here, stopped at the end'}"
         )
         local_broker = None if broker else stack.enter_context(_local_broker(folder, out))
         bootstrap = str(broker) if local_broker is None else local_broker.bootstrap
-        settings = _settings(
+        settings = _make_settings(
             bootstrap, folder, free_ports(1 + max(PORT_OFFSETS.values()))[0] if serve else 0
         )
         names = settings.topic_names
-        _make_topics(settings)
+        _create_topics(settings)
         out.print(
             f"2  topics {names.documents} -> {names.unique}, {names.duplicates}, "
             f"{names.dead_letters}"
         )
         options = ["--search" if serve else "--no-search"]
         processes = DemoProcesses(
-            stack.enter_context(_roles(settings, folder, options)),
+            stack.enter_context(_run_roles(settings, folder, options)),
             folder / _ROLES_LOG,
             local_broker,
         )
@@ -166,19 +175,19 @@ def run_demo(broker: str | None, *, serve: bool = False) -> int:
         )
         outcome = _Outcome(pages, pairs, seen, list(islice(documents_read, len(pages))))
         outcome.show(out, settings.judging_plan)
-        out.print(_ORDER)
+        out.print(_NOTE)
         out.print("Next: " + "\n      ".join(_NEXT[serve:]))
         for failure in outcome.failures:
             sys.stderr.write(failure + "\n")
         if serve:
             _wait_for_search(settings, len(seen.unique) + len(seen.duplicates), processes)
-            _keep_running(settings, _search_clue(outcome), processes, out)
+            _keep_running(settings, _search_text(outcome), processes, out)
     return 1 if outcome.failures else 0
 
 
 @contextlib.contextmanager
 def _local_broker(folder: Path, out: Console) -> Iterator[LocalBroker]:
-    from stream_dedup.broker import LocalBroker  # noqa: PLC0415 - an extra, not needed on somebody's own Kafka
+    from stream_dedup.broker import LocalBroker  # noqa: PLC0415 - an optional extra, not needed with another Kafka
 
     with LocalBroker(folder / "kafka", log=lambda line: out.print(f"   {line}")) as broker:
         yield broker
@@ -188,20 +197,20 @@ def _wait_for_search(settings: Settings, records: int, processes: DemoProcesses)
     """Wait until the search has read all output records.
 
     Raises:
-        StreamDedupError: it has not in time.
+        StreamDedupError: the search has not read them in time.
     """
     address = address_of(settings, "search")
-    until = time.monotonic() + _WAIT_SECONDS
+    deadline = time.monotonic() + _WAIT_SECONDS
     indexed = -1.0
     while indexed < records:
         processes.check()
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             raise StreamDedupError(
                 f"The search at {address} did not read all outputs within {_WAIT_SECONDS:.0f} "
-                "s, and the other roles are "
-                f"up. {processes.last_words()}"
+                "s, although all roles "
+                f"run. {processes.log_end()}"
             )
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_CHECK_SECONDS)
         with contextlib.suppress(*http_client.NO_ANSWER):
             _, body = http_client.ask(address, "/metrics", _ANSWER_SECONDS, _METRICS_BYTES_MAX)
             families = {
@@ -210,16 +219,22 @@ def _wait_for_search(settings: Settings, records: int, processes: DemoProcesses)
             indexed = families["stream_dedup_search_records"].samples[0].value
 
 
-def _search_clue(outcome: _Outcome) -> str:
-    """Return some words of a page that has a duplicate, in English if there is one."""
+def _search_text(outcome: _Outcome) -> str:
+    """Return some words of a page that has a duplicate, of an English one if possible."""
     duplicates = [outcome.pages[_number(message)] for message in outcome.seen.duplicates]
-    choices = [page for page in duplicates if not page.is_of_site] or duplicates or outcome.pages
+    choices = (
+        [page for page in duplicates if not page.is_on_large_site] or duplicates or outcome.pages
+    )
     words = next((page for page in choices if page.language == "en"), choices[0]).text.split()
     middle = len(words) // 2
-    return re.sub(r"[^\w -]", "", " ".join(words[middle : middle + _CLUE_WORDS]))[:_CLUE_CHARACTERS]
+    return re.sub(r"[^\w -]", "", " ".join(words[middle : middle + _SEARCH_WORDS]))[
+        :_SEARCH_CHARACTERS
+    ]
 
 
-def _keep_running(settings: Settings, clue: str, processes: DemoProcesses, out: Console) -> None:
+def _keep_running(
+    settings: Settings, search_text: str, processes: DemoProcesses, out: Console
+) -> None:
     """Print the console's address, and wait for Ctrl-C, SIGTERM or the unexpected end of a
     process.
     """
@@ -230,13 +245,15 @@ def _keep_running(settings: Settings, clue: str, processes: DemoProcesses, out: 
             f"Paste a sentence of any page into {address}/find, or search in a terminal:",
             soft_wrap=True,
         )
-        out.print(f'   stream-dedup find "{clue}" --search {address}', soft_wrap=True, markup=False)
+        out.print(
+            f'   stream-dedup find "{search_text}" --search {address}', soft_wrap=True, markup=False
+        )
         out.file.flush()
         processes.wait_until(stop)
 
 
-def _settings(bootstrap: str, folder: Path, port: int) -> Settings:
-    # A random prefix keeps the demo apart from other topics of the cluster.
+def _make_settings(bootstrap: str, folder: Path, port: int) -> Settings:
+    # A random prefix separates the topics of the demo from others in the cluster.
     prefix = f"demo-{uuid.uuid4().hex[:6]}."
     overrides = {
         "kafka_bootstrap_servers": bootstrap,
@@ -252,18 +269,18 @@ def _settings(bootstrap: str, folder: Path, port: int) -> Settings:
     return load_settings(overrides, environ={})
 
 
-def _make_topics(settings: Settings) -> None:
+def _create_topics(settings: Settings) -> None:
     admin = Admin(settings)
     declared = topics.with_partitions(topics.read_topics(settings.topic_names), PARTITIONS)
     topics.apply(topics.plan(topics.fit_to_brokers(declared, admin.broker_count()), {}), admin)
 
 
 @contextlib.contextmanager
-def _roles(
+def _run_roles(
     settings: Settings, folder: Path, options: Sequence[str]
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run `stream-dedup run all` as a child process."""
-    chosen = (
+    names = (
         "kafka_bootstrap_servers",
         "topic_prefix",
         "group",
@@ -272,7 +289,7 @@ def _roles(
         "state_dir",
         "http_port",
     )
-    environment = child_environment({name: getattr(settings, name) for name in chosen})
+    environment = child_environment({name: getattr(settings, name) for name in names})
     with (folder / _ROLES_LOG).open("wb") as log:
         process = subprocess.Popen(
             [
@@ -302,7 +319,7 @@ def _roles(
 
 
 def _send_page(producer: LoadProducer, topic: str, page: CrawledPage, number: int) -> None:
-    """Send a page with its number in the crawl, as read now."""
+    """Send a page with its number in the crawl, and the current time as timestamp."""
     now_ms = int(time.time() * 1000)
     headers: list[tuple[str, bytes | None]] = [(_NUMBER, b"%d" % number)]
     producer.send(topic, page.key, page.value, timestamp_ms=now_ms, headers=headers)
@@ -311,18 +328,18 @@ def _send_page(producer: LoadProducer, topic: str, page: CrawledPage, number: in
 def _run_crawl(
     settings: Settings, pages: Sequence[CrawledPage], processes: DemoProcesses, out: Console
 ) -> DemoOutputs:
-    """Send the crawl at a crawler's rate, and read the outputs meanwhile.
+    """Send the crawl at `_PAGES_PER_SECOND`, and read the outputs meanwhile.
 
     Raises:
         StreamDedupError: the crawl was not processed in time, or a process ended.
     """
     names = settings.topic_names
     producer = LoadProducer(settings, linger_ms=LINGER_MS)
-    seen = DemoOutputs()
+    outputs = DemoOutputs()
     messages_by_topic = {
-        names.unique: seen.unique,
-        names.duplicates: seen.duplicates,
-        names.dead_letters: seen.dead,
+        names.unique: outputs.unique,
+        names.duplicates: outputs.duplicates,
+        names.dead_letters: outputs.dead,
     }
     columns = (
         TextColumn("   {task.description}"),
@@ -334,58 +351,58 @@ def _run_crawl(
     sent = 0
     with Progress(*columns, TimeElapsedColumn(), console=out, transient=True) as progress:
         task = progress.add_task("first verdict ...", total=len(pages), tally="")
-        until, look = time.monotonic() + _WAIT_SECONDS, 0.0
+        deadline, next_check = time.monotonic() + _WAIT_SECONDS, 0.0
         for message in follow_topics(settings, names.outputs, from_beginning=True):
             now = time.monotonic()
             if message is not None:
                 messages_by_topic[message.topic].append(message)
-                seen.last_seconds = now
+                outputs.last_seconds = now
                 if not began:
-                    began = seen.first_seconds = now
-                    progress.update(task, description="pages come in ")
+                    began = outputs.first_seconds = now
+                    progress.update(task, description="pages filtered")
                 elif message.timestamp_ms is not None and message.topic != names.dead_letters:
-                    seen.latencies_ms.append(time.time() * 1000 - message.timestamp_ms)
-                tally = f"{len(seen.unique)} unique, {len(seen.duplicates)} duplicates, {len(seen.dead)} dead letters"
-                progress.update(task, completed=seen.total, tally=tally)
-            # The first page goes alone: the roles are still starting, and its wait is not the
-            # filter's latency.
+                    outputs.latencies_ms.append(time.time() * 1000 - message.timestamp_ms)
+                tally = f"{len(outputs.unique)} unique, {len(outputs.duplicates)} duplicates, {len(outputs.dead)} dead letters"
+                progress.update(task, completed=outputs.total, tally=tally)
+            # The first page is sent alone, because the roles are still starting; its wait does not
+            # count as latency.
             due = int((now - began) * _PAGES_PER_SECOND) + 1 if began else 1
             while sent < min(due, len(pages)):
                 _send_page(producer, names.documents, pages[sent], sent)
                 sent += 1
-            if seen.total >= len(pages):
+            if outputs.total >= len(pages):
                 break
-            if now > look:
-                look = now + _LOOK_SECONDS
+            if now > next_check:
+                next_check = now + _CHECK_SECONDS
                 processes.check()
-            if now > until:
+            if now > deadline:
                 raise StreamDedupError(
-                    f"Only {seen.total} of {len(pages)} pages were delivered within {_WAIT_SECONDS:.0f} "
-                    "s, and all roles are up. "
-                    f"{processes.last_words()}"
+                    f"Only {outputs.total} of {len(pages)} pages were delivered within {_WAIT_SECONDS:.0f} "
+                    "s, although all roles run. "
+                    f"{processes.log_end()}"
                 )
     if producer.flush():
         raise StreamDedupError(f"The crawl could not be written: {producer.first_failure}")
-    return seen
+    return outputs
 
 
-_ORDER: Final = """
-Of two copies the first on the log is kept. Across partitions this order varies, so another run may name a pair the other way
-round.
+_NOTE: Final = """
+Of two copies the filter keeps the first in the log. Across partitions this order varies, so another run may keep the other
+one.
 """
 # The first line is omitted with --serve.
 _NEXT: Final = (
-    "stream-dedup demo --serve    the same, with the console in a browser",
+    "stream-dedup demo --serve    this demo with the console in a browser",
     "stream-dedup check FILE      your own documents, without Kafka",
     (
-        'stream-dedup broker          a local Kafka, for a topic of your own (see "Your own '
-        'topic" in README)'
+        'stream-dedup broker          a local Kafka for your own topic (see "Your own topic" '
+        "in README)"
     ),
 )
 
 
 class _Outcome:
-    """The outputs compared with the inputs and the"""
+    """The outputs, compared with the crawl and its true copies."""
 
     def __init__(
         self,
@@ -400,7 +417,7 @@ class _Outcome:
         self.reasons = Counter(
             text_of(message.headers, "dedup.reason") for message in (*seen.unique, *seen.duplicates)
         )
-        judged = sorted((*seen.unique, *seen.duplicates), key=_verdict_place)
+        judged = sorted((*seen.unique, *seen.duplicates), key=_log_position)
         self.score = score_verdicts(pages, dict(map(self._judgement, judged)), pairs)
         self.jaccards = {
             numbers: pair.jaccard
@@ -410,9 +427,9 @@ class _Outcome:
         self.failures = list(self._find_failures())
 
     def _judgement(self, message: Message) -> tuple[int, TrueJudgement]:
-        of = self.number_at.get(text_of(message.headers, "dedup.of.position"))
+        kept = self.number_at.get(text_of(message.headers, "dedup.of.position"))
         return _number(message), TrueJudgement(
-            text_of(message.headers, "dedup.verdict") == "duplicate", of
+            text_of(message.headers, "dedup.verdict") == "duplicate", kept
         )
 
     def _find_failures(self) -> Iterator[str]:
@@ -423,14 +440,14 @@ class _Outcome:
         lost = [number for number in range(len(self.pages)) if not numbers[number]]
         twice = [number for number, count in numbers.items() if count > 1]
         if lost or twice:
-            yield f"{len(lost)} pages were lost and {len(twice)} were delivered twice; please report it."
+            yield f"{len(lost)} pages were lost and {len(twice)} were delivered twice; please report this bug."
         if self.score.misnamed:
-            yield f"{len(self.score.misnamed)} duplicates name a page that was not kept; please report it."
+            yield f"{len(self.score.misnamed)} duplicates name a page that was not kept; please report this bug."
         total = self.score.total
         if total.false_drops:
-            yield f"{total.false_drops} pages were called duplicates and are not."
-        if total.recall < RECALL_PROMISED:
-            yield f"Recall is {total.recall:.3f}, and at least {RECALL_PROMISED} is promised."
+            yield f"{total.false_drops} pages were judged duplicates, but are none."
+        if total.recall < RECALL_MIN:
+            yield f"Recall is {total.recall:.3f}, but must be at least {RECALL_MIN}."
 
     @property
     def throughput(self) -> float:
@@ -469,8 +486,8 @@ class _Outcome:
             f"{total.grey} grey"
         )
         out.print(
-            "grey: similarity .5 to .8 to an earlier page (to .97 with another title on its site), so "
-            "counted neither as a copy nor as another page"
+            "grey: similarity .5 to .8 to an earlier page (.97 on one site with different titles); counted "
+            "neither as a copy nor as a different page"
         )
         out.print()
         explain.show_languages(out, self.score.by_language)
@@ -496,8 +513,8 @@ def _number(message: Message) -> int:
     return int(text_of(message.headers, _NUMBER))
 
 
-def _verdict_place(message: Message) -> tuple[int, int]:
-    """Return the log place of the verdict; pages that were not in the log come first, because they
-    resemble nothing.
+def _log_position(message: Message) -> tuple[int, int]:
+    """Return the position in the log that decided. Pages that are not in the log come first, because
+    they are similar to no page.
     """
     return parse_log_place(text_of(message.headers, "dedup.log")) or (-1, 0)

@@ -1,6 +1,6 @@
-"""Score verdicts against the true copies of a crawl, which are measured by the exact Jaccard.
+"""Score verdicts against the true copies of a crawl, which were measured by the exact Jaccard.
 
-Invariant: the score uses only the pairs and the verdicts, nothing of the filter.
+Invariant: the score depends only on the pairs and the verdicts, and uses no code of the filter.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TrueVerdict = Literal["exact", "duplicate", "grey", "different"]
 
 
 class Text(Protocol):
-    """The interface of measured pages: of a crawl, or anything else with a text and a language."""
+    """A page to score: a page of a crawl, or anything else with a text, a language and a kind."""
 
     @property
     def text(self) -> str:
@@ -42,30 +42,30 @@ class Pair:
     verdict: TrueVerdict
 
     @property
-    def resemblance(self) -> float:
-        """1 for equal bare texts, else the Jaccard."""
+    def similarity(self) -> float:
+        """The Jaccard; 1 if the texts are equal after normalisation."""
         return 1.0 if self.verdict == "exact" else self.jaccard
 
     @property
     def is_copy(self) -> bool:
-        """Whether one of them is a duplicate of the other."""
+        """Whether one page is a true duplicate of the other."""
         return self.verdict in ("exact", "duplicate")
 
 
 @dataclass(frozen=True, slots=True)
 class TrueJudgement:
-    """A verdict to score: whether a page is a duplicate, and the index of the kept page that it
-    names.
+    """A verdict to score: whether a page was judged a duplicate, and the index of the kept page that
+    the verdict names.
     """
 
-    duplicate: bool
+    is_duplicate: bool
     representative: int | None = None
 
 
 @dataclass(slots=True)
 class TruthTally:
-    """Counts over some pages; the three groups of truth (`positives`, `grey`, `negatives`) add up
-    to `pages`.
+    """Counts over some pages, by the groups of `score_verdicts`: `positives`, `grey` and `negatives`
+    add up to `pages`. `near_...`: positives without exact copies.
     """
 
     pages: int = 0
@@ -80,19 +80,19 @@ class TruthTally:
 
     @property
     def recall(self) -> float:
-        """Share of the positives that were called duplicate; 1 if there are none."""
+        """The share of the positives that were judged duplicates; 1 without positives."""
         return self.found / self.positives if self.positives else 1.0
 
     @property
     def near_recall(self) -> float:
-        """The recall without pages whose bare text was kept before, because exact copies are easy."""
+        """The recall without exact copies, which are easy to find."""
         return self.near_found / self.near_positives if self.near_positives else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The score of a set of verdicts. `misnamed` are duplicates that name no page kept before them,
-    because chains are not allowed.
+    """The score of a set of verdicts. `misnamed`: duplicates that do not name a page that was kept
+    before, although every duplicate must.
     """
 
     total: TruthTally = field(default_factory=TruthTally)
@@ -110,37 +110,35 @@ def is_judged(page: Text) -> bool:
 def score_verdicts(
     pages: Sequence[Text], verdicts: Mapping[int, TrueJudgement], pairs: Iterable[Pair]
 ) -> Score:
-    """Score verdicts in their order, against the pages kept before each.
+    """Score verdicts in their order, each against the pages that were kept before.
 
-    A page is a *positive* if a page kept before it (unique by these verdicts) resembles it by at
-    least 0.8, *grey* if the best one does by 0.5 to 0.8, otherwise a *negative*. Recall is the share
-    of positives judged duplicate. A page judged duplicate is a *false drop* if it is a negative,
-    because its content is lost, and also if its representative resembles it by less than 0.5, because
-    the reference leads to another content.
+    A page is a *positive* if its similarity to a page that was kept before is at least 0.8, *grey* if
+    the highest is 0.5 to 0.8, otherwise a *negative*. Recall is the share of positives that were
+    judged duplicates. A duplicate is a *false drop* if it is a negative, because its content is lost;
+    also if its similarity to the page that it names is below 0.5, because the reference is wrong.
 
     Args:
-        pages: the crawl.
-        verdicts: by index in `pages`, in the order of judging, which partitions make different from
-        the crawl's; pages that are not `is_judged` are skipped. pairs: the similar pairs of the
-        crawl.
+        pages: the crawl. verdicts: by index in `pages`, in the order of judging, which can differ
+        from that of the crawl; pages that are not `is_judged` are skipped. pairs: the similar pairs
+        of the crawl.
     """
     pairs_by_page: defaultdict[int, dict[int, Pair]] = defaultdict(dict)
     for pair in pairs:
         pairs_by_page[pair.earlier][pair.later] = pairs_by_page[pair.later][pair.earlier] = pair
     score = Score()
     kept_pages: set[int] = set()
-    for place, verdict in verdicts.items():
-        if not is_judged(pages[place]):
+    for index, verdict in verdicts.items():
+        if not is_judged(pages[index]):
             continue
-        _count(score, pages[place], verdict, pairs_by_page[place], kept_pages)
-        if not verdict.duplicate:
-            kept_pages.add(place)
+        _count_verdict(score, pages[index], verdict, pairs_by_page[index], kept_pages)
+        if not verdict.is_duplicate:
+            kept_pages.add(index)
         elif verdict.representative not in kept_pages:
-            score.misnamed.append(place)
+            score.misnamed.append(index)
     return score
 
 
-def _count(
+def _count_verdict(
     score: Score,
     page: Text,
     verdict: TrueJudgement,
@@ -149,23 +147,23 @@ def _count(
 ) -> None:
     best = max(
         (pair for other, pair in pairs_of_page.items() if other in kept_pages),
-        key=lambda pair: (pair.is_copy, pair.resemblance),
+        key=lambda pair: (pair.is_copy, pair.similarity),
         default=None,
     )
-    resemblance = best.resemblance if best else 0.0
-    positive = best is not None and best.is_copy
-    near = best is not None and best.verdict == "duplicate"
-    grey = not positive and resemblance >= GREY_FROM
+    similarity = best.similarity if best else 0.0
+    is_positive = best is not None and best.is_copy
+    is_near = best is not None and best.verdict == "duplicate"
+    is_grey = not is_positive and similarity >= GREY_FROM
     named = pairs_of_page.get(-1 if verdict.representative is None else verdict.representative)
-    named_resemblance = named.resemblance if named else 0.0
-    false_drop = verdict.duplicate and min(resemblance, named_resemblance) < GREY_FROM
+    named_similarity = named.similarity if named else 0.0
+    is_false_drop = verdict.is_duplicate and min(similarity, named_similarity) < GREY_FROM
     for tally in (score.total, score.by_language.setdefault(page.language, TruthTally())):
         tally.pages += 1
-        tally.positives += positive
-        tally.found += positive and verdict.duplicate
-        tally.near_positives += near
-        tally.near_found += near and verdict.duplicate
-        tally.grey += grey
-        tally.grey_dropped += grey and verdict.duplicate
-        tally.negatives += not positive and not grey
-        tally.false_drops += false_drop
+        tally.positives += is_positive
+        tally.found += is_positive and verdict.is_duplicate
+        tally.near_positives += is_near
+        tally.near_found += is_near and verdict.is_duplicate
+        tally.grey += is_grey
+        tally.grey_dropped += is_grey and verdict.is_duplicate
+        tally.negatives += not is_positive and not is_grey
+        tally.false_drops += is_false_drop

@@ -424,10 +424,8 @@ def check_into(task: CheckTask, folder: Path, part_format: PartFormat) -> int:
         "as": [part_format.name, part_format.compression, part_format.rows],
     }
     remarks = Remarks(settings)
-    unreadable, old_unreadable = (
-        UnreadableDocuments(task.request.rows_max),
-        UnreadableDocuments(task.request.rows_max),
-    )
+    unreadable = UnreadableDocuments(task.request.rows_max)
+    old_unreadable = UnreadableDocuments(task.request.rows_max)
     unreadable.count_unread(task.unread_names)
     output = PartedOutput(
         folder,
@@ -443,30 +441,23 @@ def check_into(task: CheckTask, folder: Path, part_format: PartFormat) -> int:
         completion = ", which is complete" if output.is_done else ""
         note(f"{output.resumed:,} rows were written by an earlier run{completion}.")
     if not output.is_done:
+        hint = "run the same command again to continue."
         with _report_interrupt(
-            lambda: (
-                f"{folder} contains "
-                f"{counted(output.written, 'row')}; run the same command "
-                "again to continue."
-            )
+            lambda: f"{folder} contains {counted(output.written, 'row')}; {hint}"
         ):
             _judge_unwritten(task, output, remarks, old_unreadable)
     counts = {kind: output.counts[kind] for kind in KINDS}
     print_counts(counts, heading="rows", as_json=task.request.as_json, to=str(folder))
-    for sentence in filter(
-        None,
-        (
-            output.describe_replaced(),
-            output.describe_incomplete_json(),
-            output.describe_mixed_columns(),
-        ),
-    ):
+    sentences = (
+        output.describe_replaced(),
+        output.describe_incomplete_json(),
+        output.describe_mixed_columns(),
+    )
+    for sentence in filter(None, sentences):
         note(sentence)
     # The counts of `output` include those of earlier runs.
-    unreadable.count, unreadable.damaged = (
-        counts["unreadable"] + old_unreadable.count,
-        output.counts["damaged"],
-    )
+    unreadable.count = counts["unreadable"] + old_unreadable.count
+    unreadable.damaged = output.counts["damaged"]
     old_unreadable.close()
     task.report(remarks, unreadable)
     task.require_documents(sum(counts.values()))

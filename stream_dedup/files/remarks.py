@@ -216,7 +216,7 @@ def optional_fields(settings: Settings) -> dict[str, str]:
 
 
 def content_kind(settings: Settings) -> str:
-    """Return what is judged: "text" or "vector"."""
+    """Return the kind of judged content: "text" or "vector"."""
     return "vector" if recipe_of(settings).method.takes_vectors else "text"
 
 

@@ -6,7 +6,7 @@ acknowledged them, 3 let Faust commit the records that they count.
 Workarounds for Faust 0.15.3: it reads records of aborted transactions unless it writes in
 transactions itself; it assigns the partitions of different topics to different members, but the
 table needs all of them; it commits a record whose handler raised; it creates topics and opens a
-port; during a rebalance it drops what it has fetched from other topics than the table's, and a new
+port; during a rebalance it drops the records fetched from other topics than the table's, and a new
 group has no committed offset to seek back to (`_ConsumerThread`). aiokafka may hang after a broker's
 restart (aiokafka #1154): if records wait and none arrives for `_STUCK_SECONDS`, the process ends.
 

@@ -164,7 +164,7 @@ def _ask_for_memory(addresses: Sequence[str], plan: Plan) -> None:
     remedy = (
         "Nothing was written: an index without enough memory for the plan of its log exits with "
         "code 78, so this command asks each index first. Name every replica with --index "
-        "http://HOST:PORT, or write the plan without asking with --unasked."
+        "http://HOST:PORT, or write the plan without asking with --unchecked."
     )
     base, memory = ask_role(
         "index", addresses, f"/v1/memory?{urlencode({'plan': plan.id})}", remedy
@@ -194,7 +194,7 @@ def _ask_for_format(addresses: Sequence[str], form: int) -> None:
     remedy = (
         "Nothing was written: a role that cannot read the format of its log exits with code 78, so "
         "this command asks each index first. Name every replica with --index http://HOST:PORT, or "
-        "write the format without asking with --unasked."
+        "write the format without asking with --unchecked."
     )
     base, stats = ask_role("index", addresses, "/v1/stats", remedy)
     if form not in stats["formats"]:

@@ -13,5 +13,5 @@
 
 Invariants: a check changes nothing; a danger to documents, or a permanent stop of the role, is
 refused; a cost is a warning; a check that could not run is reported as such, never as ok. This
-module imports nothing, so that a role loads the modules of its own checks only.
+module imports nothing, so that a role loads only the modules of its checks.
 """

@@ -1,9 +1,9 @@
-"""Read settings from flags, the environment, a file and a preset, by precedence:
+"""Read settings from flags, the environment, a file and a preset, in this order of precedence:
 
     flag  >  environment STREAM_DEDUP_*  >  file (TOML, STREAM_DEDUP_CONFIG)  >  input preset  >  default
 
-Invariants: all problems are reported at once, a sentence each; a misspelt setting is an error and
-never ignored.
+Invariants: all problems are reported at once, each in a sentence; a misspelt setting is an error, and
+is never ignored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,13 @@ from stream_dedup.settings.properties import (
     property_of,
     property_value,
 )
-from stream_dedup.settings.sentences import cut, mistake, sentences, shown_name, why
+from stream_dedup.settings.sentences import (
+    describe_error,
+    describe_problems,
+    describe_toml_error,
+    safe_name,
+    shorten,
+)
 from stream_dedup.settings.settings import Settings, Source, ValueOrigin
 
 PRESETS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
@@ -77,15 +83,14 @@ def load_settings(
     file: Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Return the settings of flags (`overrides`; None means not set), environment, file and
-    defaults.
+    """Return the settings of flags, environment, file, preset and defaults.
 
-    The keys of `overrides` are names of `--set`, `kafka.<property>`, or flags with a setting's name,
-    such as `--plan`. `--similarity` is the threshold of documents without a site too, unless
-    `similarity_unsure` is set. `file` has precedence over `STREAM_DEDUP_CONFIG`.
+    `overrides`: the flags; None means not set. A key is a name of `--set`, `kafka.<property>`, or a
+    flag with the name of a setting, such as `--plan`. `--similarity` also sets `similarity_unsure`,
+    unless that is set. `file`: has precedence over `STREAM_DEDUP_CONFIG`.
 
     Raises:
-        ConfigurationError: a setting is invalid; the message lists all problems, a sentence each.
+        ConfigurationError: a setting is invalid; the message lists all problems.
     """
     checked = check_settings(overrides, file, environ)
     settings, problems = checked.settings, checked.problems
@@ -103,8 +108,8 @@ def load_settings(
 
 
 class CheckedSettings(NamedTuple):
-    """The settings read. `settings` is None if a value is invalid; the Kafka properties are always
-    present, so that they can be checked.
+    """The result of `check_settings`. `settings`: None if a value is invalid; `kafka`: the Kafka
+    properties, also then, so that they can be checked; `origins`: the origin of each value.
     """
 
     settings: Settings | None
@@ -118,7 +123,7 @@ def check_settings(
     file: Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> CheckedSettings:
-    """Return the settings as `load_settings` does, with the problems as a list of sentences."""
+    """Return the settings that `load_settings` returns, and the problems as a list of sentences."""
     environ = os.environ if environ is None else environ
     problems: list[str] = []
     sources: tuple[Source, ...] = ("flag", "environment", "file", "preset")
@@ -146,15 +151,15 @@ def check_settings(
     try:
         settings = Settings(**values)
     except ValidationError as error:
-        problems += sentences(error, origins)
+        problems += describe_problems(error, origins)
         return CheckedSettings(None, problems, kafka, origins)
     settings._origins = dict(origins)
     return CheckedSettings(settings, problems, kafka, origins)
 
 
 class Layer:
-    """The values of one source by field name (`kafka` is a dict), the origin of each, and the
-    problems.
+    """The values of one source by the name of the setting (`kafka` is a dict), with their origins.
+    Problems are appended to `problems`.
     """
 
     def __init__(self, source: Source, problems: list[str]) -> None:
@@ -163,34 +168,34 @@ class Layer:
         self.values: dict[str, Any] = {}
         self.origins: dict[str, ValueOrigin] = {}
 
-    def put(self, name: str, value: object, where: str) -> None:
+    def put(self, name: str, value: object, location: str) -> None:
         """Store a setting."""
         self.values[name] = value
-        self.origins[name] = ValueOrigin(self.source, where)
+        self.origins[name] = ValueOrigin(self.source, location)
 
-    def put_property(self, prop: str, value: object, where: str) -> None:
+    def put_property(self, prop: str, value: object, location: str) -> None:
         """Store a Kafka property, or a problem if it is invalid or fixed."""
         if not PROPERTY_NAME.match(prop):
             self.problems.append(
-                f"{where} would be the Kafka property {cut(shown_name(prop))}, which is not a "
-                "property's name."
+                f"{location} would be the Kafka property {shorten(safe_name(prop))}, which is not a "
+                "valid name."
             )
         elif prop in FIXED_PROPERTIES:
             self.problems.append(
-                f"{where} would set the Kafka property {prop}, which cannot be changed: "
+                f"{location} would set the Kafka property {prop}, which cannot be changed: "
                 f"{FIXED_PROPERTIES[prop]}."
             )
         elif isinstance(value, bool):
-            self.put_property(prop, str(value).lower(), where)
+            self.put_property(prop, str(value).lower(), location)
         elif isinstance(value, str | int | float):
             try:
                 self.values.setdefault("kafka", {})[prop] = property_value(prop, str(value))
             except ValueError as error:
-                self.problems.append(f"{where} is {cut(repr(value))}, but {error}.")
-            self.origins[f"kafka.{prop}"] = ValueOrigin(self.source, where)
+                self.problems.append(f"{location} is {shorten(repr(value))}, but {error}.")
+            self.origins[f"kafka.{prop}"] = ValueOrigin(self.source, location)
         else:
             self.problems.append(
-                f"{where} must be a text or a number, and is a {type(value).__name__}."
+                f"{location} must be a text or a number, and is a {type(value).__name__}."
             )
 
 
@@ -199,18 +204,18 @@ def _read_flags(layer: Layer, overrides: Mapping[str, object]) -> None:
         if value is None:
             continue
         is_flag = key.startswith("--")
-        where = key if is_flag else f"--set {key}"
+        location = key if is_flag else f"--set {key}"
         name = key[2:].replace("-", "_") if is_flag else key
         name = "kafka_bootstrap_servers" if key == BROKERS_FLAG else name
         if name == "kafka" and isinstance(value, Mapping):
             for prop, text in value.items():
                 layer.put_property(str(prop), text, f"--set kafka.{prop}")
         elif name.startswith("kafka."):
-            layer.put_property(name.removeprefix("kafka."), value, where)
+            layer.put_property(name.removeprefix("kafka."), value, location)
         elif name in Settings.model_fields and name != "kafka":
-            layer.put(name, value, where)
+            layer.put(name, value, location)
         else:
-            layer.problems.append(_unknown(f"The flag for {cut(name)}", name, _field_names()))
+            layer.problems.append(_unknown(f"The flag for {shorten(name)}", name, _field_names()))
 
 
 def _read_environment(layer: Layer, environ: Mapping[str, str]) -> None:
@@ -226,7 +231,7 @@ def _read_environment(layer: Layer, environ: Mapping[str, str]) -> None:
         ):
             continue
         if variable in by_variable:
-            # An empty variable counts as unset: compose files and charts write `NAME=` for that.
+            # An empty variable counts as unset, because compose files and charts write `NAME=` for that.
             if value:
                 layer.put(by_variable[variable], value, variable)
         elif variable in by_file:
@@ -238,7 +243,7 @@ def _read_environment(layer: Layer, environ: Mapping[str, str]) -> None:
         else:
             known = [*by_variable, CONFIG_VARIABLE, environment_name("kafka.sasl.password")]
             layer.problems.append(
-                _unknown(f"The environment variable {cut(variable)}", variable.upper(), known)
+                _unknown(f"The environment variable {shorten(variable)}", variable.upper(), known)
             )
 
 
@@ -265,21 +270,23 @@ def _read_secret_file(
         content = Path(value).expanduser().read_text(encoding="utf-8")
     except (OSError, ValueError, RuntimeError) as error:
         layer.problems.append(
-            f"{variable} names the file {cut(value)}, which cannot be read: {why(error)}."
+            f"{variable} names the file {shorten(value)}, which cannot be read: {describe_error(error)}."
         )
         return
-    content, where = content.rstrip("\r\n"), f"{variable} ({value})"
+    content, location = content.rstrip("\r\n"), f"{variable} ({value})"
     if name.startswith("kafka."):
-        layer.put_property(name.removeprefix("kafka."), content, where)
+        layer.put_property(name.removeprefix("kafka."), content, location)
     else:
-        layer.put(name, content, where)
+        layer.put(name, content, location)
 
 
 def _read_file(layer: Layer, path: Path) -> None:
     try:
         text = path.expanduser().read_text(encoding="utf-8")
     except (OSError, ValueError, RuntimeError) as error:
-        layer.problems.append(f"The configuration file {path} cannot be read: {why(error)}.")
+        layer.problems.append(
+            f"The configuration file {path} cannot be read: {describe_error(error)}."
+        )
         return
     if path.suffix.lower() != ".toml":
         layer.problems.append(f"The configuration file {path} must end in .toml.")
@@ -287,26 +294,28 @@ def _read_file(layer: Layer, path: Path) -> None:
     try:
         content = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        layer.problems.append(f"The configuration file {path} cannot be parsed: {mistake(error)}.")
+        layer.problems.append(
+            f"The configuration file {path} cannot be parsed: {describe_toml_error(error)}."
+        )
         return
     for name, value in content.items():
-        where = f"{shown_name(str(name))} in {path}"
+        location = f"{safe_name(str(name))} in {path}"
         if name == "kafka" and isinstance(value, dict):
             for prop, inner in _flatten(value):
-                layer.put_property(prop, inner, f"kafka.{shown_name(prop)} in {path}")
+                layer.put_property(prop, inner, f"kafka.{safe_name(prop)} in {path}")
         elif name == "kafka":
-            layer.problems.append(f"{where} must be a table of Kafka properties.")
+            layer.problems.append(f"{location} must be a table of Kafka properties.")
         elif name in Settings.model_fields:
-            layer.put(name, value, where)
+            layer.put(name, value, location)
         else:
-            layer.problems.append(_unknown(cut(where), str(name), _field_names()))
+            layer.problems.append(_unknown(shorten(location), str(name), _field_names()))
 
 
 def _read_preset(layers: list[Layer]) -> None:
     chosen = next(
         (layer.values["input_preset"] for layer in layers if "input_preset" in layer.values), None
     )
-    # An invalid preset is reported with all other values.
+    # An invalid preset is reported together with the other values.
     for name, value in PRESETS.get(chosen, {}).items() if isinstance(chosen, str) else ():
         layers[-1].put(name, value, str(chosen))
 

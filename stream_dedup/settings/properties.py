@@ -1,8 +1,8 @@
-"""Environment variables of settings, and the properties of Kafka's clients: fixed ones, secrets and
-units.
+"""Convert names of settings and Kafka properties to environment variables and back; know which
+properties are fixed or secret, and their units.
 
-Variables of properties follow the rule of the Apache Kafka image: write `.` as `_`, `_` as `__` and
-`-` as `___`; so STREAM_DEDUP_KAFKA_SASL_PASSWORD is `sasl.password`.
+Variables of Kafka properties follow the rule of the Apache Kafka image: `.` becomes `_`, `_` becomes
+`__` and `-` becomes `___`. So STREAM_DEDUP_KAFKA_SASL_PASSWORD sets `sasl.password`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ CONFIG_VARIABLE = PREFIX + "CONFIG"
 BOOTSTRAP_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
 KAFKA_PREFIX = PREFIX + "KAFKA_"
 
-# Variables that are read before the settings: CACHE_DIR by `compiled.py`, when a kernel is first
-# imported.
+# Variables that other code reads before the settings; `kernels/compiled.py` reads CACHE_DIR.
 NOT_SETTINGS = frozenset({CONFIG_VARIABLE, FAILPOINT_VARIABLE, PREFIX + "CACHE_DIR"})
 
 # Kubernetes sets variables for every Service of the namespace in every container: a Service
@@ -32,8 +31,8 @@ _SERVICE_LINK_VALUE = re.compile(r"(tcp|udp|sctp)://")
 
 
 def child_environment(values: Mapping[str, object]) -> dict[str, str]:
-    """Return the environment of a child process with these settings and without those of this
-    process.
+    """Return the environment of a child process: this process's environment with these settings
+    instead of its own.
     """
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith((PREFIX, "KAFKA_"))
@@ -45,9 +44,7 @@ def child_environment(values: Mapping[str, object]) -> dict[str, str]:
 
 
 def environment_name(name: str) -> str:
-    """Return the environment variable of a field, or of a Kafka property called
-    `kafka.<property>`.
-    """
+    """Return the environment variable of a setting, or of a Kafka property (`kafka.<property>`)."""
     if name.startswith("kafka."):
         prop = name.removeprefix("kafka.").replace("_", "__").replace("-", "___").replace(".", "_")
         return KAFKA_PREFIX + prop.upper()
@@ -55,7 +52,7 @@ def environment_name(name: str) -> str:
 
 
 def property_of(variable: str) -> str:
-    """Return the Kafka property that a variable names."""
+    """Return the Kafka property that an environment variable sets."""
     rule = {1: ".", 2: "_", 3: "-"}
     return re.sub(
         "_{1,3}", lambda match: rule[len(match[0])], variable.removeprefix(KAFKA_PREFIX)
@@ -71,7 +68,7 @@ def is_service_link(variable: str, value: str) -> bool:
 
 MASK = "******"
 
-# Fixed by the protocol between worker, log and index: changing one would break exactly-once.
+# Exactly-once delivery depends on these properties. The value is what an error advises.
 FIXED_PROPERTIES = {
     "bootstrap.servers": f"set {PREFIX}KAFKA_BOOTSTRAP_SERVERS instead",
     "metadata.broker.list": f"set {PREFIX}KAFKA_BOOTSTRAP_SERVERS instead",
@@ -111,7 +108,7 @@ PROPERTY_NAME = re.compile(r"[a-z][a-z0-9]*([._-][a-z0-9]+)*\Z")
 
 
 def is_secret(prop: str) -> bool:
-    """Return whether the value of a librdkafka property must never be shown."""
+    """Return whether a librdkafka property is a secret, which must never be shown."""
     return _SECRET_PROPERTY.search(prop) is not None
 
 
@@ -119,16 +116,16 @@ FROM_FILE_FIELDS = ("registry_url",)
 
 
 def without_login(address: str) -> str:
-    """Return one or more web addresses with user and password masked."""
+    """Return one or more URLs with masked users and passwords."""
     return re.sub(r"//[^/@,]*@", f"//{MASK}@", address)
 
 
 def property_value(name: str, text: str) -> str:
-    """Return a property's value as librdkafka reads it, with units converted if the property's name
-    contains one.
+    """Return the value of a property as librdkafka expects it. If the name of the property ends with a
+    unit (`.ms`, `.bytes`, `.kbytes`), the value is converted to it.
 
     Raises:
-        ValueError: the value does not have the required unit.
+        ValueError: the value is not a time or size with a unit.
     """
     if is_secret(name):
         return text  # spaces may be part of a secret

@@ -1,4 +1,4 @@
-"""Build the recipe of the settings."""
+"""Build the recipe from the settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def recipe_of(settings: Settings) -> Recipe:
     """Return the recipe of the settings, with its key and language rules.
 
     Raises:
-        ConfigurationError: a file cannot be used.
+        ConfigurationError: the key file or a language file cannot be used.
     """
     languages = load_languages(
         settings.user_dictionary, settings.stop_words, fold_han=settings.languages == "same-han"

@@ -1,4 +1,4 @@
-"""Messages about invalid settings: a sentence that states the allowed values."""
+"""Describe invalid settings in sentences that state the allowed values."""
 
 from __future__ import annotations
 
@@ -12,31 +12,33 @@ from pydantic import ValidationError
 from stream_dedup.settings.settings import ValueOrigin
 from stream_dedup.settings.units import PATTERNS, as_text
 
-_SHOWN_NAME = re.compile(r"[\w.-]*")
-_PLACE = re.compile(r"line (\d+), column (\d+)")
+_SAFE_NAME = re.compile(r"[\w.-]*")
+_POSITION = re.compile(r"line (\d+), column (\d+)")
 
 
-def sentences(error: ValidationError, origins: Mapping[str, ValueOrigin]) -> Iterator[str]:
+def describe_problems(error: ValidationError, origins: Mapping[str, ValueOrigin]) -> Iterator[str]:
     """Yield a sentence for each invalid value."""
     for problem in error.errors(include_url=False, include_input=True):
         if problem["type"] == "default_factory_not_called":
-            continue  # a default made from another value, which is itself reported
+            continue  # the default depends on another invalid value, which is reported itself
         if not problem["loc"]:
-            yield f"{problem['ctx']['error']}."  # about several values
+            yield f"{problem['ctx']['error']}."  # a problem of several values
             continue
         name = str(problem["loc"][0])
         origin = origins.get(name, ValueOrigin("default"))
-        where = origin.where or name
-        must = _must(problem["type"], problem.get("ctx", {}), problem["msg"], problem["input"])
+        location = origin.where or name
+        requirement = _requirement_of(
+            problem["type"], problem.get("ctx", {}), problem["msg"], problem["input"]
+        )
         value = problem["input"]
         shown = repr(
             value if isinstance(value, str | int | float | list | dict) else as_text(value)
         )
-        yield f"{where} is {cut(shown)}, but {must.removesuffix(f', not {shown}')}."
+        yield f"{location} is {shorten(shown)}, but {requirement.removesuffix(f', not {shown}')}."
 
 
-def _must(kind: str, context: Mapping[str, Any], message: str, value: object) -> str:
-    """Return what a value must be, as the end of a sentence, from pydantic's error."""
+def _requirement_of(kind: str, context: Mapping[str, Any], message: str, value: object) -> str:
+    """Return what a value must be, for the end of a sentence, from an error of pydantic."""
     if kind == "value_error":
         return str(context["error"])
     if kind == "literal_error":
@@ -63,30 +65,30 @@ def _must(kind: str, context: Mapping[str, Any], message: str, value: object) ->
     return f"it cannot be used: {message}"
 
 
-def mistake(error: Exception) -> str:
-    """Return the position of an error in a TOML file, without the parser's message: it may contain
-    a password of the file.
+def describe_toml_error(error: Exception) -> str:
+    """Return the position of an error in a TOML file. The parser's message is left out, because it may
+    contain a password.
     """
-    place = _PLACE.search(str(error))
-    return f"line {place[1]}, column {place[2]} is not valid" if place else "it is not valid"
+    match = _POSITION.search(str(error))
+    return f"line {match[1]}, column {match[2]} is not valid" if match else "it is not valid"
 
 
-def shown_name(text: str) -> str:
-    """Return the part of a name in a file that is safe to show: `password=secret`, with a typo for
-    `: `, is cut after `password`.
+def safe_name(text: str) -> str:
+    """Return the part of a name in a file that is safe to show. A typing error such as
+    `password=secret` makes a secret part of a name, so the name is cut after `password`.
     """
-    match = _SHOWN_NAME.match(text)
+    match = _SAFE_NAME.match(text)
     shown = match[0] if match else ""
     return shown if shown == text else f"{shown}..."
 
 
-def why(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Return an error's message for the end of a sentence."""
     return error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error)
 
 
-def cut(text: str, limit: int = 120) -> str:
-    """Return a text that is safe to show, with at most `limit` characters."""
+def shorten(text: str, limit: int = 120) -> str:
+    """Return a printable text with at most `limit` characters."""
     printable = "".join(
         char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text
     )

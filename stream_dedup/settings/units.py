@@ -1,6 +1,6 @@
 """Parse and check the values of settings: times, sizes, names, folders.
 
-Invariant: a time has a unit; a bare number is refused.
+Invariant: a time needs a unit; a number without a unit is refused.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _HOST_AND_PATH = r"(\*|(\*\.)?[A-Za-z0-9._-]+)(/[A-Za-z0-9._~-]{1,64}){0,8}"
 HOSTS = rf"^\s*{_HOST_AND_PATH}(\s*,\s*{_HOST_AND_PATH})*\s*$|^$"
 WEB_ADDRESS = r"^https?://[A-Za-z0-9.\[\]:_-]{1,255}(/[A-Za-z0-9._~/-]*)?$"
 HEADER_PLACE = "header:"
-"""Prefix of a text's place that is a header instead of a field."""
+"""Prefix of TEXT_AT that names a header instead of a field."""
 
 
 NAME = r"^[A-Za-z0-9._-]{1,200}$"
@@ -76,15 +76,15 @@ def parse_duration(value: object) -> timedelta:
         raise ValueError("must be a time of at most 999999999d") from error
 
 
-def within(least: str, most: str, words: str) -> AfterValidator:
-    """Return a validator that a time is in these limits; pydantic would show the limits of an
-    optional time as Python code.
+def within(low: str, high: str, requirement: str) -> AfterValidator:
+    """Return a validator that checks that a time is between `low` and `high`; its error says what a
+    time must be (`requirement`). The errors of pydantic would show the limits as Python code.
     """
-    least_duration, most_duration = parse_duration(least), parse_duration(most)
+    low_duration, high_duration = parse_duration(low), parse_duration(high)
 
     def check(value: timedelta) -> timedelta:
-        if not least_duration <= value <= most_duration:
-            raise ValueError(f"must be {words}")
+        if not low_duration <= value <= high_duration:
+            raise ValueError(f"must be {requirement}")
         return value
 
     return AfterValidator(check)
@@ -103,7 +103,7 @@ def parse_size(value: object) -> int:
 
 
 def format_duration(value: timedelta) -> str:
-    """Format a time for `parse_duration`, in the largest unit with a whole number."""
+    """Format a time in the largest unit in which it is a whole number."""
     total_ms = round(value.total_seconds() * 1000)
     for unit in ("w", "d", "h", "m", "s"):
         if total_ms and total_ms % _DURATION_UNIT_MS[unit] == 0:
@@ -128,7 +128,7 @@ def _expand(value: object) -> object:
 
 
 def parse_place(value: str) -> str:
-    """Return a folder, or the URL of a folder in a writable object store.
+    """Return the path of a folder, or the URL of a folder in a writable object store.
 
     Raises:
         ValueError: another kind of URL.
@@ -142,7 +142,7 @@ def parse_place(value: str) -> str:
 
 
 def parse_window(value: object) -> timedelta | None:
-    """Parse a time as `parse_duration` does; return None for `none`, no limit.
+    """Parse a time as `parse_duration` does; return None for `none`, which means no limit.
 
     Raises:
         ValueError: another format.
@@ -172,7 +172,7 @@ def check_window(value: object) -> str | None:
 
 
 def split_hosts(value: str) -> list[tuple[str, str]]:
-    """Return (host, path) of each host in a comma-separated list, paths without the first slash."""
+    """Return (host, path) of each host in a comma-separated list; paths lack the first slash."""
     hosts = [host.strip().partition("/") for host in value.split(",") if host.strip()]
     return [(name, path) for name, _, path in hosts]
 
@@ -217,7 +217,7 @@ Place = Annotated[str, AfterValidator(parse_place)]
 
 
 def as_text(value: object) -> str:
-    """Format a setting's value as in the environment."""
+    """Format the value of a setting as the environment contains it."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -42,7 +42,7 @@ def compared(log: Log, replies: Sequence[Message]) -> tuple[list[str], int]:
     for first in range(0, len(log), 7):
         written.compare(apply_group(index, log[first : first + 7]))
     written.close()
-    return [one.where for one in findings.shown], written.compared
+    return [one.position for one in findings.shown], written.compared
 
 
 def test_what_an_index_gave_has_no_findings() -> None:

@@ -13,7 +13,7 @@ from stream_dedup.audit import content_digests, ledger
 from stream_dedup.audit.findings import Findings, Kind, Violation
 from stream_dedup.audit.judgements import Fold
 from stream_dedup.audit.ledger import AuditLedger, Span
-from stream_dedup.audit.log_contents import Outline
+from stream_dedup.audit.log_contents import LogOutline
 from stream_dedup.audit.scan import PlainScan
 from stream_dedup.audit.verdicts import AuditedOutputs
 from stream_dedup.domain.document import DeadLetter, Headers, LogPlace, Message, Position, Reason
@@ -61,7 +61,7 @@ class Scene:
     scan: bool = True
 
     def __post_init__(self) -> None:
-        self.outline = Outline(Fold(PlainScan() if self.scan else None))
+        self.outline = LogOutline(Fold(PlainScan() if self.scan else None))
         log = LOG + [batch(DOCS, {0: mark}) for mark in self.epochs.values()]
         for offset, raw in enumerate(log):
             self.outline.add_record(offset, APPEND_MS + 1000 * offset, decode(raw))
@@ -123,7 +123,7 @@ class Scene:
             self.outline, TOPIC, TOPIC_ID, {0: Span(low, 6, committed)}, all_lows, findings
         )
         for one in self.source[low:]:
-            book.add_source(one, content_digests.of_source(one))
+            book.add_source(one, content_digests.digest_source(one))
         outputs = AuditedOutputs(
             self.outline,
             book,
@@ -141,7 +141,7 @@ class Scene:
 
 
 def kinds(found: tuple[list[Violation], AuditLedger, AuditedOutputs]) -> list[str]:
-    return sorted(f"{one.kind} {one.where}" for one in found[0])
+    return sorted(f"{one.kind} {one.position}" for one in found[0])
 
 
 @pytest.mark.parametrize("scan", [True, False])
@@ -215,7 +215,7 @@ def test_a_record_that_left_twice_is_named_at_both_places(at: int) -> None:
     found = [one for one in scene.audit(came)[0] if one.kind is not Kind.ORDER]
 
     assert [one.kind for one in found] == [Kind.NOWHERE if at == 2 else Kind.TWICE]
-    assert found[0].where == f"{came[at].topic}-0@99"
+    assert found[0].position == f"{came[at].topic}-0@99"
     if at != 2:
         assert f"first at {came[at].topic}-0@{came[at].offset}" in found[0].sentence
 
@@ -288,7 +288,7 @@ def test_a_rewind_explains_what_left_again() -> None:
         ),
         (1, "dedup.of.id", b"z", Kind.VERDICT, "dedup.of.id is 'z', not 'a'"),
         (3, "dedup.of.position", b"documents-0@4", Kind.REACH, "their texts or scopes differ"),
-        (0, "dedup.log", b"7/0", Kind.VERDICT, "no document there"),
+        (0, "dedup.log", b"7/0", Kind.VERDICT, "no index judges a document there"),
         (0, "dedup.fingerprint", b"0", Kind.VERDICT, "dedup.fingerprint"),
         (0, "dedup.verdict", b"duplicate", Kind.VERDICT, "does not belong on that topic"),
         (
@@ -318,7 +318,7 @@ def test_a_wrong_header_is_named(
         assert found == []
     else:
         assert any(
-            one.kind is kind and says in one.sentence and f"{came[at].topic}-0@" in one.where
+            one.kind is kind and says in one.sentence and f"{came[at].topic}-0@" in one.position
             for one in found
         ), found
 
@@ -336,7 +336,7 @@ def test_records_in_another_order_are_named() -> None:
 def test_seeds_and_releases_are_exempt() -> None:
     """A seed may be named though it never left; a released document is on both outputs, once, or is
     on its way there; a rewind may bring it there instead of the command."""
-    outline = Outline(Fold(PlainScan()))
+    outline = LogOutline(Fold(PlainScan()))
     one, copy = Doc(0, 7, 7, b"s" * 16, FAR, id=b"s"), Doc(0, 0, 1, b"s" * 16, FAR, id=b"a")
     log = [declare(PLANS["blocks"]), seed([one]), batch([copy]), release(copy)]
     for offset, raw in enumerate(log):
@@ -358,7 +358,7 @@ def test_seeds_and_releases_are_exempt() -> None:
     def audit(*came: Message, now_ms: int = APPEND_MS) -> tuple[list[str], int]:
         findings = Findings(9)
         book = AuditLedger(outline, TOPIC, TOPIC_ID, {0: Span(0, 1, 1)}, {}, findings)
-        book.add_source(source, content_digests.of_source(source))
+        book.add_source(source, content_digests.digest_source(source))
         outputs = AuditedOutputs(
             outline, book, NAMES, (TOPIC, TOPIC_ID), {0: 1}, {}, findings, now_ms
         )
@@ -366,7 +366,9 @@ def test_seeds_and_releases_are_exempt() -> None:
             outputs.add_message(message)
         book.close()
         outputs.close()
-        return [f"{found.kind} {found.where}" for found in findings.shown], outputs.in_flight.count
+        return [
+            f"{found.kind} {found.position}" for found in findings.shown
+        ], outputs.in_flight.count
 
     assert audit(left, released) == ([], 0)
     assert audit(left, released, released._replace(offset=1)) == (["twice unique-0@1"], 0)

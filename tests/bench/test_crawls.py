@@ -30,7 +30,7 @@ def crawl() -> list[CrawledPage]:
 
 
 def resemblances(pages: list[CrawledPage]) -> Resemblances:
-    return {(pair.earlier, pair.later): pair.resemblance for pair in truth.find_pairs(pages)}
+    return {(pair.earlier, pair.later): pair.similarity for pair in truth.find_pairs(pages)}
 
 
 @pytest.mark.parametrize("pages", [40, 101])
@@ -87,7 +87,7 @@ def test_translations_are_no_duplicates(crawl: list[CrawledPage]) -> None:
 def test_of_the_large_site_only_copies_are_copies(crawl: list[CrawledPage]) -> None:
     """Any two of its pages share about half, by the exact measure, which is no copy; a copy is nearly
     its page."""
-    pages = [page for page in crawl if page.is_of_site]
+    pages = [page for page in crawl if page.is_on_large_site]
     of = {page.id: page.of for page in pages}
     features = {page.id: truth.shingles(page.text, page.language) for page in pages}
     for one, other in itertools.combinations(of, 2):

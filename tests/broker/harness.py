@@ -35,7 +35,7 @@ from stream_dedup.audit import content_digests
 from stream_dedup.audit.findings import Findings
 from stream_dedup.audit.judgements import Fold
 from stream_dedup.audit.ledger import AuditLedger, Span
-from stream_dedup.audit.log_contents import Outline
+from stream_dedup.audit.log_contents import LogOutline
 from stream_dedup.audit.replay import apply_group, judgements_of
 from stream_dedup.audit.scan import PlainScan
 from stream_dedup.audit.verdicts import AuditedOutputs
@@ -535,7 +535,7 @@ class Outcome:
         self.committed = crawl.committed_by_partition()
         self.topic_id = crawl.admin.topic_ids([names.documents])[names.documents][0]
         is_small = len(self.source) <= PLAIN_MAX
-        self.outline = Outline(Fold(PlainScan() if is_small else None))
+        self.outline = LogOutline(Fold(PlainScan() if is_small else None))
         for message in self.log:
             try:
                 record = records.decode(message.value)
@@ -600,7 +600,7 @@ class Outcome:
                 if is_lost
                 else one
             )
-            ledger.add_source(one, content_digests.of_source(seen))
+            ledger.add_source(one, content_digests.digest_source(seen))
         for one in (*self.unique, *self.duplicates, *self.dead):
             outputs.add_message(one)
         ledger.close()

@@ -10,7 +10,7 @@ import pytest
 
 from stream_dedup.__main__ import main
 from stream_dedup.audit import live
-from stream_dedup.console.outputs import waiting
+from stream_dedup.console.outputs import count_uncommitted
 from stream_dedup.domain.document import Headers, Message
 from stream_dedup.kafka import LoadProducer, Output
 from tests.broker.harness import Filter, MakeFilter, Outcome, synthetic
@@ -122,7 +122,7 @@ def test_dead_letters_go_back_once(
     decode = run("dlq", "redrive", "--stage", "decode", "--yes")[0]
     assert (decode["letters"], decode["may_be_sent_again"]) == (2, 1)
     crawl.wait_until_committed(6)
-    assert waiting(crawl.settings, crawl.admin) == {0: 0}, (
+    assert count_uncommitted(crawl.settings, crawl.admin) == {0: 0}, (
         "the marker of a transaction is no record"
     )
     assert [one["sent_back"] for one in run("dlq", "show", "--limit", "3")] == [True, False, False]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from stream_dedup.console.outputs import waiting
+from stream_dedup.console.outputs import count_uncommitted
 from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import BrokerError
 from stream_dedup.kafka import Admin
@@ -143,7 +143,9 @@ def test_an_open_transaction_is_waited_for(make_filter: MakeFilter) -> None:
 
     held = crawl.command("rewind", "0@5", code=1)
 
-    assert waiting(crawl.settings, crawl.admin) == {0: 2}, "of ten records, eight are committed"
+    assert count_uncommitted(crawl.settings, crawl.admin) == {0: 2}, (
+        "of ten records, eight are committed"
+    )
     assert (
         f"A transaction is open that will move the committed offsets of group {group} for {topic}-0"
         in held.stderr

@@ -316,7 +316,7 @@ class Nemesis:
         twice."""
         wait_until(
             lambda: (
-                self.crawl.command("declare", "--plan", plan, "--unasked", code=None).returncode
+                self.crawl.command("declare", "--plan", plan, "--unchecked", code=None).returncode
                 == 0
             ),
             f"the plan {plan} is declared",

@@ -58,7 +58,7 @@ def commands_page() -> str:
 def _records(one: Command) -> list[tuple[str, str]]:
     """Return its arguments and options as `--help` tells them, (name and value, help), without
     hidden ones."""
-    found = one.loaded()
+    found = one.to_click()
     context = found.context_class(found)
     return [record for param in found.params if (record := param.get_help_record(context))]
 
@@ -66,7 +66,7 @@ def _records(one: Command) -> list[tuple[str, str]]:
 def _section(
     one: Command, told: Sequence[tuple[str, str]], many: Mapping[tuple[str, str], str]
 ) -> Iterator[str]:
-    yield f"\n### `{one.name}`\n\n{one.loaded().help}\n\n```console\n$ {one.example}\n```\n\n"
+    yield f"\n### `{one.name}`\n\n{one.to_click().help}\n\n```console\n$ {one.example}\n```\n\n"
     others = {record: name for record in told if (name := _common(record) or many.get(record))}
     yield from (_item(record) for record in told if record not in others)
     named = [f"`{name}`" for name in others.values() if name not in _COMMON]

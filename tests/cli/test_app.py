@@ -174,7 +174,7 @@ def test_debug_shows_the_traceback_too(run: Run, monkeypatch: pytest.MonkeyPatch
         (
             ZeroDivisionError("odd\x1b[31m"),
             {1},
-            "This is a fault of stream-dedup: ZeroDivisionError: odd\\x1b[31m.",
+            "This is a bug in stream-dedup: ZeroDivisionError: odd\\x1b[31m.",
         ),
         (KeyboardInterrupt(), {1, 130}, ""),
     ],

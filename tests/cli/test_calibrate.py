@@ -100,7 +100,7 @@ def test_the_threshold_that_decides_is_that_of_the_relation(
 def test_people_read_histograms_and_pairs(run: Run, pages: Path) -> None:
     """Nothing of a document reaches the terminal as an order."""
     ended = run("calibrate", str(pages), "--text-field", "body", "--set", "plan=bands")
-    told = "0.95 to 1.00|█|of another site|of one site|One site, a title unknown: 0.85 drops|dropped|kept|500 documents|http://a/"
+    told = "0.95 to 1.00|█|on other sites|on the same site, or unknown|One site, a title unknown: 0.85 drops|dropped|kept|500 documents|http://a/"
     assert [part for part in told.split("|") if part not in " ".join(ended.out.split())] == []
     assert "\x1b[31m" not in ended.out
 

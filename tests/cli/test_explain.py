@@ -291,7 +291,7 @@ def test_rows_are_named_as_check_prints_them(run: Run, tmp_path: Path, suffix: s
         1,
         (
             f"{path}:77 cannot be read: there is no such row; lines are "
-            "numbered from 1, rows of Parquet and Arrow from 0.\n"
+            "counted from 1, rows of Parquet and Arrow from 0.\n"
         ),
     )
     wrong = run("explain", *names)
@@ -377,7 +377,7 @@ def test_positions_are_judged_by_the_plan_of_the_running_index(
     assert (ended.code, ended.out) == (1, "")
     assert "No index answers at http://127.0.0.1:1" in ended.err
     ended = run("explain", "1@1", "2@2", "--index", "http://127.0.0.1:5", "--similarity", "0.6")
-    assert (ended.code, "takes the plan of an index" in ended.err) == (2, True)
+    assert (ended.code, "uses the plan of the index" in ended.err) == (2, True)
     monkeypatch.setattr(http_client, "ask", lambda *_: (200, b'{"plan": null}'))
     assert "The index has no plan yet" in run("explain", "1@1", "2@2").err
 

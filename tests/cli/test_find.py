@@ -100,7 +100,7 @@ def test_documents_are_paged_ordered_and_written_as_csv(ask: Callable[..., Any])
         "1.0000",
     )
     assert "order must be one of" in ask("find", "best of times", "--order", "oldest").err
-    assert "give one of --csv and --json" in ask("find", "a b", "--csv", "--json").err
+    assert "use only one of --csv and --json" in ask("find", "a b", "--csv", "--json").err
 
 
 def test_what_is_not_found_and_what_is_no_clue(ask: Callable[..., Any]) -> None:

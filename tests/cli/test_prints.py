@@ -365,7 +365,7 @@ def test_what_is_written_goes_to_a_folder_here(run: Run, tmp_path: Path, data: P
         ("judge", tmp_path / "there", "--index"),
     ):
         ended = run(*words, "s3://bucket/prints")
-        assert (ended.code, "is a URL; files are written to" in ended.words) == (2, True)
+        assert (ended.code, "is a URL; this option needs a folder" in ended.words) == (2, True)
 
 
 def test_what_holds_no_prints_is_refused(run: Run, tmp_path: Path, data: Path) -> None:

@@ -133,6 +133,6 @@ def test_an_index_says_whether_it_holds_a_plan(
 
 def test_without_an_answer_nothing_is_written() -> None:
     with pytest.raises(
-        InputError, match=r"No index answers at .* Nothing was written: .*--index .*--unasked"
+        InputError, match=r"No index answers at .* Nothing was written: .*--index .*--unchecked"
     ):
         run_declare._ask_for_memory([f"http://127.0.0.1:{free_ports(1)[0]}"], PLANS["bands"])

@@ -99,7 +99,7 @@ def test_an_editor_and_an_engineer_on_call(demo: DemoSays) -> None:
     """Two sentences of a loaded article lead to it, its copies and what differs; from the runbook
     three clicks lead to a decision."""
     edited = (one for one in read_crawl()[0] if one.kind == "edit" and one.language == "en")
-    article = next(one for one in edited if not one.is_of_site)
+    article = next(one for one in edited if not one.is_on_large_site)
     sentences = " ".join(re.split(r"(?<=[.!?])\s+", article.text)[3:5])
     with browser.chromium() as chrome:
         browser.view(chrome, width=390)

@@ -18,7 +18,7 @@ from stream_dedup.demo.score import Score, TrueJudgement, TruthTally, score_verd
 from stream_dedup.domain.document import Message
 from stream_dedup.domain.plan import PLANS
 
-UNIQUE = TrueJudgement(duplicate=False)
+UNIQUE = TrueJudgement(is_duplicate=False)
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Text:
 
 
 def duplicate_of(representative: int | None) -> TrueJudgement:
-    return TrueJudgement(duplicate=True, representative=representative)
+    return TrueJudgement(is_duplicate=True, representative=representative)
 
 
 def score_of(texts: list[Text], verdicts: dict[int, TrueJudgement]) -> Score:
@@ -124,7 +124,7 @@ def test_an_oracle_scores_full_marks_on_the_crawl() -> None:
     pages, pairs = read_crawl()
     verdicts = dict.fromkeys(range(len(pages)), UNIQUE)
     for pair in pairs:
-        if pair.is_copy and not verdicts[pair.earlier].duplicate:
+        if pair.is_copy and not verdicts[pair.earlier].is_duplicate:
             verdicts[pair.later] = duplicate_of(pair.earlier)
     score = score_verdicts(pages, verdicts, pairs)
 

@@ -12,7 +12,7 @@ from stream_dedup.audit import content_digests
 from stream_dedup.audit.findings import Findings
 from stream_dedup.audit.judgements import Fold
 from stream_dedup.audit.ledger import AuditLedger, Span
-from stream_dedup.audit.log_contents import Outline
+from stream_dedup.audit.log_contents import LogOutline
 from stream_dedup.audit.scan import PlainScan
 from stream_dedup.audit.verdicts import AuditedOutputs
 from stream_dedup.domain.document import Message, Position, Reason, Verdict
@@ -36,7 +36,7 @@ def check(world: World) -> Counter[str]:
         (one.offset, one.timestamp_ms, one.value or b"")
         for one in broker.read(names.fingerprints, 0)
     ]
-    outline = Outline(Fold(PlainScan()))
+    outline = LogOutline(Fold(PlainScan()))
     for offset, append_ms, raw in log:
         outline.add_record(offset, append_ms, records.decode(raw))
     _check_answers(world, log, outline)
@@ -47,7 +47,7 @@ def check(world: World) -> Counter[str]:
     return _check_outputs(world, outline, log)
 
 
-def _check_answers(world: World, log: list[tuple[int, int, bytes]], outline: Outline) -> None:
+def _check_answers(world: World, log: list[tuple[int, int, bytes]], outline: LogOutline) -> None:
     """Each answer that was ever given is the proof's, and byte for byte what an index on an empty
     volume gives."""
     volume_again: dict[bytes, bytes] = {}
@@ -88,7 +88,7 @@ def _messages(world: World, topic: str) -> list[Message]:
 
 
 def _check_outputs(
-    world: World, outline: Outline, log: list[tuple[int, int, bytes]]
+    world: World, outline: LogOutline, log: list[tuple[int, int, bytes]]
 ) -> Counter[str]:
     broker, names = world.broker, world.names
     topic = broker.topics[names.documents]
@@ -125,7 +125,7 @@ def _check_outputs(
         1 << 60,
     )
     for one in source:
-        ledger.add_source(one, content_digests.of_source(one))
+        ledger.add_source(one, content_digests.digest_source(one))
     reasons: Counter[str] = Counter()
     for name in (names.unique, names.duplicates, names.dead_letters):
         for one in _messages(world, name):
@@ -157,7 +157,7 @@ class _Outputs(AuditedOutputs):
             super()._check_named(partition, offset, where)
 
 
-def _check_retracted(outline: Outline, log: list[tuple[int, int, bytes]]) -> None:
+def _check_retracted(outline: LogOutline, log: list[tuple[int, int, bytes]]) -> None:
     """Nobody is judged a duplicate of a document behind the record that retracts it, unless it
     stands again."""
     retracted: dict[tuple[Partition, int], int] = {}
@@ -189,7 +189,7 @@ def _check_retracted(outline: Outline, log: list[tuple[int, int, bytes]]) -> Non
                     )
 
 
-def _check_dead(outline: Outline, log: list[tuple[int, int, bytes]], outputs: _Outputs) -> None:
+def _check_dead(outline: LogOutline, log: list[tuple[int, int, bytes]], outputs: _Outputs) -> None:
     """What left as a dead letter and never as unique represents nobody: it was not judged unique,
     or retracted after that."""
     standing: dict[tuple[Partition, int], int] = {}

@@ -284,7 +284,7 @@ def test_what_left_is_forgotten_without_a_search_for_cycles() -> None:
 
 
 def test_the_dead_letters_of_a_batch_are_retracted_together() -> None:
-    """As many positions in a record as a batch may have; the log is flushed once, behind the
+    """As many positions in a record as a batch may have; the log is run_and_flush once, behind the
     last."""
     said: list[Any] = []
     appender = SimpleNamespace(
@@ -304,8 +304,8 @@ def test_the_dead_letters_of_a_batch_are_retracted_together() -> None:
 
     Delivery._send_retractions(worker, gone)
 
-    *orders, flushed = said
-    assert flushed == "patience"
+    *orders, run_and_flush = said
+    assert run_and_flush == "patience"
     assert [len(one.fields["positions"]) for one in orders] == [1000, 1000, 500]
     found = [position for one in orders for position in parse_retraction(one.fields)]
     assert found == [
