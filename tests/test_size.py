@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 32_517
+WHOLE = 32_562
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -18,10 +18,10 @@ CEILINGS = {
     "audit": 1_681,
     "broker": 419,
     "cli": 1_329,
-    "console": 1_584,
-    "demo": 499,
-    "domain": 1_820,
-    "files": 2_702,
+    "console": 1_600,
+    "demo": 500,
+    "domain": 1_825,
+    "files": 2_712,
     "fingerprinting": 2_206,
     "index": 5_464,
     "indexer": 672,
@@ -33,7 +33,7 @@ CEILINGS = {
     "log": 1_204,
     "orders": 1_255,
     "preflight": 791,
-    "search": 1_238,
+    "search": 1_251,
     "serving": 1_245,
     "settings": 670,
     "worker": 1_985,
