@@ -7,8 +7,9 @@ timer of its CPU time, at which the kernel ends it (SIGPROF). It ends with its i
 
 The extractor is resiliparse (Apache-2.0). It returns the main content of a page without menus,
 banners, footers and the comments of readers, with which an article would change with each comment.
-If the result is very short, the extractor has missed the article, and the visible text is used:
-otherwise different pages would be copies by their headings.
+If the result is short, the extractor may have missed the content. The text outside the frame of the
+page (menus, headers, footers) is used, or else the visible text: otherwise different pages would be
+copies by their headings, or by the frame.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ TEXT, FAILED = 0, 1
 
 # Fewer words are no main text: a heading and a notice, which all pages of a site share, have them.
 WORDS_MIN: Final = 25
+# A page with fewer words outside its frame is short: the extractor often misses captions and cards.
+SHORT_PAGE_WORDS: Final = 100
 _VISIBLE_SHARE: Final = 10  # the main text has at least a tenth of the visible words
+_WORDS_OUTSIDE_MIN: Final = 3
 # Two characters of a script that is written without spaces count as a word.
 _UNSPACED: Final = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ua4cf\uf900-\ufaff\U00020000-\U0003ffff]{2}"
@@ -34,6 +38,27 @@ _NO_TEXT: Final = (
     *("button", "input", "select", "datalist"),
 )
 _MENUS: Final = ("a", "footer", "nav")  # can be longer than the article
+_CONTENT: Final = "main, article, figure, [role='main']"
+_FRAME: Final = "data-stream-dedup-frame"  # marks elements of the frame in the tree
+
+
+def _named(*names: str) -> str:
+    return ", ".join(f"[class~='{name}' i], [id='{name}' i]" for name in names)
+
+
+_FOOTERS: Final = "footer, nav, [role='navigation'], [role='search'], " + _named(
+    "footer", "site-footer", "page-footer", "copyright"
+)
+_HEADERS: Final = "header, [role='banner'], " + _named("header", "site-header", "masthead")
+_SIDES: Final = "aside, " + _named("sidebar", "widget")
+_CONSENT: Final = ", ".join(
+    f"[{attribute}*='{name}' i]:not(:has(h1, main, article))"
+    for name in ("cookie", "consent")
+    for attribute in ("class", "id")
+)
+_LISTS: Final = frozenset(("ul", "ol", "dl", "menu", "table", "div", "p", "section", "center"))
+_MENU_LINKS_MIN: Final = 3
+_MENU_WORDS: Final = 4  # words of a link of a menu, at most, on average; a headline has more
 _BEHIND_A_DIALOG: Final = "[aria-hidden='true']:has(main, article, [role='main'])"
 _HIDDEN: Final = (
     *("body [hidden]", "body dialog:not([open])"),
@@ -60,8 +85,9 @@ def read_page(page: str) -> Page:
 def main_text(page: Any) -> str:
     """Return the main text of an HTML page, which is a text or its tree.
 
-    If that is too short, or a small part of the visible text, return the visible text; if that is too
-    short too, the text with the hidden parts.
+    Of a short page, return the text outside the frame, so that pages with one frame differ. If the
+    main text is too short, or a small part of the visible text, return the visible text; if that is
+    too short too, the text with the hidden parts.
     """
     from resiliparse.extract.html2text import extract_plain_text  # noqa: PLC0415 - only this process needs it
 
@@ -74,12 +100,22 @@ def main_text(page: Any) -> str:
             )
         )
 
-    def all_text(*skipped: str) -> str:
+    def all_text(*skipped: str, **options: Any) -> str:
         # The library treats captions of figures as alternative texts, and labels as form fields.
-        return text_of(alt_texts=True, form_fields=True, skip_elements=skipped)
+        return text_of(alt_texts=True, form_fields=True, skip_elements=skipped, **options)
 
     main = text_of(main_content=True, alt_texts=False)
     visible = all_text(*_NO_TEXT, *_HIDDEN)
+    if _count_words(main) < SHORT_PAGE_WORDS and _count_words(visible) >= WORDS_MIN:
+        main = all_text(*_NO_TEXT, *_HIDDEN, main_content=True)  # with the captions of figures
+        _mark_frame(tree.document)
+        outside = all_text(*_NO_TEXT, *_HIDDEN, f"[{_FRAME}]")
+        if _is_article(main, outside, tree.document.query_selector("h1")):
+            return main
+        if _WORDS_OUTSIDE_MIN <= _count_words(outside) < SHORT_PAGE_WORDS:
+            return outside
+        if _count_words(main) < WORDS_MIN <= _count_words(outside):
+            return outside
     words = _count_words(main)
     most_visible = words * _VISIBLE_SHARE
     if words >= WORDS_MIN and (
@@ -90,6 +126,69 @@ def main_text(page: Any) -> str:
     return visible if _count_words(visible) >= WORDS_MIN else all_text(*_NO_TEXT)
 
 
+def _is_article(main: str, outside: str, heading: Any) -> bool:
+    """Return whether a main text is long enough, contains the page's heading and nothing of the
+    frame, and is most of the text outside the frame.
+    """
+    words = _count_words(main)
+    title = "" if heading is None else " ".join(heading.text.split())
+    if not title or words < WORDS_MIN or 2 * words < _count_words(outside):
+        return False
+    lines = {line.strip() for line in main.splitlines()}
+    is_outside = lines <= {line.strip() for line in outside.splitlines()}
+    return is_outside and title in " ".join(main.split())
+
+
+def _mark_frame(document: Any) -> None:
+    """Mark the elements around the content of a page: menus, footers, questions for consent, and
+    headers and sidebars of links.
+
+    What may be content stays: lists of links in the content or below its heading, links as long
+    as headlines, sidebars of text, and headers with the page's heading.
+    """
+    for element in document.query_selector_all(_FOOTERS)[:]:
+        element.setattr(_FRAME, "")
+    for element in document.query_selector_all(_CONSENT)[:]:
+        if element.tag not in ("html", "body") and element.closest(_CONTENT) is None:
+            element.setattr(_FRAME, "")
+    for element in document.query_selector_all(_HEADERS)[:]:
+        has_heading = element.query_selector("h1, main, article") is not None
+        if not has_heading and element.closest(_CONTENT) is None:
+            words, links = _count_texts(element)
+            if words - links < WORDS_MIN:
+                element.setattr(_FRAME, "")
+    for element in document.query_selector_all(_SIDES)[:]:
+        words, links = _count_texts(element)
+        if 2 * links >= words:
+            element.setattr(_FRAME, "")
+    lists: dict[Any, list[Any]] = {}
+    for link in document.query_selector_all("a[href]")[:]:
+        element = link.parent
+        while element is not None and element.tag not in _LISTS:
+            element = element.parent
+        if element is not None:
+            lists.setdefault(element, []).append(link)
+    for element, items in lists.items():
+        if len(items) >= _MENU_LINKS_MIN and _is_menu(element, items):
+            element.setattr(_FRAME, "")
+
+
+def _count_texts(element: Any) -> tuple[int, int]:
+    """Return the number of words of an element, and of its links."""
+    links = element.query_selector_all("a")[:]
+    return _count_words(element.text), sum(_count_words(link.text) for link in links)
+
+
+def _is_menu(element: Any, links: list[Any]) -> bool:
+    """Return whether a list of links leads to other parts of the site."""
+    words = sum(_count_words(link.text) for link in links)
+    if words > _MENU_WORDS * len(links) or 5 * words < 4 * _count_words(element.text):
+        return False
+    before = element.prev_element
+    is_below_heading = before is not None and before.tag == "h1"
+    return not is_below_heading and element.closest(_CONTENT) is None
+
+
 def _parse(page: str) -> Any:
     """Return the tree of a page without the readings of ruby, and without the attribute that hides an
     article from screen readers while a dialog is open.
@@ -97,12 +196,12 @@ def _parse(page: str) -> Any:
     from resiliparse.parse.html import HTMLTree  # noqa: PLC0415 - only this process needs it
 
     tree: Any = HTMLTree.parse(page)
-    for element in tree.document.query_selector_all(_BEHIND_A_DIALOG):
+    for element in tree.document.query_selector_all(_BEHIND_A_DIALOG)[:]:
         element.remove_attribute("aria-hidden")
-    rubies = list(tree.document.query_selector_all("ruby, rb"))
+    rubies = tree.document.query_selector_all("ruby, rb")[:]
     if not rubies:
         return tree
-    for reading in list(tree.document.query_selector_all("rt, rp")):
+    for reading in tree.document.query_selector_all("rt, rp")[:]:
         reading.decompose()
     for ruby in rubies:
         while ruby.first_child is not None:

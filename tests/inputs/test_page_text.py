@@ -168,6 +168,104 @@ def test_hidden_text_and_controls_are_not_visible() -> None:
     assert text.split() == ["Quiz", *" ".join(lines).split()]
 
 
+FRAMES = {
+    "elements": lambda body, links: (
+        "<div class=cookie-banner><p>This page sets cookies, and asks for consent.</p></div>"
+        f"<header><p>Our small parish</p></header><nav>{links}</nav><main>{body}</main>"
+        f"<aside><h3>Latest</h3>{links}</aside>{FOOTER}"
+    ),
+    "classes": lambda body, links: (
+        f"<div class=header><p>Our small parish</p></div><div class=menu>{links}</div>"
+        f"<div id=content>{body}</div><div class='sidebar widget'>{links}</div>"
+        f"<div class=footer><p>Printed by the parish office and paid by its members.</p></div>"
+    ),
+    "lists": lambda body, links: f"<ul>{links}</ul><div>{body}</div><ol>{links}</ol>",
+}
+SHORT_PAGES = {
+    "caption": lambda line: f"<figure><img src=a><figcaption>{line}</figcaption></figure>",
+    "caption in a gallery": lambda line: f"<div class=gallery><p>{line}</p></div>",
+    "card": lambda line: f"<div class=card><h1>Lamp</h1><b>12.50</b><p>{line}</p></div>",
+    "error": lambda line: f"<h1>Page not found</h1><p>{line}</p>",
+    "news": lambda line: f"<article><h1>Notice</h1><p>{line}</p></article>",
+}
+SHORT_LINES = {
+    "en": sentences("short pages", 6),
+    "zh": [
+        "渡船星期天停开",
+        "桥上有两个孩子",
+        "市场今天关门",
+        "教堂的钟修好了",
+        "河边种了树",
+        "冬天没有船",
+    ],
+    "ru": [
+        "Паром стоит до утра",
+        "На мосту играют дети",
+        "Рынок закрыт в среду",
+        "Старый колокол снова цел",
+        "Река замёрзла до весны",
+        "Дождь идёт второй день",
+    ],
+}
+
+
+def links_of(labels: list[str]) -> str:
+    return each("li", [f"<a href=/{place}>{label}</a>" for place, label in enumerate(labels)])
+
+
+@pytest.mark.parametrize("language", SHORT_LINES)
+@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("kind", SHORT_PAGES)
+def test_short_pages_in_one_frame_are_no_copies(kind: str, frame: str, language: str) -> None:
+    """A menu of many links, a sidebar and a footer do not make captions copies of each other, and
+    a changed menu does not hide a copy.
+    """
+    index = Index()
+    for line in SHORT_LINES[language]:
+        texts = [
+            main_text(page(FRAMES[frame](SHORT_PAGES[kind](line), links_of(labels))))
+            for labels in (WORDS[:40], [*WORDS[1:40], "new"])
+        ]
+        assert line in texts[0]
+        assert texts[0] == texts[1]
+        assert "consent" not in texts[0]
+        assert index.add(line, texts[0], site="parish.example", title="Site").reason in {
+            "new",
+            "too-short",
+        }
+
+
+def test_a_short_article_is_judged_without_the_boxes_around_it() -> None:
+    """If the main text contains the page's heading and most of the content, it is used."""
+    article = f"<article><h1>Notice</h1>{paragraphs(sentences('box', 4))}</article>"
+    box = f"<div class=popup>{NOTICE}</div>"
+
+    assert main_text(page(MENU + box + article + FOOTER)) == main_text(page(article))
+    assert NOTICE[3:-4] in main_text(page(MENU + box + article.replace("h1", "h2") + FOOTER))
+
+
+@pytest.mark.parametrize(
+    "around",
+    ["<main><h1>News of the week</h1>{}</main>", "<h1>News of the week</h1>{}", "{}"],
+)
+def test_lists_of_links_that_are_the_content_are_judged(around: str) -> None:
+    """Two pages of an archive have one heading; what differs are their links."""
+    first, second = (sentences(("archive", seed), 8) for seed in range(2))
+    texts = [
+        main_text(page(MENU + around.format(f"<ul>{links_of(lines)}</ul>") + FOOTER))
+        for lines in (first, second)
+    ]
+    assert [line for line in first if line not in texts[0]] == []
+    assert [line for line in second if line not in texts[1]] == []
+
+
+def test_names_below_the_heading_are_judged() -> None:
+    """Short links are a menu, unless they follow the page's heading."""
+    names = WORDS[:30]
+    text = main_text(page(f"{MENU}<h1>Names in our small book</h1><ul>{links_of(names)}</ul>"))
+    assert [name for name in names if name not in text] == []
+
+
 @pytest.mark.parametrize(
     ("markup", "title"),
     [
