@@ -35,7 +35,8 @@ def dlq_redrive_command(
 ) -> int:
     """Send dead letters back to `documents` in their original form.
 
-    Starts at the first letter that was not sent back. Fix the cause first: each is judged as a new document.
+    Fix the cause first: each is judged as a new document. If a run selects only some, a later run
+    sends again those of them that follow the first one not selected.
     """
     selection = Selection(tuple(stages or ()), tuple(classes or ()), contains)
     totals: Counter[str] = Counter()
