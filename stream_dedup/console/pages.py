@@ -506,7 +506,7 @@ async def answer_group(sources: ConsoleSources, query: Query, call: ThreadCall) 
         "notices": notices,
         "group": found_group or DocumentGroup(document, kept.id, 0, 0, 0),
         "members": found_group.members if found_group else (),
-        "older_count": sum(0 < member.time_ms < kept.time_ms for member in found_group.members)
+        "older_count": sum(0 < member.first_ms < kept.time_ms for member in found_group.members)
         if found_group
         else 0,
         "kept": kept,

@@ -53,7 +53,10 @@ TABLES: Final = {
     ),
     "find": PageTable(
         "documents",
-        ("time_ms", "share", "id", "title", "host", "verdict", "output_position", "group_position"),
+        (
+            *("time_ms", "share", "id", "title", "host", "verdict", "output_position"),
+            *("group_position", "fetches", "first_ms", "newest_ms"),
+        ),
     ),
     "groups": PageTable(
         "groups",
@@ -74,15 +77,8 @@ TABLES: Final = {
     "group": PageTable(
         "members",
         (
-            "time_ms",
-            "id",
-            "title",
-            "host",
-            "reason",
-            "similarity",
-            "size",
-            "better",
-            "output_position",
+            *("time_ms", "id", "title", "host", "reason", "similarity", "size", "better"),
+            *("output_position", "fetches", "first_ms", "newest_ms"),
         ),
     ),
     "hosts": PageTable(

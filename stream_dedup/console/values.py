@@ -105,9 +105,10 @@ FIND_ORDERS = ("best", "earliest", "newest")
 
 @dataclass(frozen=True, slots=True)
 class FoundDocument:
-    """A document that contains a query. `share`: the part of the query that it contains; `snippet`:
-    pieces of its text, each with whether it matches; `group_position`: the position of its group,
-    empty without one.
+    """A page that contains a query, by one of its fetches. `share`: the part of the query that it
+    contains; `snippet`: pieces of its text, each with whether it matches; `group_position`: the
+    position of its group, empty without one; `fetches`: the number of fetches that contain the
+    query, from `first_ms` to `newest_ms`.
     """
 
     output_position: str
@@ -119,6 +120,9 @@ class FoundDocument:
     group_position: str = ""
     host: str = ""
     title: str = ""
+    fetches: int = 1
+    first_ms: int = 0
+    newest_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +139,8 @@ class FoundDocuments:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A copy in a group. `output_position`: the position of its decision; `better`: as in
-    `Decision`.
+    """A page with copies in a group, with the number of its `fetches` from `first_ms` to `newest_ms`.
+    `output_position`: the position of the newest one's decision; `better`: as in `Decision`.
     """
 
     output_position: str
@@ -148,6 +152,9 @@ class GroupMember:
     size: int
     better: str = ""
     title: str = ""
+    fetches: int = 1
+    first_ms: int = 0
+    newest_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +163,7 @@ class DocumentGroup:
 
     `copies`: the number of documents with another id that were judged copies of it;
     `fetched_again`: how often the kept document itself was read again. `members`: the newest
-    records of both kinds. `oldest_ms`, `newest_ms`: the first and last record time of both kinds, 0
+    pages of both kinds. `oldest_ms`, `newest_ms`: the first and last record time of both kinds, 0
     without any. `counted`: the number of both kinds by the log; None if the log does not count them.
     `best`: the last copy that was better than the kept document and all earlier copies; None without
     one. `host`: the host of the kept document. `earliest`: the member with the lowest time; None if
@@ -180,6 +187,11 @@ class DocumentGroup:
     def hosts(self) -> int:
         """The number of hosts of the kept document and the members."""
         return len({self.host, *(member.host for member in self.members)} - {""})
+
+    @property
+    def listed(self) -> int:
+        """The number of copies and fetches of the members."""
+        return sum(member.fetches for member in self.members)
 
     @property
     def pages(self) -> int:

@@ -14,7 +14,10 @@ from stream_dedup.serving.ports import addresses
 from stream_dedup.settings.settings import Settings
 
 CSV_MAX: Final = 10_000
-CSV_COLUMNS: Final = ("time", "share", "id", "host", "verdict", "output_position", "group_position")
+CSV_COLUMNS: Final = (
+    *("time", "share", "id", "host", "verdict", "output_position", "group_position"),
+    *("fetches", "first", "newest"),
+)
 
 
 def find_path(
@@ -58,8 +61,8 @@ def csv_row(document: dict[str, Any]) -> list[str]:
 
 
 def _cell(document: dict[str, Any], name: str) -> str:
-    if name == "time":
-        return utc_text(document["time_ms"])
+    if name in ("time", "first", "newest"):
+        return utc_text(document[f"{name}_ms"])
     return f"{document[name]:.4f}" if name == "share" else str(document[name])
 
 

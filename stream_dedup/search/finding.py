@@ -7,6 +7,7 @@ document is returned without a snippet.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import structlog
 
@@ -38,8 +39,44 @@ _logger = structlog.get_logger("stream_dedup.search")
 MEMBERS_MAX = 200
 LISTED_MEMBERS = 50
 PAIRS_MAX = 1_000
+FETCHES_MAX = 10_000
+"""How many of the newest copies of a group are read, to list each page once."""
 FOUND_MAX = 10_000
 """If more documents contain a query, only the best of this number are counted, sorted and listed."""
+
+
+class Fetches(NamedTuple):
+    """The number of fetches of a page, and the times of the first and the newest, 0 if unknown."""
+
+    number: int
+    first_ms: int
+    newest_ms: int
+
+    @classmethod
+    def of(cls, fetches: Sequence[TextFacts]) -> Fetches:
+        """Return the number and times of fetches of one page."""
+        times = [facts.time_ms for facts in fetches if facts.time_ms] or [0]
+        return cls(len(fetches), min(times), max(times))
+
+    @classmethod
+    def by_page(cls, fetches: Iterable[TextFacts]) -> dict[str, Fetches]:
+        """Return the fetches of each page; pages in the order of their first listed fetch."""
+        pages: dict[str, list[TextFacts]] = {}
+        for facts in fetches:
+            pages.setdefault(_page_of(facts), []).append(facts)
+        return {page: cls.of(listed) for page, listed in pages.items()}
+
+    def as_fields(self) -> dict[str, int]:
+        """Return the fields of a found document or a member of a group."""
+        return {"fetches": self.number, "first_ms": self.first_ms, "newest_ms": self.newest_ms}
+
+
+def _shortened(identifier: str) -> str:
+    return shorten_id(identifier.encode("utf-8", "replace")).decode("utf-8", "replace")
+
+
+def _page_of(facts: TextFacts) -> str:
+    return facts.id or facts.output_position
 
 
 class Finder:
@@ -84,9 +121,10 @@ class Finder:
         host: str = "",
         snippets: bool = True,
     ) -> FoundDocuments:
-        """Return the documents that contain at least the share `min_share` of a text: at most
-        `limit` after the first `offset`, in one of `FIND_ORDERS`. Documents without a time come
-        last. With `host`, return only documents of this host and its subdomains.
+        """Return the pages that contain at least the share `min_share` of a text: at most `limit` after
+        the first `offset`, in one of `FIND_ORDERS`. A page is listed once, by the first of its
+        fetches in that order; those without a time come last. With `host`, return only pages of
+        this host and its subdomains.
 
         Raises:
             InputError: the text has no word or is too long, or the order is unknown.
@@ -109,6 +147,11 @@ class Finder:
         if order != "best":
             sign = 1 if order == "earliest" else -1
             listed.sort(key=lambda match: (not match.facts.time_ms, sign * match.facts.time_ms))
+        fetches = Fetches.by_page(match.facts for match in listed)
+        first: dict[str, FoundText] = {}
+        for match in listed:
+            first.setdefault(_page_of(match.facts), match)
+        listed = list(first.values())
         page = listed[offset : offset + limit]
         texts = self._read_texts(page) if snippets else {}
         return FoundDocuments(
@@ -125,6 +168,7 @@ class Finder:
                     group_position=self._group_of(match.facts),
                     host=hosts[match.facts.output_position],
                     title=match.facts.title,
+                    **fetches[_page_of(match.facts)].as_fields(),
                 )
                 for match in page
             ),
@@ -212,7 +256,8 @@ class Finder:
             return None
         return self._to_group(
             group,
-            self._engine.copies_of(group.position, limit),
+            self._engine.copies_of(group.position, FETCHES_MAX),
+            limit,
             self._engine.copies_of(group.position, 1, is_oldest_first=True),
         )
 
@@ -248,7 +293,9 @@ class Finder:
         each with its newest `LISTED_MEMBERS` copies.
         """
         return [
-            self._to_group(group, self._engine.copies_of(group.position, LISTED_MEMBERS))
+            self._to_group(
+                group, self._engine.copies_of(group.position, LISTED_MEMBERS), LISTED_MEMBERS
+            )
             for group in self._engine.groups(order, limit, offset)
         ]
 
@@ -275,16 +322,23 @@ class Finder:
         return HostPairs(tuple(pairs), self._engine.committed_ms)
 
     def _to_group(
-        self, group: GroupFacts, copies: list[TextFacts], earliest: Sequence[TextFacts] = ()
+        self,
+        group: GroupFacts,
+        copies: list[TextFacts],
+        limit: int,
+        earliest: Sequence[TextFacts] = (),
     ) -> DocumentGroup:
         best = self._engine.best_of(group.position)
+        fetches = Fetches.by_page(copies)
+        newest = {_page_of(facts): facts for facts in reversed(copies)}
+        pages = [newest[page] for page in fetches][:limit]
         return DocumentGroup(
             position=group.position,
             id=group.id,
             copies=group.copies,
             bytes_wasted=group.bytes_wasted,
             newest_ms=group.newest_ms,
-            members=tuple(map(self._to_member, copies)),
+            members=tuple(self._to_member(facts, fetches[_page_of(facts)]) for facts in pages),
             oldest_ms=group.oldest_ms,
             counted=group.counted or None,
             best=None if best is None else self._to_member(best),
@@ -293,8 +347,9 @@ class Finder:
             earliest=next(map(self._to_member, earliest), None),
         )
 
-    def _to_member(self, facts: TextFacts) -> GroupMember:
+    def _to_member(self, facts: TextFacts, fetches: Fetches | None = None) -> GroupMember:
         host = self._hosts.of(facts.id.encode())
+        fetches = fetches or Fetches.of([facts])
         return GroupMember(
             output_position=facts.output_position,
             id=facts.id,
@@ -305,4 +360,5 @@ class Finder:
             size=facts.size,
             better=facts.better,
             title=facts.title,
+            **fetches.as_fields(),
         )

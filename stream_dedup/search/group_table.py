@@ -9,7 +9,9 @@ from stream_dedup.domain.printable import counted, printable, utc_text
 COPY_COLUMNS: Final = [
     "copy",
     "host",
-    "time",
+    "fetches",
+    "first",
+    "newest",
     "similarity",
     "reason",
     "best so far by",
@@ -41,10 +43,11 @@ def summarise_group(answer: dict[str, Any], shown: int) -> str:
     """Return sentences about a group: its copies, position, record times and best copy."""
     copies, fetched_again, in_log = answer["copies"], answer["fetched_again"], answer["counted"]
     total, best = copies + fetched_again, answer["best"]
+    listed = sum(member["fetches"] for member in answer["members"])
     parts = [
         f"{_name(answer)} was kept and has {copies:,} {'copy' if copies == 1 else 'copies'}"
         + (f"; it was fetched again {counted(fetched_again, 'time')}" if fetched_again else "")
-        + (f"; the newest {shown} are shown (--limit)" if total > shown else "")
+        + (f"; the newest {counted(shown, 'page')} are shown (--limit)" if total > listed else "")
         + ".",
         f"Its position is {answer['position']}.",
     ]
@@ -84,7 +87,9 @@ def copy_row(member: dict[str, Any]) -> list[str]:
     return [
         printable(str(member["id"] or "-"), 120),
         printable(str(member["host"]), 80),
-        utc_text(member["time_ms"]),
+        f"{member['fetches']:,}",
+        utc_text(member["first_ms"]),
+        utc_text(member["newest_ms"]),
         similarity,
         member["reason"],
         printable(str(member["better"]), 40),

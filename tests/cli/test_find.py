@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from stream_dedup.cli.find_lines import line_of
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.search.facts import EngineCheckpoint, TextFacts
 from stream_dedup.search.finding import Finder
@@ -46,7 +47,10 @@ def server(tmp_path: Path) -> Iterator[HttpServer]:
     engine.add_text(copy._replace(better="longest", counted=3), ["other"])
     for offset, reason in enumerate(("near", "exact", "unchanged")):
         one = copy._replace(
-            output_position=f"duplicates-2@{offset}", reason=reason, group_position="documents-0@5"
+            output_position=f"duplicates-2@{offset}",
+            reason=reason,
+            group_position="documents-0@5",
+            id=f"https://b.example/{offset}",
         )
         engine.add_text(one._replace(time_ms=copy.time_ms + offset), ["other"])
     engine.commit(EngineCheckpoint({}, {}))
@@ -94,6 +98,7 @@ def test_documents_are_paged_ordered_and_written_as_csv(ask: Callable[..., Any])
         ask("find", "best of times", "--host", "b.example")[1:]
     )
     (row,) = csv.DictReader(io.StringIO(ask("find", "best of times", "--csv").out))
+    assert [row[name] for name in ("fetches", "first", "newest")] == ["1", row["time"], row["time"]]
     assert (row["time"], row["host"], row["share"]) == (
         "2023-11-14 22:13:20Z",
         "a.example",
@@ -139,6 +144,17 @@ def test_a_group_and_the_groups_are_shown(ask: Callable[..., Any]) -> None:
     assert (unknown.code, "No copies of 'documents-0@99'" in unknown.err) == (1, True)
 
 
+def test_a_page_that_was_fetched_again_is_one_line() -> None:
+    document = {"share": 1, "id": "a", "output_position": "unique-0@0", "time_ms": 0, "verdict": "unique"}
+    document |= {"group_position": "", "snippet": [], "fetches": 1, "first_ms": 0, "newest_ms": 0}
+    assert "fetches" not in line_of(document).plain
+    times = {"first_ms": 1_700_000_000_000, "newest_ms": 1_700_000_060_000}
+    assert (
+        "  3 fetches, 2023-11-14 22:13:20Z to 2023-11-14 22:14:20Z"
+        in line_of(document | {"fetches": 3} | times).plain
+    )
+
+
 def test_a_group_is_shown_as_far_as_asked_for(ask: Callable[..., Any]) -> None:
     """Its newest members, and of how many; the kept page fetched again is no copy."""
     shown = ask("group", "documents-0@5", "--limit", "2")
@@ -147,7 +163,7 @@ def test_a_group_is_shown_as_far_as_asked_for(ask: Callable[..., Any]) -> None:
     assert [f"duplicates-2@{offset}" in said for offset in range(3)] == [False, True, True]
     assert (
         "kept was kept and has 2 copies; it was fetched again 1 time; the "
-        "newest 2 are shown (--limit). Its position is documents-0@5."
+        "newest 2 pages are shown (--limit). Its position is documents-0@5."
     ) in said
     assert "1 of 2 groups (--limit)" in " ".join(ask("group", "--limit", "1")[1:])
 

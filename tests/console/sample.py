@@ -179,6 +179,8 @@ def group(named: str = "documents-0@1", **given: object) -> DocumentGroup | None
             similarity=1.0 if reason == "exact" else 0.9,
             size=3_000 + place,
             title=TITLE,
+            first_ms=HOUR_MS - place * 60_000,
+            newest_ms=HOUR_MS - place * 60_000,
         )
         for place, host, reason in (
             (8, "mirror.example", "near"),

@@ -996,7 +996,10 @@ def test_copies_that_are_older_than_the_kept_page_are_marked() -> None:
     a page that was fetched three times is three copies, but one page."""
     known = group()
     assert known is not None
-    members = (*known.members, *known.members[:1])
+    members = (
+        replace(known.members[0], fetches=2, first_ms=HOUR_MS - 9 * 60_000),
+        *known.members[1:],
+    )
     page = shown(
         GROUP,
         group=partial(group, copies=4, members=members),
@@ -1006,6 +1009,8 @@ def test_copies_that_are_older_than_the_kept_page_are_marked() -> None:
     assert "It has 4 copies (3 pages, some fetched more than once)" in page
     assert re.search(r'The earliest page is <a href="decision\?position=duplicates-2%4014">', page)
     assert "2 of the listed copies are older than the kept page" in page
+    assert re.search(r'data-unit="fetches">2</td><td class="whole">[^<]*<', page)
+    assert "are not listed" not in page
 
 
 def test_an_exact_copy_has_similarity_1_everywhere() -> None:

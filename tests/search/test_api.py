@@ -149,6 +149,39 @@ def test_all_that_hold_a_clue_are_counted_ordered_and_paged(server: HttpServer) 
     assert (answer["is_whole"], [one["snippet"] for one in answer["documents"]]) == (True, [[]] * 3)
 
 
+def test_a_page_that_was_fetched_again_is_listed_once(
+    server: HttpServer, engine: TextIndex
+) -> None:
+    """With the number of its fetches and the times of the first and the newest; `find` lists the
+    fetch that comes first in its order, a group the newest."""
+    at, (identifier, text) = "duplicates-0@0", TEXTS["duplicates-0@0"]
+    fetch = TextFacts(at, identifier, 0, len(text), "duplicate", "exact")._replace(
+        group_position="documents-0@0", kept_id=KEPT
+    )
+    for offset, time_ms in ((5, 3000), (6, 2000), (7, 0)):
+        again = fetch._replace(
+            output_position=f"duplicates-0@{offset}", time_ms=time_ms, source_position=f"documents-0@{offset}"
+        )
+        engine.add_text(again, words_of(text, LANGUAGES))
+    engine.commit(EngineCheckpoint({}, {}))
+
+    for order, listed in (("earliest", at), ("newest", "duplicates-0@5")):
+        found = ask(server, "/v1/find", q="quick brown fox jumps over the lazy cat", order=order)[1]
+        (page,) = [one for one in found["documents"] if one["id"] == identifier]
+        assert (page["output_position"], page["fetches"]) == (listed, 4)
+        assert (page["first_ms"], page["newest_ms"]) == (1001, 3000)
+        assert found["total"] == len(found["documents"]) == 3
+    group = ask(server, "/v1/groups", document=KEPT)[1]
+    assert group["copies"] == 5
+    assert [(one["output_position"], one["fetches"]) for one in group["members"]] == [
+        ("duplicates-0@5", 4),
+        ("duplicates-0@1", 1),
+    ]
+    assert [one["id"] for one in ask(server, "/v1/groups", document=KEPT, limit=1)[1]["members"]] == [
+        identifier
+    ]
+
+
 def test_more_than_can_be_counted_are_said_to_be_more(
     server: HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,6 +317,9 @@ def test_a_group_tells_its_best_copy_and_what_the_log_has_counted(
         "host": "e.example",
         "time_ms": 1009,
         "size": 99,
+        "fetches": 1,
+        "first_ms": 1009,
+        "newest_ms": 1009,
     }
     assert told["best"] == where | {
         "reason": "near",
