@@ -116,6 +116,12 @@ class IndexApi:
         )
         limit = _parse_number(query, "limit", _RESULTS_DEFAULT, 1, RESULTS_MAX)
         similarity = _parse_similarity_of(query)
+        if similarity is not None and index.plan is not None and not index.plan.needs_sketch:
+            raise _RefusedError(
+                409,
+                f"The plan {index.plan.name} compares no sketches, so nothing has a similarity. Ask "
+                "without the parameter similarity.",
+            )
         declared = index.declared
         if declared is not None and declared.recipe != recipe:
             raise _RefusedError(
@@ -175,7 +181,7 @@ def _parse_similarity_of(query: Mapping[str, str]) -> int | None:
     try:
         return parse_similarity(query["similarity"]) if "similarity" in query else None
     except ConfigurationError as error:
-        raise _RefusedError(400, str(error)) from error
+        raise _RefusedError(400, f"The parameter similarity: {error}") from error
 
 
 def _parse_digits(query: Mapping[str, str], name: str, lengths: range | tuple[int, ...]) -> str:

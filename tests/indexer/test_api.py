@@ -124,6 +124,8 @@ def test_scope_digest_and_floor_are_heeded(server: HttpServer) -> None:
         ({"limit": "1001"}, 400, "limit must be"),
         ({"similarity": "7"}, 400, "A similarity is written as a share from 0.01 to 1"),
         ({"similarity": "0.7"}, 409, "The plan blocks compares no sketches"),
+        ({"similarity": "0.7"}, 409, "Ask without the parameter similarity."),
+        ({"similarity": "7"}, 400, "The parameter similarity: A similarity is written as a share"),
         (
             {"recipe": "words:128:other"},
             409,
