@@ -157,7 +157,7 @@ class PartitionRedrive:
             if is_committed:
                 return sent
         raise BrokerError(
-            f"The letters of {self.topic}-{self.partition} could not be sent back: the outcome of "
+            f"The dead letters of {self.topic}-{self.partition} could not be sent back: the outcome of "
             "transactions is unknown. Run the same command again; it continues from there."
         )
 
@@ -202,7 +202,7 @@ class PartitionRedrive:
         )
         if result.refused:
             raise ConfigurationError(
-                f"The topic {self.settings.topic_names.documents} refuses a letter of "
+                f"The topic {self.settings.topic_names.documents} refuses a dead letter of "
                 f"{self.topic}-{self.partition}: {result.why} Nothing of this transaction was sent. "
                 "See max.message.bytes and the timestamp bounds of that topic."
             )
@@ -232,8 +232,8 @@ def read_letters(settings: Settings, topic: str, bounds: Mapping[int, Bounds]) -
         yield from map(letter_of, messages)
     for (_, partition), offset in reader.open_transactions.items():
         note(
-            f"A transaction is open on {topic}-{partition} at offset {offset}; later letters were not "
-            "read."
+            f"A transaction is open on {topic}-{partition} at offset {offset}; later dead letters "
+            "were not read."
         )
 
 
@@ -269,12 +269,12 @@ def print_remarks(settings: Settings, totals: Counter[str], *, is_sent: bool) ->
     if totals["again"]:
         note(
             f"A later run may send {totals['again']:,} of them again, because it starts at an "
-            "earlier letter that was not selected."
+            "earlier one that was not selected."
         )
     if totals["twice"]:
         note(
-            f"The outcome of a transaction is unknown: at most {totals['twice']:,} letters were sent "
-            "twice."
+            f"The outcome of a transaction is unknown: at most {totals['twice']:,} dead letters "
+            "were sent twice."
         )
     if is_sent:
         note(
