@@ -18,7 +18,7 @@ from stream_dedup.console.recent_decisions import known_reason
 from stream_dedup.console.tables import TABLES
 from stream_dedup.domain.csv_text import csv_text
 from stream_dedup.domain.differences import shown
-from stream_dedup.domain.document import OUTCOMES, SAME_ID
+from stream_dedup.domain.document import OUTCOMES, SAME_ID, is_shortened
 from stream_dedup.domain.printable import printable, utc_text
 
 _URL: Final = re.compile(
@@ -115,7 +115,11 @@ def key(reason: str) -> Markup:
 
 
 def web(identifier: str) -> str:
-    """Return an id as a URL if it is the URL of a web page, else an empty text. Only URLs are linked."""
+    """Return an id as a URL if it is the URL of a web page, else an empty text. Only URLs are linked;
+    a URL that was shortened leads nowhere.
+    """
+    if is_shortened(identifier):
+        return ""
     # Browsers decode a percent-encoded host, so URLs with letters of any script can be linked.
     address = (
         quote(identifier, safe=_URL_CHARACTERS) if _UNENCODED_URL.fullmatch(identifier) else ""

@@ -9,6 +9,7 @@ frozen dataclass takes three times as long.
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -236,6 +237,12 @@ def digest_id(identifier: bytes, key: bytes) -> bytes:
         .hexdigest()
         .encode()
     )
+
+
+def is_shortened(identifier: str) -> bool:
+    """Return whether an id is the prefix and hash of a longer one, so that it is no address."""
+    is_long = len(identifier.encode("utf-8", "replace")) >= ID_BYTES_MAX
+    return is_long and re.search(r"~[0-9a-f]{32}\Z", identifier) is not None
 
 
 def shorten_id(identifier: bytes) -> bytes:

@@ -282,7 +282,8 @@ class Finder:
         return position or next(
             (
                 facts.group_position
-                for facts in self._engine.facts_of_id(identifier)
+                for form in dict.fromkeys((identifier, _shortened(identifier)))
+                for facts in self._engine.facts_of_id(form)
                 if facts.group_position
             ),
             "",

@@ -41,7 +41,7 @@ from stream_dedup.console.values import (
     OpenedRecord,
     PastPlan,
 )
-from stream_dedup.domain.document import Message
+from stream_dedup.domain.document import Message, shorten_id
 from stream_dedup.domain.errors import BrokerError, ConfigurationError, StreamDedupError
 from stream_dedup.domain.plan import PLANS
 from stream_dedup.fingerprinting import Languages
@@ -868,6 +868,7 @@ def test_what_needs_attention_is_dismissed_for_a_host() -> None:
         ('https://a.example/"><b>', ""),
         ('https://a.example/"onclick="x', ""),
         ("https://a.example/ x", ""),
+        (shorten_id(b"https://a.example/" + b"x" * 600).decode(), ""),
         ("file:///etc/passwd", ""),
         ("javascript:alert(1)", ""),
     ],

@@ -272,9 +272,12 @@ def test_a_group_is_found_by_a_long_id(place: Finder, engine: TextIndex) -> None
         "duplicates-0@5", copy_id, 1003, 9, "duplicate", "near", 0.9, "documents-0@5", short
     )
     engine.add_text(copy, (), "", ["a.example"])
+    long_id = f"https://a.example/{'p' * 2000}"
+    stored = copy._replace(at="duplicates-0@6", id=shorten_id(long_id.encode()).decode())
+    engine.add_text(stored, (), "", ["a.example"])
     engine.commit(EngineCheckpoint({}, {}))
 
-    for named in (kept_id, short, copy_id):
+    for named in (kept_id, short, copy_id, long_id, stored.id):
         group = place.group(named)
         assert group is not None, named
         assert group.position == "documents-0@5"
