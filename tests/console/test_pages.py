@@ -903,8 +903,15 @@ def test_who_copies_whom() -> None:
     )
     assert ">1,234</td>" in page
     assert "older than the kept page</span>" in page
-    assert "The copies are not known: The search holds nothing yet." in shown(
-        "copies", host_pairs=away
+    unknown = shown("copies", host_pairs=away)
+    assert "The copies are not known: The search holds nothing yet." in unknown
+    assert "The table counts" not in unknown
+    assert "The table counts" not in shown("copies", replace(sources(), search=None))
+    alone = shown("copies?host=a.example", host_pairs=lambda _: HostPairs((), HOUR_MS))
+    assert "This host copied no other host, and no other host copied it." in alone
+    assert 'href="decisions?host=a.example&amp;verdict=duplicate">its duplicates</a>' in alone
+    assert 'href="groups">the groups of copies</a>' in shown(
+        "copies", host_pairs=lambda _: HostPairs((), HOUR_MS)
     )
 
 

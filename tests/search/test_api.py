@@ -273,7 +273,7 @@ def test_a_group_is_found_by_a_long_id(place: Finder, engine: TextIndex) -> None
     )
     engine.add_text(copy, (), "", ["a.example"])
     long_id = f"https://a.example/{'p' * 2000}"
-    stored = copy._replace(at="duplicates-0@6", id=shorten_id(long_id.encode()).decode())
+    stored = copy._replace(output_position="duplicates-0@6", id=shorten_id(long_id.encode()).decode())
     engine.add_text(stored, (), "", ["a.example"])
     engine.commit(EngineCheckpoint({}, {}))
 
