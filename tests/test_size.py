@@ -10,22 +10,22 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 32_562
+WHOLE = 32_693
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
 CEILINGS = {
     "audit": 1_681,
     "broker": 419,
-    "cli": 1_329,
-    "console": 1_600,
+    "cli": 1_336,
+    "console": 1_611,
     "demo": 500,
-    "domain": 1_825,
+    "domain": 1_830,
     "files": 2_712,
     "fingerprinting": 2_206,
     "index": 5_464,
-    "indexer": 672,
-    "inputs": 2_837,
+    "indexer": 674,
+    "inputs": 2_908,
     "insights": 476,
     "kafka": 1_839,
     "kernels": 293,
@@ -33,7 +33,7 @@ CEILINGS = {
     "log": 1_204,
     "orders": 1_255,
     "preflight": 791,
-    "search": 1_251,
+    "search": 1_286,
     "serving": 1_245,
     "settings": 670,
     "worker": 1_985,
